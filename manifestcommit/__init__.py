@@ -22,6 +22,7 @@ cheap: what its names need is loaded when one of them is first used, and Spark w
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .engine.metadata import export_hook as _export_hook
 from .version import __version__ as __version__
 
 # The public names of each module; `api` has them for type checkers.
@@ -61,6 +62,19 @@ _HOMES = {
     "table.merge_builder": "MergeBuilder",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+if TYPE_CHECKING:
+    from .engine.metadata.exports import Exporter as _Exporter
+
+
+def _load_exporter() -> "_Exporter":
+    from .interop import exporter  # late: only tables with exports need it
+
+    return exporter
+
+
+# Here, where every process passes: one that names no public call, such as Spark's, commits too.
+_export_hook.register(_load_exporter)
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403  # `__all__` of `api` says which

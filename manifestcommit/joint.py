@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from .argument_checks import age, checked
+from .core.display import ReprMixin
 from .engine.joint.joint_commit import TablePart, commit_jointly, ordered_parts
 from .engine.joint.joint_read import read_jointly
 from .engine.joint.joint_rollback import plan_joint_rollback, tag_jointly
@@ -28,7 +29,6 @@ from .job import Job, Path, commit
 from .store import StorageOptions, open_store
 from .table import Resolution
 from .table.table import Table
-from .terminal.notebook import Shown
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -60,7 +60,7 @@ def _warn_of_chance(parts: Sequence[TablePart]) -> None:
     )
 
 
-class JointOutcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class JointOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """The result of a joint commit: all of its tables are committed.
 
     Attributes:

@@ -21,9 +21,9 @@ from typing import Any
 
 import msgspec
 
+from .core.display import visible
 from .engine.inspection.table_metrics import TableMetrics
 from .engine.runtime.outcome import JobMetrics, observers
-from .terminal.render import visible
 
 LOG = logging.getLogger("manifestcommit.jobs")
 # Without one, Python would print warnings of programs that have no logging to standard error; what

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..core.display import visible
 from ..core.schema.fields import type_text
 from ..errors import UsageError
-from ..terminal.render import counted, visible, were
+from ..terminal.render import counted, were
 from ..terminal.screen import print_table
 from .options import (
     Commands,

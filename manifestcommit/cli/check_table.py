@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..core.display import age, visible
 from ..terminal.progress import Steps
-from ..terminal.render import age, counted, visible
+from ..terminal.render import counted
 from ..terminal.screen import print_table
 from .options import Commands, table_of
 from .output import written

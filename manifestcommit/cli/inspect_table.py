@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..core.display import age, cut
 from ..errors import UsageError
-from ..terminal.notebook import cut
-from ..terminal.render import age, counted, plain_text, print_json, quoted
+from ..terminal.render import counted, plain_text, print_json, quoted
 from ..terminal.screen import print_table
 from .options import Commands, add_choice, chosen, positive, table_of
 from .output import size_cell, size_text, written

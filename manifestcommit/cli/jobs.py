@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..terminal.render import age, counted, other_tables, visible
+from ..core.display import age, visible
+from ..terminal.render import counted, other_tables
 from ..terminal.screen import print_table
 from .options import Commands, add_note, context_of, note_of, storage_options_of, table_of
 from .output import size_cell, size_text, written

@@ -12,8 +12,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from ..core.display import visible
 from ..errors import ManifestCommitError, UsageError
-from ..terminal.render import visible
 from .exit_codes import DONE, INTERRUPTED, exit_code
 from .options import Run, check_note
 from .parser import make_parser

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..core.display import age, visible
 from ..errors import UsageError
 from ..terminal.progress import Steps
-from ..terminal.render import age, counted, visible
+from ..terminal.render import counted
 from ..terminal.screen import print_table
 from .options import Commands, add_note, note_of, positive, table_of
 from .output import size_cell, size_text, written

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from ..terminal.notebook import Shown
+from ..core.display import ReprMixin
 
 
-class Export(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class Export(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """What one export has put beside the table.
 
     Attributes:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
+from ..core.display import cut, html_table
 from ..core.schema.values import python_rows
 from ..engine.inspection.describe import author_text, partners_text
 from ..errors import UsageError
-from ..terminal.notebook import ROWS, Rows, cut, html_table, text_table
+from ..terminal.render import render_table
 
+ROWS = 20  # of a table that is shown
 _CELLS = {"path": 48}  # characters; of any other cell, 24
 
 
@@ -100,6 +103,27 @@ class Listing:
             ]
 
 
+class Rows(list[dict[str, Any]]):
+    """A list of dicts that prints as a table: the first rows, and how many more there are."""
+
+    columns: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        rows = [[cut(value, 24) for value in row] for row in self._shown()]
+        return text_table(self.columns, rows, len(self)) if self else "[]"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.columns, self._shown(), len(self) - ROWS)
+
+    def _shown(self) -> Iterator[list[Any]]:
+        for row in islice(self, ROWS):
+            yield [self._value(row, name) for name in self.columns]
+
+    def _value(self, row: Mapping[str, Any], name: str) -> Any:
+        value = row.get(name) if isinstance(row, Mapping) else row
+        return "" if value is None else value
+
+
 class History(Rows):
     """Commits, newest first."""
 
@@ -126,3 +150,9 @@ class History(Rows):
         if name == "message":
             return ": ".join(text for text in (row.get("reason"), row.get(name)) if text)
         return super()._value(row, name)
+
+
+def text_table(names: Sequence[str], rows: Iterable[Sequence[str]], count: int) -> str:
+    """The first rows of a table below their names, and how many more of `count` there are."""
+    rest = f"\n… and {count - ROWS:,} more" if count > ROWS else ""
+    return render_table(names, list(rows)) + rest

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from ..argument_checks import checked, part_of
+from ..core.display import html_members
 from ..core.schema import arrow_schema, evolution
 from ..core.schema.fields import Schema, arrow_metadata, mark_of
 from ..core.table.snapshot import Snapshot
@@ -27,7 +28,6 @@ from ..engine.scan import planning
 from ..errors import UsageError
 from ..job import Path
 from ..store import StorageOptions, open_store
-from ..terminal.notebook import html_members
 from .conditions import Condition, is_for_spark, predicate_of, without_spark
 from .listing import History, Listing
 

@@ -1,4 +1,4 @@
-"""What people see on a terminal or in a notebook: tables, and progress.
+"""What people see on a terminal: tables, and progress.
 
 Internal: import from `manifestcommit`.
 """

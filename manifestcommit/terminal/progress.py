@@ -12,7 +12,8 @@ import time
 from types import TracebackType
 from typing import Any, Protocol
 
-from .render import counted, size, visible
+from ..core.display import visible
+from .render import counted, size
 from .screen import can_rewrite, columns_of
 
 _FIRST_S = 1.0

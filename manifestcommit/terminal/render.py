@@ -1,6 +1,4 @@
-"""Text for people and programs: aligned tables, counts and sizes, control characters made visible,
-JSON and CSV.
-"""
+"""Text for people and programs: aligned tables, counts and sizes, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -13,6 +11,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from ..core.display import relative_path, visible
 
 # a whole number with its thousands marked, or a size
 _NUMBER = re.compile(r"-?[0-9][0-9,]*|[0-9][0-9,]*(\.[0-9])? ([KMGTP]i)?B")
@@ -70,43 +70,15 @@ def _in_units(count: float) -> str:
     return f"{count:,.1f} {units[0]}"
 
 
-def age(seconds: float) -> str:
-    """An age in its two largest units: `3 d 4 h`, `5 m 12 s`, `8 s`."""
-    whole = max(0, int(seconds))
-    for unit, length, smaller, name in (
-        ("d", 86_400, 3_600, "h"),
-        ("h", 3_600, 60, "m"),
-        ("m", 60, 1, "s"),
-    ):
-        if whole >= length:
-            return f"{whole // length} {unit} {whole % length // smaller} {name}"
-    return f"{whole} s"
-
-
 def were(count: int, noun: str) -> str:
     """`1 key was`, `2 keys were`."""
     return f"{counted(count, noun)} {'was' if count == 1 else 'were'}"
-
-
-def relative_path(root: str, url: str) -> str:
-    """A table's path, for a reader who has that of another one in mind: its last part, where the
-    two are in one folder. No url: the last part in any case."""
-    folder, _, name = root.rpartition("/")
-    return name if not url or folder == url.rpartition("/")[0] else root
 
 
 def other_tables(roots: Iterable[str], url: str) -> str:
     """The tables of these paths on one line, for a reader who has that of one of them in mind, and
     without it."""
     return ", ".join(relative_path(root, url) for root in roots if root != url)
-
-
-def visible(text: str) -> str:
-    """The text with everything escaped that a terminal would obey instead of showing it."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
-        for each in text
-    )
 
 
 def quoted(value: Any) -> str:

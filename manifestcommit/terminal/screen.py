@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import IO, Any
 
-from .render import laid_out, render_table, text_width, visible
+from ..core.display import visible
+from .render import laid_out, render_table, text_width
 
 _MOST = 1000  # rows that are fitted to the terminal
 _SHORT, _LEAST, _GAP = 20, 12, 2  # characters: never wrapped, the least of others, between two

@@ -8,6 +8,8 @@ import logging
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ from manifestcommit.cli.main import main
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.engine.maintenance import gc
+from manifestcommit.engine.metadata import export_hook
+from manifestcommit.engine.metadata import exports as hook
 from manifestcommit.engine.metadata.exports import is_export
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.operations import alter
@@ -69,6 +73,67 @@ def test_each_commit_is_followed_by_its_export(tmp_path: Path) -> None:
     table.rollback(2, reason="a test")
     check(table)
     assert table.metrics().export_lag == {"iceberg": 0, "delta": 0}
+
+
+ENGINE = """
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.operations import alter
+from manifestcommit.store import open_store
+alter.set_properties(TableContext(open_store(path)), {"a": "b"})
+import sys
+assert "manifestcommit.api" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from manifestcommit import write\nimport pyarrow as pa\nwrite(pa.table({'n': pa.array([7], pa.int64())}), path)",
+        ENGINE,
+        f"import manifestcommit.spark.datasource.source\n{ENGINE}",
+    ],
+    ids=["write", "engine", "data source of Spark"],
+)
+def test_a_fresh_process_exports_what_it_commits(tmp_path: Path, program: str) -> None:
+    """Whatever module it imports first. [EX2]"""
+    path = str(tmp_path / "t")
+    mc.create_table(path, pa.schema([("n", pa.int64())]), properties=BOTH)
+    mc.write(pa.table({"n": [1]}), path)
+    subprocess.run([sys.executable, "-c", f"path = {path!r}\n{program}"], check=True)
+    table = mc.Table(path)
+    assert table.version == 3 and table.metrics().export_lag == {"iceberg": 0, "delta": 0}
+    check(table)
+
+
+def test_without_an_exporter_a_commit_and_gc_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is an export left behind silently, nor are its files deleted. [EX2] [EX4]"""
+    table = exported(str(tmp_path / "t"))
+    mc.write(numbered(3), table.url, mode="overwrite")
+    plain = str(tmp_path / "plain")
+    files = {*(tmp_path / "t").rglob("*.parquet")}
+    monkeypatch.setattr(export_hook, "_registered", [])
+    with pytest.raises(RuntimeError, match="no exporter is registered"):
+        table.gc(grace="0s", keep_for="0s")
+    assert {*(tmp_path / "t").rglob("*.parquet")} == files
+    with pytest.raises(RuntimeError, match="no exporter is registered"):
+        mc.write(numbered(1), table.url)
+    assert mc.write(numbered(1), plain).committed  # a table without exports needs none
+
+
+def test_each_request_for_exports_raises_without_an_exporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[EX2] [EX4] [EX9]"""
+    session = TableContext(open_store(exported(str(tmp_path / "t")).url))
+    snapshot = session.open().snapshot
+    monkeypatch.setattr(export_hook, "_registered", [])
+    for request in (
+        lambda: hook.after_commit(session),
+        lambda: hook.check_property(session, snapshot, snapshot.schema, "delta"),
+        lambda: hook.lags(session, snapshot),
+        lambda: hook.before_deletion(session, snapshot),
+        lambda: list(hook.unreached(session, snapshot, 0.0)),
+    ):
+        with pytest.raises(RuntimeError, match="no exporter is registered"):
+            request()
 
 
 def test_without_the_property_nothing_is_asked(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ _INTAKE, _INTAKE_COLUMNS = "interop/test_intake.py", "interop/intake/columns.py"
 _REFUSED = f"{_INTAKE}::test_an_iceberg_table_that_cannot_be_taken_is_refused_whole"
 _CATALOG_TESTS = "interop/test_spark_catalog.py"
 _TESTS = "interop/test_export.py"
+_UNREGISTERED = "test_each_request_for_exports_raises_without_an_exporter"
 _KINDS = "interop/test_clients.py::test_clients_get_the_rows_that_readers_get"
 _FILTERS = "interop/test_pruning.py::test_a_filter_finds_what_the_rows_say"
 
@@ -32,6 +33,20 @@ EXPORTS: tuple[Mutant, ...] = (
         (_HOOK, "if head is None or PROPERTY not in head.snapshot.properties:", "if head is None:"),
         (_DOOR, "for format in _known_formats(head.snapshot):", "for format in FORMATS:"),
         tests=f"{_TESTS}::test_without_the_property_nothing_is_asked",
+    ),
+    mutant(
+        "commit without an exporter",
+        "A process that registered no exporter leaves exports behind, and only a log says so.",
+        "EX2",
+        (_HOOK, "    export_hook.registered()  # outside", "    # outside"),
+        tests=f"{_TESTS}::test_without_an_exporter_a_commit_and_gc_raise + {_TESTS}::{_UNREGISTERED}",
+    ),
+    mutant(
+        "deletion without an exporter",
+        "gc deletes files that an export shows, in a process that registered no exporter.",
+        "EX4",
+        (_HOOK, "if PROPERTY in decided.properties:", "if PROPERTY in decided.properties and export_hook._registered:"),
+        tests=f"{_TESTS}::{_UNREGISTERED}",
     ),
     mutant(
         "hint before its document",

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from ...core.commit.conflict import describe_touch
+from ...core.display import relative_path
 from ...core.joint.fate import share_of
 from ...core.schema.fields import Field, type_text
 from ...core.schema.spark_json import comment_of
 from ...core.table.snapshot import Commit, Snapshot, known_parts
-from ...terminal.render import relative_path
 from ..metadata.time_travel import to_datetime
 
 

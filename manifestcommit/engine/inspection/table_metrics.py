@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
+from ...core.display import ReprMixin
 from ...core.schema.fields import is_text, shown
 from ...core.table.snapshot import Snapshot
 from ...errors import UsageError
-from ...terminal.notebook import Shown
 from ..job.resolve import list_jobs
 from ..metadata import exports
 from ..metadata.table_context import TableContext
 
 
-class TableMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class TableMetrics(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """A table in numbers.
 
     Ages compare the store's or the committer's clock with this machine's, and are never negative.

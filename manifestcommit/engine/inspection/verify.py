@@ -18,6 +18,7 @@ from ...core.commit.audit import (
     other_table,
     passed_over,
 )
+from ...core.display import ReprMixin, age, changed, html_members, html_table, line
 from ...core.format import codec
 from ...core.table import object_names
 from ...core.table.snapshot import Snapshot
@@ -29,8 +30,6 @@ from ...errors import (
     UnsupportedFormatError,
 )
 from ...store import Store
-from ...terminal.notebook import Shown, changed, html_members, html_table, line
-from ...terminal.render import age
 from ..joint.partners import check_partners
 from ..metadata import exports
 from ..metadata.table_context import TableContext
@@ -56,7 +55,7 @@ _NAMED = 100  # versions of one gap, or left over, that are reported one by one,
 _REPORTED = 10_000  # findings that are kept; further ones are only counted
 
 
-class VerifyReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class VerifyReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """The result of `Table.verify`.
 
     Attributes:

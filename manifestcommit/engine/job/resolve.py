@@ -9,13 +9,13 @@ import msgspec
 
 from ...core.commit.change import Prepared
 from ...core.commit.conflict import is_readable
+from ...core.display import ReprMixin, line
 from ...core.joint.fate import share_of
 from ...core.table import object_names
 from ...core.table.snapshot import Snapshot
 from ...core.table.watermark import Advance
 from ...errors import CorruptMetadataError, ManifestCommitError, UnsupportedFormatError, UsageError
 from ...store import ObjectInfo
-from ...terminal.notebook import Shown, line
 from ..commit.prepared_job import read_prepared
 from ..joint.joint_two_phase import home_says
 from ..metadata.table_context import TableContext
@@ -27,7 +27,7 @@ from ..metadata.version_chain import Head, newest_above, read_object
 State = Literal["prepared", "published", "running", "committed", "aborted", "fenced"]
 
 
-class JobInfo(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """A job that has left objects for others.
 
     Attributes:

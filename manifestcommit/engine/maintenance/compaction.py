@@ -29,6 +29,7 @@ from ...core.commit.compaction_plan import (
     plan_manifests,
 )
 from ...core.commit.conflict import Conflict, describe_touch
+from ...core.display import ReprMixin
 from ...core.filter.arrow_expression import spark_order
 from ...core.filter.sql_expression import compile_condition
 from ...core.filter.sql_syntax import NotUnderstoodError
@@ -41,7 +42,6 @@ from ...core.table.entries import Entry, ManifestRef, pack_bins
 from ...core.table.snapshot import REPLACE, Snapshot
 from ...errors import CorruptMetadataError, UsageError
 from ...store.base import is_remote
-from ...terminal.notebook import Shown
 from ..commit.commit_loop import commit
 from ..commit.conflict_inputs import load_conflict_inputs
 from ..commit.group_commit import Committers
@@ -320,7 +320,7 @@ class LostGroup(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Compaction(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """What one compaction rewrote and merged.
 
     Attributes:

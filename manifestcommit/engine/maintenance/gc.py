@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from ...core.commit import retention
 from ...core.commit.retention import Horizon, Policy, Verdict, horizon_of
+from ...core.display import ReprMixin, html_members, html_table, line
 from ...core.table.snapshot import Snapshot
 from ...errors import StoreDeniedError, StoreError, StoreFullError, TableNotFoundError
 from ...store import KeepsUnfinished, ObjectInfo, Unfinished
-from ...terminal.notebook import Shown, html_members, html_table, line
 from ..joint.partners import unsettled_partners
 from ..metadata import exports
 from ..metadata.table_context import TableContext
@@ -40,7 +40,7 @@ PLAN = pa.schema(
 )
 
 
-class ObjectTotals(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class ObjectTotals(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """How many objects there are, and how large they are.
 
     Attributes:
@@ -52,7 +52,7 @@ class ObjectTotals(Shown, msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
-class GcReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class GcReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """What one gc decided and deleted.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The hook by which a commit is followed by its exports, and gc spares them. [EX2] [EX4]
 
-What is exported, and how, is a door above the engine (interop), which is loaded only for a table
-that has the property `export.formats`.
+What is exported, and how, is decided above the engine, by the registered `Exporter`, which is
+loaded only for a table that has the property `export.formats`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from importlib import import_module
-from typing import Any
+from typing import Protocol
 
 import msgspec
 
 from ...core.schema.fields import Schema
 from ...core.table.snapshot import Snapshot
 from ...store import ObjectInfo
+from . import export_hook
 from .table_context import TableContext
+from .version_chain import Head
 
 LOG = logging.getLogger("manifestcommit.jobs")
 PROPERTY = "export.formats"
@@ -41,6 +42,24 @@ class ExportLag(msgspec.Struct, frozen=True, kw_only=True):
     age_s: float | None = None
 
 
+class Exporter(Protocol):
+    """Exports tables to the formats of other engines. Its calls are those of this module."""
+
+    def export_formats(self, session: TableContext, head: Head) -> object: ...
+
+    def check_formats(
+        self, session: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
+    ) -> None: ...
+
+    def lags(self, session: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]: ...
+
+    def keep_whole(self, session: TableContext, decided: Snapshot) -> None: ...
+
+    def unreached(
+        self, session: TableContext, decided: Snapshot, cut_s: float
+    ) -> Iterator[tuple[ObjectInfo, str]]: ...
+
+
 def is_export(name: str) -> bool:
     """Whether an object has a name that only exports have. [EX4]"""
     return name.startswith(_FOLDERS) and _OBJECT.fullmatch(name) is not None
@@ -52,8 +71,9 @@ def after_commit(session: TableContext) -> None:
     head = session.known
     if head is None or PROPERTY not in head.snapshot.properties:
         return
+    export_hook.registered()  # outside `try`: without an exporter no export is ever made
     try:
-        _door().export_formats(session, head)
+        _exporter().export_formats(session, head)
     except Exception as error:
         LOG.warning(
             "%r: version %d is committed, and its export failed: %s. The next commit, or "
@@ -69,7 +89,7 @@ def check_property(
 ) -> None:
     """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot express
     the table. snapshot: None: the table is to be created. [EX9]"""
-    _door().check_formats(session, snapshot, schema, value)
+    _exporter().check_formats(session, snapshot, schema, value)
 
 
 def lags(session: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
@@ -77,15 +97,14 @@ def lags(session: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
     one more where it is behind. [EX2]"""
     if PROPERTY not in snapshot.properties:
         return {}
-    found: dict[str, ExportLag] = _door().lags(session, snapshot)
-    return found
+    return _exporter().lags(session, snapshot)
 
 
 def before_deletion(session: TableContext, decided: Snapshot) -> None:
     """Export the newest version of a table with the property; StoreError, if after that an export
     still shows a version that is no longer readable: then nothing may be deleted. [EX4]"""
     if PROPERTY in decided.properties:
-        _door().keep_whole(session, decided)
+        _exporter().keep_whole(session, decided)
 
 
 def unreached(
@@ -93,9 +112,9 @@ def unreached(
 ) -> Iterator[tuple[ObjectInfo, str]]:
     """Objects of exports that no exported version needs, and have been so since before `cut_s`,
     each with the reason. One list request for each format where there is nothing. [EX4]"""
-    yield from _door().unreached(session, decided, cut_s)
+    yield from _exporter().unreached(session, decided, cut_s)
 
 
-def _door() -> Any:
-    # spelled out: a computed name would hide from recoverable jobs what their functions refer to
-    return import_module("manifestcommit.interop.exporter")
+def _exporter() -> Exporter:
+    exporter: Exporter = export_hook.registered()()
+    return exporter

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
+from ...core.display import ReprMixin
 from ...core.format import manifest_table
 from ...core.schema.fields import shown
 from ...core.table.entries import SourceRange
 from ...core.table.snapshot import REPLACE, Snapshot, known_parts
 from ...core.table.watermark import Position
 from ...errors import SnapshotExpiredError, UsageError
-from ...terminal.notebook import Shown
 from ..metadata.table_context import TableContext
 from ..metadata.time_travel import Step, steps
 from ..metadata.version_chain import Head, read_version
@@ -41,7 +41,7 @@ class FileRange(msgspec.Struct, frozen=True, kw_only=True):
     end: Position = None
 
 
-class Lineage(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class Lineage(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """Where a position of a source is.
 
     Attributes:

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from ...core.commit.conflict import Conflict
+from ...core.display import ReprMixin, line
 from ...core.table.entries import Entry, ManifestRef
 from ...core.table.snapshot import Summary
 from ...core.table.watermark import VERSIONS_SEARCHED
@@ -25,7 +26,6 @@ from ...errors import (
     WatermarkOverlapError,
 )
 from ...store.base import Store, retries_of
-from ...terminal.notebook import Shown, line
 
 # Metrics of a job: what it read, wrote, committed and cost.
 
@@ -48,7 +48,7 @@ class InputTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         )
 
 
-class JobMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class JobMetrics(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """A job in numbers; if all is well, the rows read, written and committed are equal.
 
     Attributes:
@@ -308,7 +308,7 @@ Kind = Literal[
 ]
 
 
-class Outcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """The result of a job.
 
     Attributes:

@@ -1,6 +1,9 @@
-"""How values look in a REPL and in a notebook: one short line, or a small HTML table without style.
+"""How values print: on one short line, in a notebook as a small HTML table.
 
-Every text is escaped and shortened: names, keys and reasons may come from anyone.
+Every text is escaped and shortened: names, keys and reasons may come from anyone. Progress and the
+tables of the command line are in `terminal`.
+
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations
@@ -12,12 +15,37 @@ from typing import Any
 
 import msgspec
 
-from .render import render_table, visible
-
 LINE = 100  # characters of a repr
 _CELL = 60
 _TEXT, _ID = 32, 52  # characters of a text in a repr; of one for which there is room, such as an id
-ROWS = 20  # of a table that is shown
+
+
+def visible(text: str) -> str:
+    """The text with everything escaped that a terminal would obey instead of showing it."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in text
+    )
+
+
+def age(seconds: float) -> str:
+    """An age in its two largest units: `3 d 4 h`, `5 m 12 s`, `8 s`."""
+    whole = max(0, int(seconds))
+    for unit, length, smaller, name in (
+        ("d", 86_400, 3_600, "h"),
+        ("h", 3_600, 60, "m"),
+        ("m", 60, 1, "s"),
+    ):
+        if whole >= length:
+            return f"{whole // length} {unit} {whole % length // smaller} {name}"
+    return f"{whole} s"
+
+
+def relative_path(root: str, url: str) -> str:
+    """A table's path, for a reader who has that of another one in mind: its last part, where the
+    two are in one folder. No url: the last part in any case."""
+    folder, _, name = root.rpartition("/")
+    return name if not url or folder == url.rpartition("/")[0] else root
 
 
 def cut(value: Any, limit: int = _CELL) -> str:
@@ -75,13 +103,7 @@ def html_members(members: Iterable[tuple[str, Any]]) -> str:
     return html_table((), [(name, _plain(value)) for name, value in members])
 
 
-def text_table(names: Sequence[str], rows: Iterable[Sequence[str]], count: int) -> str:
-    """The first rows of a table below their names, and how many more of `count` there are."""
-    rest = f"\n… and {count - ROWS:,} more" if count > ROWS else ""
-    return render_table(names, list(rows)) + rest
-
-
-class Shown:
+class ReprMixin:
     """A struct that prints on one line, and as a small table in a notebook."""
 
     __slots__ = ()
@@ -93,27 +115,6 @@ class Shown:
     def _repr_html_(self) -> str:
         assert isinstance(self, msgspec.Struct)
         return html_members(changed(self))
-
-
-class Rows(list[dict[str, Any]]):
-    """A list of dicts that prints as a table: the first rows, and how many more there are."""
-
-    columns: Sequence[str] = ()
-
-    def __repr__(self) -> str:
-        rows = [[cut(value, 24) for value in row] for row in self._shown()]
-        return text_table(self.columns, rows, len(self)) if self else "[]"
-
-    def _repr_html_(self) -> str:
-        return html_table(self.columns, self._shown(), len(self) - ROWS)
-
-    def _shown(self) -> Iterator[list[Any]]:
-        for row in islice(self, ROWS):
-            yield [self._value(row, name) for name in self.columns]
-
-    def _value(self, row: Mapping[str, Any], name: str) -> Any:
-        value = row.get(name) if isinstance(row, Mapping) else row
-        return "" if value is None else value
 
 
 def _short(value: Any, limit: int = _TEXT) -> str:
