@@ -74,6 +74,9 @@ def walks() -> dict[str, Walk]:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/flights"
         mc.write(rows, path, key="first")
+        mc.Table(path).to_arrow()  # modules that are loaded late run code of theirs then
+        mc.Table(path).merge(rows, on=["day", "flight"], key="before")
+        mc.gc(path)
         return {
             "append": walk(lambda: mc.write(rows, path, key="second")),
             "read": walk(lambda: mc.Table(path).to_arrow()),

@@ -106,7 +106,7 @@ _CHANGING = {"NOW", "CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURR
 
 
 def needs(text: str) -> Need:
-    """What a query needs of its tables: more than it does where that cannot be told."""
+    """What a query needs of its tables: more than it does where that is unclear."""
     from sqlglot import exp
 
     tree, raws = parse_query(text), []

@@ -330,7 +330,7 @@ def test_a_writer_of_the_new_table_commits_below_what_a_removed_one_left(store: 
     remake(store, 1)
     mine = begin(store)
     mine.write(rows([8]))
-    with pytest.raises(TableNotFoundError, match="passes it over"):
+    with pytest.raises(TableNotFoundError, match="skips it"):
         commit(session(store), head, change)
     assert mine.commit().version == 2
     assert resolve_job(session(store), mine.id) == "committed" and (open_head(store).version, open_head(store).taken) == (2, 1)
@@ -442,7 +442,7 @@ def test_where_no_table_is_there_yet_the_object_in_the_way_is_named(store: Store
     change, name = change_of(job), object_names.version_name(3)
     remake(store, 0)
     store.put(STRAY, b"0123456789abcdef")
-    with pytest.raises(TableNotFoundError, match=f"{name}.* passes it over"):
+    with pytest.raises(TableNotFoundError, match=f"{name}.* skips it"):
         commit(session(store), head, change)
     with pytest.raises(CorruptMetadataError, match=f"{name} .*no table is here yet: delete {name} by hand") as caught:
         open_head(store)

@@ -160,7 +160,7 @@ REMEDIES: Mapping[Kind, str] = {
     "statistics_false": _OF_STATISTICS,
     "version_leftover": "`manifestcommit gc` removes it; no reader looks at it.",
     "version_passed_over": (
-        "Nothing to do: readers and writers of this table pass it over. Leave it while jobs run."
+        "Nothing to do: readers and writers of this table skip it. Leave it while jobs run."
     ),
     "foreign_name": "Nothing reads it; remove it by hand if nobody needs it.",
     "intent": _BY_GC,

@@ -72,7 +72,7 @@ def removed(session: TableContext, base: Head, mine: Head | None) -> Exception:
     name = object_names.version_name(mine.version)
     others = list_above(session.store, 0).tables - {mine.snapshot.table_id}
     what = (
-        "the table that is there now passes it over. Leave it there, and run the job again."
+        "the table that is there now skips it. Leave it there, and run the job again."
         if others
         else "as long as it is, no table can be created there. Delete that object by hand while no "
         "other job runs, and run the job again."
