@@ -50,7 +50,7 @@ def check_files(session: TableContext, entries: pa.Table, snapshot: Snapshot) ->
     """UsageError if one of these files cannot be read through Delta. [EX9]"""
     by_id = {field.id: field.file_name for field in (snapshot.schema or _NONE).fields}
     names = [by_id[field_id] for field_id in snapshot.partition_by]
-    file_columns.check_partition_columns(session, entries, names)
+    file_columns.check_delta(session, entries, names)
 
 
 def check_owner(session: TableContext, snapshot: Snapshot) -> None:
@@ -192,8 +192,6 @@ class _Log:
         """Those last versions of the chain whose files can all be read through Delta; UsageError if
         the last one's cannot. All are looked at before the first object is put: a log that ends
         too early is read as a table with other rows. [EX9]"""
-        if not any(snapshot.partition_by for snapshot in chain):
-            return chain
         follows = newest is not None and chain[0].version == newest
         self._check_beyond(chain[0] if follows else None, chain[-1])
         for at in range(len(chain) - 2, 0 if follows else -1, -1):

@@ -7,13 +7,16 @@ read as nulls, silently.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from ..core.schema.arrow_schema import FIELD_ID
+from ..core.schema.arrow_schema import FIELD_ID, is_list
 from ..core.schema.fields import Field, Schema, members
+from ..engine.datafile.footer_stats import parquet_columns
 from ..engine.metadata.table_context import TableContext
 from ..engine.runtime.checked_parquet import open_parquet
 from ..engine.runtime.concurrency import map_in_batches
@@ -31,7 +34,7 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
     none of Iceberg's for the table's. Files without any id are read by the names in them. [EX6]
     [EX9]
 
-    One request for each file of another program.
+    One request for each file of another program; its columns of INT96 are read.
     """
     for path, columns in _columns_of(session, of_others(entries)):
         if misread := next(filter(_is_misread, columns), None):
@@ -52,20 +55,32 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
                 )
 
 
+def check_delta(session: TableContext, entries: pa.Table, names: list[str]) -> None:
+    """UsageError if one of these files lacks a partition column, which only its entry holds then,
+    or holds what readers of Delta read as something else. As many requests as for `check_ids`.
+    [EX9]"""
+    for path, columns in _columns_of(session, of_others(entries)):
+        _check_names(session, path, columns, names, "Delta Lake")
+
+
 def check_partition_columns(
-    session: TableContext, entries: pa.Table, names: list[str], to: str = "Delta Lake"
+    session: TableContext, entries: pa.Table, names: list[str], to: str
 ) -> None:
     """UsageError if one of these files lacks a partition column, which only its entry holds then.
     One request for each file of another program. [EX9]"""
-    if not names:
-        return
-    for path, columns in _columns_of(session, of_others(entries)):
-        missing = sorted(set(names) - set(columns.names))
-        if missing:
-            raise UsageError(
-                f"{session.store.url}/{path} does not hold its partition column {missing[0]!r}, "
-                f"without which the table cannot be exported to {to}. {_REWRITE}"
-            )
+    if names:
+        for path, columns in _columns_of(session, of_others(entries), by_spark=True):
+            _check_names(session, path, columns, names, to)
+
+
+def _check_names(
+    session: TableContext, path: str, columns: pa.Schema, names: list[str], to: str
+) -> None:
+    if missing := sorted(set(names) - set(columns.names)):
+        raise UsageError(
+            f"{session.store.url}/{path} does not hold its partition column {missing[0]!r}, "
+            f"without which the table cannot be exported to {to}. {_REWRITE}"
+        )
 
 
 def of_others(entries: pa.Table) -> pa.Table:
@@ -73,13 +88,20 @@ def of_others(entries: pa.Table) -> pa.Table:
     return entries.filter(pc.is_null(entries.column("digest")))
 
 
-def _columns_of(session: TableContext, entries: pa.Table) -> Iterator[tuple[str, pa.Schema]]:
+def _columns_of(
+    session: TableContext, entries: pa.Table, *, by_spark: bool = False
+) -> Iterator[tuple[str, pa.Schema]]:
+    """The columns of each file; UsageError for one that readers of Iceberg and Delta misread.
+    by_spark: Spark alone is to read it, which reads all."""
     paths = entries.column("path").to_pylist()
 
     def columns(path: str) -> pa.Schema:
         try:
             with session.store.open_input(path) as stream:
-                return open_parquet(stream).schema_arrow
+                file = open_parquet(stream, coerce_int96_timestamp_unit="us")
+                if not by_spark and (reason := _misread_layout(file)):
+                    raise UsageError(f"{session.store.url}/{path} {reason}. {_REWRITE}")
+                return file.schema_arrow
         except FileNotFoundError:
             raise missing_file(session.store.url, path) from None
         except (pa.ArrowException, OSError) as error:
@@ -88,6 +110,74 @@ def _columns_of(session: TableContext, entries: pa.Table) -> Iterator[tuple[str,
             ) from error
 
     yield from zip(paths, map_in_batches(session.store, columns, paths), strict=True)
+
+
+# Columns as other readers misread them, though pyarrow and Spark read them right.
+
+_LEVELS = ("list", "element"), ("list", "item")
+# The microseconds that are nanoseconds in 64 bits: the other readers take INT96 for these.
+_NANOSECONDS = -(2**63) // 1000 + 1, (2**63 - 1) // 1000
+
+
+def _misread_layout(file: pq.ParquetFile) -> str | None:
+    """What other readers read as other values; None: nothing. Columns of INT96 are read."""
+    old = set()
+    for found in parquet_columns(file.schema_arrow):
+        leaf = file.schema.column(found.position)
+        if leaf.physical_type == "INT96":
+            old.add(found.path[0])
+        if not _has_list_levels(file.schema_arrow, leaf.path.split("."), found.path):
+            return (
+                f"stores the elements of a list as {leaf.path!r}, in a form of old writers which "
+                "DuckDB reads as nulls"
+            )
+    for batch in file.iter_batches(columns=sorted(old)) if old else ():
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if not all(map(_fits_nanoseconds, _values_below(column))):
+                return (
+                    f"stores an instant of column {name!r} as INT96 that is before the year 1678 "
+                    "or after 2261, for which pyiceberg, delta-rs and Polars read another one"
+                )
+    return None
+
+
+def _has_list_levels(columns: Any, stored: Sequence[str], path: Sequence[str]) -> bool:
+    """Whether every list on the way to a leaf has its two levels, by which readers know it."""
+    kind, at = None, 0
+    for name in path:
+        if kind is None or pa.types.is_struct(kind):
+            kind = (columns if kind is None else kind).field(name).type
+            at += 1 + name.count(".")
+        elif pa.types.is_map(kind):
+            kind = kind.key_type if name == "key" else kind.item_type
+            at += 2
+        else:
+            if tuple(stored[at : at + 2]) not in _LEVELS:
+                return False
+            kind = kind.value_type
+            at += 2
+    return True
+
+
+def _values_below(column: pa.Array) -> Iterator[pa.Array]:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        for member in column.flatten():
+            yield from _values_below(member)
+    elif pa.types.is_map(kind) or is_list(kind):
+        yield from _values_below(column.flatten() if is_list(kind) else column.items)
+        if not is_list(kind):
+            yield from _values_below(column.keys)
+    else:
+        yield column
+
+
+def _fits_nanoseconds(column: pa.Array) -> bool:
+    if not pa.types.is_timestamp(column.type):
+        return True
+    found = pc.min_max(column.cast(pa.timestamp("us")).cast(pa.int64())).as_py()
+    low, high = _NANOSECONDS
+    return found["min"] is None or (low <= found["min"] and found["max"] <= high)
 
 
 def _is_misread(column: pa.Field) -> bool:

@@ -25,7 +25,7 @@ _URI = Fault("Bad URI syntax", "refuses a path with spaces", ("s3",))
 _MAPPING = Fault("columnMapping", "refuses tables with a renamed column, or one that was added again (`columnMapping`)")
 _NO_IDS = Fault("carries no parquet field IDs", "refuses files without field ids, as other programs write them (no name mapping)")
 FAULTS: Mapping[str, Mapping[str, Fault]] = {
-    "pyiceberg": {"null list of structs": Fault("^wrong values: items$", "a null list of structs becomes an empty one")},
+    "pyiceberg": {"null list of structs": Fault("^wrong values: items$", "a null list or map of structs becomes an empty one")},
     "DuckDB delta_scan": {"path with spaces": Fault("Cannot open file|404 Not Found", _SPACES)},
     "Polars scan_delta": {
         **dict.fromkeys(("renamed", "dropped and added again", "compacted", "adopted and renamed"), _MAPPING),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import datetime as dt
+import io
 import json
 import logging
 import os
@@ -839,6 +842,132 @@ def test_types_of_files_that_readers_of_iceberg_refuse_are_refused(tmp_path: Pat
     table.export("iceberg")
     found, schema = expected(table)
     assert rows(StaticTable.from_metadata(newest_document(path)).scan().to_arrow(), schema) == found
+
+
+FAR = [dt.datetime(1, 1, 1), dt.datetime(1677, 9, 21), dt.datetime(2262, 4, 12), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)]
+NEAR = [dt.datetime(1677, 9, 22), None, dt.datetime(2262, 4, 11)]
+
+
+def put_int96(path: str, instants: list[dt.datetime | None], nested: bool) -> None:
+    """A file with these instants as INT96, in lists if they are nested: pyarrow writes none so far, so days after 2000 are replaced."""
+    known = [dt.datetime(2000, 1, 1) + dt.timedelta(days=at) for at in range(len(instants))]
+    given = [at if each is not None else None for each, at in zip(instants, known, strict=True)]
+    values = pa.array(given, pa.timestamp("us", "UTC"))
+    column = pa.array([[each] for each in given], pa.list_(values.type)) if nested else values
+    sink, how = io.BytesIO(), {"use_deprecated_int96_timestamps": True, "use_dictionary": False, "compression": "none"}
+    pq.write_table(pa.table({"n": list(range(len(given))), "t": column}), sink, **how)
+    data = sink.getvalue()
+    for at, each in zip(known, instants, strict=True):
+        if each is not None:
+            assert data.count(_int96(at)) == 1
+            data = data.replace(_int96(at), _int96(each))
+    Path(path).mkdir(parents=True)
+    Path(path, "a.parquet").write_bytes(data)
+
+
+def _int96(at: dt.datetime) -> bytes:
+    since = at - dt.datetime(1970, 1, 1)
+    nanos = (since.seconds * 1_000_000 + since.microseconds) * 1_000
+    return nanos.to_bytes(8, "little") + (since.days + 2_440_588).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+@pytest.mark.parametrize("instant", [*FAR, None], ids=str)
+def test_instants_of_int96_are_exported_where_every_reader_takes_them(
+    tmp_path: Path, instant: dt.datetime | None, format: str, nested: bool
+) -> None:
+    """Others take INT96 for nanoseconds in 64 bits: 0001-01-01 is 1754 to them. [EX9]"""
+    path = str(tmp_path / "t")
+    put_int96(path, NEAR if instant is None else [NEAR[0], instant], nested)
+    mc.Table(path).adopt()
+    table = mc.Table(path)
+    if instant is not None:
+        with pytest.raises(mc.UsageError, match=r"a\.parquet stores an instant of column 't' as INT96 that is before the year 1678"):
+            table.export(format)
+        assert not {name.split("/")[0] for name in os.listdir(path)} & {"_iceberg", "_delta_log"}
+        mc.write(table.to_arrow(), path, mode="overwrite")
+    table.export(format)
+    found, schema = expected(table)
+    if format == "iceberg":
+        assert rows(StaticTable.from_metadata(newest_document(path)).scan().to_arrow(), schema) == found
+    else:
+        assert rows(deltalake_query(path), schema) == found
+
+
+# What Spark 4 writes with spark.sql.parquet.writeLegacyFormat: [1, 2], null and [] as l.array, and [1, null], null and [] as l.bag.array.
+OLD_LISTS = {
+    "array": (
+        "UEFSMRUAFTwVNhWa+IuBBRwVBhUAFQYVCAAAHhwCAAAAAwcBAAkBAQ4sAAAAAAMAAAAAAAAAFQAVKhUuFdHOir4EHBUIFQAVBhUGAAAVUAIAAAADAgMAAAAD"
+        "SgABAAAAAgAAABkRAhkYCAEAAAAAAAAAGRgIAwAAAAAAAAAVAhkWAAAZEQIZGAQBAAAAGRgEAgAAABUCGRYEGSYGAhk2AgIEABkcFggVZBYAAAAZHBZsFVwW"
+        "AAAAFQIZTEgMc3Bhcmtfc2NoZW1hFQQAFQQlAhgBbgA1AhgBbBUCFQZMPAAAABUCJQQYBWFycmF5ABYGGRwZLCYAHBUEGTUGCAAZGAFuFQIWBhZqFmQmCDwY"
+        "CAMAAAAAAAAAGAgBAAAAAAAAABYAKAgDAAAAAAAAABgIAQAAAAAAAAAAGRwVABUAFQIAPAAAFsYCFRQWyAEVPgAmABwVAhklBgAZKAFsBWFycmF5FQIWCBZY"
+        "FlwmbDwYBAIAAAAYBAEAAAAWBCgEAgAAABgEAQAAAAAZHBUAFQAVAgA8KSYGAhk2AgIEAAAW2gIVFBaGAhVAABbCARYGJggWwAEUAAAZLBgYb3JnLmFwYWNo"
+        "ZS5zcGFyay52ZXJzaW9uGAU0LjMuMAAYKW9yZy5hcGFjaGUuc3Bhcmsuc3FsLnBhcnF1ZXQucm93Lm1ldGFkYXRhGMUBeyJ0eXBlIjoic3RydWN0IiwiZmll"
+        "bGRzIjpbeyJuYW1lIjoibiIsInR5cGUiOiJsb25nIiwibnVsbGFibGUiOnRydWUsIm1ldGFkYXRhIjp7fX0seyJuYW1lIjoibCIsInR5cGUiOnsidHlwZSI6"
+        "ImFycmF5IiwiZWxlbWVudFR5cGUiOiJpbnRlZ2VyIiwiY29udGFpbnNOdWxsIjpmYWxzZX0sIm51bGxhYmxlIjp0cnVlLCJtZXRhZGF0YSI6e319XX0AGEpw"
+        "YXJxdWV0LW1yIHZlcnNpb24gMS4xNy4wIChidWlsZCBmYWMwYzc0NjUzMmUxMzNiZWI5MjhhN2Y2YTdlNTdiNTEwYjQ3N2ExKRksHAAAHAAAAGsCAABQQVIx"
+    ),
+    "bag.array": (
+        "UEFSMRUAFTwVNhWa+IuBBRwVBhUAFQYVCAAAHhwCAAAAAwcBAAkBAQ4sAAAAAAMAAAAAAAAAFQAVIhUmFbqGjMwKHBUIFQAVBhUGAAARQAIAAAADAgMAAAAD"
+        "SwABAAAAGRECGRgIAQAAAAAAAAAZGAgDAAAAAAAAABUCGRYAABkRAhkYBAEAAAAZGAQBAAAAFQIZFgYZJgYCGUYCAgICABkcFggVZBYAAAAZHBZsFVQWAAAA"
+        "FQIZXEgMc3Bhcmtfc2NoZW1hFQQAFQQlAhgBbgA1AhgBbBUCFQZMPAAAADUEGANiYWcVAgAVAiUCGAVhcnJheQAWBhkcGSwmABwVBBk1BggAGRgBbhUCFgYW"
+        "ahZkJgg8GAgDAAAAAAAAABgIAQAAAAAAAAAWACgIAwAAAAAAAAAYCAEAAAAAAAAAABkcFQAVABUCADwAABbAAhUUFsABFT4AJgAcFQIZJQYAGTgBbANiYWcF"
+        "YXJyYXkVAhYIFlAWVCZsPBgEAQAAABgEAQAAABYGKAQBAAAAGAQBAAAAABkcFQAVABUCADwpJgYCGUYCAgICAAAW1AIVFBb+ARVCABa6ARYGJggWuAEUAAAZ"
+        "LBgYb3JnLmFwYWNoZS5zcGFyay52ZXJzaW9uGAU0LjMuMAAYKW9yZy5hcGFjaGUuc3Bhcmsuc3FsLnBhcnF1ZXQucm93Lm1ldGFkYXRhGMQBeyJ0eXBlIjoi"
+        "c3RydWN0IiwiZmllbGRzIjpbeyJuYW1lIjoibiIsInR5cGUiOiJsb25nIiwibnVsbGFibGUiOnRydWUsIm1ldGFkYXRhIjp7fX0seyJuYW1lIjoibCIsInR5"
+        "cGUiOnsidHlwZSI6ImFycmF5IiwiZWxlbWVudFR5cGUiOiJpbnRlZ2VyIiwiY29udGFpbnNOdWxsIjp0cnVlfSwibnVsbGFibGUiOnRydWUsIm1ldGFkYXRh"
+        "Ijp7fX1dfQAYSnBhcnF1ZXQtbXIgdmVyc2lvbiAxLjE3LjAgKGJ1aWxkIGZhYzBjNzQ2NTMyZTEzM2JlYjkyOGE3ZjZhN2U1N2I1MTBiNDc3YTEpGSwcAAAc"
+        "AAAAeQIAAFBBUjE="
+    ),
+}
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+@pytest.mark.parametrize("form", list(OLD_LISTS))
+def test_lists_in_the_forms_of_old_writers_are_refused_until_they_are_rewritten(tmp_path: Path, form: str, format: str) -> None:
+    """DuckDB reads their elements as nulls. [EX9]"""
+    path = tmp_path / "t"
+    path.mkdir()
+    (path / "a.parquet").write_bytes(base64.b64decode(OLD_LISTS[form]))
+    mc.Table(str(path)).adopt()
+    table = mc.Table(str(path))
+    assert table.to_arrow()["l"].to_pylist() == [[1, 2 if form == "array" else None], None, []]
+    with pytest.raises(mc.UsageError, match=rf"a\.parquet stores the elements of a list as 'l\.{form}', .* which DuckDB reads as nulls"):
+        table.export(format)
+    assert not {name.split("/")[0] for name in os.listdir(path)} & {"_iceberg", "_delta_log"}
+    mc.write(table.to_arrow(), str(path), mode="overwrite")
+    assert table.export(format).version == table.version
+
+
+@pytest.mark.parametrize("name", ["l", "l.list", "s"])
+def test_lists_with_two_levels_are_exported_whatever_pyarrow_calls_them(tmp_path: Path, name: str) -> None:
+    """`item` is pyarrow's former name of an element. [EX9]"""
+    path = str(tmp_path / "t")
+    inner = pa.array([[[1, None]], None, []], pa.list_(pa.list_(pa.int64())))
+    values = pa.StructArray.from_arrays([inner], ["a.b"]) if name == "s" else inner
+    Path(path).mkdir()
+    pq.write_table(
+        pa.table({name: values, "m": pa.array([[("k", [1])], None, []], pa.map_(pa.string(), pa.list_(pa.int64())))}),
+        f"{path}/a.parquet",
+        use_compliant_nested_type=False,
+    )
+    mc.Table(path).adopt()
+    mc.Table(path).export("delta")
+    found, schema = expected(mc.Table(path))
+    assert rows(deltalake_query(path), schema) == found
+
+
+def test_a_file_of_nan_alone_has_no_count_of_nan_in_iceberg(tmp_path: Path) -> None:
+    """Daft leaves out such a file for any filter, since it takes the count for that of nulls. [EX8]"""
+    path, nan = str(tmp_path / "t"), float("nan")
+    for values in ([nan, nan], [nan, 1.0], [1.0, 2.0]):
+        mc.write(pa.table({"x": values}), path)
+    mc.Table(path).export("iceberg")
+    tasks = StaticTable.from_metadata(newest_document(path)).scan().plan_files()
+    counts = sorted(list((task.file.nan_value_counts or {}).values()) for task in tasks)
+    assert counts == [[], [0], [1]]
+    assert StaticTable.from_metadata(newest_document(path)).scan(row_filter="x is NaN").to_arrow().num_rows == 3
 
 
 def newest_document(path: str) -> str:

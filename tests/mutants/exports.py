@@ -237,6 +237,27 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_TESTS}::test_types_of_files_that_readers_of_iceberg_refuse_are_refused",
     ),
     mutant(
+        "lists of old writers",
+        "DuckDB reads the elements of lists in adopted files of old writers as nulls.",
+        "EX9",
+        (_FILES, "            if tuple(stored[at : at + 2]) not in _LEVELS:\n", "            if not stored:\n"),
+        tests=f"{_TESTS}::test_lists_in_the_forms_of_old_writers_are_refused_until_they_are_rewritten",
+    ),
+    mutant(
+        "far instants as INT96",
+        "Readers of an export take INT96 of the year 1 for 1754, since nanoseconds of 64 bits do not hold it.",
+        "EX9",
+        (_FILES, "            if not all(map(_fits_nanoseconds, _values_below(column))):\n", "            if False:\n"),
+        tests=f"{_TESTS}::test_instants_of_int96_are_exported_where_every_reader_takes_them",
+    ),
+    mutant(
+        "counts of NaN alone",
+        "Daft leaves out the files of an export whose values are all NaN.",
+        "EX8",
+        (_MANIFESTS, 'some = known["nans"] & (number["nans"] < entries.column("rows").to_numpy())', 'some = known["nans"]'),
+        tests=f"{_TESTS}::test_a_file_of_nan_alone_has_no_count_of_nan_in_iceberg",
+    ),
+    mutant(
         "types that a format lacks",
         "An interval is exported as something else, or as an error of each reader.",
         "EX9",
