@@ -66,7 +66,7 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
     "tests/api/test_read_rows.py": {
         "test_a_library_that_is_missing_is_named_with_the_way_out": ("pandas",),
         "test_sql_without_spark_is_refused_by_the_name_of_the_argument": (
-            "t.to_arrow(filter='flight % 2 = 1')",
+            "t.to_arrow(filter='pmod(flight, 2) = 1')",
             "t.plan_compaction(where='hash(place) = 1')",
         ),
     },

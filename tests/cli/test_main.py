@@ -636,8 +636,8 @@ def test_a_delete_needs_spark_for_what_only_that_evaluates(tmp_path: Path) -> No
     path = os.pathsep.join([str(tmp_path), str(Path(mc.__file__).parents[1])])
     done = command("delete", tmp_path / "t", "--yes", "--where", "a > 9", env={**BUFFERED, "PYTHONPATH": path})
     assert done.returncode == 0 and b"deleted 1 row" in done.stdout and not done.stderr
-    done = command("delete", tmp_path / "t", "--yes", "--where", "a % 2 = 1", env={**BUFFERED, "PYTHONPATH": path})
-    assert (done.returncode, done.stdout) == (2, b"") and b"invalid --where 'a % 2 = 1': '%" in done.stderr
+    done = command("delete", tmp_path / "t", "--yes", "--where", "pmod(a, 2) = 1", env={**BUFFERED, "PYTHONPATH": path})
+    assert (done.returncode, done.stdout) == (2, b"") and b"invalid --where 'pmod(a, 2) = 1': the function pmod" in done.stderr
     assert b"'.[spark]'" in done.stderr and len(done.stderr.splitlines()) == 1
 
 

@@ -26,19 +26,19 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.thorough
 def test_a_command_says_that_it_starts_spark_and_spark_says_nothing(tmp_path: Path) -> None:
     """One line, although the JVM, its logger and pyspark have more to say."""
-    done = command(tmp_path, "delete", "--where", "a % 2 = 0", "--yes")
+    done = command(tmp_path, "delete", "--where", "pmod(a, 2) = 0", "--yes")
     assert (done.returncode, done.stderr) == (0, f"{STARTING}\n")
     assert done.stdout == "deleted 1 row: 0 files removed, 1 rewritten with the 1 row that stays; committed at version 3\n"
 
 
 @pytest.mark.thorough
 def test_spark_is_heard_on_demand(tmp_path: Path) -> None:
-    done = command(tmp_path, "delete", "--where", "a % 2 = 0", "--dry-run", "-v")
+    done = command(tmp_path, "delete", "--where", "pmod(a, 2) = 0", "--dry-run", "-v")
     assert done.returncode == 0 and done.stderr.startswith(STARTING) and "log4j" in done.stderr
 
 
 @pytest.mark.thorough
 def test_what_the_jvm_said_is_shown_where_it_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--no-such-option pyspark-shell")
-    done = command(tmp_path, "delete", "--where", "a % 2 = 0", "--dry-run")
+    done = command(tmp_path, "delete", "--where", "pmod(a, 2) = 0", "--dry-run")
     assert done.returncode != 0 and "no-such-option" in done.stderr

@@ -206,7 +206,7 @@ spark = df.sparkSession
 spark.stop()
 for called in (
     lambda: mc.read_committed(root), lambda: mc.read_committed(root, spark=spark), lambda: mc.Table(root).read(),
-    lambda: mc.write(df, root), lambda: mc.Table(root).delete("id % 2 = 1"), lambda: mc.Table(root).delete("id = 1", spark=spark),
+    lambda: mc.write(df, root), lambda: mc.Table(root).delete("pmod(id, 2) = 1"), lambda: mc.Table(root).delete("id = 1", spark=spark),
     lambda: mc.Table(root).merge(pa.table({"id": [1]}), on="id", spark=spark), lambda: mc.Table(root).merge(df, on="id"),
 ):
     try:
