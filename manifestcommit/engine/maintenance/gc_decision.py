@@ -140,7 +140,7 @@ def commit_decision(
 class ForgottenKeys(NamedTuple):
     """Keys that a gc forgets. age_s: of the newest of them, at least."""
 
-    count: int
+    number: int
     age_s: float
 
 
