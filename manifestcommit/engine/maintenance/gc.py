@@ -214,7 +214,7 @@ def run(
     LOG.info("%r: version %d, fence %d, readable from %d; deleted %s", *told)
     for keys in forgotten:
         report = msgspec.structs.replace(report, keys_forgotten=keys.number, keys_age_s=keys.age_s)
-        LOG.info("%r: forgot %d keys, %.0f s old or older", report.url, keys.count, keys.age_s)
+        LOG.info("%r: forgot %d keys, %.0f s old or older", report.url, keys.number, keys.age_s)
     return report
 
 
