@@ -49,7 +49,7 @@ from manifestcommit.core.schema.partitioning import PartitionPattern
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import ColumnStats, Entry
 from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job import Job
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import Head
 from manifestcommit.engine.runtime.outcome import committed_or_raise
@@ -320,7 +320,7 @@ def _send(files: int, tasks: int) -> None:
     from manifestcommit.spark.write.arrow_writer import MESSAGE_LIMIT_BYTES, TaskWritten, packed
 
     session = made_up_session(open_store(url()))
-    job = Transaction.begin(session)
+    job = Job.begin(session)
     plan = job.plan_write(head_schema(session))
     head, each = session.open(), files // tasks
     few = each * len(msgspec.json.encode(entry(head, job.id, 123_456))) <= MESSAGE_LIMIT_BYTES
@@ -356,7 +356,7 @@ def _drive() -> dict[str, float]:
     with open(f"{_home}/messages", "rb") as source:
         job_id, plan, messages = pickle.load(source)
     sent = sum(len(message.data) for message in messages)
-    job = Transaction.begin(TableContext(open_store(url())))
+    job = Job.begin(TableContext(open_store(url())))
     assert job._start is not None
     job._start = msgspec.structs.replace(job._start, job=job_id)  # the job that the tasks wrote for, which in Spark is this very object
     job.plan_write(plan.schema)

@@ -146,7 +146,7 @@ def write(
             "out"
         )
     session = TableContext(open_store(path, storage_options)).noting(message, metadata)
-    begun = engine_job.Transaction.begin(
+    begun = engine_job.Job.begin(
         session, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
     )
     job = Job(begun, storage_options)
@@ -221,7 +221,7 @@ def begin(
     Spec: CM1, AB1, AB6, CF17, OB15.
     """
     session = TableContext(open_store(path, storage_options)).noting(message, metadata)
-    job = engine_job.Transaction.begin(
+    job = engine_job.Job.begin(
         session, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
     )
     return Job(job, storage_options)
@@ -251,7 +251,7 @@ class Job:
 
     def __init__(
         self,
-        job: engine_job.Transaction,
+        job: engine_job.Job,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._job = job
@@ -578,7 +578,7 @@ class Job:
             self.commit()
 
 
-def dropped(job: engine_job.Transaction) -> str:
+def dropped(job: engine_job.Job) -> str:
     """What a job that nobody has ended says of itself."""
     return (
         f"job {job.id} of {job.url} was dropped without commit, prepare or abort: "
@@ -589,7 +589,7 @@ def dropped(job: engine_job.Transaction) -> str:
 
 
 @contextlib.contextmanager
-def _noting(job: engine_job.Transaction, what: str) -> Iterator[None]:
+def _noting(job: engine_job.Job, what: str) -> Iterator[None]:
     """Within, an interrupt (Ctrl-C) carries a note of what became of the job, as far as it is
     known. [CM23]"""
     try:
@@ -600,7 +600,7 @@ def _noting(job: engine_job.Transaction, what: str) -> Iterator[None]:
         raise
 
 
-def _note(error: BaseException, job: engine_job.Transaction, what: str) -> None:
+def _note(error: BaseException, job: engine_job.Job, what: str) -> None:
     url, id = job.url, job.id
     if id:
         error.add_note(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job import job as engine_job
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.job import Job
 
 
 def job_on(session: TableContext, **options: Any) -> Job:
-    """As `manifestcommit.begin` makes it. options: those of `Transaction.begin`."""
-    return Job(Transaction.begin(session, **options))
+    """As `manifestcommit.begin` makes it. options: those of the engine's `Job.begin`."""
+    return Job(engine_job.Job.begin(session, **options))

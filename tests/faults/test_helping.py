@@ -42,7 +42,7 @@ from manifestcommit.core.table import object_names
 from manifestcommit.core.table.watermark import Advance
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.inspection.verify import verify
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job import Job
 from manifestcommit.engine.job.resolve import list_jobs, resolve_job
 from manifestcommit.engine.job.two_phase import commit_prepared, give_up
 from manifestcommit.engine.maintenance import gc as gc_engine
@@ -498,7 +498,7 @@ def test_who_has_read_the_table_carries_nobody() -> None:
         tagged.append(open_head(store).version)
         mc.Table(store.url).tag("first", version=1)
 
-    reading = Transaction.begin(own)
+    reading = Job.begin(own)
     reading.based_on.take([mark_of(open_head(store).snapshot.table_id, store.url, open_head(store).version)], appends=True)
     reading.write_stream(rows([20]).schema, rows([20]).to_batches())
     assert reading.commit().committed

@@ -18,7 +18,7 @@ from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import Entry
 from manifestcommit.core.table.snapshot import Commit
 from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job import Job
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import read_object
 from manifestcommit.engine.runtime.outcome import Outcome
@@ -35,8 +35,8 @@ def root() -> str:
     return f"spec-protocol/{secrets.token_hex(8)}"
 
 
-def append(session: TableContext, key: str | None = None) -> tuple[Transaction, Outcome]:
-    job = Transaction.begin(session, key=key)
+def append(session: TableContext, key: str | None = None) -> tuple[Job, Outcome]:
+    job = Job.begin(session, key=key)
     job.write_stream(ROWS.schema, ROWS.to_batches())
     return job, job.commit()
 
@@ -52,7 +52,7 @@ def test_a_birth_is_read_afresh(root: str) -> None:
     append(other)
     version = append(other)[1].version
     assert version is not None and one.known is not None and one.known.version < version
-    assert object_names.parse_job_id(Transaction.begin(one).id).birth == version
+    assert object_names.parse_job_id(Job.begin(one).id).birth == version
 
 
 def test_requests_do_not_grow_with_the_table_or_its_history(root: str) -> None:
@@ -80,7 +80,7 @@ def test_what_became_of_a_job_is_told_from_anywhere(root: str) -> None:
     job, outcome = append(session)
     answer = Table(url).resolve(job.id)
     assert (answer, answer.version) == ("committed", outcome.version)
-    unborn = Transaction.begin(session)
+    unborn = Job.begin(session)
     assert Table(url).resolve(unborn.id) == "not_committed"
     unborn.abort()
     assert Table(url).resolve(unborn.id) == "not_committed"

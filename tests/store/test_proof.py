@@ -11,7 +11,7 @@ import pytest
 from tests.faults.tables import Service
 
 from manifestcommit.core.table.object_names import PROBES, VERSIONS
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job import Job
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.operations.alter import set_properties
 from manifestcommit.errors import UnsafeStoreError
@@ -32,7 +32,7 @@ class Overwriting(Service):
 
 
 def append(store: Store) -> int | None:
-    job = Transaction.begin(TableContext(store))
+    job = Job.begin(TableContext(store))
     job.write_stream(DATA.schema, DATA.to_batches())
     outcome = job.commit()
     assert outcome.committed, outcome
@@ -118,7 +118,7 @@ def test_a_table_that_was_moved_to_a_liar_is_read_and_not_written() -> None:
     liar.__class__ = type("Liar", (Overwriting,), {"name": "s3://elsewhere"})
     before = written(liar)
     assert TableContext(liar).open().version == 2
-    job = Transaction.begin(TableContext(liar))
+    job = Job.begin(TableContext(liar))
     with pytest.raises(UnsafeStoreError, match="elsewhere"):
         job.write_stream(DATA.schema, DATA.to_batches())
     session = TableContext(liar)

@@ -147,7 +147,7 @@ Progress = Callable[[int, int], None]  # rows, bytes so far
 _FINAL_EARLY = ("partition_is_filled", "table_exists", "watermark_overlap")
 
 
-class Transaction:
+class Job:
     """One attempt to change a table. Nothing of it is visible before `commit` returns a committed
     outcome. [DF1] [CM10]
 
@@ -206,7 +206,7 @@ class Transaction:
         fingerprint: str | None = None,
         recoverable: bool = False,
         based_on: int | None = None,
-    ) -> Transaction:
+    ) -> Job:
         """Begin a job under the latest version, and look whether its key is committed already. A
         table that does not exist is not created. [KY3] [LY6]"""
         check_work(key=key, fingerprint=fingerprint)
@@ -355,7 +355,7 @@ class Transaction:
             for each in self._advances
         )
 
-    def check_turn(self, earlier: Iterable[Transaction]) -> None:
+    def check_turn(self, earlier: Iterable[Job]) -> None:
         """Raise WatermarkGapError where this job must not commit before one of these, which have
         not committed. [WM7]"""
         check_turn(

@@ -29,7 +29,7 @@ from ...core.schema.evolution import find_column
 from ...core.schema.fields import Schema, mark_of
 from ...core.schema.spark_json import from_spark
 from ...engine.datafile.writer import WritePlan
-from ...engine.job.job import Transaction
+from ...engine.job.job import Job
 from ...engine.metadata.table_context import TableContext
 from ...engine.metadata.time_travel import choose_version
 from ...engine.metadata.version_chain import read_version
@@ -435,7 +435,7 @@ def begin_write(
         if options.get("basedOn")
         else None
     )
-    job = Transaction.begin(
+    job = Job.begin(
         session, key=options.get("key"), fingerprint=options.get("fingerprint"), based_on=based_on
     )
     # for an INSERT through a view, the version that the view shows
@@ -470,7 +470,7 @@ class TableWriter(DataSourceArrowWriter):
 
     def __init__(
         self,
-        job: Transaction | None,
+        job: Job | None,
         plan: WritePlan | None,
         *,
         takes_all: bool,

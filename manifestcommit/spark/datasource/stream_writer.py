@@ -25,7 +25,7 @@ from manifestcommit.core.schema.spark_json import from_spark
 from manifestcommit.core.table.snapshot import Snapshot, StreamRecord
 from manifestcommit.engine.commit.create_version import settled_outcome
 from manifestcommit.engine.datafile.writer import WritePlan
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job import Job
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.runtime.outcome import committed_or_raise
 from manifestcommit.errors import StoreError, UsageError
@@ -146,7 +146,7 @@ def plan_batch(
             f"starts, not {key!r}"
         )
     began_us = session.env.now_us()
-    job = Transaction.begin(session)
+    job = Job.begin(session)
     if overwrite:
         job.overwrite(None, conflict=conflict)
     schema = from_spark(struct.jsonValue())
@@ -199,7 +199,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         [CM10] [KY6]"""
         batch, planned, settled = _agreed(messages, batch_id)
         session = TableContext(open_store(planned.plan.url, self.storage_options))
-        job = Transaction.begin(session)
+        job = Job.begin(session)
         job.resume(planned.change, began_us=planned.began_us)
         job.take_batch(batch)
         assert session.known is not None

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ...core.table.snapshot import TogetherJob
-from ...engine.job.job import Transaction
+from ...engine.job.job import Job
 from ...engine.job.two_phase import commit_prepared, give_up, settle_prepared
 from ...engine.joint.joint_commit import commit_jointly
 from ...engine.joint.joint_read import read_jointly
@@ -125,9 +125,7 @@ def prepare_together(crew: Sequence[Worker], work: Work) -> None:
         crew[0].note("prepare together: done")
 
 
-def _prepare(
-    jobs: Mapping[str, Transaction], together: Sequence[TogetherJob], *, again: bool
-) -> None:
+def _prepare(jobs: Mapping[str, Job], together: Sequence[TogetherJob], *, again: bool) -> None:
     try:
         prepare_jointly(jobs, together)
     except StoreError:

@@ -23,7 +23,7 @@ from ...core.table import object_names
 from ...core.table.entries import Entry
 from ...core.table.watermark import Advance
 from ...engine.commit.create_version import create_table
-from ...engine.job.job import Transaction
+from ...engine.job.job import Job
 from ...engine.job.task_recovery import Recovery, intake_of
 from ...engine.job.two_phase import commit_prepared, give_up, settle_prepared
 from ...engine.maintenance import gc
@@ -238,7 +238,7 @@ class Worker:
             outcome = self._again(running, job)
         return self.settled(running, outcome, told)
 
-    def _again(self, running: Running, job: Transaction) -> Outcome:
+    def _again(self, running: Running, job: Job) -> Outcome:
         outcome = job.commit_again()
         if outcome.kind == "aborted":
             # an earlier attempt without a response may conflict in the same way with what it has
@@ -259,10 +259,10 @@ class Worker:
 
     def written(
         self, running: Running, work: Work, *, shared: bool = False
-    ) -> tuple[Transaction, Declared]:
+    ) -> tuple[Job, Declared]:
         """The job with everything that it is to commit, reported to the oracle and recorded in the
         history."""
-        job = Transaction.begin(
+        job = Job.begin(
             self.session, key=work.key, fingerprint=work.key, recoverable=work.recoverable
         )
         advances: tuple[Advance, ...] = ()
@@ -305,7 +305,7 @@ class Worker:
         running.note(**_effects(told))
         return job, told
 
-    def _write(self, job: Transaction, work: Work) -> dict[str, tuple[object, ...]]:
+    def _write(self, job: Job, work: Work) -> dict[str, tuple[object, ...]]:
         plan = job.plan_write(SCHEMA, partition_by=["day"])
         recovery: Recovery | None = job.recovery
         if recovery is None:
@@ -373,7 +373,7 @@ class Worker:
             reads=((day,),),
         )
 
-    def _put_file(self, job: Transaction | RowChange, which: int, number: int) -> Entry:
+    def _put_file(self, job: Job | RowChange, which: int, number: int) -> Entry:
         day = DAYS[which]
         attempt = self.actor.randomness(8).hex()
         path = partitioning.folder(SCHEMA, (2,), (day,)) + object_names.data_file_name(

@@ -16,7 +16,7 @@ from tests.faults.tables import memory, read_ids, rows
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import DisputedTime, Snapshot, disputed
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job import Job
 from manifestcommit.engine.maintenance.gc import run
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.time_travel import choose_version, to_datetime
@@ -59,7 +59,7 @@ def chain(store: Store, times: list[int], told_s: float | None = None) -> Store:
 
 
 def write_there(there: Any, number: int) -> None:
-    job = Transaction.begin(TableContext(there))
+    job = Job.begin(TableContext(there))
     job.write_stream(rows([number]).schema, rows([number]).to_batches())
     assert job.commit().committed
 

@@ -16,7 +16,7 @@ from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import MAX_MESSAGE, Author, Commit
 from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.commit.group_commit import Committers, GroupCommit
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job import Job
 from manifestcommit.engine.job.two_phase import commit_prepared
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.errors import CorruptMetadataError, UsageError
@@ -75,7 +75,7 @@ def test_a_writer_that_carries_an_intent_records_what_stands_in_it() -> None:
     create_table(TableContext(store), schema=None, partition_by=(), properties={})
     mine, other = (TableContext(store).noting(f"by {name}", {"by": name}) for name in ("ann", "bob"))
     mine.author, other.author = Author(user="ann"), Author(user="bob")
-    waiting = Transaction.begin(mine)
+    waiting = Job.begin(mine)
     waiting.advance("s", 0, 5)
     head = mine.open()
     group = GroupCommit(mine, waiting.id, Committers.GROUP)
@@ -83,7 +83,7 @@ def test_a_writer_that_carries_an_intent_records_what_stands_in_it() -> None:
     assert group.publish(change, change.summary)
     carrier = GroupCommit(other, other.new_job(head), Committers.GROUP)
     carrier.saw({waiting.id: 100})
-    own = Transaction.begin(other).change()
+    own = Job.begin(other).change()
     (carried,) = carrier.carry(head.snapshot, own, ConflictInputs()).commits
     assert (carried.job, carried.message, carried.metadata, carried.author) == (waiting.id, "by ann", {"by": "ann"}, Author(user="ann"))
     outcome = commit_prepared(other, waiting.id)

@@ -19,7 +19,7 @@ from tests.jobs import job_on
 import manifestcommit as mc
 from manifestcommit.core.schema import partitioning as partition_pattern
 from manifestcommit.core.table import object_names
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job import Job
 from manifestcommit.engine.job.two_phase import commit_prepared
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import open_head
@@ -522,7 +522,7 @@ def test_data_that_does_not_fit_is_refused_before_anything_is_written(store: Mem
     assert [info.name for info in store.list("")] == before
 
 
-Racing = Callable[[MemoryStore], Transaction]
+Racing = Callable[[MemoryStore], Job]
 
 
 @pytest.mark.parametrize(
@@ -645,7 +645,7 @@ def test_jobs_that_begin_at_once_have_ids_of_their_own(store: MemoryStore, monke
 def test_to_begin_makes_no_table_and_the_id_is_known_with_it() -> None:
     """[LY4] [CM13]"""
     store = CountingStore(memory())
-    job = Transaction.begin(TableContext(store), key="k")
+    job = Job.begin(TableContext(store), key="k")
     assert job.id == "" and not job.already_committed and "put_if_absent" not in store.requests() and not list(store.list(""))
     made = job.ensure_id()
     assert made and job.id == made and open_head(store).version == object_names.parse_job_id(made).birth == 1
@@ -663,7 +663,7 @@ def test_a_job_that_could_not_look_for_its_key_begins_when_it_is_asked_again() -
             raise StoreError("no answer")
 
     store = FaultStore(memory(), on_call=beat)
-    job = Transaction.begin(TableContext(store), key="k", fingerprint="f", recoverable=True)
+    job = Job.begin(TableContext(store), key="k", fingerprint="f", recoverable=True)
     with pytest.raises(StoreError, match="no answer"):
         job.ensure_id()
     assert failed and job.id == ""

@@ -15,7 +15,7 @@ from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table.entries import Entry
 from manifestcommit.core.table.object_names import version_name
 from manifestcommit.core.table.snapshot import StreamRecord
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job import Job
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.table import Table
@@ -36,10 +36,10 @@ def budget(set_budgets: SetBudgets) -> None:
 def run_batch(store: CountingStore, number: int) -> Counter[str]:
     """One file's worth of a batch: planned by one job object, committed by another one; the requests of both."""
     store.reset()
-    planning = Transaction.begin(TableContext(store))
+    planning = Job.begin(TableContext(store))
     plan = planning.plan_write(SCHEMA)
     change = planning.change()
-    committing = Transaction.begin(TableContext(store))
+    committing = Job.begin(TableContext(store))
     committing.resume(change, began_us=0)
     committing.take_batch(StreamBatch(name="q", query="q", batch=number))
     path = f"00000-{secrets.token_hex(8)}-0-{plan.job}.parquet"
@@ -70,7 +70,7 @@ def test_ten_thousand_batches_leave_one_record_and_a_bounded_head() -> None:
     session = TableContext(store)
     head_bytes = []
     for number in range(MANY):
-        job = Transaction.begin(session)
+        job = Job.begin(session)
         job.take_batch(StreamBatch(name="q", query="q", batch=number))
         plan = job.plan_write(SCHEMA)
         job.add_written([Entry(path=f"{number:05}-{secrets.token_hex(8)}-0-{plan.job}.parquet", rows=1, bytes=1000, job=plan.job)])

@@ -22,7 +22,7 @@ from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Snapshot, Summary, Totals
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.inspection.verify import verify
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job import Job
 from manifestcommit.engine.job.two_phase import commit_prepared
 from manifestcommit.engine.metadata.version_chain import open_head, read_version
 from manifestcommit.engine.runtime.environment import Limits
@@ -63,11 +63,11 @@ def summary_of(store: Store, version: int | None = None) -> Summary:
     return (head if version is None else read_version(store, head, version)).snapshot.commits[-1].summary
 
 
-def begin(store: Store, **options: Any) -> Transaction:
-    return Transaction.begin(session(store), **options)
+def begin(store: Store, **options: Any) -> Job:
+    return Job.begin(session(store), **options)
 
 
-def written(store: Store, data: pa.Table = ROWS, **options: Any) -> Transaction:
+def written(store: Store, data: pa.Table = ROWS, **options: Any) -> Job:
     """A job that has written and not ended."""
     job = begin(store, **options)
     job.write_stream(data.schema, data.to_batches(), partition_by=["day"])
@@ -317,13 +317,13 @@ def test_times_are_those_of_the_phases_and_never_below_zero() -> None:
     store, env = memory(), Slow()
     own = session(store)
     own.env = env
-    job = Transaction.begin(own)
+    job = Job.begin(own)
     job.write_stream(ROWS.schema, ROWS.to_batches())
     env.now += 2_000_000
     outcome = job.commit()
     assert outcome.metrics is not None and (outcome.metrics.seconds, outcome.metrics.commit_s) == (2.0, 0.0)
     assert summary_of(store).seconds == 2.0
-    job = Transaction.begin(own)
+    job = Job.begin(own)
     job.write_stream(ROWS.schema, ROWS.to_batches())
     env.now -= 5_000_000
     outcome = job.commit()
@@ -334,7 +334,7 @@ def test_times_are_those_of_the_phases_and_never_below_zero() -> None:
 
     own = session(FaultStore(store, on_call=set_back))
     own.env = env
-    found = Transaction.begin(own).commit().metrics
+    found = Job.begin(own).commit().metrics
     assert found is not None and found.commit_s == 0.0 <= summary_of(store).seconds
 
 

@@ -16,7 +16,7 @@ from manifestcommit.core.schema.arrow_schema import from_arrow
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import Entry
 from manifestcommit.engine.datafile.writer import WritePlan
-from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job import Job
 from manifestcommit.engine.metadata.manifests import ManifestReader
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.spark.write import arrow_writer
@@ -28,11 +28,11 @@ SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 DAYS = ["a b", "100%", "x=y", "#ü🦆", None]
 
 
-def begin(url: str) -> tuple[Transaction, CountingStore, WritePlan]:
+def begin(url: str) -> tuple[Job, CountingStore, WritePlan]:
     """A job of a partitioned table, which is to be written as `overwrite="dynamic"` where the table holds something."""
     mc.create_table(url, SCHEMA, partition_by=["day"])
     store = CountingStore(open_store(url))
-    job = Transaction.begin(TableContext(store))
+    job = Job.begin(TableContext(store))
     return job, store, job.plan_write(from_arrow(SCHEMA, iter(range(1, 99)).__next__))
 
 
@@ -55,7 +55,7 @@ def messages(plan: WritePlan, store: CountingStore, *, touched: bool = True) -> 
     return [*made, *(packed(TaskWritten(task=task, entries=entries(plan, task, 20, DAYS[2:]))) for task in (2, 3))]
 
 
-def commit(job: Transaction, written: Written) -> None:
+def commit(job: Job, written: Written) -> None:
     job.add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks)
     assert job.commit().committed
 
@@ -95,7 +95,7 @@ def test_a_dynamic_overwrite_by_manifests_empties_what_they_touch_and_no_more(tm
     url = f"file://{tmp_path}/t"
     job, store, plan = begin(url)
     commit(job, collect(plan, messages(plan, store), StorageOptions()))
-    again = Transaction.begin(TableContext(store))
+    again = Job.begin(TableContext(store))
     again.overwrite("dynamic")
     plan = again.plan_write(from_arrow(SCHEMA, iter(range(1, 99)).__next__))
     monkeypatch.setattr(arrow_writer, "WRITTEN_LIMIT_BYTES", 100)
