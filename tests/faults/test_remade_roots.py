@@ -139,7 +139,7 @@ def check_refused(store: Store, created: int | None) -> None:
         own = open_head(store)
         assert own.snapshot.table_id in markers(store) and own.version < created and own.taken == (own.version == created - 1)
         report = verify(session(store))
-        assert report.is_sound and [each.object for each in report.findings if each.kind == "version_passed_over"] == [name]
+        assert report.is_sound and [each.object for each in report.findings if each.kind == "version_skipped"] == [name]
         return
     assert wrong_version(store) == created
     for attempt in (lambda: open_head(store), lambda: write(store, rows([6])), lambda: read_ids(store)):
@@ -330,7 +330,7 @@ def test_a_writer_of_the_new_table_commits_below_what_a_removed_one_left(store: 
     remake(store, 1)
     mine = begin(store)
     mine.write(rows([8]))
-    with pytest.raises(TableNotFoundError, match="passes it over"):
+    with pytest.raises(TableNotFoundError, match="skips it"):
         commit(session(store), head, change)
     assert mine.commit().version == 2
     assert resolve_job(session(store), mine.id) == "committed" and (open_head(store).version, open_head(store).taken) == (2, 1)
@@ -442,7 +442,7 @@ def test_where_no_table_is_there_yet_the_object_in_the_way_is_named(store: Store
     change, name = change_of(job), object_names.version_name(3)
     remake(store, 0)
     store.put(STRAY, b"0123456789abcdef")
-    with pytest.raises(TableNotFoundError, match=f"{name}.* passes it over"):
+    with pytest.raises(TableNotFoundError, match=f"{name}.*no table can be created there. Delete that object by hand"):
         commit(session(store), head, change)
     with pytest.raises(CorruptMetadataError, match=f"{name} .*no table is here yet: delete {name} by hand") as caught:
         open_head(store)
@@ -483,7 +483,7 @@ def test_what_was_passed_over_is_no_version_for_anyone(store: Store) -> None:
         assert read_ids(store) == [5, 1000]
         check_table(store)
         report = verify(session(store))
-        assert report.is_sound and [each.kind for each in report.findings if each.kind.startswith("version")] == ["version_passed_over"] * (
+        assert report.is_sound and [each.kind for each in report.findings if each.kind.startswith("version")] == ["version_skipped"] * (
             not gone
         )
         gc_engine.run(session(store), Policy(grace_s=0))  # reads all versions, and keeps them
@@ -721,7 +721,7 @@ def test_a_version_of_a_removed_table_beside_its_own_marker_is_not_acknowledged(
     store.delete([info.name for info in store.list("") if object_names.parse_marker(info.name) is None])
     make(store, 2)
     assert len(markers(store)) == 2
-    with pytest.raises(TableNotFoundError, match=object_names.version_name(3)):
+    with pytest.raises(TableNotFoundError, match=f"{object_names.version_name(3)}.*Delete that object by hand"):
         commit(session(store), head, change)
     store.delete([object_names.version_name(3), object_names.marker_name(head.snapshot.table_id)])
     check_clean(store, 2)

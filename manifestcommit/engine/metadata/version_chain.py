@@ -54,7 +54,7 @@ def drop_marker(store: Store, table_id: str) -> None:
 def misplaced(url: str, snapshot: Snapshot, tables: Set[str]) -> CorruptMetadataError | None:
     """Why this snapshot is not a version of the table at this path; None: it is one. tables: the
     ids of markers in a later listing. It is the error where no version of the table is there, above
-    which this one could be passed over. [LY14]"""
+    which this one could be skipped. [LY14]"""
     name, own = (
         object_names.version_name(snapshot.version),
         object_names.marker_name(snapshot.table_id),
@@ -181,7 +181,7 @@ _RESTARTS = 20
 _CALM = 3  # number of concurrent commits after which a version that they were built on is accepted
 
 
-# objects of other tables above the newest version that are passed over; each is of a job that began
+# objects of other tables above the newest version that are skipped; each is of a job that began
 # before its table was removed
 _MOST_OTHERS = 256
 # intents of one listing that are read; a table with more of them waiting needs gc
@@ -345,7 +345,7 @@ def _newest_object(
     head: an object that was fetched before, if any. The latest version is never deleted. So an
     object that was fetched before a listing that shows nothing above it is the latest; one that was
     fetched after the listing may have been deleted between the two, and created again by a stalled
-    writer. Objects of other tables are passed over, as long as there is one of the table that has
+    writer. Objects of other tables are skipped, as long as there is one of the table that has
     its marker; else CorruptMetadataError. [LY10] [LY14] [LY15]
     """
     others: dict[int, Head] = {}  # read before the listing that counts
