@@ -444,7 +444,7 @@ def test_where_no_table_is_there_yet_the_object_in_the_way_is_named(store: Store
     store.put(STRAY, b"0123456789abcdef")
     with pytest.raises(TableNotFoundError, match=f"{name}.*no table can be created there. Delete that object by hand"):
         commit(session(store), head, change)
-    with pytest.raises(CorruptMetadataError, match=f"{name} .*no table is here yet: delete {name} by hand") as caught:
+    with pytest.raises(CorruptMetadataError, match=f"{name} .*create .* again.*no other table is here yet: delete {name}") as caught:
         open_head(store)
     assert caught.value.object_name == name
     assert [each.kind for each in verify(session(store)).findings if each.object == name] == ["version_misplaced"]
@@ -618,7 +618,7 @@ def test_a_marker_that_was_lost_is_named_and_can_be_created_again(store: Store) 
     job, known = pending(store)
     store.delete([name])
     for attempt in (lambda: open_head(store), lambda: write(store, rows([6])), lambda: read_ids(store)):
-        with pytest.raises(CorruptMetadataError, match="create it again") as caught:
+        with pytest.raises(CorruptMetadataError, match=r"create .* again") as caught:
             attempt()
         assert caught.value.object_name == name and name in str(caught.value) and head.snapshot.table_id in str(caught.value)
     assert any(each.kind == "marker_missing" and each.object == name for each in verify(session(store)).findings)
