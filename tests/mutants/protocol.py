@@ -346,8 +346,8 @@ COMMITTING: tuple[Mutant, ...] = (
         "LY14",
         (
             "engine/metadata/version_chain.py",
-            "        return _error(url, name, what, why)",
-            "        return _error(url, own, what, why)",
+            "        return _error(url, name, what, remedy)",
+            "        return _error(url, own, what, remedy)",
         ),
         tests="faults/test_remade_roots.py::test_where_no_table_is_there_yet_the_object_in_the_way_is_named",
     ),

@@ -43,7 +43,7 @@ Kind = Literal[
     "file_partition_differs",
     "statistics_false",
     "version_leftover",
-    "version_passed_over",
+    "version_skipped",
     "foreign_name",
     "intent",
     "hint_is_off",
@@ -64,7 +64,7 @@ Kind = Literal[
 NOTES: frozenset[Kind] = frozenset(
     {
         "version_leftover",
-        "version_passed_over",
+        "version_skipped",
         "foreign_name",
         "intent",
         "hint_is_off",
@@ -159,7 +159,7 @@ REMEDIES: Mapping[Kind, str] = {
     ),
     "statistics_false": _OF_STATISTICS,
     "version_leftover": "`manifestcommit gc` removes it; no reader looks at it.",
-    "version_passed_over": (
+    "version_skipped": (
         "Nothing to do: readers and writers of this table skip it. Leave it while jobs run."
     ),
     "foreign_name": "Nothing reads it; remove it by hand if nobody needs it.",
@@ -281,13 +281,13 @@ def other_table(snapshot: Snapshot, table_id: str, of: str) -> VerifyFinding:
     return finding("table_id_differs", object_names.version_name(snapshot.version), text)
 
 
-def passed_over(snapshot: Snapshot, head: Snapshot) -> VerifyFinding:
+def skipped_version(snapshot: Snapshot, head: Snapshot) -> VerifyFinding:
     """Report an object that is no version of the table: a job of a removed table has left it, or a
     job has created a number that is void. [LY15]"""
     text = "the table has gone past its number, and no version was built on it"
     if snapshot.table_id != head.table_id:
         text = f"it is of table {snapshot.table_id}, which was removed from this root"
-    return finding("version_passed_over", object_names.version_name(snapshot.version), text)
+    return finding("version_skipped", object_names.version_name(snapshot.version), text)
 
 
 def check_version(snapshot: Snapshot) -> Iterator[VerifyFinding]:

@@ -539,7 +539,7 @@ class _CommitLoop:
             # not of necessity mine: that may be one that was deleted, and others carried the job
             # before
             return version, newest
-        # void: others have passed over an object there that was deleted since [LY15]
+        # void: others have skipped an object there that was deleted since [LY15]
         is_void = mine.version in newest.snapshot.void and not isinstance(self._part, Member)
         counts = mine.version >= newest.snapshot.expired and not is_void
         return (mine.version if counts else None), newest

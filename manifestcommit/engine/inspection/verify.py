@@ -16,7 +16,7 @@ from ...core.commit.audit import (
     check_version,
     finding,
     other_table,
-    passed_over,
+    skipped_version,
 )
 from ...core.display import ReprMixin, age, changed, html_members, html_table, line
 from ...core.format import codec
@@ -334,7 +334,7 @@ def _walk(
         is_beneath = above is not None and above.snapshot.parent_digest == opened.digest
         is_other = snapshot.table_id != head.snapshot.table_id
         if is_void and (is_other or (is_next and not is_beneath)):
-            findings.add(passed_over(snapshot, head.snapshot))
+            findings.add(skipped_version(snapshot, head.snapshot))
             skipped.add(version)
             continue
         findings.add(*check_version(snapshot))
@@ -364,7 +364,7 @@ def _above(store: Store, head: Head, inventory: Inventory) -> Iterator[VerifyFin
     for version in [each for each in sorted(inventory.versions) if each > newest][:_NAMED]:
         opened = _read(store, version)
         if isinstance(opened, Head) and opened.snapshot.table_id != head.snapshot.table_id:
-            yield passed_over(opened.snapshot, head.snapshot)
+            yield skipped_version(opened.snapshot, head.snapshot)
 
 
 def _read(store: Store, version: int) -> Head | str | None:

@@ -10,10 +10,16 @@ from itertools import islice
 import msgspec
 
 from ...core.table import object_names
-from ...errors import NotATableError, StoreDeniedError, StoreError, TableNotFoundError
+from ...errors import (
+    CorruptMetadataError,
+    NotATableError,
+    StoreDeniedError,
+    StoreError,
+    TableNotFoundError,
+)
 from ...store import ObjectInfo, Store
 from .table_context import TableContext
-from .version_chain import Head, VersionListing, list_above, misplaced, read_object
+from .version_chain import Head, VersionListing, list_above, misplaced, open_object, read_object
 
 # Detects that the table path was deleted while a job ran, and that another table may have been
 # created there.
@@ -70,10 +76,9 @@ def removed(session: TableContext, base: Head, mine: Head | None) -> Exception:
             "Run it again."
         )
     name = object_names.version_name(mine.version)
-    others = list_above(session.store, 0).tables - {mine.snapshot.table_id}
     what = (
         "the table that is there now skips it. Leave it there, and run the job again."
-        if others
+        if _is_skipped(session.store, mine)
         else "as long as it is, no table can be created there. Delete that object by hand while no "
         "other job runs, and run the job again."
     )
@@ -81,6 +86,14 @@ def removed(session: TableContext, base: Head, mine: Head | None) -> Exception:
         f"the table at {url} was removed while this job committed. Nothing of the job counts; "
         f"{name}, which it created, is there, and {what}"
     )
+
+
+def _is_skipped(store: Store, mine: Head) -> bool:
+    """Whether another table is there, whose readers and writers skip this object. [LY15]"""
+    try:
+        return open_object(store).snapshot.table_id != mine.snapshot.table_id
+    except (CorruptMetadataError, TableNotFoundError):
+        return False
 
 
 # Recognizes tables of other formats by the names of their logs: their folders hold files that are

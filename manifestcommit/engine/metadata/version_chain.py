@@ -62,19 +62,18 @@ def misplaced(url: str, snapshot: Snapshot, tables: Set[str]) -> CorruptMetadata
     )
     if snapshot.table_id in tables:
         return None
-    by_hand = f"delete {name} by hand while no job runs"
+    remedy = (
+        f"If only the marker was lost, create {own} again with the text {snapshot.table_id} as its "
+        f"content. If the table was removed, a job of it left {name}, and no other table is here "
+        f"yet: delete {name} by hand while no job runs"
+    )
     if tables:
         others = ", ".join(object_names.marker_name(table) for table in sorted(tables))
         what = (
             f"belongs to table {snapshot.table_id}, whose marker {own} is missing, and {others} "
             "is there"
         )
-        why = f"A job of a removed table left it, and no table is here yet: {by_hand}"
-        return _error(url, name, what, why)
-    remedy = (
-        f"If only this object was lost, create it again with the text {snapshot.table_id} as its "
-        f"content. If the table was removed, a job of it left {name}: {by_hand}"
-    )
+        return _error(url, name, what, remedy)
     return _error(url, own, f"is missing, and {name} belongs to its table", remedy)
 
 
