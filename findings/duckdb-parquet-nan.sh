@@ -37,7 +37,8 @@ queries = {
     "IS DISTINCT FROM 1": "SELECT count(*) FROM {} WHERE x IS DISTINCT FROM 1",
 }
 seen = {}
-for name, source in {"table": "rows"} | {name: f"'{path}'" for name, path in paths.items()}.items():
+sources = {"table": "rows"} | {name: f"'{path}'" for name, path in paths.items()}
+for name, source in sources.items():
     seen[name] = {what: duckdb.sql(query.format(source)).fetchone()[0] for what, query in queries.items()}
     print(f"{name:8}", seen[name])
 right = {"max": "nan", "x > 5": 1, "x <> 1": 1, "FILTER (x > 5)": 1, "IS DISTINCT FROM 1": 1}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from ..core.schema.arrow_schema import FIELD_ID, is_list
 from ..core.schema.fields import Field, Schema, members
-from ..engine.datafile.footer_stats import parquet_columns
+from ..engine.datafile.footer_stats import ParquetColumn, are_ordered, parquet_columns
 from ..engine.metadata.table_context import TableContext
 from ..engine.runtime.checked_parquet import open_parquet
 from ..engine.runtime.concurrency import map_in_batches
@@ -126,6 +126,11 @@ def _misread_layout(file: pq.ParquetFile) -> str | None:
         leaf = file.schema.column(found.position)
         if leaf.physical_type == "INT96":
             old.add(found.path[0])
+        elif _has_false_bounds(file, found):
+            return (
+                f"has bounds of column {'.'.join(found.path)!r} that parquet-mr before 1.10 "
+                "compared as bytes, by which DuckDB and pyarrow leave out rows"
+            )
         if not _has_list_levels(file.schema_arrow, leaf.path.split("."), found.path):
             return (
                 f"stores the elements of a list as {leaf.path!r}, in a form of old writers which "
@@ -139,6 +144,16 @@ def _misread_layout(file: pq.ParquetFile) -> str | None:
                     "or after 2261, for which pyiceberg, delta-rs and Polars read another one"
                 )
     return None
+
+
+def _has_false_bounds(file: pq.ParquetFile, leaf: ParquetColumn) -> bool:
+    """Whether a row group has bounds of decimals in the order of their bytes."""
+    metadata = file.metadata
+    writer, physical = metadata.created_by, file.schema.column(leaf.position).physical_type
+    if not (writer or "").startswith("parquet-mr ") or are_ordered(physical, leaf.type, writer):
+        return False
+    groups = (metadata.row_group(at).column(leaf.position) for at in range(metadata.num_row_groups))
+    return any(group.statistics is not None and group.statistics.has_min_max for group in groups)
 
 
 def _has_list_levels(columns: Any, stored: Sequence[str], path: Sequence[str]) -> bool:

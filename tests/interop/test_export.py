@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 from tests.budgets import budgets
+from tests.footers import changed
 from tests.interop.clients import DELTA, ICEBERG, deltalake_query, duckdb_iceberg, expected, local, rows
 from tests.interop.kinds import KINDS, foreign, numbered
 from tests.simulator.avro_rows import avro_rows
@@ -895,8 +896,16 @@ def test_instants_of_int96_are_exported_where_every_reader_takes_them(
         assert rows(deltalake_query(path), schema) == found
 
 
-# What Spark 4 writes with spark.sql.parquet.writeLegacyFormat: [1, 2], null and [] as l.array, and [1, null], null and [] as l.bag.array.
+# What parquetjs 0.11.2 writes as l: [1, 2], [] and [3]. What Spark 4 writes with spark.sql.parquet.writeLegacyFormat: [1, 2], null and []
+# as l.array, and [1, null], null and [] as l.bag.array.
 OLD_LISTS = {
+    "": (
+        "UEFSMRUGFTAVMFwVBhUAFQYVABUAFQASAAABAAAAAAAAAAIAAAAAAAAAAwAAAAAAAAAVBBklBgAZGAJpZBUAFgYWXBZcJggAFQYVPBU8XBUIFQIVBhUAFQgV"
+        "BBIAAAMCBAEDAgEAAAAAAAAAAgAAAAAAAAADAAAAAAAAABUEGSUGABkYAWwVABYIFmgWaCaQAQAVBhUMFQxcFQYVBBUGFQAVBBUAEgAAAwEFAAAAFQIZJQYA"
+        "GSgCc3QBYRUAFgYWOBY4JqQCABUCGVxIBHJvb3QVBgAVBCUAGAJpZAAVBCUEGAFsADUCGAJzdBUCABUCJQAYAWEAFgYZHBk8JmQcFQQZJQYAGRgCaWQVABYG"
+        "FlwWXCYIAAAm+AEcFQQZJQYAGRgBbBUAFggWaBZoJpABAAAm3AIcFQIZJQYAGSgCc3QBYRUAFgYWOBY4JqQCAAAWhgMWBgAZDBgKcGFycXVldC5qcwCdAAAA"
+        "UEFSMQ=="
+    ),
     "array": (
         "UEFSMRUAFTwVNhWa+IuBBRwVBhUAFQYVCAAAHhwCAAAAAwcBAAkBAQ4sAAAAAAMAAAAAAAAAFQAVKhUuFdHOir4EHBUIFQAVBhUGAAAVUAIAAAADAgMAAAAD"
         "SgABAAAAAgAAABkRAhkYCAEAAAAAAAAAGRgIAwAAAAAAAAAVAhkWAAAZEQIZGAQBAAAAGRgEAgAAABUCGRYEGSYGAhk2AgIEABkcFggVZBYAAAAZHBZsFVwW"
@@ -932,11 +941,30 @@ def test_lists_in_the_forms_of_old_writers_are_refused_until_they_are_rewritten(
     (path / "a.parquet").write_bytes(base64.b64decode(OLD_LISTS[form]))
     mc.Table(str(path)).adopt()
     table = mc.Table(str(path))
-    assert table.to_arrow()["l"].to_pylist() == [[1, 2 if form == "array" else None], None, []]
-    with pytest.raises(mc.UsageError, match=rf"a\.parquet stores the elements of a list as 'l\.{form}', .* which DuckDB reads as nulls"):
+    known = {"": [[1, 2], [], [3]], "array": [[1, 2], None, []], "bag.array": [[1, None], None, []]}
+    assert table.to_arrow()["l"].to_pylist() == known[form]
+    name = ".".join(filter(None, ("l", form)))
+    with pytest.raises(mc.UsageError, match=rf"a\.parquet stores the elements of a list as '{name}', .* which DuckDB reads as nulls"):
         table.export(format)
     assert not {name.split("/")[0] for name in os.listdir(path)} & {"_iceberg", "_delta_log"}
     mc.write(table.to_arrow(), str(path), mode="overwrite")
+    assert table.export(format).version == table.version
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+@pytest.mark.parametrize("release", ["1.8.2", "1.10.0"])
+def test_bounds_of_decimals_that_spark_2_wrote_are_refused_until_they_are_rewritten(tmp_path: Path, release: str, format: str) -> None:
+    """DuckDB prunes by the bounds in a file's footer. [EX9]"""
+    path, sink = tmp_path / "t", io.BytesIO()
+    path.mkdir()
+    pq.write_table(pa.table({"c": pa.array([1, 24], pa.decimal128(25, 2))}), sink, store_schema=False)
+    (path / "a.parquet").write_bytes(changed(sink.getvalue(), 6, to=f"parquet-mr version {release} (build c65)".encode()))
+    mc.Table(str(path)).adopt()
+    table = mc.Table(str(path))
+    if release == "1.8.2":
+        with pytest.raises(mc.UsageError, match=r"a\.parquet has bounds of column 'c' that parquet-mr before 1\.10 compared as bytes"):
+            table.export(format)
+        mc.write(table.to_arrow(), str(path), mode="overwrite")
     assert table.export(format).version == table.version
 
 

@@ -244,6 +244,13 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_TESTS}::test_lists_in_the_forms_of_old_writers_are_refused_until_they_are_rewritten",
     ),
     mutant(
+        "bounds of decimals in an export",
+        "DuckDB leaves out rows of adopted files whose decimals Spark 2 compared as bytes.",
+        "EX9",
+        (_FILES, "        elif _has_false_bounds(file, found):\n", "        elif False:\n"),
+        tests=f"{_TESTS}::test_bounds_of_decimals_that_spark_2_wrote_are_refused_until_they_are_rewritten",
+    ),
+    mutant(
         "far instants as INT96",
         "Readers of an export take INT96 of the year 1 for 1754, since nanoseconds of 64 bits do not hold it.",
         "EX9",

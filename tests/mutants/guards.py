@@ -465,7 +465,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "OB7 RD13",
         (
             "engine/datafile/footer_stats.py",
-            "        if not _are_ordered(chunk.physical_type, leaf.stored, created_by):\n            return kept\n",
+            "        if not are_ordered(chunk.physical_type, leaf.stored, created_by):\n            return kept\n",
             "",
         ),
         tests="api/test_filters.py::test_bounds_of_decimals_count_by_their_program",

@@ -201,7 +201,7 @@ def _leaf_stats(chunks: Sequence[Any], leaf: TrackedLeaf, created_by: str | None
             continue  # this row group has no value for a bound to cover
         if statistics is None or not statistics.has_min_max:
             return kept
-        if not _are_ordered(chunk.physical_type, leaf.stored, created_by):
+        if not are_ordered(chunk.physical_type, leaf.stored, created_by):
             return kept
         low, high = _comparable(statistics.min_raw, leaf), _comparable(statistics.max_raw, leaf)
         if low is None or high is None or low > high:
@@ -210,7 +210,7 @@ def _leaf_stats(chunks: Sequence[Any], leaf: TrackedLeaf, created_by: str | None
     return _with_bounds(kept, min(bounds), max(bounds), leaf.type) if bounds else kept
 
 
-def _are_ordered(physical: str, stored: pa.DataType, created_by: str | None) -> bool:
+def are_ordered(physical: str, stored: pa.DataType, created_by: str | None) -> bool:
     """Whether a writer takes the least and greatest value of a column in the order of its values.
 
     Old ones compare INT96, and decimals that are stored as bytes, byte by byte. pyarrow itself
