@@ -956,7 +956,7 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "keys that count",
         "gc counts dropped keys among those that it keeps: a live one is forgotten early, and its rerun doubles the rows.",
         "IV3 KY4",
-        (_RETAIN, "(version for version, digest in newest.values() if digest)", "(version for version, _ in newest.values())"),
+        (_RETAIN, "[version for version, digest in newest.values() if digest]", "[version for version, _ in newest.values()]"),
         tests="engine/operations/test_set_back.py::test_gc_counts_keys_of_work_that_is_there",
         theme="keys",
     ),
