@@ -779,6 +779,8 @@ def _alike(parts: Sequence[Typed]) -> list[Typed]:
     kinds = [each.type for each in parts if each.type != "void"]
     if not kinds:
         raise NotUnderstoodError("a value without a type")
+    if any(kind in _GAPS for kind in kinds):
+        raise NotUnderstoodError("a choice of intervals is not understood without Spark")
     is_utc = any(each.is_utc for each in parts)
     kind = reduce(lambda one, other: one if one == other else _common(one, other, is_utc), kinds)
     return [Typed(to_type(each, kind), kind) for each in parts]
@@ -981,6 +983,8 @@ def _calculate(sign: str, left: Typed, right: Typed) -> Typed:
         return _moved(left, right.value if sign == "+" else -right.value, right.type)
     if sign == "+" and left.type in _GAPS and right.type in _TIMES:
         return _moved(right, left.value, left.type)
+    if left.type in _GAPS or right.type in _GAPS:
+        raise NotUnderstoodError(f"{left.type} {sign} {right.type} is not understood without Spark")
     void = next((each for each in (left, right) if each.type == "void"), None)
     if void is not None:
         other = right if void is left else left
