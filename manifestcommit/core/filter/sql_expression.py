@@ -301,6 +301,8 @@ class _Compiler:
         self, pairs: Sequence[Sequence[Any]], other: Any, subject: Typed | None = None
     ) -> Typed:
         """Pairs of a condition and a value, then the value of all else."""
+        if subject is None and any(type(when.unnest()).__name__ == "Null" for when, _ in pairs):
+            raise NotUnderstoodError("WHEN NULL is not understood without Spark")
         conditions = [
             self._boolean(when)
             if subject is None
@@ -323,6 +325,7 @@ class _Compiler:
         known = [each for each in members if each.type != "void"]
         values = _members(subject, known) if len(known) > _MANY else None
         if values is None:
+            subject, members = _alike_in_list(subject, members, known)
             tests = [_compare("=", subject, each).expression for each in members]
             return Typed(balanced(tests, pc.or_kleene), "boolean")
         kind = arrow_type(subject.type)
@@ -674,7 +677,8 @@ _FUNCTIONS: dict[str, Callable[[list[Typed]], Typed | None]] = {
     "isnan": _isnan,
     "isnull": _is_null(True),
     "isnotnull": _is_null(False),
-    **dict.fromkeys(("coalesce", "ifnull", "nvl"), _coalesce),
+    "coalesce": _coalesce,
+    **dict.fromkeys(("ifnull", "nvl"), lambda args: _coalesce(args) if len(args) == 2 else None),
     "nullif": _nullif,
     **{name: _part_of_time(name) for name in ("year", "quarter", "month", "day")},
     **{name: _part_of_time(name) for name in ("hour", "minute", "second")},
@@ -779,6 +783,8 @@ def _alike(parts: Sequence[Typed]) -> list[Typed]:
     kinds = [each.type for each in parts if each.type != "void"]
     if not kinds:
         raise NotUnderstoodError("a value without a type")
+    if any(kind in _GAPS for kind in kinds):
+        raise NotUnderstoodError("a choice of intervals is not understood without Spark")
     is_utc = any(each.is_utc for each in parts)
     kind = reduce(lambda one, other: one if one == other else _common(one, other, is_utc), kinds)
     return [Typed(to_type(each, kind), kind) for each in parts]
@@ -848,6 +854,23 @@ def _moment(value: Any, kind: str, is_utc: bool) -> Typed | None:
             raise _zone(f"{str(value)!r}")
         value = value.replace(tzinfo=UTC)
     return _of(value, kind) if (value.tzinfo is None) == (kind == "timestamp_ntz") else None
+
+
+def _alike_in_list(
+    subject: Typed, members: list[Typed], known: Sequence[Typed]
+) -> tuple[Typed, list[Typed]]:
+    """A list of several types and its subject: Spark compares all as one type, which differs from
+    pairs where that is a float and the subject is not. NotUnderstoodError where there is none."""
+    fitting = [_literal_as(each, subject.type) or each for each in known]
+    kinds = {each.type for each in fitting if isinstance(each.type, str)}
+    if len(kinds) > 1:
+        kind = reduce(
+            lambda one, other: _common(one, other, subject.is_utc), [subject.type, *kinds]
+        )
+        if kind in _FLOATS and subject.type not in _FLOATS:
+            first, *rest = _alike([subject, *members])
+            return first, rest
+    return subject, members
 
 
 def _members(subject: Typed, members: Sequence[Typed]) -> list[Any] | None:
@@ -981,6 +1004,8 @@ def _calculate(sign: str, left: Typed, right: Typed) -> Typed:
         return _moved(left, right.value if sign == "+" else -right.value, right.type)
     if sign == "+" and left.type in _GAPS and right.type in _TIMES:
         return _moved(right, left.value, left.type)
+    if left.type in _GAPS or right.type in _GAPS:
+        raise NotUnderstoodError(f"{left.type} {sign} {right.type} is not understood without Spark")
     void = next((each for each in (left, right) if each.type == "void"), None)
     if void is not None:
         other = right if void is left else left

@@ -76,6 +76,7 @@ year(day) = 2013 | month(at) IN (1, 12) | hour(at) >= 12 | minute(ntz) = 30 | se
 to_date(at) = day | CAST(ntz AS date) < '1970-01-01' | day + INTERVAL 1 DAY = DATE '2013-01-02'
 at - INTERVAL '1' HOUR < '2013-01-01 04:30:00' | at + INTERVAL 2 DAYS > ntz AND day < '2030-01-01' | i <=> NULL | NOT (s <=> p) | d <=> 0
 i <=> b | d = 0 | d > 5e15 | f <> f | NOT (d >= 0.5) | m IN (0.5, 7, NULL) | CASE WHEN i % 2 = 0 THEN lower(s) ELSE p END = p
+l IN (9007199254740992D, 3) | l NOT IN (9007199254740992, 3) | l IN (9007199254740992, 0.5D, 3)
 coalesce(lower(s), 'none') = 'none' | nullif(i % 2, 0) IS NULL | isnull(p) OR p = 'a'
 """
 VALUES = """
