@@ -39,7 +39,7 @@ def left(*arguments: str) -> int:
         (["help", "file"], "there is no command 'file'; did you mean files?"),
         (["xyzzy"], "there is no command 'xyzzy'"),
         (["history", ".", "--limt", "3"], "unrecognized arguments: --limt 3; did you mean --limit?"),
-        (["gc", ".", "--keepfor=1d"], "unrecognized arguments: --keepfor=1d; did you mean --keep-for or --keep-keys?"),
+        (["gc", ".", "--keepfor=1d"], "unrecognized arguments: --keepfor=1d; did you mean --keep-for or --keep-keys-for?"),
         (["history", ".", "more"], "unrecognized arguments: more"),
         (["x\x1b[31m"], "there is no command 'x\\x1b[31m'"),
         (["s3://AKIA:hunter2@bucket"], "there is no command 's3://...@bucket'"),
@@ -163,7 +163,7 @@ ask manifestcommit ro
 ask manifestcommit gc . --keep
 """
     done = subprocess.run(["bash", "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert [line.split() for line in done.stdout.splitlines()] == [["rollback"], ["--keep-versions", "--keep-for", "--keep-keys"]]
+    assert [line.split() for line in done.stdout.splitlines()] == [["rollback"], ["--keep-versions", "--keep-for", "--keep-keys", "--keep-keys-for"]]
 
 
 def test_zsh_has_every_command_and_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,6 +140,6 @@ def test_what_forgets_rows_keeps_what_followers_need_and_tags_without_them(root:
         names["collect"](root, clean, grace="0s")
     assert names["holders"](root, NEEDLE) == []
     assert table.snapshot().tags.keys() == {"without"} | (set() if spilled else {"names its file"})
-    assert sorted(table.read_changes(clean).read_all()["n"].to_pylist()) == [5, 6]
+    assert sorted(table.changed_rows(clean).read_all()["n"].to_pylist()) == [5, 6]
     with pytest.raises(mc.SnapshotExpiredError, match=r"whole copy .* mode=.overwrite."):
-        table.read_changes(clean - 1).read_all()
+        table.changed_rows(clean - 1).read_all()
