@@ -1022,7 +1022,10 @@ def _calculate(sign: str, left: Typed, right: Typed) -> Typed:
     if sign == "%":
         return _remainder(left, right, kind)
     if not is_decimal:
-        return Typed(_CALCULATED[sign](to_type(left, kind), to_type(right, kind)), kind)
+        made = _CALCULATED[sign](to_type(left, kind), to_type(right, kind))
+        # Arrow reorders chains of + and of *, which rounds otherwise; less zero, it is no chain
+        zero = pc.scalar(pa.scalar(0, arrow_type(kind)))
+        return Typed(pc.subtract(made, zero) if sign in "+*" else made, kind)
     (p1, s1), (p2, s2) = _digits(left), _digits(right)
     digits, scale = (p1 + p2 + 1, s1 + s2)
     if sign != "*":

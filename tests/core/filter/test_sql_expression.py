@@ -432,3 +432,13 @@ def test_a_condition_keeps_its_meaning_on_its_way_to_the_rows() -> None:
         assert sql_results.spelled(mask_of(rows, wanted.form)) == SPARKS["conditions"][text][1], text
         found = ds.dataset(rows).to_table(filter=wanted.form)
         assert found.num_rows == SPARKS["conditions"][text][1].count("True"), text
+
+
+def test_sums_and_products_are_computed_in_the_order_of_the_text() -> None:
+    """Arrow reorders a chain of one operation: another last digit, or no overflow. [RC2]"""
+    schema = Schema(fields=(Field(id=1, name="d", type="double"), Field(id=2, name="l", type="long")))
+    rows = pa.table({"d": [9999999.999], "l": [2**63 - 1]})
+    assert value_of("12 * (d * -2.5D)", rows, schema).to_pylist() == [12 * (9999999.999 * -2.5)] != [12 * 9999999.999 * -2.5]
+    assert value_of("1e16 + (d + 1D)", rows, schema).to_pylist() == [1e16 + (9999999.999 + 1)]
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        value_of("(l + 1) + -1", rows, schema)
