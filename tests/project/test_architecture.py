@@ -329,6 +329,7 @@ ARROWS: dict[str, set[str]] = {
         "core.commit",
         "core.schema",
         "core.table",
+        "engine.datafile",
         "engine.metadata",
         "engine.runtime",
         "engine.scan",
