@@ -454,7 +454,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "DF6 RD7",
         (
             "engine/scan/arrow_dataset.py",
-            "            doubtful - set(_partition_names(snapshot)) if others.num_rows else frozenset(),\n",
+            "        doubtful if others.num_rows else frozenset(),\n",
             "",
         ),
         tests="api/test_filters.py::test_other_doors_of_an_adopted_dataset_lose_no_row",
