@@ -205,14 +205,18 @@ EXPORTS: tuple[Mutant, ...] = (
         "partition columns that only folders tell",
         "The partition column reads as null in Delta.",
         "EX9",
-        (_FILES, "        if missing:\n", "        if False:\n"),
+        (_FILES, "    if missing := sorted(set(names) - set(columns.names)):\n", "    if missing := []:\n"),
         tests=f"{_KINDS}[adopted folders-delta]",
     ),
     mutant(
         "a log that ends before the refused version",
         "A refused export leaves version 1, without rows, as the newest one that readers of Delta find.",
         "EX9",
-        (_DELTA, "        if not any(snapshot.partition_by for snapshot in chain):\n", "        if chain:\n"),
+        (
+            _DELTA,
+            "        follows = newest is not None and chain[0].version == newest\n",
+            "        if chain:\n            return chain\n        follows = False\n",
+        ),
         tests=f"{_TESTS}::test_a_refused_export_leaves_nothing_and_its_remedy_works",
     ),
     mutant(
