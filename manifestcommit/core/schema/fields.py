@@ -151,6 +151,9 @@ class StructType(
     fields: tuple[Field, ...]
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
+    def __hash__(self) -> int:  # types are looked up among others, and dicts have no hash
+        return hash(tuple(field.id for field in self.fields))
+
 
 class ArrayType(
     msgspec.Struct,
@@ -165,6 +168,9 @@ class ArrayType(
 
     element: Field
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+    def __hash__(self) -> int:
+        return hash("array")
 
 
 class MapType(
@@ -181,6 +187,9 @@ class MapType(
     key: Field
     value: Field
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+    def __hash__(self) -> int:
+        return hash("map")
 
 
 # A primitive is one of PRIMITIVES, one of INTERVALS or "decimal(p,s)".
