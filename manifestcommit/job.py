@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from . import telemetry as telemetry  # observes jobs
 from .argument_checks import checked
 from .core.table.entries import MAX_SOURCES
 from .core.table.watermark import in_order_of_advances, predecessors

@@ -17,13 +17,15 @@ import logging
 import os
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from .core.display import visible
-from .engine.inspection.table_metrics import TableMetrics
 from .engine.runtime.outcome import JobMetrics, observers
+
+if TYPE_CHECKING:
+    from .engine.inspection.table_metrics import TableMetrics
 
 LOG = logging.getLogger("manifestcommit.jobs")
 # Without one, Python would print warnings of programs that have no logging to standard error; what

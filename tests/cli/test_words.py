@@ -163,7 +163,10 @@ ask manifestcommit ro
 ask manifestcommit gc . --keep
 """
     done = subprocess.run(["bash", "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert [line.split() for line in done.stdout.splitlines()] == [["rollback"], ["--keep-versions", "--keep-for", "--keep-keys", "--keep-keys-for"]]
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["rollback"],
+        ["--keep-versions", "--keep-for", "--keep-keys", "--keep-keys-for"],
+    ]
 
 
 def test_zsh_has_every_command_and_option(capsys: pytest.CaptureFixture[str]) -> None:
