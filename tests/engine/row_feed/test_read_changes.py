@@ -96,7 +96,7 @@ def test_rows_have_the_columns_of_the_last_version(tmp_path: Path) -> None:
     table.update({"late": "3"}, "id = 2")
     table.drop_column("dec")
     assert [(row["_commit_version"], row["late"]) for row in check(table, 2, 7, "id")] == [(6, None), (6, 3)]
-    assert "Der Wert, %" in table.read_changes(2).schema.names and "dec" not in table.read_changes(2).schema.names
+    assert "Der Wert, %" in table.changed_rows(2).schema.names and "dec" not in table.changed_rows(2).schema.names
     table.add_column("dec", pa.string())
     mc.write(rows(4).drop_columns(["x"]).set_column(2, "dec", pa.array(["another"])), table.url)
     assert [row["dec"] for row in check(table, 2, 9) if row["_commit_version"] == 9] == ["another"]
@@ -118,14 +118,14 @@ def test_members_of_structs_are_matched_by_id(tmp_path: Path) -> None:
     mc.write(pa.table({"id": [2], "s": [{"a": 2, "b": "text"}]}), root, merge_schema=True)
     table.rollback(2, reason="b is a number")
     mc.write(pa.table({"id": [3], "s": [{"a": 3, "b": 7}]}), root, merge_schema=True)
-    found = table.read_changes(1, 5).read_all().to_pylist()
+    found = table.changed_rows(1, 5).read_all().to_pylist()
     assert [(row["id"], row["s"]) for row in found] == [
         (1, {"a": 1, "b": None}),
         (2, {"a": 2, "b": None}),
         (2, {"a": 2, "b": None}),
         (3, {"a": 3, "b": 7}),
     ]
-    assert [row["s"] for row in table.read_changes(1, 3).read_all().to_pylist()] == [{"a": 1, "b": None}, {"a": 2, "b": "text"}]
+    assert [row["s"] for row in table.changed_rows(1, 3).read_all().to_pylist()] == [{"a": 1, "b": None}, {"a": 2, "b": "text"}]
 
 
 def test_a_column_that_was_widened_is_shown_as_it_is_now_and_one_that_a_rollback_narrowed_is_an_error(tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_a_column_that_was_widened_is_shown_as_it_is_now_and_one_that_a_rollback
     mc.write(wide, root, merge_schema=True)
     table = mc.Table(root)
     assert [row["id"] for row in check(table, 1, 3)] == [1, 1 << 40]
-    assert table.read_changes(1).schema.field("id").type == pa.int64()
+    assert table.changed_rows(1).schema.field("id").type == pa.int64()
     table.rollback(2, reason="too wide")
     with pytest.raises(SchemaMismatchError, match=r"version 3 .*columns of version 4.*'id' is long there and integer"):
-        table.read_changes(1)
+        table.changed_rows(1)
     assert [row["id"] for row in check(table, 1, 3)] == [1, 1 << 40]
     assert check(table, 4, 4) == []
 
@@ -150,21 +150,21 @@ def test_columns_can_be_chosen_and_names_that_collide_are_refused(tmp_path: Path
     mc.write(pa.table({"id": [1, 2], "x": [1, 2], "_Change_Type": ["a", "b"]}), root)
     table = mc.Table(root)
     with pytest.raises(UsageError, match=r"a column '_Change_Type', .*rename_column.*columns="):
-        table.read_changes(1)
+        table.changed_rows(1)
     table.update({"x": "x + 1"}, "id = 1")
-    found = table.read_changes(2, columns=["x", "ID"], on="id").read_all()
+    found = table.changed_rows(2, columns=["x", "ID"], on="id").read_all()
     assert found.schema.names == ["x", "id", "_change_type", "_commit_version", "_commit_timestamp"]
     assert [row["x"] for row in found.to_pylist()] == [1, 2]
-    assert table.read_changes(2, columns="id").read_all().num_rows == 0, "x alone changed"
+    assert table.changed_rows(2, columns="id").read_all().num_rows == 0, "x alone changed"
     with pytest.raises(UsageError, match="on: the column 'id' is not among the columns that are read"):
-        table.read_changes(2, columns=["x"], on="id")
+        table.changed_rows(2, columns=["x"], on="id")
     with pytest.raises(UsageError, match="no column 'none'"):
-        table.read_changes(2, columns=["none"])
+        table.changed_rows(2, columns=["none"])
     with pytest.raises(UsageError, match="on names one or more columns"):
-        table.read_changes(2, columns=["x"], on=[])
+        table.changed_rows(2, columns=["x"], on=[])
     for columns in ([], ["x", "x"]):
         with pytest.raises(UsageError, match="columns: expected names of columns, each once"):
-            table.read_changes(2, columns=columns)
+            table.changed_rows(2, columns=columns)
 
 
 # --- versions -----------------------------------------------------------------------------------------------------------
@@ -175,24 +175,24 @@ def test_versions_that_are_not_there_or_expired_are_errors_that_name_what_is_lef
     table = new_table(tmp_path)
     for number in range(4):
         mc.write(rows(number), table.url)
-    assert table.read_changes(5).read_all().num_rows == 0
-    assert table.read_changes(0, 0 + 1).read_all().num_rows == 0
+    assert table.changed_rows(5).read_all().num_rows == 0
+    assert table.changed_rows(0, 0 + 1).read_all().num_rows == 0
     with pytest.raises(UsageError, match="version 6 is newer than 5"):
-        table.read_changes(6)
+        table.changed_rows(6)
     with pytest.raises(UsageError, match="version 4 is newer than 3"):
-        table.read_changes(4, 3)
+        table.changed_rows(4, 3)
     with pytest.raises(VersionNotFoundError, match="no version 9; it has 1 to 5"):
-        table.read_changes(2, 9)
+        table.changed_rows(2, 9)
     with pytest.raises(UsageError, match="start_version"):
-        table.read_changes(-1)
-    reading = table.read_changes(2, 5)
+        table.changed_rows(-1)
+    reading = table.changed_rows(2, 5)
     table.tag("kept", 2)
     table.gc(keep_versions=2, keep_for="0s", grace="0s")
     expired = table.snapshot().expired
     assert expired > 3
     for start in (0, 2, 3):
         with pytest.raises(SnapshotExpiredError, match=rf"need all versions from {max(start, 1)} on.* from version {expired} on"):
-            table.read_changes(start, expired)
+            table.changed_rows(start, expired)
     check(table, expired, table.version)
     assert reading.read_all().num_rows == 3, "no file was removed, and what was planned can be read"
 
@@ -202,7 +202,7 @@ def test_a_file_that_gc_deleted_meanwhile_is_an_error_that_says_so(tmp_path: Pat
     table = new_table(tmp_path, by_day=False)
     mc.write(rows(1, 2, 3), table.url)
     table.delete("id = 1")
-    reading = table.read_changes(2, 3)
+    reading = table.changed_rows(2, 3)
     for _ in range(2):
         table.gc(keep_versions=1, keep_for="0s", grace="0s")
     with pytest.raises(SnapshotExpiredError, match="need all versions from 2 on"):
@@ -213,11 +213,11 @@ def test_a_table_without_columns_has_no_changes_and_an_empty_one_gives_its_colum
     """[CH1] [CH2]"""
     root = str(tmp_path / "t")
     create_table(session(open_store(root)), schema=None, partition_by=(), properties={})
-    assert mc.Table(root).read_changes(0).read_all().schema.names[0] == "_change_type"
+    assert mc.Table(root).changed_rows(0).read_all().schema.names[0] == "_change_type"
     mc.write(rows(), root)
-    assert mc.Table(root).read_changes(0).read_all().schema.names[:7] == KIND.names
+    assert mc.Table(root).changed_rows(0).read_all().schema.names[:7] == KIND.names
     mc.write(rows(1), root)
     mc.Table(root).rollback(1, reason="to the time before there was a column")
     assert kinds(check(mc.Table(root), 0, 4)) == Counter({("insert", 1): 1})
     with pytest.raises(UsageError, match=r"version 5 .* has no columns"):
-        mc.Table(root).read_changes(0)
+        mc.Table(root).changed_rows(0)

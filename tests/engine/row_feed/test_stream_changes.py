@@ -67,7 +67,7 @@ def test_a_stream_gives_what_reading_gives_and_a_repeated_batch_the_same(
         keys = () if on is None else (on,)
         stream = Stream(table)
         batches = [(start, end, counted(stream.batch(start, end, keys))) for start, end in stream.ends(stream.feed.beginning(first), limit)]
-        expected = counted(table.read_changes(first - 1, on=on).read_all().to_pylist())
+        expected = counted(table.changed_rows(first - 1, on=on).read_all().to_pylist())
         assert sum((rows for _, _, rows in batches), Counter()) == expected
         for start, end, found in batches:
             assert counted(Stream(table).batch(start, end, keys)) == found
