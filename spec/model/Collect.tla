@@ -27,7 +27,7 @@ LookAgain(g) ==
              ELSE [@ EXCEPT !.pc = "delete", !.todo = {}]]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [GC5] [GC7] engine.maintenance.gc.delete_dead, core.commit.retention.classify: files of jobs born below the fence that nothing reaches. All at one moment: no
+\* [GC5] [GC7] engine.maintenance.gc._delete_dead, core.commit.retention.classify: files of jobs born below the fence that nothing reaches. All at one moment: no
 \* process looks at a file but through a snapshot, so that what counts is for each file alone whether it is there.
 DeleteFiles(g) ==
     /\ s[g].pc = "delete"
