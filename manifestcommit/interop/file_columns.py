@@ -122,7 +122,8 @@ _NANOSECONDS = -(2**63) // 1000 + 1, (2**63 - 1) // 1000
 def _misread_layout(file: pq.ParquetFile) -> str | None:
     """What other readers read as other values; None: nothing. Columns of INT96 are read."""
     old = set()
-    for found in parquet_columns(file.schema_arrow):
+    arrow = file.schema_arrow  # pyarrow makes it anew each time
+    for found in parquet_columns(arrow):
         leaf = file.schema.column(found.position)
         if leaf.physical_type == "INT96":
             old.add(found.path[0])
@@ -131,7 +132,7 @@ def _misread_layout(file: pq.ParquetFile) -> str | None:
                 f"has bounds of column {'.'.join(found.path)!r} that parquet-mr before 1.10 "
                 "compared as bytes, by which DuckDB and pyarrow leave out rows"
             )
-        if not _has_list_levels(file.schema_arrow, leaf.path.split("."), found.path):
+        if not _has_list_levels(arrow, leaf.path.split("."), found.path):
             return (
                 f"stores the elements of a list as {leaf.path!r}, in a form of old writers which "
                 "DuckDB reads as nulls"

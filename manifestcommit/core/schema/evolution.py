@@ -372,16 +372,24 @@ def relax_column(schema: Schema, name: str) -> tuple[SchemaEdit, ...]:
     return () if field.nullable else (SchemaEdit(kind="relax", id=field.id, column=field.name),)
 
 
+# Columns of the schema that was asked last, by name: a call that names each of thousands would else
+# look at all of them each time.
+_last_names: tuple[tuple[Field, ...], dict[str, Field]] = ((), {})
+
+
 def find_column(schema: Schema, name: str) -> Field:
     """The column with that name, exactly or else in another case; UsageError if there is none."""
-    matching = [field for field in schema.fields if field.name == name] or [
-        field for field in schema.fields if field.name.lower() == name.lower()
-    ]
-    if not matching:
-        _refuse_member(schema, name)
-        known = ", ".join(repr(field.name) for field in schema.fields[:20])
-        raise UsageError(f"The table has no column {shown(name)}; it has {known}.")
-    return matching[0]
+    global _last_names
+    if _last_names[0] is not schema.fields:
+        named = {field.name.lower(): field for field in reversed(schema.fields)}
+        _last_names = schema.fields, named | {field.name: field for field in schema.fields}
+    named = _last_names[1]
+    found = named.get(name) or named.get(name.lower())
+    if found is not None:
+        return found
+    _refuse_member(schema, name)
+    known = ", ".join(repr(field.name) for field in schema.fields[:20])
+    raise UsageError(f"The table has no column {shown(name)}; it has {known}.")
 
 
 def assign_new_ids(schema: Schema, new_id: Callable[[], int]) -> Schema:

@@ -91,11 +91,11 @@ class Assignments:
     def _evaluated(self, rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
         with evaluating(self._text, "set"):
             made = evaluated(rows, columns)
+        columns_made = dict(zip(made.column_names, made.columns, strict=True))
         for name, field in self._fields.items():
-            place = made.schema.get_field_index(name)
-            values = _fitting(field, made.column(place), shown(self._text))
-            made = made.set_column(place, name, values)
-        return made
+            columns_made[name] = _fitting(field, columns_made[name], shown(self._text))
+        # at once: a table that takes them one by one is made anew for each
+        return pa.table(columns_made)
 
 
 def declared_set(given: Mapping[str, Any]) -> list[str]:

@@ -329,8 +329,8 @@ class _Merge:
         if self._keys is not None:
             found = self._keys.find(batch).drop_null().to_numpy(zero_copy_only=False)
         matched, theirs = rows.filter(pa.array(mask)), self._source.take(pa.array(found))
-        for name, column in zip(theirs.column_names, theirs.columns, strict=True):
-            matched = matched.append_column(name, column)
+        names = [*matched.column_names, *theirs.column_names]
+        matched = pa.Table.from_arrays([*matched.columns, *theirs.columns], names)
         return matched, rows.filter(pa.array(~mask)), found
 
     def _chosen(

@@ -73,7 +73,8 @@ def batches_of(
     places = [logical.get_field_index(name) for name in names]
     file = open_parquet(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     stored = [physical.field(place) for place in places]
-    if not all(_has(file.schema_arrow, field) for field in stored):
+    held_columns = file.schema_arrow  # pyarrow makes it anew each time
+    if not all(_has(held_columns, field) for field in stored):
         # a column is younger than the file, or has another type by now
         from .arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
 

@@ -184,7 +184,7 @@ def test_a_filter_on_the_partition_opens_no_other_file(tmp_path: Path) -> None:
         if row["p"] != "a":
             (root / row["path"]).write_bytes(b"damaged")
     assert table.dataset().to_table(filter=pc.field("p") == "a").to_pylist() == [{"p": "a", "v": 1}]
-    with pytest.raises(mc.CorruptMetadataError, match="data file p=.* is damaged"):
+    with pytest.raises(mc.CorruptMetadataError, match=r"data file p=.* is damaged"):
         table.dataset().to_table()
 
 
