@@ -301,7 +301,6 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
             "fence_back",
             "file_emptied",
             "head_flipped_and_a_file_gone",
-            "head_of_another_table",
             "job_below_the_fence",
             "job_that_was_not_born",
             "manifest_damaged of key_runs",

@@ -24,7 +24,6 @@ from .options import (
 )
 from .output import size_text, written
 from .safety import Plan, add_safety, decided
-from .spark_session import quiet_spark
 
 if TYPE_CHECKING:
     from ..core.commit.change import Rollback
@@ -115,15 +114,13 @@ def _run_delete(options: argparse.Namespace, table: Table, *, dry_run: bool) -> 
 
 def _delete(options: argparse.Namespace) -> int:
     table = table_of(options)
-    table.snapshot()  # a wrong path is reported before Spark starts
-    with quiet_spark(options):
-        if options.dry_run:
-            return print_outcome(options, _run_delete(options, table, dry_run=True))
-        status = decided(
-            options, lambda: _plan_delete(options, table), lambda: table.version, is_costly=True
-        )
-        if status is None:
-            status = print_outcome(options, _run_delete(options, table, dry_run=False))
+    if options.dry_run:
+        return print_outcome(options, _run_delete(options, table, dry_run=True))
+    status = decided(
+        options, lambda: _plan_delete(options, table), lambda: table.version, is_costly=True
+    )
+    if status is None:
+        status = print_outcome(options, _run_delete(options, table, dry_run=False))
     return status
 
 

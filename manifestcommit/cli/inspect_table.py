@@ -19,7 +19,6 @@ from ..terminal.render import counted, plain_text, print_json, quoted
 from ..terminal.screen import print_table
 from .options import Commands, add_choice, chosen, positive, table_of
 from .output import size_cell, size_text, written
-from .spark_session import quiet_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +87,7 @@ def _add_files(commands: Commands) -> None:
     which.add_argument(
         "--filter",
         metavar="SQL",
-        help="that may hold a row for which this is true; Spark reads the SQL",
+        help="that may hold a row for which this is true",
     )
     which.add_argument("--since", type=positive, metavar="N", help="added by version N or later")
     which.add_argument("--job", metavar="JOB", help="written by this job; a short id will do")
@@ -162,9 +161,7 @@ def cell(value: Any) -> str:
 
 def _files(options: argparse.Namespace) -> int:
     table = table_of(options)
-    table.snapshot(**chosen(options))  # a wrong path is reported before Spark starts
-    with quiet_spark(options):
-        found = table.files(options.filter, **chosen(options)).sort_by("path")
+    found = table.files(options.filter, **chosen(options)).sort_by("path")
     found = _filtered(options, found)
     if written(options, rows_of(found)):
         return 0

@@ -18,7 +18,6 @@ from ..terminal.screen import print_table
 from .options import Commands, add_note, note_of, positive, table_of
 from .output import size_cell, size_text, written
 from .safety import Plan, add_safety, decided
-from .spark_session import quiet_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,12 +143,9 @@ def _compact(options: argparse.Namespace) -> int:
         "only_manifests": options.only_manifests,
         **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
     }
-    table.snapshot()  # a wrong path is reported before Spark starts
     if options.dry_run:
-        with quiet_spark(options):
-            plan = table.plan_compaction(**which)
-        return print_compaction_plan(options, plan)
-    with quiet_spark(options), Steps() as steps:
+        return print_compaction_plan(options, table.plan_compaction(**which))
+    with Steps() as steps:
         made = table.compact(**which, sort_by=options.sort_by, progress=steps, **note_of(options))
     return print_compaction(options, made)
 

@@ -79,9 +79,6 @@ class Commands:
             metavar="FILE",
             help="a JSON file with the store's options: endpoint, secrets and so on",
         )
-        common.add_argument(
-            "-v", "--verbose", action="store_true", help="with Spark's own messages"
-        )
         return command
 
 

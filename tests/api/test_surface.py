@@ -201,7 +201,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
 # Spark's own, and those of streams, which only Spark has.
 ONLY_SPARK = {"checkpointLocation", "queryName", "startingVersion", "maxFilesPerTrigger", "onOverwrite"}
 # How the command shows what it found; and `to=None`, which no text can say.
-ONLY_COMMAND = {"--json", "--format", "--bytes", "--verbose", "--yes", "--bounds", "--forget", "--help", "--output", "--open"}
+ONLY_COMMAND = {"--json", "--format", "--bytes", "--yes", "--bounds", "--forget", "--help", "--output", "--open"}
 # What a command adds to its call: filters of what the call returns, changes one by one, plans.
 ONLY_OF = {
     "files": {"--partition", "--since", "--job", "--smaller", "--larger", "--limit"},

@@ -225,7 +225,7 @@ def test_work_whose_key_runs_two_gcs_take_while_it_begins_is_not_told_of_damage(
     elif work == "recoverable":
         known, told = session(store), early.outcome
         assert told is not None and known.open().version > told.version
-        assert Recovery(known, "key 0", None).judged(change_of(early), told) == told
+        assert Recovery(known, "key 0", "f").judged(change_of(early), told) == told
     elif work == "rewind":
         with pytest.raises(SnapshotExpiredError, match="keep_keys=True"):  # the history that names the keys has gone as well
             rewind(session(store), "s", 1, reason="again")

@@ -24,7 +24,6 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "core/format/codec.py:decode_json": ("every JSON document", "bytes"),
     "core/format/codec.py:decode_prepared": ("prepared job", "prepared"),
     "core/format/codec.py:decode_snapshot": ("snapshot", "head"),
-    "core/format/codec.py:decode_tucked": ("every JSON document", "bytes"),
     "core/format/codec.py:decode_task": ("finished task", "task"),
     "core/table/object_names.py:job_of_data_file": ("name of a data file", "names"),
     "core/table/object_names.py:job_of_handed": ("key mark: its name", "mark"),

@@ -62,7 +62,7 @@ def stash_unknown(raw: Any, kind: Any) -> Any:
     return _walk(raw, kind, _tuck_one)
 
 
-def decode_tucked(raw: bytes, kind: Any) -> Any:
+def _decode_tucked(raw: bytes, kind: Any) -> Any:
     """Decode a struct whose raw form has unknown members beside the known ones. [OB12]"""
     document = msgspec.json.decode(raw)
     level = [document] if isinstance(document, dict | list) else []
@@ -415,13 +415,13 @@ def decode_json(
     _check_format_version(raw, name, formats)  # a later format is not damage
     try:
         if not is_plain:
-            return decode_tucked(raw, kind)
+            return _decode_tucked(raw, kind)
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as first:
         # Only unknown members of a newer writer need the slow path; anything else fails again, and
         # is damage.
         try:
-            return decode_tucked(raw, kind)
+            return _decode_tucked(raw, kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise CorruptMetadataError(damaged(name, str(first)), object_name=name) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
