@@ -22,6 +22,12 @@ def allowed() -> list[str]:
     return [*project["dependencies"], *(each for extra in EXTRAS for each in project["optional-dependencies"][extra])]
 
 
+def required() -> tuple[str, ...]:
+    """What the package needs without any extra, by name."""
+    project = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
+    return tuple(each.partition(">=")[0] for each in project["dependencies"])
+
+
 def lowest() -> list[str]:
     """Each requirement at its lower bound; ValueError for one that has none, or more than that."""
     given = allowed()

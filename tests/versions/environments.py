@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.project.lowest import lowest
+from tests.project.lowest import lowest, required
 
 REPO = Path(__file__).resolve().parents[2]
 FOLDER = REPO / ".venv-versions"
@@ -32,7 +32,7 @@ TOOLS = (
     "pytest-timeout",
     "setuptools<81",  # Spark 3.5 asks for distutils
 )
-NEWEST = ("fsspec", "msgspec", "numpy", "pyarrow", "zstandard")
+NEWEST = required()
 
 
 @dataclass(frozen=True, kw_only=True)
