@@ -63,9 +63,6 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
-if TYPE_CHECKING:
-    from .engine.metadata.exports import Exporter as _Exporter
-
 
 def _load_exporter() -> "_Exporter":
     from .interop import exporter  # late: only tables with exports need it
@@ -78,6 +75,7 @@ _export_hook.register(_load_exporter)
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403  # `__all__` of `api` says which
+    from .engine.metadata.exports import Exporter as _Exporter
 else:  # not for type checkers: with a `__getattr__` they take every name for one that exists
 
     def __getattr__(name: str) -> Any:

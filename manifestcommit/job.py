@@ -695,8 +695,3 @@ def _may_pass(error: ManifestCommitError | None) -> bool:
 def is_spark_dataframe(data: Any) -> bool:
     """Whether it is a Spark DataFrame, classic or Connect, without importing pyspark."""
     return is_spark(data, "DataFrame")
-
-
-def is_spark_column(value: Any) -> bool:
-    """Whether it is a Spark Column, classic or Connect, without importing pyspark."""
-    return is_spark(value, "Column")

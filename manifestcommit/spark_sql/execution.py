@@ -22,7 +22,7 @@ from ..table.conditions import is_for_spark, without_spark
 from . import statements as sql
 from .inserting import check_partition, replaced_partitions, rows_to_insert
 from .names import Names, Place, attach_all
-from .queries import Need, Reference, Travel, needs, references, spliced
+from .queries import Need, Reference, Travel, needs, parse_query, references, spliced
 from .scanner import has_double_quotes, refusal
 
 if TYPE_CHECKING:
@@ -57,10 +57,11 @@ class Reads:
     def query(self, text: str) -> DataFrame:
         """The query's DataFrame. Nothing runs yet. UsageError where it reads an attached table at a
         version besides, through a view of the session."""
-        need = needs(text)
+        tree = parse_query(text)
+        need = needs(text, tree)
         places = [
             (each.start, each.end, self._words(each, place, need))
-            for each in references(text)
+            for each in references(text, tree)
             if (place := self._names.find(each.name)) is not None
         ]
         if places and is_connect(self._spark) and SPARK < (4, 0):

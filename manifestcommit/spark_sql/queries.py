@@ -72,11 +72,11 @@ def _check_words(text: str, instead: str) -> None:
             raise refusal(f"{why}, and `table` for a column of that name", instead)
 
 
-def references(text: str) -> list[Reference]:
+def references(text: str, tree: Any) -> list[Reference]:
     """The tables that a query names, but its own (WITH), in the order of its text. [SP47]"""
     from sqlglot import exp
 
-    tree, found = parse_query(text), []
+    found = []
     for node in tree.find_all(exp.Table):
         named = isinstance(node.this, exp.Identifier)
         if not named or node.find_ancestor(exp.Hint) or _is_own(node):
@@ -101,16 +101,14 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 _UNNAMED = {"NATURAL", "PIVOT", "UNPIVOT", "TRANSFORM"}
 _ORDERS = {"GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"}
 _AFTER_WHERE = _ORDERS | {"WINDOW", "LIMIT", "OFFSET", "QUALIFY", "LATERAL", ";"}
-# What is another value when it is evaluated again.
-_CHANGING = {"NOW", "CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_TIME"}
 
 
-def needs(text: str) -> Need:
+def needs(text: str, tree: Any) -> Need:
     """What a query needs of its tables: more than it does where that is unclear."""
     from sqlglot import exp
 
-    tree, raws = parse_query(text), []
-    for token in tokens_of(text):
+    tokens, raws = tokens_of(text), []
+    for token in tokens:
         raw = text[token.start : token.end + 1]
         # "…" may be a name, or a text, which is then one word too many
         raws.append(raw[1:-1].replace(raw[0] * 2, raw[0]) if raw[0] in '`"' else raw)
@@ -118,11 +116,12 @@ def needs(text: str) -> Need:
     stars = [star for star in tree.find_all(exp.Star) if not isinstance(star.parent, exp.Count)]
     whole = stars or upper & _UNNAMED
     return Need(
-        words=None if whole else frozenset(raw.lower() for raw in raws), where=_where(text, tree)
+        words=None if whole else frozenset(raw.lower() for raw in raws),
+        where=_where(text, tree, tokens),
     )
 
 
-def _where(text: str, tree: Any) -> str | None:
+def _where(text: str, tree: Any, tokens: Sequence[Any]) -> str | None:
     """The text of the condition after WHERE, of a query that is one SELECT from one table."""
     from sqlglot import exp
 
@@ -135,10 +134,10 @@ def _where(text: str, tree: Any) -> str | None:
     if any(node.args.get(each) for node in (tree, table.this) for each in beside):
         return None
     depth, start, end = 0, None, len(text)
-    for token in tokens_of(text):
+    for token in tokens:
         raw = text[token.start : token.end + 1]
         depth += (raw in "([{") - (raw in ")]}")
-        if raw.upper() in _CHANGING or raw[0] == '"':
+        if raw[0] == '"':  # a name or a text, as the session has it
             return None
         if depth == 0 and start is None and raw.upper() == "WHERE":
             start = token.end + 1

@@ -407,6 +407,9 @@ def test_a_repeated_text_position_is_told_from_that_of_others(root: Path) -> Non
     with pytest.raises(mc.WatermarkMismatchError) as both:
         mc.write(MONTH, root, watermarks={"feed": ("a", "b"), "n": (0, 1)})
     assert both.value.all_covered
+    with pytest.raises(mc.WatermarkError) as other_way:
+        mc.write(MONTH, root, watermarks={"n": (0, 1), "feed": ("a", "b")})
+    assert other_way.value.all_covered
     with pytest.raises(mc.WatermarkError) as half:
         mc.write(MONTH, root, watermarks={"feed": ("a", "b"), "n": (3, 4)})
     assert not half.value.all_covered

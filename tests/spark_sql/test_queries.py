@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from manifestcommit.errors import UsageError
-from manifestcommit.spark_sql.queries import Travel, key_columns, references, requalified, spliced
+from manifestcommit.spark_sql.queries import Reference, Travel, key_columns, parse_query, requalified, spliced
+from manifestcommit.spark_sql.queries import references as references_in
+
+
+def references(text: str) -> list[Reference]:
+    return references_in(text, parse_query(text))
 
 
 def tables(text: str) -> list[str]:

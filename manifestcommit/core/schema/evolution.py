@@ -380,10 +380,11 @@ _last_names: tuple[tuple[Field, ...], dict[str, Field]] = ((), {})
 def find_column(schema: Schema, name: str) -> Field:
     """The column with that name, exactly or else in another case; UsageError if there is none."""
     global _last_names
-    if _last_names[0] is not schema.fields:
+    fields, named = _last_names  # once: another thread may ask about another schema meanwhile
+    if fields is not schema.fields:
         named = {field.name.lower(): field for field in reversed(schema.fields)}
-        _last_names = schema.fields, named | {field.name: field for field in schema.fields}
-    named = _last_names[1]
+        named |= {field.name: field for field in schema.fields}
+        _last_names = schema.fields, named
     found = named.get(name) or named.get(name.lower())
     if found is not None:
         return found

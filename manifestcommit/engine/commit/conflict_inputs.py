@@ -6,9 +6,6 @@ Reads only manifests whose bounds can matter.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,9 +31,8 @@ from ...core.table import object_names
 from ...core.table.entries import ManifestRef
 from ...core.table.snapshot import Snapshot
 from ...core.table.watermark import VERSIONS_SEARCHED, Advance, find_misfit
-from ...errors import SnapshotExpiredError
 from ..metadata.table_context import TableContext
-from ..metadata.time_travel import dropped_at, find_job, find_key, steps
+from ..metadata.time_travel import committed_ranges, dropped_at, find_job, find_key
 from ..metadata.version_chain import Head, missing_version, read_object
 
 
@@ -109,19 +105,12 @@ def load_conflict_inputs(session: TableContext, head: Head, change: Change) -> C
 
 def _advanced(session: TableContext, head: Head, change: Write) -> frozenset[Advance]:
     """The change's ranges of texts that one of the latest versions committed, if it cannot commit:
-    a rerun may take them as done. [WM2] One request per version."""
-    misfit = find_misfit(head.snapshot.watermarks, head.snapshot.origins, change.advances)
-    if misfit is None or misfit.kind != "mismatch":
+    a rerun may take them as done. [WM2]"""
+    texts = [advance for advance in change.advances if isinstance(advance.end, str)]
+    known = head.snapshot
+    if not texts or find_misfit(known.watermarks, known.origins, change.advances) is None:
         return frozenset()
-    found = set()
-    for advance in change.advances:
-        with contextlib.suppress(SnapshotExpiredError):
-            moves = steps(session, head, advance.source, head.version - VERSIONS_SEARCHED)
-            # what a rewind set back is read again, whatever was committed before it
-            kept = itertools.takewhile(lambda step: step.commit.operation != "rewind", moves)
-            if any((step.start, step.end) == (advance.start, advance.end) for step in kept):
-                found.add(advance)
-    return frozenset(found)
+    return committed_ranges(session, head, texts, head.version - VERSIONS_SEARCHED)
 
 
 def _reused(session: TableContext, head: Head, change: Rewind) -> frozenset[str]:

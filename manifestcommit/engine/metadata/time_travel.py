@@ -6,14 +6,14 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from ...core.joint.fate import is_part
 from ...core.table.snapshot import Commit, KeyRecord, Snapshot, is_far
-from ...core.table.watermark import Position
+from ...core.table.watermark import Advance, Position
 from ...errors import SnapshotExpiredError, UsageError, VersionNotFoundError
 from ...store import Store
 from ...store.base import now_of
@@ -122,29 +122,63 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     is_joint: bool = False
 
 
-def steps(session: TableContext, head: Head, source: str, oldest: int = 1) -> Iterator[Step]:
-    """Every move of a source's watermark since version `oldest`, newest first, back to the first
-    one. One request per version. [WM1]
+def steps(session: TableContext, head: Head, source: str) -> Iterator[Step]:
+    """Every move of a source's watermark, newest first, back to the first one. One request per
+    version. [WM1]
 
-    SnapshotExpiredError if the readable history, or what was asked for, ends before that.
+    SnapshotExpiredError if the readable history ends before that.
     """
+    first = head.snapshot
+    if source not in first.watermarks:
+        return
+    for newer, older in _pairs(session, head):
+        yield from _moves(newer, source, older)
+        if older is None or source not in older.watermarks:
+            return
+        first = older
+    raise SnapshotExpiredError(
+        f"{session.store.url}: the readable history begins at version {first.version}, "
+        f"where source {source!r} was at "
+        f"{first.watermarks[source]!r} already; what moved it before is no longer known"
+    )
+
+
+def committed_ranges(
+    session: TableContext, head: Head, ranges: Iterable[Advance], oldest: int
+) -> frozenset[Advance]:
+    """Those of these ranges that a version from `oldest` on committed, since their source was set
+    back last: what a rewind set back is read again. One request per version. [WM2]"""
+    waiting = set(ranges)
+    found: set[Advance] = set()
+    for newer, older in _pairs(session, head, oldest):
+        for advance in tuple(waiting):
+            for step in _moves(newer, advance.source, older):
+                is_it = (step.start, step.end) == (advance.start, advance.end)
+                if is_it or step.commit.operation == "rewind":
+                    found.update({advance} if is_it else ())
+                    waiting.discard(advance)
+                    break
+            if older is not None and advance.source not in older.watermarks:
+                waiting.discard(advance)
+        if not waiting:
+            break
+    return frozenset(found)
+
+
+def _pairs(
+    session: TableContext, head: Head, oldest: int = 1
+) -> Iterator[tuple[Snapshot, Snapshot | None]]:
+    """Each version and the one before it, newest first, as far as both are from `oldest` on and
+    readable; None: it is the first one."""
     newer: Snapshot | None = None
     for older in _ancestors(session, head):
         if older.version < oldest:
-            break
-        if newer is not None:
-            yield from _moves(newer, source, older)
-        if source not in older.watermarks:
             return
+        if newer is not None:
+            yield newer, older
         newer = older
-    assert newer is not None
-    if newer.version > 1:
-        raise SnapshotExpiredError(
-            f"{session.store.url}: the readable history begins at version {newer.version}, "
-            f"where source {source!r} was at "
-            f"{newer.watermarks[source]!r} already; what moved it before is no longer known"
-        )
-    yield from _moves(newer, source, None)
+    if newer is not None and newer.version == 1:
+        yield newer, None
 
 
 def _moves(snapshot: Snapshot, source: str, older: Snapshot | None) -> Iterator[Step]:

@@ -51,11 +51,6 @@ class ObjectStore:
         return self._backend.identity
 
     @property
-    def lists_from_any_name(self) -> bool:
-        """Whether a listing that starts at a name does not read the names before it. [ST3]"""
-        return self._backend.pages_are_ordered
-
-    @property
     def is_remote(self) -> bool:
         """Whether a response takes longer than its processing, so that concurrent requests pay
         off."""
