@@ -39,7 +39,12 @@ BREAKING = [run for run in RUNS if run.expect is not None]
 
 
 def check_figures(verdict: Verdict) -> None:
-    """TLC finds the same states whenever it is asked: other ones are of another model than the page shows."""
+    """TLC finds the same states in every run: different ones mean a different model than the page shows.
+
+    Only not where what must come to pass does not: TLC looks for that at intervals of time, so the number of states depends on the machine.
+    """
+    if verdict.violated == PROPERTY:
+        return
     figure = recorded()[verdict.size].get(verdict.run.name, {})
     assert figure.get("states") == verdict.states, "python -m tests.model --record notes what is found now"
     if verdict.violated is None:  # how deep TLC says that it was when it was stopped depends on when it is asked
