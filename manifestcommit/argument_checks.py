@@ -95,6 +95,7 @@ _FLAGS = (
     "merge_schema",
     "only_manifests",
     "recoverable",
+    "rewrite",
 )
 _OTHERWISE_CHECKED = (
     "data",

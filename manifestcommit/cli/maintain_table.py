@@ -384,6 +384,11 @@ def add_adopt_command(commands: Commands) -> None:
         metavar="FORMAT",
         help="iceberg, delta, or an Iceberg document: what that table has; default: all files",
     )
+    parser.add_argument(
+        "--rewrite",
+        action="store_true",
+        help="write the rows of files with nanoseconds or other column names into new files",
+    )
     add_note(parser)
 
 
@@ -391,7 +396,7 @@ def _adopt(options: argparse.Namespace) -> int:
     given = options.partition_by
     names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
     found: Adoption = table_of(options).adopt(
-        partition_by=names, from_=options.from_, **note_of(options)
+        partition_by=names, from_=options.from_, rewrite=options.rewrite, **note_of(options)
     )
     if written(options, msgspec.to_builtins(found)):
         return 0
@@ -408,6 +413,8 @@ def _adopt(options: argparse.Namespace) -> int:
         f"{size_text(options, found.bytes)}"
     )
     print(f"version {found.version}: {what}{parts}")
+    if found.rewritten_files:
+        print(f"rewritten: {counted(found.rewritten_files, 'file')}", file=sys.stderr)
     if found.skipped_files:
         print(f"skipped: {counted(found.skipped_files, 'file')}", file=sys.stderr)
         print_table(

@@ -242,7 +242,7 @@ class TableReads:
         """
         from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
-        snapshot = self.snapshot(version, as_of, tag)
+        snapshot = self._rows_of(version, as_of, tag)
         return open_dataset(
             self._session, snapshot, planning.entries_table(self._session, snapshot)
         )
@@ -286,7 +286,7 @@ class TableReads:
         """
         from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
-        snapshot = self.snapshot(version, as_of, tag)
+        snapshot = self._rows_of(version, as_of, tag)
         names = _chosen(snapshot, columns)
         given = filter
         filter, predicate = without_spark(
@@ -418,7 +418,7 @@ class TableReads:
             )
         from ..engine.scan.engine_readers import polars_frame  # late: Polars is not always there
 
-        snapshot = self.snapshot(version, as_of, tag)
+        snapshot = self._rows_of(version, as_of, tag)
         names = _chosen(snapshot, columns)
         frame = polars_frame(self._session, snapshot)
         return frame if names is None else frame.select(names)
@@ -467,7 +467,7 @@ class TableReads:
 
         return duckdb_relation(
             self._session,
-            self.snapshot(version, as_of, tag),
+            self._rows_of(version, as_of, tag),
             duckdb.connect(":default:") if connection is None else connection,
         )
 
@@ -502,7 +502,7 @@ class TableReads:
 
         Spec: RD2, SP4, CF17.
         """
-        snapshot = self.snapshot(version, as_of, tag)
+        snapshot = self._rows_of(version, as_of, tag)
         return self._dataframe(snapshot, columns, filter, spark)
 
     @checked()
@@ -629,6 +629,15 @@ class TableReads:
         Spec: RD2.
         """
         return describe(self.snapshot(version, as_of, tag), self.url)
+
+    def _rows_of(
+        self, version: int | None, as_of: str | dt.datetime | None, tag: str | None
+    ) -> Snapshot:
+        """The version whose rows the caller gets."""
+        snapshot = self._at(version, as_of, tag).snapshot
+        if version is None and as_of is None and tag is None:
+            self._session.note_read(snapshot)
+        return snapshot
 
     def _at(self, version: int | None, as_of: str | dt.datetime | None, tag: str | None) -> Head:
         head = self._session.open()

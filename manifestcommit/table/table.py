@@ -658,12 +658,13 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         *,
         partition_by: list[str] | str | None = None,
         from_: str | None = None,
+        rewrite: bool = False,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Adoption:
         """Make this folder of Parquet files a table, where they are, in one commit.
 
-        No file is rewritten, moved or deleted. The table's columns are the union of the files'.
+        No file is changed, moved or deleted. The table's columns are the union of the files'.
         Where Spark's streaming sink wrote the folder, exactly the files of its log are registered.
         The call is idempotent: after a crash it completes what was begun. Files that appear later
         are not listed.
@@ -676,6 +677,9 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
                 its columns, their ids and partitions. Where only a catalog knows the current
                 document of an Iceberg table, that document (`….metadata.json`). By default a folder
                 of files.
+            rewrite: write the rows of files that cannot be listed as they are into new files, and
+                leave those alone: files with nanoseconds, where all are whole microseconds, and
+                files of an Iceberg table with other names of columns. By default they are refused.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -696,12 +700,13 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         with Progress(f"reading the footers of {self.url}") as progress:
             session = self._session.noting(message, metadata)
             if from_ is None:
-                return _adopt(session, partition_by=names, progress=progress)
+                return _adopt(session, partition_by=names, progress=progress, rewrite=rewrite)
             if names is not None:
                 raise UsageError("partition_by: with from_ the partition columns are the table's")
             from ..interop.intake.formats import source_of  # late: most programs do without
 
-            return _adopt(session, progress=progress, source=source_of(session, from_))
+            source = source_of(session, from_, rewrite)
+            return _adopt(session, progress=progress, source=source)
 
 
 def _policy(

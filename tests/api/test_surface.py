@@ -155,6 +155,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "filter": (None, "--filter"),
     "partition_by": ("partitionBy", "--partition-by"),
     "from_": (None, "--from"),
+    "rewrite": (None, "--rewrite"),
     "key": ("key", "--key"),
     "fingerprint": ("fingerprint", None),
     "watermarks": ("watermarks", None),

@@ -345,8 +345,15 @@ EXPORTS: tuple[Mutant, ...] = (
         "a column under two names",
         "A table that is adopted from Iceberg reads nulls from the files that call a column otherwise.",
         "AF4",
-        (_INTAKE_COLUMNS, "if names.setdefault(id, column.name) != column.name:", "if not names.setdefault(id, column.name):"),
+        (_INTAKE_COLUMNS, "if self._names.setdefault(id, column.name) != column.name:", "if not self._names.setdefault(id, column.name):"),
         tests=f"{_REFUSED}[with_two_names]",
+    ),
+    mutant(
+        "rewritten rows are looked at first",
+        "A folder whose last file has a value that no column can hold is left as an unfinished table, which takes no other files.",
+        "AF2",
+        ("engine/datafile/foreign_file.py", "                    _conformed(conformer, batch, name)\n", "                    pass\n"),
+        tests="engine/maintenance/test_adopt.py::test_nanoseconds_that_would_be_lost_are_refused",
     ),
     mutant(
         "values that only Iceberg's metadata holds",

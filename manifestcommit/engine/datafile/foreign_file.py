@@ -136,7 +136,8 @@ class UnreadableFileError(UsageError):
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a file, for a table that is to be created. schema: its columns, with the ids
-    that they will have; inside: the one value of each partition column in it. [AF2]"""
+    that they will have; inside: the one value of each partition column in it; rewrite: whether its
+    rows are to go into new files. [AF2]"""
 
     path: str
     rows: int
@@ -144,6 +145,7 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     schema: Schema
     columns: dict[int, ColumnStats]
     inside: dict[str, WireValue]
+    rewrite: bool
 
 
 def read_facts(
@@ -153,13 +155,15 @@ def read_facts(
     columns_of: Callable[[pq.ParquetFile], Schema],
     partition_names: Sequence[str],
     bounds_columns: int,
+    rewrite: bool,
 ) -> FileFacts:
     """Return the contents of a Parquet file if every reader of a table can read it; otherwise raise
     an error that names it. One or two ranged reads. [AF2]
 
     columns_of: maps a schema from `own_columns` to one with the caller's ids. UnreadableFileError
     if it is not a Parquet file. A partition column in the file must be constant there; it is read
-    only if its statistics do not say so.
+    only if its statistics do not say so. rewrite: take a file with nanoseconds, too, if all its
+    values are whole microseconds, for which it is read whole.
     """
     name = f"{store.url}/{info.name}"
     try:
@@ -178,12 +182,20 @@ def read_facts(
             except SchemaMismatchError as error:  # among others, a type that no table has
                 raise type(error)(f"{name}: {error} Nothing was adopted.") from error
             file = _Candidate(name, parquet, schema, ())
+            is_rewritten = rewrite and any(map(_has_nanoseconds, parquet.schema_arrow.types))
+            if is_rewritten:
+                conformer = Conformer(schema)
+                for batch in _batches(parquet):
+                    _conformed(conformer, batch, name)
             inside = {
                 field.name: file.only_value(field)
                 for field in schema.fields
-                if field.name in partition_names and file.rows and isinstance(field.type, str)
+                if field.name in partition_names
+                and file.rows
+                and isinstance(field.type, str)
+                and not is_rewritten
             }
-            stats = file.column_stats(bounds_columns)
+            stats = {} if is_rewritten else file.column_stats(bounds_columns)
             return FileFacts(
                 path=info.name,
                 rows=file.rows,
@@ -191,6 +203,7 @@ def read_facts(
                 schema=schema,
                 columns=stats,
                 inside=inside,
+                rewrite=is_rewritten,
             )
     except FileNotFoundError as error:
         raise UsageError(
@@ -213,10 +226,62 @@ def _refuse_deletes(name: str, file: pq.ParquetFile, outcome: str) -> None:
         )
 
 
-def own_columns(file: pq.ParquetFile) -> Schema:
+def read_rows(store: Store, path: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a file that was looked at, under the file's names. [AF2]"""
+    name = f"{store.url}/{path}"
+    try:
+        with store.open_input(path) as stream:
+            yield from _batches(
+                open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            )
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{name} was removed while it was rewritten. Nothing was adopted; run it again."
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFileError(f"{name} cannot be read as a Parquet file: {error}") from error
+
+
+def check_rows(store: Store, path: str, batches: Iterable[pa.RecordBatch], schema: Schema) -> int:
+    """How many rows there are; SchemaMismatchError if one of them does not fit the table."""
+    conformer, rows = Conformer(schema), 0
+    for batch in batches:
+        _conformed(conformer, batch, f"{store.url}/{path}")
+        rows += batch.num_rows
+    return rows
+
+
+def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    old = {column.path for column in file.schema if column.physical_type == "INT96"}
+    fields = [
+        field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field
+        for field in file.schema_arrow
+    ]
+    for batch in file.iter_batches():
+        columns = [
+            array.cast(field.type) if field.name in old else array
+            for field, array in zip(fields, batch.columns, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _conformed(conformer: Conformer, batch: pa.RecordBatch, file: str) -> pa.RecordBatch:
+    try:
+        return conformer.conform(batch)
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(f"{file}: {error} Nothing was adopted.") from error
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_nanoseconds(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
+def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
     """The columns of a file, all nullable: as Spark's own schema in the footer declares them if the
     file confirms it, else as Parquet does; SchemaMismatchError if some readers could not read them.
-    INT96 is an instant, as Spark writes it. [AF2] [SC2]"""
+    INT96 is an instant, as Spark writes it. nanoseconds: take them for microseconds. [AF2] [SC2]"""
     ids = itertools.count(_FAR).__next__
     arrow: pa.Schema = file.schema_arrow
     declared = _declared(file, arrow.names)
@@ -241,7 +306,7 @@ def own_columns(file: pq.ParquetFile) -> Schema:
     schema = Schema(
         fields=tuple(_with_instants(field, (field.name,), instants) for field in fields)
     )
-    _Candidate("a file like this", file, schema, ()).check_columns()
+    _Candidate("a file like this", file, schema, (), nanoseconds).check_columns()
     return schema
 
 
@@ -337,8 +402,16 @@ class _Input:
 class _Candidate:
     """An opened file, compared with the table that it is added to."""
 
-    def __init__(self, name: str, file: Any, schema: Schema, partition_by: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        file: Any,
+        schema: Schema,
+        partition_by: tuple[int, ...],
+        nanoseconds: bool = False,
+    ) -> None:
         self._name, self._file, self._schema = name, file, schema
+        self._units = ("ms", "us", "ns") if nanoseconds else ("ms", "us")
         self._metadata = file.metadata
         self._found: pa.Schema = file.schema_arrow
         self._inside = {field.name: field for field in self._found}
@@ -499,7 +572,7 @@ class _Candidate:
             return _is_variant_storage(type)
         if path in self._int96:
             return wanted == "timestamp"
-        if pa.types.is_timestamp(type) and type.unit not in ("ms", "us"):
+        if pa.types.is_timestamp(type) and type.unit not in self._units:
             return False
         if pa.types.is_duration(type) or pa.types.is_float16(type):
             return False
@@ -606,13 +679,12 @@ class _Candidate:
 
 
 def _remedy(type: pa.DataType) -> str:
-    """For a type of pandas 2 and Polars what makes a table of a folder of such files."""
+    """For a type of pandas 2 and Polars how a folder of such files is adopted."""
     if not pa.types.is_timestamp(type) or type.unit != "ns":
         return ""
     return (
-        ". Spark, for one, reads no nanoseconds. Where all values are whole microseconds, their "
-        "rows make a new table: manifestcommit.write(pyarrow.dataset.dataset(FOLDER, "
-        'partitioning="hive").to_table(), NEW_PATH)'
+        ". Spark, for one, reads no nanoseconds. Where all values are whole microseconds, "
+        "adopt(rewrite=True) writes the rows of such files into new ones"
     )
 
 
@@ -663,10 +735,13 @@ class Columns:
     """The columns of each file, with the same id for the same path of names in all files. Safe for
     many threads. [SC1]
 
-    known: the columns that the table has already.
+    known: the columns that the table has already; nanoseconds: take them for microseconds.
     """
 
-    def __init__(self, new_id: Callable[[], int], known: Schema | None = None) -> None:
+    def __init__(
+        self, new_id: Callable[[], int], known: Schema | None = None, nanoseconds: bool = False
+    ) -> None:
+        self._nanoseconds = nanoseconds
         self._lock = threading.Lock()
         self._ids: dict[Path, int] = (
             {path: field.id for path, field in walk(known.fields)} if known else {}
@@ -681,7 +756,7 @@ class Columns:
         key = (file.schema_arrow.remove_metadata().serialize().to_pybytes(), spark, kinds)
         with self._lock:
             if key not in self._known:
-                own = own_columns(file)
+                own = own_columns(file, self._nanoseconds)
                 self._known[key] = Schema(
                     fields=tuple(self._identified(field, ()) for field in own.fields)
                 )

@@ -51,7 +51,7 @@ from ..datafile.foreign_file import footer_schema, inspect_file
 from ..datafile.row_buffer import bytes_of
 from ..joint.joint_commit import TablePart
 from ..joint.joint_two_phase import prepared_together
-from ..metadata.table_context import TableContext
+from ..metadata.table_context import LATEST_READ, TableContext
 from ..metadata.table_root import open_or_free
 from ..metadata.time_travel import find_job_at, find_key_at
 from ..metadata.version_chain import Head, read_version
@@ -631,7 +631,12 @@ class Job:
         return self._commit(self._session.open(), change, meter, self._committers)
 
     def _commit(self, base: Head, change: Write, meter: Meter, committers: Committers) -> Outcome:
+        is_compared = change.overwrite is not None and change.overwrite.conflict == "serializable"
+        if is_compared and self.based_on.version(base, self.url) is None:
+            self._session.check_read(base.snapshot.table_id, change.birth)
         outcome = commit(self._session, base, change, committers=committers, meter=meter)
+        if outcome.kind == "committed":
+            LATEST_READ.pop(self.url, None)
         return outcome if self.recovery is None else self.recovery.judged(change, outcome)
 
     def prepare(self) -> str:

@@ -1,5 +1,5 @@
-"""Adopts a folder of Parquet files as a table, in place: every file is inspected, none is moved or
-rewritten, and one commit registers all. [AF2]
+"""Adopts a folder of Parquet files as a table, in place: every file is inspected, none is changed,
+and one commit registers all. [AF2]
 
 First it reads every footer and writes nothing. Then it creates version 1, with a property that
 marks the adoption as unfinished; the next commit registers the files and removes that property. A
@@ -8,12 +8,14 @@ rerun after a crash between the two continues with the same table.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
 import zstandard
 
 from ...core.commit.change import Overwrite, Write, declaration
@@ -21,6 +23,7 @@ from ...core.commit.spill_policy import entries_overflow
 from ...core.schema.evolution import SchemaEdit, fit, leaves
 from ...core.schema.fields import Field, Schema, WireValue, check_schema
 from ...core.schema.partitioning import agrees, check_partition_by, folder_values, parse, widen
+from ...core.schema.values import to_array
 from ...core.table import object_names
 from ...core.table.entries import ColumnStats, Entry, ManifestRef
 from ...core.table.snapshot import KeyRecord, Snapshot, Summary
@@ -39,10 +42,12 @@ from ..datafile.foreign_file import (
     FileFacts,
     Union,
     UnreadableFileError,
+    check_rows,
     inspect_file,
     read_facts,
+    read_rows,
 )
-from ..datafile.writer import DEFAULT_BOUNDS_COLUMNS
+from ..datafile.writer import DEFAULT_BOUNDS_COLUMNS, DataFileWriter, plan_for
 from ..metadata.manifests import write_manifest
 from ..metadata.table_context import TableContext
 from ..metadata.table_root import check_not_inside
@@ -59,7 +64,7 @@ from .folder_scan import data_files
 
 class GatheredFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file to be registered. inside: partition columns that it holds; folders: partition values
-    of its folders."""
+    of its folders; rewrite: its rows go into new files instead."""
 
     path: str
     rows: int
@@ -67,10 +72,12 @@ class GatheredFile(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[int, ColumnStats]
     inside: dict[str, WireValue]
     folders: dict[str, str | None]
+    rewrite: bool = False
 
 
 class SpilledFileList:
-    """Files in the order of addition, in groups of one manifest. files, rows, bytes: totals.
+    """Files in the order of addition, in groups of one manifest. files, rows, bytes: totals;
+    rewritten: how many of them are not listed themselves, with rewritten_bytes.
 
     group: files in memory at a time, and in one manifest.
     """
@@ -81,6 +88,7 @@ class SpilledFileList:
         self._sizes: list[int] = []
         self._last: list[GatheredFile] = []
         self.files = self.rows = self.bytes = 0
+        self.rewritten = self.rewritten_bytes = 0
 
     def add(self, file: GatheredFile) -> None:
         """Add one file."""
@@ -93,6 +101,9 @@ class SpilledFileList:
         self.files += 1
         self.rows += file.rows
         self.bytes += file.bytes
+        if file.rewrite:
+            self.rewritten += 1
+            self.rewritten_bytes += file.bytes
 
     def __iter__(self) -> Iterator[list[GatheredFile]]:
         at = 0
@@ -155,6 +166,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
         partition_by: the columns that partition the table.
         skipped: the first 100 skipped files.
         skipped_files: how many files were skipped.
+        rewritten_files: how many files were not listed, but their rows written into new ones.
 
     Spec: AF2.
     """
@@ -168,23 +180,28 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     partition_by: tuple[str, ...] = ()
     skipped: tuple[SkippedFile, ...] = ()
     skipped_files: int = 0
+    rewritten_files: int = 0
 
 
 class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of another format's table. partition: the values of the partition columns."""
+    """A file of another format's table. partition: the values of the partition columns; rewrite:
+    it names columns otherwise than the table, so that its rows go into a new file."""
 
     path: str
     partition: tuple[WireValue, ...]
+    rewrite: bool = False
 
 
 class ListedTable(msgspec.Struct, frozen=True, kw_only=True):
     """What a table of another format has: all its files, and the columns as these hold them.
-    version: of that table, in words."""
+    version: of that table, in words; named: rows of a file that is rewritten, under the names of
+    the table."""
 
     schema: Schema
     partition_by: tuple[int, ...]
     files: tuple[ListedFile, ...]
     version: str
+    named: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch
 
 
 class Source(NamedTuple):
@@ -202,13 +219,16 @@ def adopt(
     partition_by: Sequence[str] | None = None,
     progress: Progress | None = None,
     source: Source | None = None,
+    rewrite: bool = False,
 ) -> Adoption:
-    """Make a table of the Parquet files in a folder with one commit; no file is moved, rewritten or
+    """Make a table of the Parquet files in a folder with one commit; no file is moved, changed or
     deleted. [AF2]
 
     partition_by: the partition columns, by default those of the folders; source: whose files to
-    adopt instead of all [AF4]. A crash leaves no table, or one that the next call completes; after
-    the commit, the call is idempotent. Every unfit file raises an error before a table is created.
+    adopt instead of all [AF4]; rewrite: write the rows of files that cannot be listed as they are
+    into new ones, instead of refusing them. A crash leaves no table, or one that the next call
+    completes; after the commit, the call is idempotent. Every unfit file raises an error before a
+    table is created.
     """
     for _ in range(_TRIES):
         head, record = _open(session)
@@ -217,7 +237,7 @@ def adopt(
             return done
         with SpilledFileList(session.tuning.budgets.adopted_entries) as gathered:
             if source is None:
-                pending = _Pending(session, head, partition_by, gathered)
+                pending = _Pending(session, head, partition_by, gathered, rewrite)
             else:
                 known = None if head is None else head.snapshot.schema
                 pending = _Listed(session, head, gathered, source.listed(known))
@@ -291,9 +311,11 @@ class _Pending:
         head: Head | None,
         partition_by: Sequence[str] | None,
         gathered: SpilledFileList,
+        rewrite: bool,
     ) -> None:
         self._session = session
         self._head = head
+        self._rewrite = rewrite
         self._names = None if partition_by is None else tuple(partition_by)
         self._gathered = gathered
         # folder column -> the type of its values so far
@@ -303,9 +325,10 @@ class _Pending:
         self._skipped_files = 0
         self._properties: dict[str, str | None] = {}  # of a table that is adopted
         known = head.snapshot.schema if head is not None else None
-        self._columns = Columns(session.new_field_id, known)
+        self._columns = Columns(session.new_field_id, known, nanoseconds=rewrite)
         self._union = Union(known)
         self._by: tuple[int, ...] = ()
+        self._written: tuple[Entry, ...] = ()  # new files with the rows of those that are rewritten
 
     # --- Inspecting the files ---------------------------------------------------------------------
 
@@ -371,6 +394,7 @@ class _Pending:
             columns_of=self._columns.of,
             partition_names=tuple(names),
             bounds_columns=DEFAULT_BOUNDS_COLUMNS,
+            rewrite=self._rewrite,
         )
 
     def _take(self, path: str, facts: FileFacts) -> None:
@@ -411,6 +435,7 @@ class _Pending:
                 columns=facts.columns,
                 inside=facts.inside,
                 folders=folders,
+                rewrite=facts.rewrite,
             )
         )
 
@@ -464,12 +489,13 @@ class _Pending:
                 return None
         job = self._session.new_job(head)
         edits = self._edits(head)
+        self._written = self._rewritten(head, job) if self._gathered.rewritten else ()
         if head.snapshot.totals.files:
-            outcome = commit(
-                self._session, head, self._change(head, job, edits, self._unlisted(head, job), ())
-            )
+            added = self._unlisted(head, job) + self._written
+            outcome = commit(self._session, head, self._change(head, job, edits, added, ()))
         else:
             entries, references = self._staged(job)
+            entries += self._written
             # the table was empty, so no path in these manifests can be live
             empty = Overwrite(scope=({},), conflict="fail")
             outcome = commit(
@@ -491,6 +517,7 @@ class _Pending:
             partition_by=self._names or (),
             skipped=tuple(self._skipped),
             skipped_files=self._skipped_files,
+            rewritten_files=gathered.rewritten,
         )
 
     def _edits(self, head: Head) -> tuple[SchemaEdit, ...]:
@@ -511,7 +538,7 @@ class _Pending:
         references: tuple[ManifestRef, ...],
         overwrite: Overwrite | None = None,
     ) -> Write:
-        files = self._gathered
+        files, new = self._gathered, self._written
         return Write(
             job=job,
             birth=head.version,
@@ -529,9 +556,9 @@ class _Pending:
             summary=Summary(
                 rows_read=files.rows,
                 bytes_read=files.bytes,
-                files_written=files.files,
+                files_written=files.files - files.rewritten + len(new),
                 rows_written=files.rows,
-                bytes_written=files.bytes,
+                bytes_written=files.bytes - files.rewritten_bytes + sum(each.bytes for each in new),
             ),
         )
 
@@ -540,8 +567,8 @@ class _Pending:
         time. [CM12]"""
         budgets, references = self._session.tuning.budgets, []
         for files in self._gathered:
-            entries = tuple(self._entry(file, job) for file in files)
-            if len(entries) == self._gathered.files and not entries_overflow(entries, budgets):
+            entries = tuple(self._entry(file, job) for file in files if not file.rewrite)
+            if len(files) == self._gathered.files and not entries_overflow(entries, budgets):
                 return entries, ()
             references.append(
                 write_manifest(
@@ -565,8 +592,41 @@ class _Pending:
             self._entry(file, job)
             for files in self._gathered
             for file in files
-            if file.path not in listed
+            if file.path not in listed and not file.rewrite
         )
+
+    def _rewritten(self, head: Head, job: str) -> tuple[Entry, ...]:
+        """The entries of new files with the rows of those that are rewritten; no entry counts
+        before the commit. [AF2] [DF1]"""
+        plan = plan_for(
+            head.snapshot,
+            url=self._session.store.url,
+            job=job,
+            schema=self._schema,
+            partition_by=self._by,
+        )
+        attempt = self._session.env.randomness(8).hex()
+        with DataFileWriter(self._session.store, plan, task=0, attempt=attempt) as writer:
+            for files in self._gathered:
+                for file in files:
+                    if file.rewrite:
+                        for batch in self._rows(file.path):
+                            writer.write(self._with_partition(file, batch))
+            return writer.close()
+
+    def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a file, under the names of the table."""
+        return read_rows(self._session.store, path)
+
+    def _with_partition(self, file: GatheredFile, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with the partition columns that their file lacks."""
+        fields = {field.id: field for field in self._schema.fields}
+        for field, value in zip(map(fields.get, self._by), self._partition(file), strict=True):
+            assert field is not None
+            if field.name not in batch.schema.names:
+                column = to_array([value] * batch.num_rows, field.type)
+                batch = batch.append_column(field.name, column)
+        return batch
 
     def _entry(self, file: GatheredFile, job: str) -> Entry:
         tracked = {leaf.id for leaf in leaves(self._schema)[:DEFAULT_BOUNDS_COLUMNS]}
@@ -625,7 +685,8 @@ class _Listed(_Pending):
         listed: ListedTable,
     ) -> None:
         names = {field.id: field.name for field in listed.schema.fields}
-        super().__init__(session, head, [names[id] for id in listed.partition_by], gathered)
+        by = [names[id] for id in listed.partition_by]
+        super().__init__(session, head, by, gathered, rewrite=False)  # the source has decided it
         self._listed = listed
         self._unknown: set[str] = set()  # names in files of columns that the table does not have
         self._properties = {SOURCE: listed.version}
@@ -646,6 +707,7 @@ class _Listed(_Pending):
                     columns=dict(entry.columns),
                     inside=dict(zip(self._names or (), entry.partition, strict=True)),
                     folders={},
+                    rewrite=file.rewrite,
                 )
             )
             if progress is not None:
@@ -654,7 +716,16 @@ class _Listed(_Pending):
         self._schema = msgspec.structs.replace(self._schema, retired=retired)
         check_schema(self._schema)
 
+    def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
+        return map(self._listed.named, super()._rows(path))
+
     def _inspect(self, file: ListedFile) -> Entry:
+        if file.rewrite:
+            store, path = self._session.store, file.path
+            rows = check_rows(store, path, self._rows(path), self._listed.schema)
+            with store.open_input(path) as stream:
+                size = stream.seek(0, os.SEEK_END)
+            return Entry(path=path, partition=file.partition, rows=rows, bytes=size, job="")
         return inspect_file(
             self._session.store,
             file.path,

@@ -14,7 +14,7 @@ import msgspec
 
 from ...core.commit.change import Change
 from ...core.table import object_names
-from ...core.table.snapshot import Author, Note, Summary, allowed, is_far
+from ...core.table.snapshot import Author, Note, Snapshot, Summary, allowed, is_far
 from ...store import Store
 from ...store.base import now_of
 from ...store.probes.doctor import prove
@@ -30,6 +30,11 @@ LOG = logging.getLogger("manifestcommit.jobs")
 _NO_SUMMARY = Summary()
 _NO_NOTE = Note()
 _Change = TypeVar("_Change", bound=Change)
+
+
+# URL -> the table and the version that this process has read last, and has not committed to since
+LATEST_READ: dict[str, tuple[str, int]] = {}
+_MOST_READ = 1000
 
 
 class TableContext:
@@ -160,6 +165,25 @@ class TableContext:
                 "same time until then, so that as_of cannot choose between them: use version=",
             )
         return now_us
+
+    def note_read(self, snapshot: Snapshot) -> None:
+        """The caller gets the latest rows, which an overwrite may be computed from. [CF17]"""
+        while len(LATEST_READ) >= _MOST_READ:
+            del LATEST_READ[next(iter(LATEST_READ))]
+        LATEST_READ[self.store.url] = snapshot.table_id, snapshot.version
+
+    def check_read(self, table_id: str, base_version: int) -> None:
+        """Warn where an overwrite, whose rows do not say from which version they are, begins at a
+        later one than this process has read last. [CF17]"""
+        read_id, version = LATEST_READ.pop(self.store.url, ("", 0))
+        if read_id == table_id and version < base_version:
+            self._warn_once(
+                "read",
+                f"this process has read version {version}, and others have committed since. The "
+                "rows of this overwrite do not say which version they were computed from (joins, "
+                "group_by, concat_tables and other libraries lose it): if it is that one, what was "
+                f"committed since is lost. Pass based_on={version} to be safe",
+            )
 
     def _warn_once(self, what: str, text: str) -> None:
         if what not in self._warned:

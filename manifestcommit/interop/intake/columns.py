@@ -76,48 +76,141 @@ NameMapping = Mapping[str, tuple[int, "NameMapping"]]
 
 class Stored(NamedTuple):
     """schema: the columns under their names in files; held: for each file, the ids of the columns
-    and members that it has."""
+    and members that it has; renamed: files that name some of them otherwise."""
 
     schema: Schema
     held: tuple[frozenset[int], ...]
+    renamed: frozenset[str]
 
 
 def as_stored(
-    session: TableContext, fields: Sequence[Field], paths: Sequence[str], mapping: NameMapping
+    session: TableContext,
+    fields: Sequence[Field],
+    paths: Sequence[str],
+    mapping: NameMapping,
+    rewrite: bool,
 ) -> Stored:
-    """The schema with the names that the files have for its columns; UsageError if two files call a
-    column differently, or one name means two columns. One request for each file. [AF4]
+    """The schema with the names that the files have for its columns. UsageError if two files call a
+    column differently, or one name means two columns; with `rewrite` the columns have the names of
+    the table then, and `renamed` has the files with others. One request for each file. [AF4]
 
     mapping: for files without field ids; empty: there is none, and such a file is refused.
     """
-    wanted = {field.id: field for field in fields}
-    names: dict[int, str] = {}
-    others: dict[str, str] = {}  # name in files of a column that the table does not have -> file
-    seen: dict[bytes, frozenset[int]] = {}  # the columns of a file -> their ids
-    held: list[frozenset[int]] = []
-    for path, columns in _footers(session, paths):
-        if (known := columns.serialize().to_pybytes()) in seen:
-            held.append(seen[known])
-            continue
-        seen[known] = frozenset(_all_ids(columns, mapping))
-        held.append(seen[known])
-        named = f"{session.store.url}/{path}"
-        for column, id, inner in _identified(named, columns, mapping):
-            field = wanted.get(id)
+    try:
+        return _Files(session, fields, mapping, {}).read(paths)
+    except _NamedOtherwiseError:
+        if not rewrite:
+            raise
+    return _Files(session, fields, mapping, {each.id: each.name for each in fields}).read(paths)
+
+
+class _Files:
+    """The columns of files, one after another. names: field id -> the name in files, where it is
+    known; a file that has another one is not kept as it is then."""
+
+    def __init__(
+        self,
+        session: TableContext,
+        fields: Sequence[Field],
+        mapping: NameMapping,
+        names: dict[int, str],
+    ) -> None:
+        self._session, self._fields, self._mapping = session, fields, mapping
+        self._wanted = {field.id: field for field in fields}
+        self._names, self._rewrites = names, bool(names)
+        self._others: dict[str, str] = {}  # names in files of columns that the table lacks -> file
+
+    def read(self, paths: Sequence[str]) -> Stored:
+        """What all files together say."""
+        seen: dict[bytes, tuple[frozenset[int], bool]] = {}  # the columns of a file -> their ids
+        held, renamed = [], []
+        for path, columns in _footers(self._session, paths):
+            if (known := columns.serialize().to_pybytes()) not in seen:
+                ids = frozenset(_all_ids(columns, self._mapping))
+                seen[known] = ids, self._takes(f"{self._session.store.url}/{path}", columns)
+            ids, is_kept = seen[known]
+            held.append(ids)
+            if not is_kept:
+                renamed.append(path)
+        names, others = self._names, self._others
+        stored = tuple(_stored(field, names.get(field.id), names, others) for field in self._fields)
+        taken = {field.file_name for field in stored}
+        schema = Schema(fields=stored, retired=tuple(sorted(others.keys() - taken)))
+        check_schema(schema)
+        return Stored(schema, tuple(held), frozenset(renamed))
+
+    def _takes(self, file: str, columns: pa.Schema) -> bool:
+        """Whether the file's columns have the names of all others."""
+        try:
+            self._others |= self._checked(file, columns)
+        except _NamedOtherwiseError:
+            if not self._rewrites:
+                raise
+            return False
+        return True
+
+    def _checked(self, file: str, columns: pa.Schema) -> dict[str, str]:
+        others: dict[str, str] = {}
+        for column, id, inner in _identified(file, columns, self._mapping):
+            field = self._wanted.get(id)
             if field is None:
-                others.setdefault(column.name, named)
+                others[column.name] = file
                 continue
-            if names.setdefault(id, column.name) != column.name:
+            if self._names.setdefault(id, column.name) != column.name:
                 raise _refused(
-                    f"{named} calls the column {field.name!r} {column.name!r}, and another file "
-                    f"{names[id]!r}, since it was renamed between them"
+                    f"{file} calls the column {field.name!r} {column.name!r}, and another file "
+                    f"{self._names[id]!r}, since it was renamed between them"
                 )
-            _check_members(named, column, field, inner)
-    stored = tuple(_stored(field, names.get(field.id), names, others) for field in fields)
-    taken = {field.file_name for field in stored}
-    schema = Schema(fields=stored, retired=tuple(sorted(others.keys() - taken)))
-    check_schema(schema)
-    return Stored(schema, tuple(held))
+            _check_members(file, column, field, inner)
+        if self._rewrites:
+            for field in self._fields:
+                _stored(field, self._names[field.id], self._names, others)
+        return others
+
+
+def by_ids(batch: pa.RecordBatch, fields: Sequence[Field], mapping: NameMapping) -> pa.RecordBatch:
+    """The columns of the table that the rows have, and their members, under the table's names.
+    [AF4]"""
+    wanted = {field.id: field for field in fields}
+    found = {
+        wanted[id].name: _renamed(batch.column(column.name), column, wanted[id], inner or {})
+        for column, id, inner in _identified("the file", batch.schema, mapping)
+        if id in wanted
+    }
+    return pa.RecordBatch.from_pydict(found)
+
+
+def _renamed(array: pa.Array, column: pa.Field, field: Field, mapping: NameMapping) -> pa.Array:
+    """The array with the names of members that the table has for their ids, without the others."""
+    inner = members(field.type)
+    children = _children(column.type)
+    if not children:
+        return array
+    if array.offset:
+        array = array.take(pa.array(range(len(array))))
+    parts = [
+        (_id(child) or mapping.get(child.name, (0, {}))[0], child, at)
+        for at, child in enumerate(children)
+    ]
+    if isinstance(field.type, StructType):
+        values = array.flatten()
+        by_id = {member.id: member for member in inner}
+        kept: dict[str, pa.Array] = {member.name: pa.nulls(len(array)) for member in inner}
+        kept |= {
+            by_id[id].name: _renamed(
+                values[at], child, by_id[id], mapping.get(child.name, (0, {}))[1]
+            )
+            for id, child, at in parts
+            if id in by_id
+        }
+        return pa.StructArray.from_arrays(list(kept.values()), list(kept), mask=array.is_null())
+    stored = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
+    new = [
+        _renamed(each, child, member, mapping.get(child.name, (0, {}))[1])
+        for each, child, member in zip(stored, children, inner, strict=True)
+    ]
+    kind = pa.MapArray if pa.types.is_map(array.type) else type(array)
+    return kind.from_arrays(array.offsets, *new, mask=array.is_null())
 
 
 def _stored(
@@ -162,15 +255,12 @@ def _identified(
     for column in listed:
         if has_ids:
             if (id := _id(column)) is None:
-                raise _refused(f"{file} has a column {column.name!r} without a field id")
+                raise _without_ids(f"{file} has a column {column.name!r} without a field id")
             yield column, id, None
         elif column.name in mapping:
             yield column, *mapping[column.name]
         elif not mapping:
-            raise _refused(
-                f"{file} has no field ids, and the table has no mapping of names, so that nothing "
-                "says which columns these are"
-            )
+            raise _without_ids(f"{file} has no field ids, and the table has no mapping of names")
         else:
             yield column, 0, None
 
@@ -215,10 +305,20 @@ def _id(field: pa.Field) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _refused(what: str) -> UsageError:
+def _without_ids(what: str) -> UsageError:
     return UsageError(
-        f"{what}: a table here has one name for a column in all files. Nothing was adopted. "
-        "Rewrite all files there first, such as by table.overwrite(table.scan().to_arrow()) in "
-        "pyiceberg, or by rewrite_data_files with rewrite-all in Spark, and adopt the document of "
-        "that snapshot"
+        f"{what}: nothing says which columns these are. Nothing was adopted. Rewrite all files "
+        "there first, such as by table.overwrite(table.scan().to_arrow()) in pyiceberg, or by "
+        "rewrite_data_files with rewrite-all in Spark, and adopt the document of that snapshot"
+    )
+
+
+class _NamedOtherwiseError(UsageError):
+    """A file has another name for a column than others."""
+
+
+def _refused(what: str) -> UsageError:
+    return _NamedOtherwiseError(
+        f"{what}: a table here has one name for a column in all files. Nothing was adopted. With "
+        "adopt(..., rewrite=True) the rows of such files go into new ones"
     )

@@ -10,6 +10,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from ...engine.maintenance.adopt import ListedFile, ListedTable
 from ...engine.metadata.table_context import TableContext
 from ...errors import NotATableError, UnsupportedTypeError, UsageError
 from ...store import Store
-from .columns import NameMapping, as_stored, parsed, pyiceberg
+from .columns import NameMapping, as_stored, by_ids, parsed, pyiceberg
 
 _FOLDER = "metadata/"
 _HINT = f"{_FOLDER}version-hint.text"
@@ -53,11 +54,11 @@ _TYPES = {
 }
 
 
-def listed(session: TableContext, document: str | None) -> ListedTable:
+def listed(session: TableContext, document: str | None, rewrite: bool) -> ListedTable:
     """What the current snapshot has; UsageError for what this library cannot read as it is. [AF4]
 
     document: the metadata document, a path or URL below the table; None: the one that the version
-    hint names.
+    hint names; rewrite: files that name columns otherwise than the table are to be rewritten.
     """
     store = session.store
     name = _hinted(store) if document is None else _inside(store, document)
@@ -67,17 +68,27 @@ def listed(session: TableContext, document: str | None) -> ListedTable:
         fields = tuple(map(_field, metadata.schema().fields))
         mapping = _mapping(metadata.properties)
     paths = [_inside(store, file.file_path) for file in files]
-    schema, held = as_stored(session, fields, paths, mapping)
+    schema, held, renamed = as_stored(session, fields, paths, mapping, rewrite)
     with parsed(f"the partitions of the document {store.url}/{name}"):
         by = _partition_by(metadata, files, schema)
         for path, file, ids in zip(paths, files, held, strict=True):
             _check_values(f"{store.url}/{path}", metadata, file, schema, ids.union(by))
         chosen = tuple(
-            ListedFile(path=path, partition=_values(metadata, file, schema, by))
+            ListedFile(
+                path=path,
+                partition=_values(metadata, file, schema, by),
+                rewrite=path in renamed,
+            )
             for path, file in zip(paths, files, strict=True)
         )
     version = _in_words(metadata.current_snapshot_id)
-    return ListedTable(schema=schema, partition_by=by, files=chosen, version=version)
+    return ListedTable(
+        schema=schema,
+        partition_by=by,
+        files=chosen,
+        version=version,
+        named=partial(by_ids, fields=fields, mapping=mapping),
+    )
 
 
 def current_version(store: Store, document: str | None) -> str | None:

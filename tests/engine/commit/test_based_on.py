@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -365,3 +369,27 @@ def test_gc_keeps_the_history_that_a_prepared_job_is_based_on(root: str) -> None
     report = mc.gc(root, grace="0s", keep_for="0s", keep_versions=1)
     assert isinstance(report, mc.GcReport) and report.fence <= version
     assert mc.commit(root, prepared).kind == "committed" and ids(root) == [8]
+
+
+APPEND = "import sys, pyarrow, manifestcommit; manifestcommit.write(pyarrow.table({'id': [3], 'day': ['x']}), sys.argv[1])"
+
+
+@pytest.mark.parametrize("lost", ["metadata", "polars", "kept", "given", "own commit", "older version", "append"])
+def test_rows_that_lost_their_version_are_warned_of(root: str, caplog: pytest.LogCaptureFixture, lost: str) -> None:
+    """Where another process has committed since they were read: only then something is lost. [CF17]"""
+    table = mc.Table(root)
+    data = table.to_arrow(version=2 if lost == "older version" else None)
+    if lost == "own commit":
+        append(root, 3)
+    else:
+        subprocess.run([sys.executable, "-c", APPEND, root], check=True)
+    if lost == "polars":
+        data = pl.from_arrow(data).to_arrow()  # type: ignore[union-attr]  # a frame
+    elif lost != "kept":
+        data = data.replace_schema_metadata()
+    conflict: Any = pytest.raises(CommitConflictError) if lost in ("kept", "given") else contextlib.nullcontext()
+    with conflict:
+        mc.write(data, root, mode="append" if lost == "append" else "overwrite", based_on=3 if lost == "given" else None)
+    warned = [each.getMessage() for each in caplog.records if "this process has read version" in each.getMessage()]
+    assert len(warned) == (lost in ("metadata", "polars"))
+    assert all("has read version 3, and others have committed since" in each and "Pass based_on=3" in each for each in warned)

@@ -371,19 +371,46 @@ def test_tables_of_other_formats_are_refused(tmp_path: Path, log: str, what: str
     assert not (tmp_path / "_manifest").exists()
 
 
-@pytest.mark.parametrize("writer", ["pandas", "polars"])
-def test_the_remedy_for_nanoseconds_works(tmp_path: Path, writer: str) -> None:
-    """[AF2]"""
-    moment, folder = dt.datetime(2020, 1, 1, 1, 2, 3, 456789), tmp_path / "old" / "n=1"
-    folder.mkdir(parents=True)
+def write_nanoseconds(path: Path, writer: str, moments: list[dt.datetime | None]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     if writer == "pandas":
-        pd.DataFrame({"t": pd.to_datetime([moment]).astype("datetime64[ns]")}).to_parquet(folder / "x.parquet")
+        pd.DataFrame({"t": pd.to_datetime(moments).astype("datetime64[ns]"), "v": range(len(moments))}).to_parquet(path)
     else:
-        pl.DataFrame({"t": [moment]}, schema={"t": pl.Datetime("ns")}).write_parquet(folder / "x.parquet")
-    with pytest.raises(SchemaMismatchError, match=r"timestamp\[ns\].*write\(pyarrow\.dataset\.dataset\(FOLDER, partitioning=\"hive\"\)"):
-        mc.Table(tmp_path / "old").adopt()
-    mc.write(ds.dataset(tmp_path / "old", partitioning="hive").to_table(), tmp_path / "new")
-    assert mc.Table(tmp_path / "new").to_arrow().to_pylist() == [{"t": moment, "n": 1}]
+        frame = pl.DataFrame({"t": moments, "v": list(range(len(moments)))}, schema={"t": pl.Datetime("ns"), "v": pl.Int64()})
+        frame.with_columns(pl.struct("t").alias("s"), pl.concat_list("t").alias("l")).write_parquet(path)
+
+
+@pytest.mark.parametrize("writer", ["pandas", "polars"])
+def test_whole_microseconds_in_nanoseconds_are_adopted_by_rewriting(tmp_path: Path, writer: str) -> None:
+    """Only the files that hold them; the others are listed where they are, and all stay. [AF2]"""
+    moments = [dt.datetime(2020, 1, 1, 1, 2, 3, 456789), None, dt.datetime(1969, 12, 31, 23, 59, 59, 999999)]
+    write_nanoseconds(tmp_path / "n=1" / "x.parquet", writer, moments)
+    pq.write_table(pa.table({"t": pa.array(moments, pa.timestamp("us")), "v": [0, 1, 2]}), tmp_path / "n=1" / "y.parquet")
+    write_nanoseconds(tmp_path / "n=__HIVE_DEFAULT_PARTITION__" / "z.parquet", writer, moments)
+    table, before = mc.Table(tmp_path), {each: each.read_bytes() for each in tmp_path.rglob("*.parquet")}
+    with pytest.raises(SchemaMismatchError, match=r"timestamp\[ns\].*adopt\(rewrite=True\)"):
+        table.adopt()
+    adopted = table.adopt(rewrite=True)
+    assert (adopted.files, adopted.rows, adopted.rewritten_files, adopted.partition_by) == (3, 9, 2, ("n",))
+    found = sorted(table.to_arrow(columns=["n", "v", "t"]).to_pylist(), key=repr)
+    assert found == sorted(({"n": n, "v": v, "t": t} for n in (1, 1, None) for v, t in enumerate(moments)), key=repr)
+    assert table.schema.field("t").type == pa.timestamp("us")
+    assert {each: each.read_bytes() for each in before} == before
+    assert {each["path"] for each in table.files().to_pylist()} & {"n=1/x.parquet", "n=1/y.parquet"} == {"n=1/y.parquet"}
+    assert table.verify(deep=True).is_sound and table.adopt(rewrite=True).already_adopted
+    table.gc()
+    assert all(each.exists() for each in before)
+
+
+@pytest.mark.parametrize("writer", ["pandas", "polars"])
+def test_nanoseconds_that_would_be_lost_are_refused(tmp_path: Path, writer: str) -> None:
+    """Before there is a table, though the value is the last one of a second file. [AF2]"""
+    write_nanoseconds(tmp_path / "x.parquet", writer, [dt.datetime(2020, 1, 1)])
+    value = pa.array([0, 1_577_840_523_456_789_001], pa.timestamp("ns"))
+    pq.write_table(pa.table({"t": value, "v": [1, 2]}), tmp_path / "y.parquet")
+    with pytest.raises(SchemaMismatchError, match=r"y\.parquet: .*'?t'?.*Nothing was adopted"):
+        mc.Table(tmp_path).adopt(rewrite=True)
+    assert not (tmp_path / "_manifest").exists()
 
 
 RESERVED = [("file_path", pa.string(), "2147483546"), ("pos", pa.int64(), "2147483545")]
