@@ -276,6 +276,8 @@ class Job:
         )
 
     def __del__(self) -> None:
+        if sys.is_finalizing():  # everything is dropped then, and half of it is gone
+            return
         job = getattr(self, "_job", None)  # none, where the constructor was called wrongly
         if (
             job is None
@@ -285,8 +287,7 @@ class Job:
             or os.getpid() != self._process
         ):
             return
-        if not sys.is_finalizing():  # then everything is dropped, and nobody reads it
-            warnings.warn(DroppedJobWarning(dropped(job)), stacklevel=2, source=self)
+        warnings.warn(DroppedJobWarning(dropped(job)), stacklevel=2, source=self)
 
     @property
     def id(self) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from tests.sizes import rest_thorough
 
@@ -126,8 +127,39 @@ CALLS: dict[str, Call] = {
     "delta": lambda table, rows, at: table.export("delta"),
     "iceberg": lambda table, rows, at: table.export("iceberg"),
     "columns": lambda table, rows, at: (table.rename_column("k", "n"), table.drop_column("n")),
+    "adopt": lambda table, rows, at: adopted(f"{at}-files", rows, rewrite=False),
+    "adopt and rewrite": lambda table, rows, at: adopted(f"{at}-files", rows, rewrite=True),
+    "add files": lambda table, rows, at: add_file(at, rows),
     "widen": lambda table, rows, at: table.widen_column("k", "long"),
 }
+
+
+def file_of(path: str, rows: pa.Table) -> bool:
+    """Whether pyarrow can write such a file at all."""
+    Path(path).parent.mkdir(exist_ok=True)
+    try:
+        pq.write_table(rows, path)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def adopted(folder: str, rows: pa.Table, *, rewrite: bool) -> Any:
+    """A folder of another program becomes a table, which is read, changed and exported."""
+    if not file_of(f"{folder}/x.parquet", rows):
+        return None
+    table = mc.Table(folder)
+    table.adopt(rewrite=rewrite)
+    assert table.to_arrow().num_rows == rows.num_rows
+    table.delete("id = 0")
+    assert table.to_arrow().num_rows == rows.num_rows - 1
+    return [*map(table.export, ("delta", "iceberg")), table.to_pandas()]
+
+
+def add_file(at: str, rows: pa.Table) -> None:
+    if file_of(f"{at}/x.parquet", rows):
+        with mc.begin(at) as job:
+            job.add_files(["x.parquet"])
 
 
 def foreign(call: Callable[[], Any]) -> str | None:

@@ -92,8 +92,8 @@ def readers(place: Exported) -> dict[str, Callable[[], Any]]:
     """Everything that looks at an export, or at what it describes."""
     url = place.url
     return {
-        "Iceberg": lambda: iceberg.listed(TableContext(place.store), f"{url}/{place.document}"),
-        "Iceberg by its hint": lambda: iceberg.listed(TableContext(place.store), None),
+        "Iceberg": lambda: iceberg.listed(TableContext(place.store), f"{url}/{place.document}", rewrite=False),
+        "Iceberg by its hint": lambda: iceberg.listed(TableContext(place.store), None, rewrite=True),
         "Delta": lambda: delta.listed(TableContext(place.store), None),
         "metrics": lambda: mc.Table(url).metrics(),
         "write": lambda: mc.write(_row(4), url),

@@ -43,6 +43,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "engine/datafile/foreign_file.py:footer_schema": ("data file of others", "parquet"),
     "engine/datafile/foreign_file.py:inspect_file": ("data file of others", "parquet"),
     "engine/datafile/foreign_file.py:read_facts": ("data file of others", "parquet"),
+    "engine/datafile/foreign_file.py:read_rows": ("data file of others", "parquet"),
     "engine/commit/group_commit.py:read_intent": ("intent", "intent"),
     "engine/metadata/manifests.py:ManifestReader._fetch": ("manifest, run", "manifest"),
     "engine/scan/parallel_decode.py:_parts": ("data file", "parquet"),

@@ -27,6 +27,7 @@ from manifestcommit.core.filter.arrow_expression import parse_expression
 from manifestcommit.core.format import codec as format
 from manifestcommit.core.schema import arrow_schema
 from manifestcommit.core.table import object_names
+from manifestcommit.engine.datafile.foreign_file import read_rows
 from manifestcommit.engine.metadata import manifests
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.scan import planning, prefetch
@@ -211,6 +212,7 @@ class _Place:
             "dataset, filtered": lambda: rows(condition),
             "adopt": lambda: mc.Table(self.folder.url).adopt(),
             "adopt in partitions": lambda: mc.Table(self.folder.url).adopt(partition_by=["day"]),
+            "rewritten": lambda: list(read_rows(self.folder, _FILE)),
             "add": lambda: add(url),
             "add to none": lambda: add(self.new.url),
             "task": lambda: ahead(chosen, names),

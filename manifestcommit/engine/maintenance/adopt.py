@@ -8,7 +8,6 @@ rerun after a crash between the two continues with the same table.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -185,11 +184,13 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
 class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file of another format's table. partition: the values of the partition columns; rewrite:
-    it names columns otherwise than the table, so that its rows go into a new file."""
+    it names columns otherwise than the table, so that its rows go into a new file; bytes: of one
+    that is rewritten."""
 
     path: str
     partition: tuple[WireValue, ...]
     rewrite: bool = False
+    bytes: int = 0
 
 
 class ListedTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -723,9 +724,7 @@ class _Listed(_Pending):
         if file.rewrite:
             store, path = self._session.store, file.path
             rows = check_rows(store, path, self._rows(path), self._listed.schema)
-            with store.open_input(path) as stream:
-                size = stream.seek(0, os.SEEK_END)
-            return Entry(path=path, partition=file.partition, rows=rows, bytes=size, job="")
+            return Entry(path=path, partition=file.partition, rows=rows, bytes=file.bytes, job="")
         return inspect_file(
             self._session.store,
             file.path,

@@ -78,6 +78,7 @@ def listed(session: TableContext, document: str | None, rewrite: bool) -> Listed
                 path=path,
                 partition=_values(metadata, file, schema, by),
                 rewrite=path in renamed,
+                bytes=file.file_size_in_bytes,
             )
             for path, file in zip(paths, files, strict=True)
         )
