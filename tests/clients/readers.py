@@ -18,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 S3 = dict[str, str]  # endpoint, key, secret
-Reader = Callable[[str, "S3 | None"], Any]
+# of a table, its rows for which the condition holds, if there is one
+Reader = Callable[[str, "S3 | None", "str | None"], Any]
 _REGION = "us-east-1"
 
 
@@ -58,29 +59,40 @@ def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def pyiceberg(root: str, s3: S3 | None) -> Any:
+def pyiceberg(root: str, s3: S3 | None, where: str | None) -> Any:
     from pyiceberg.table import StaticTable
 
-    return StaticTable.from_metadata(f"{root}/_iceberg", hadoop_free(s3)).scan().to_arrow()
+    condition = {} if where is None else {"row_filter": where.replace("DATE '", "'")}
+    return StaticTable.from_metadata(f"{root}/_iceberg", hadoop_free(s3)).scan(**condition).to_arrow()
 
 
-def polars_iceberg(root: str, s3: S3 | None) -> Any:
+def polars_rows(frame: Any, where: str | None) -> Any:
     import polars
 
-    return polars.scan_iceberg(document(root, s3), storage_options=hadoop_free(s3)).collect().to_arrow()
+    return (frame if where is None else frame.filter(polars.sql_expr(where))).collect().to_arrow()
 
 
-def polars_delta(root: str, s3: S3 | None) -> Any:
+def polars_iceberg(root: str, s3: S3 | None, where: str | None) -> Any:
     import polars
 
-    return polars.scan_delta(root, storage_options=aws(s3)).collect().to_arrow()
+    return polars_rows(polars.scan_iceberg(document(root, s3), storage_options=hadoop_free(s3)), where)
 
 
-def deltalake_query(root: str, s3: S3 | None) -> Any:
+def polars_delta(root: str, s3: S3 | None, where: str | None) -> Any:
+    import polars
+
+    return polars_rows(polars.scan_delta(root, storage_options=aws(s3)), where)
+
+
+def deltalake_query(root: str, s3: S3 | None, where: str | None) -> Any:
     import deltalake
 
     table = deltalake.DeltaTable(root, storage_options=aws(s3))
-    return pa.table(deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+    return pa.table(deltalake.QueryBuilder().register("t", table).execute(f"SELECT * FROM t{clause(where)}").read_all())
+
+
+def clause(where: str | None) -> str:
+    return "" if where is None else f" WHERE {where}"
 
 
 def duckdb(query: str, s3: S3 | None) -> Any:
@@ -99,15 +111,15 @@ def duckdb(query: str, s3: S3 | None) -> Any:
     return session.execute(query).to_arrow_table()
 
 
-def duckdb_iceberg(root: str, s3: S3 | None) -> Any:
-    return duckdb("SELECT * FROM iceberg_scan('{}')".format(f"{root}/_iceberg".replace("'", "''")), s3)
+def duckdb_iceberg(root: str, s3: S3 | None, where: str | None) -> Any:
+    return duckdb("SELECT * FROM iceberg_scan('{}')".format(f"{root}/_iceberg".replace("'", "''")) + clause(where), s3)
 
 
-def duckdb_delta(root: str, s3: S3 | None) -> Any:
-    return duckdb("SELECT * FROM delta_scan('{}')".format(root.replace("'", "''")), s3)
+def duckdb_delta(root: str, s3: S3 | None, where: str | None) -> Any:
+    return duckdb("SELECT * FROM delta_scan('{}')".format(root.replace("'", "''")) + clause(where), s3)
 
 
-def clickhouse(place: str, function: str, s3: S3 | None) -> Any:
+def clickhouse(place: str, function: str, s3: S3 | None, where: str | None) -> Any:
     from chdb import session
 
     if s3 is None:
@@ -119,18 +131,18 @@ def clickhouse(place: str, function: str, s3: S3 | None) -> Any:
     made = session.Session()
     try:
         settings = "output_format_arrow_string_as_string = 0, session_timezone = 'UTC', schema_inference_make_columns_nullable = 1"
-        found = made.query(f"SELECT * FROM {source} SETTINGS {settings}", "ArrowStream").bytes()
+        found = made.query(f"SELECT * FROM {source}{clause(where)} SETTINGS {settings}", "ArrowStream").bytes()
     finally:
         made.close()
     return pa.ipc.open_stream(found).read_all()
 
 
-def clickhouse_iceberg(root: str, s3: S3 | None) -> Any:
-    return clickhouse(f"{root}/_iceberg", "iceberg", s3)
+def clickhouse_iceberg(root: str, s3: S3 | None, where: str | None) -> Any:
+    return clickhouse(f"{root}/_iceberg", "iceberg", s3, where)
 
 
-def clickhouse_delta(root: str, s3: S3 | None) -> Any:
-    return clickhouse(root, "deltaLake", s3)
+def clickhouse_delta(root: str, s3: S3 | None, where: str | None) -> Any:
+    return clickhouse(root, "deltaLake", s3, where)
 
 
 def daft_options(s3: S3 | None) -> Any:
@@ -150,24 +162,28 @@ def daft_options(s3: S3 | None) -> Any:
     )
 
 
-def daft_iceberg(root: str, s3: S3 | None) -> Any:
+def daft_rows(frame: Any, where: str | None) -> Any:
+    return (frame if where is None else frame.where(where)).to_arrow()
+
+
+def daft_iceberg(root: str, s3: S3 | None, where: str | None) -> Any:
     import daft
     from pyiceberg.table import StaticTable
 
     table = StaticTable.from_metadata(f"{root}/_iceberg", hadoop_free(s3))
-    return daft.read_iceberg(table, io_config=daft_options(s3)).to_arrow()
+    return daft_rows(daft.read_iceberg(table, io_config=daft_options(s3)), where)
 
 
-def daft_delta(root: str, s3: S3 | None) -> Any:
+def daft_delta(root: str, s3: S3 | None, where: str | None) -> Any:
     import daft
 
-    return daft.read_deltalake(root, io_config=daft_options(s3)).to_arrow()
+    return daft_rows(daft.read_deltalake(root, io_config=daft_options(s3)), where)
 
 
 _SAIL: list[Any] = []
 
 
-def sail(format: str, place: str, s3: S3 | None) -> Any:
+def sail(format: str, place: str, s3: S3 | None, where: str | None) -> Any:
     """One server for all: it reads its options from the environment as it starts."""
     if not _SAIL:
         os.environ.update(aws(s3) or {})
@@ -180,15 +196,16 @@ def sail(format: str, place: str, s3: S3 | None) -> Any:
         session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
         session.conf.set("spark.sql.session.timeZone", "UTC")
         _SAIL.extend([server, session])
-    return _SAIL[1].read.format(format).load(place).toArrow()
+    frame = _SAIL[1].read.format(format).load(place)
+    return (frame if where is None else frame.where(where)).toArrow()
 
 
-def sail_iceberg(root: str, s3: S3 | None) -> Any:
-    return sail("iceberg", f"{root}/_iceberg", s3)
+def sail_iceberg(root: str, s3: S3 | None, where: str | None) -> Any:
+    return sail("iceberg", f"{root}/_iceberg", s3, where)
 
 
-def sail_delta(root: str, s3: S3 | None) -> Any:
-    return sail("delta", root, s3)
+def sail_delta(root: str, s3: S3 | None, where: str | None) -> Any:
+    return sail("delta", root, s3, where)
 
 
 READERS: dict[str, Reader] = {
@@ -208,7 +225,7 @@ READERS: dict[str, Reader] = {
 
 
 def main(jobs_file: str) -> int:
-    """Each job: client, root, s3, and out, the path of what is written: `.arrow`, or `.error`."""
+    """Each job: client, root, s3, where, and out, the path of what is written: `.arrow`, or `.error`."""
     warnings.simplefilter("ignore")
     for job in json.loads(Path(jobs_file).read_text("utf-8")):
         out = Path(job["out"])
@@ -216,7 +233,7 @@ def main(jobs_file: str) -> int:
             continue  # of a run before, which ended in it
         out.with_suffix(".error").write_text("the client ended the process", "utf-8")
         try:
-            table = pa.table(READERS[job["client"]](job["root"], job["s3"]))
+            table = pa.table(READERS[job["client"]](job["root"], job["s3"], job["where"]))
             with pa.OSFile(str(out), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
             out.with_suffix(".error").unlink()

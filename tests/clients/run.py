@@ -9,30 +9,39 @@ import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from tests.clients.environments import REPO, clients_in, python_of
 from tests.clients.readers import READERS, S3
 from tests.interop.clients import local, plain
 from tests.interop.kinds import KINDS
+from tests.interop.test_pruning import table_of_bounds
 
 import manifestcommit as mc
 
 SAME, REFUSED = "same", "refused by the export"
 FILES = 10_000
+# of SQL that every client understands
+CONDITIONS = (
+    "f > 2.5", "f >= 0", "f <= 0", "f < 0", "f = 0", "f IS NULL", "t = 'b'", "t > 'zz'", "t = ''", "t IS NULL",
+    "d < DATE '1970-01-01'", "d > DATE '9000-01-01'", "d IS NULL", "l < 0", "m > 1", "m < 0", "b = true",
+)  # fmt: skip
 _TIMEOUT_S = 600
 
 
 class Exported(NamedTuple):
     """A table of a kind. wanted: column -> how often each of its values is in the rows; rows: the same of whole rows; refused: format ->
-    why it cannot be exported to it."""
+    why it cannot be exported to it; where: the condition for whose rows the client is asked."""
 
     root: str
     schema: pa.Schema
     wanted: Mapping[str, Counter[str]]
     rows: Counter[tuple[str, ...]]
     refused: Mapping[str, str]
+    where: str | None = None
 
 
 def many_more_files(path: str) -> mc.Table:
@@ -62,6 +71,25 @@ def make(folder: str, *, names: Sequence[str] | None = None, large: bool = True)
         root = table.url if "://" in folder else local(table)
         counted = {column: Counter(values) for column, values in columns.items()}
         found[name] = Exported(root, schema, counted, Counter(zip(*columns.values(), strict=True)), refused)
+    if not names:
+        found |= filtered(f"{folder}/filtered/t", local_only="://" not in folder)
+    return found
+
+
+def filtered(path: str, *, local_only: bool) -> dict[str, Exported]:
+    """ "where …" -> the rows of one table for which the condition holds, as DuckDB finds them in memory, without statistics."""
+    table = table_of_bounds(path)
+    data = table.to_arrow()
+    session = duckdb.connect()
+    session.register("arrow", data)
+    session.execute("CREATE TABLE rows AS FROM arrow")
+    found = {}
+    for condition in CONDITIONS:
+        kept = {row[0] for row in session.execute(f"SELECT n FROM rows WHERE {condition}").fetchall()}
+        columns = columns_of(data.filter(pc.is_in(data["n"], pa.array(sorted(kept), pa.int64()))), data.schema)
+        counted = {column: Counter(values) for column, values in columns.items()}
+        rows, root = Counter(zip(*columns.values(), strict=True)), local(table) if local_only else table.url
+        found[f"where {condition}"] = Exported(root, data.schema.remove_metadata(), counted, rows, {}, condition)
     return found
 
 
@@ -100,12 +128,13 @@ def verdict(table: pa.Table, exported: Exported) -> str:
 
 def read_all(tables: Mapping[str, Exported], environment: str, folder: Path, s3: S3 | None) -> dict[str, dict[str, str]]:
     """Client -> kind -> the verdict, for the clients of an environment."""
-    jobs, found = [], {client: dict[str, str]() for client in clients_in(environment)}
+    jobs: list[dict[str, Any]] = []
+    found = {client: dict[str, str]() for client in clients_in(environment)}
     for number, client in enumerate(READERS):
         for at, (name, exported) in enumerate(tables.items()):
             if client in found and format_of(client) not in exported.refused:
                 out = folder / f"{number}-{at}.arrow"
-                jobs.append({"client": client, "kind": name, "root": exported.root, "s3": s3, "out": str(out)})
+                jobs.append({"client": client, "kind": name, "root": exported.root, "s3": s3, "where": exported.where, "out": str(out)})
     (folder / "jobs.json").write_text(json.dumps(jobs), "utf-8")
     run_readers(python_of(environment), folder / "jobs.json", len(jobs))
     for client in found:

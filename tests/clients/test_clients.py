@@ -53,7 +53,7 @@ def test_what_is_wrong_with_rows_is_found(tmp_path: Path) -> None:
     made = run.make(str(tmp_path), names=["all types"], large=False)["all types"]
     path = str(tmp_path / "jobs.json")
     out = tmp_path / "0.arrow"
-    Path(path).write_text(json.dumps([{"client": "pyiceberg", "root": made.root, "s3": None, "out": str(out)}]))
+    Path(path).write_text(json.dumps([{"client": "pyiceberg", "root": made.root, "s3": None, "where": None, "out": str(out)}]))
     run.run_readers(sys.executable, Path(path), 1)
     table = pa.ipc.open_file(out).read_all()
     assert run.verdict(table, made) == run.SAME
@@ -70,10 +70,15 @@ def test_what_is_wrong_with_rows_is_found(tmp_path: Path) -> None:
 
 def test_a_client_that_ends_its_process_costs_only_its_own_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = run.make(str(tmp_path), names=["empty"], large=False)["empty"]
-    jobs = [{"client": client, "root": made.root, "s3": None, "out": str(tmp_path / f"{client}.arrow")} for client in ("ends", "pyiceberg")]
+    jobs = [
+        {"client": client, "root": made.root, "s3": None, "where": None, "out": str(tmp_path / f"{client}.arrow")}
+        for client in ("ends", "pyiceberg")
+    ]
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
     source = Path(run.REPO, "tests", "clients", "readers.py").read_text("utf-8")
-    dying = source.replace("READERS: dict[str, Reader] = {", 'READERS: dict[str, Reader] = {\n    "ends": lambda root, s3: os._exit(7),')
+    dying = source.replace(
+        "READERS: dict[str, Reader] = {", 'READERS: dict[str, Reader] = {\n    "ends": lambda root, s3, where: os._exit(7),'
+    )
     (tmp_path / "tests" / "clients").mkdir(parents=True)
     (tmp_path / "tests" / "clients" / "readers.py").write_text(dying, "utf-8")
     monkeypatch.setattr(run, "REPO", tmp_path)

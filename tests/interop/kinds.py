@@ -88,6 +88,13 @@ def null_list_of_structs(path: str) -> mc.Table:
 
 
 @kind
+def null_map_of_structs(path: str) -> mc.Table:
+    inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    mc.write(numbered(2, items=pa.array([[("a", {"x": 1, "y": "a"})], None], pa.map_(pa.string(), inner))), path)
+    return mc.Table(path)
+
+
+@kind
 def only_nulls(path: str) -> mc.Table:
     mc.write(numbered(3, text=pa.nulls(3, pa.string()), number=pa.nulls(3, pa.float64())), path)
     return mc.Table(path)

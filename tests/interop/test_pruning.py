@@ -11,7 +11,6 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.interop.clients import duck, local, quoted
-from tests.interop.kinds import numbered
 
 import manifestcommit as mc
 
@@ -36,9 +35,8 @@ AGGREGATES = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> mc.Table:
-    path = str(tmp_path_factory.mktemp("pruned") / "t")
+def table_of_bounds(path: str) -> mc.Table:
+    """A table of five files whose bounds are hard to get right, exported to both formats; `n` is unique."""
     moments = [dt.datetime(2013, 1, 1, 0, 0, 0, 123 + number, dt.UTC) for number in range(len(PARTS))]
     for number, part in enumerate(PARTS):
         columns = {
@@ -49,11 +47,16 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> mc.Table:
             "l": pa.array([2**63 - 1 - number, -(2**63) + number], pa.int64()),
             "b": [number % 2 == 0, None],
         }
-        mc.write(numbered(2, **columns), path)
+        mc.write(pa.table({"n": pa.array([2 * number, 2 * number + 1], pa.int64()), **columns}), path)
     made = mc.Table(path)
     for format in ("iceberg", "delta"):
         made.export(format)
     return made
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> mc.Table:
+    return table_of_bounds(str(tmp_path_factory.mktemp("pruned") / "t"))
 
 
 @pytest.fixture(scope="module")
