@@ -24,8 +24,15 @@ _NAMES = Fault("not found", "does not find files whose path has a space, a colon
 _URI = Fault("Bad URI syntax", "refuses a path with spaces", ("s3",))
 _MAPPING = Fault("columnMapping", "refuses tables with a renamed column, or one that was added again (`columnMapping`)")
 _NO_IDS = Fault("carries no parquet field IDs", "refuses files without field ids, as other programs write them (no name mapping)")
+_NAN = Fault("^wrong: [15] rows instead of [48]$", "takes no NaN to be above a number in a filter")
+_ZERO = Fault("^wrong: [127] rows instead of [128]$", "takes −0.0 for less than 0.0 in a filter")
+_DECIMAL = Fault("Cannot cast to Decimal128", "cannot compare a double with a decimal number in a filter where there are NaN or infinities")
+_NO_NULL = Fault("^wrong values: items$", "a null list or map of structs becomes an empty one")
 FAULTS: Mapping[str, Mapping[str, Fault]] = {
-    "pyiceberg": {"null list of structs": Fault("^wrong values: items$", "a null list or map of structs becomes an empty one")},
+    "pyiceberg": {
+        **dict.fromkeys(("null list of structs", "null map of structs"), _NO_NULL),
+        **dict.fromkeys(("where f > 2.5", "where f >= 0"), _NAN),
+    },
     "DuckDB delta_scan": {"path with spaces": Fault("Cannot open file|404 Not Found", _SPACES)},
     "Polars scan_delta": {
         **dict.fromkeys(("renamed", "dropped and added again", "compacted", "adopted and renamed"), _MAPPING),
@@ -33,20 +40,30 @@ FAULTS: Mapping[str, Mapping[str, Fault]] = {
         "path with spaces": Fault("No such file|not found", _SPACES),
     },
     "ClickHouse iceberg": {
-        **dict.fromkeys(("nested", "null list of structs", "columns added"), _NESTED),
+        **dict.fromkeys(("nested", "null list of structs", "null map of structs", "columns added"), _NESTED),
+        **dict.fromkeys(("where f > 2.5", "where f >= 0"), _NAN),
         "path with spaces": _URI,
     },
     "ClickHouse deltaLake": {
-        **dict.fromkeys(("nested", "null list of structs", "columns added"), _NESTED),
+        **dict.fromkeys(("nested", "null list of structs", "null map of structs", "columns added"), _NESTED),
+        **dict.fromkeys(("where f > 2.5", "where f >= 0"), _NAN),
         "path with spaces": _URI,
     },
-    "Daft read_iceberg": dict.fromkeys(("adopted", "adopted and renamed", "adopted folders", "adopted old instants"), _NO_IDS),
-    "Daft read_deltalake": {"adopted and renamed": _NO_IDS, "path with spaces": Fault("No such file|not found", _SPACES)},
+    "Daft read_iceberg": {
+        **dict.fromkeys(("adopted", "adopted and renamed", "adopted folders", "adopted old instants"), _NO_IDS),
+        **dict.fromkeys(("where f >= 0", "where f = 0"), _ZERO),
+    },
+    "Daft read_deltalake": {
+        **dict.fromkeys(("where f >= 0", "where f < 0", "where f = 0"), _ZERO),
+        "adopted and renamed": _NO_IDS,
+        "path with spaces": Fault("No such file|not found", _SPACES),
+    },
     "Sail iceberg": {
         **dict.fromkeys(("hostile names", "compacted", "adopted"), Fault("Failed to fetch metadata for file", _SPACES)),
+        "where f > 2.5": _DECIMAL,
         "path with spaces": Fault("No metadata files found", _SPACES),
     },
-    "Sail delta": {"path with spaces": Fault("Invalid table location|No commit files", _SPACES)},
+    "Sail delta": {"where f > 2.5": _DECIMAL, "path with spaces": Fault("Invalid table location|No commit files", _SPACES)},
 }
 
 

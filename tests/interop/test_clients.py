@@ -26,6 +26,7 @@ FAULTS = {
     ("Polars scan_delta", "path with spaces"): "No such file or directory",
     ("DuckDB delta_scan", "path with spaces"): "Cannot open file .*: No such file or directory",
     ("pyiceberg", "null list of structs"): "assert",
+    ("pyiceberg", "null map of structs"): "assert",
 }
 
 

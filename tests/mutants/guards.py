@@ -98,8 +98,31 @@ STORES: tuple[Mutant, ...] = (
         "fsync of new folders",
         "A whole partition is gone after a power cut.",
         "IV6 ST2",
-        (_LOCAL, "        os.mkdir(folder)\n    _sync_folder(parent)\n", "        os.mkdir(folder)\n"),
+        (
+            _LOCAL,
+            "        for made in _make_folders(folder):\n            _sync_folder(os.path.dirname(made))\n",
+            "        _make_folders(folder)\n",
+        ),
+        (_LOCAL, "        for folder in self._undurable():\n            _sync_folder(os.path.dirname(folder))\n", ""),
         tests=_DURABLE,
+    ),
+    mutant(
+        "fsync of folders that others make",
+        "A partition that another job was just making is gone after a power cut, with the rows of this one.",
+        "IV6 ST2",
+        (_LOCAL, "        while len(folder) > len(self._root) or folder in self._made:", "        while folder in self._made:"),
+        tests="store/test_local.py::test_a_folder_that_another_writer_made_is_synced_once",
+    ),
+    mutant(
+        "files that are made durable at once",
+        "A job reports files of many partitions that are not complete yet, and commits them.",
+        "IV6 DF2",
+        (
+            "engine/datafile/writer.py",
+            "            self._completing.wait()\n            self._completing.end()\n        return tuple",
+            "            pass\n        return tuple",
+        ),
+        tests="engine/datafile/test_writer.py::test_files_of_many_partitions_are_durable_when_they_are_reported",
     ),
     mutant(
         "two scans",
@@ -244,7 +267,7 @@ STORES: tuple[Mutant, ...] = (
         "half files of the fenced",
         "A job whose half file a gc took is told of a store that failed, and is run again as it is.",
         "CM2 ST15",
-        ("engine/datafile/writer.py", "                self._check_fence(error)\n", ""),
+        ("engine/datafile/writer.py", "            self._check_fence(error)\n", ""),
         tests="faults/test_gc.py::test_the_half_file_of_a_job_that_is_fenced_goes_and_its_task_is_told",
     ),
     mutant(

@@ -55,10 +55,10 @@ CALLS: dict[str, Call] = {
     "overwrite where it": lambda spark, table, df: table.overwrite_where(df, F.col("k").isNotNull() | F.col("k").isNull()),
     "delete by column": lambda spark, table, df: table.delete((F.col("k") == F.col("k")) & (F.col("id") == 0)),
     "update by column": lambda spark, table, df: table.update({"k": F.col("k")}, where=F.col("id") == 0),
-    "read": lambda spark, table, df: mc.read_committed(table.url, filter=F.col("k").isNotNull()).collect(),
+    "read": lambda spark, table, df: mc.read_committed(table.url, filter=F.col("k").isNotNull()).toArrow(),
     "read sql": lambda spark, table, df: mc.read_committed(table.url, filter="k <=> k AND id >= 0").toArrow(),
     "format": lambda spark, table, df: spark.read.format("manifestcommit").load(table.url).where("k IS NOT NULL").toArrow(),
-    "sql": lambda spark, table, df: mc.sql(spark, "SELECT k FROM t WHERE id >= 0", tables={"t": table.url}).toArrow(),
+    "sql": lambda spark, table, df: mc.sql(spark, "SELECT k FROM t WHERE id >= 0", tables={"t": table.url}).count(),
 }
 
 

@@ -367,6 +367,20 @@ def test_every_new_folder_and_file_is_synced_before_a_call_returns(
         assert synced.index(next(name for name in synced if ".mc-tmp-" in name)) < len(synced) - 1
 
 
+def test_a_folder_that_another_writer_made_is_synced_once(local: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That one may not have come to it yet. [ST2]"""
+    synced: list[str] = []
+    real = os.fsync
+    monkeypatch.setattr("os.fsync", lambda descriptor: (synced.append(os.readlink(f"/proc/self/fd/{descriptor}")), real(descriptor)))
+    local.put("marker", b"")
+    (tmp_path / "root" / "p=1" / "q=2").mkdir(parents=True)
+    folders = [str(tmp_path / "root" / name) for name in (".", "p=1", "p=1/q=2")]
+    for wanted in (sorted(map(os.path.normpath, folders)), [os.path.normpath(folders[-1])]):
+        synced.clear()
+        finished(local, "p=1/q=2/file")
+        assert sorted(name for name in synced if ".mc-tmp-" not in name) == wanted
+
+
 def test_a_delete_that_fails_names_the_object_and_what_is_gone_is_no_error(local: LocalStore) -> None:
     """Deleting goes on behind a name that someone else took away, and stops at one that cannot be removed. [ST5]"""
     for name in ("a/x %.txt", "b/y", "c"):

@@ -636,7 +636,7 @@ class Job:
             self._session.check_read(base.snapshot.table_id, change.birth)
         outcome = commit(self._session, base, change, committers=committers, meter=meter)
         if outcome.kind == "committed":
-            LATEST_READ.pop(self.url, None)
+            LATEST_READ.pop(base.snapshot.table_id, None)
         return outcome if self.recovery is None else self.recovery.judged(change, outcome)
 
     def prepare(self) -> str:

@@ -32,7 +32,7 @@ _NO_NOTE = Note()
 _Change = TypeVar("_Change", bound=Change)
 
 
-# URL -> the table and the version that this process has read last, and has not committed to since
+# table id -> the URL and the version that this process has read last, and has not committed since
 LATEST_READ: dict[str, tuple[str, int]] = {}
 _MOST_READ = 1000
 
@@ -170,13 +170,13 @@ class TableContext:
         """The caller gets the latest rows, which an overwrite may be computed from. [CF17]"""
         while len(LATEST_READ) >= _MOST_READ:
             del LATEST_READ[next(iter(LATEST_READ))]
-        LATEST_READ[self.store.url] = snapshot.table_id, snapshot.version
+        LATEST_READ[snapshot.table_id] = self.store.url, snapshot.version
 
     def check_read(self, table_id: str, base_version: int) -> None:
         """Warn where an overwrite, whose rows do not say from which version they are, begins at a
         later one than this process has read last. [CF17]"""
-        read_id, version = LATEST_READ.pop(self.store.url, ("", 0))
-        if read_id == table_id and version < base_version:
+        url, version = LATEST_READ.get(table_id, ("", 0))
+        if url == self.store.url and version < base_version:
             self._warn_once(
                 "read",
                 f"this process has read version {version}, and others have committed since. The "

@@ -109,6 +109,36 @@ class BackgroundWorker:
         self._last = None
 
 
+class SideBySide:
+    """Does work in threads, whatever it waits for; the caller takes the results when all is
+    done."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._under_way: deque[Future[Any]] = deque()
+
+    def do(self, work: Callable[[], Any]) -> None:
+        """Begin this work; where too much is under way, wait first."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, "manifestcommit-side")
+        while len(self._under_way) >= self._threads:
+            self._under_way.popleft().result()
+        self._under_way.append(self._pool.submit(work))
+
+    def wait(self) -> None:
+        """Return when all work is done, or raise its first error."""
+        while self._under_way:
+            self._under_way.popleft().result()
+
+    def end(self) -> None:
+        """Return when no work is under way any more. An error that was not raised yet is lost."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._under_way.clear()
+        self._pool = None
+
+
 def parallel_writers(size: int) -> int:
     """How many writers keep this machine busy, if each writes rows of so many bytes of files: where
     they are many, each has a second thread, which encodes."""

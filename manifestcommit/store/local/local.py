@@ -14,7 +14,7 @@ import os
 import secrets
 import stat
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from ...errors import (
@@ -258,8 +258,8 @@ class LocalStore:
     def create_output(self, name: str) -> Output:
         path = self._path(name)
         with _told(self, name, writing=True):
-            _make_folders(os.path.dirname(path))
-            return _Output(path)
+            made = _make_folders(os.path.dirname(path))
+            return _Output(path, self._root, made)
 
     def open_input(self, name: str) -> BinaryIO:
         with _told(self, name):
@@ -363,7 +363,8 @@ class LocalStore:
         between, as a gc without a grace period does. [ST15]"""
         path = self._path(name)
         folder = os.path.dirname(path)
-        _make_folders(folder)
+        for made in _make_folders(folder):
+            _sync_folder(os.path.dirname(made))
         for left in reversed(range(_TRIES)):
             temporary = _temporary(folder)
             try:
@@ -425,8 +426,9 @@ class _Output:
     """A file that gets its name when it is closed, complete and fsynced; `discard` leaves nothing
     behind. [ST2] [ST15]"""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, root: str, made: Sequence[str]) -> None:
+        """root: the table path; made: folders that were made for it."""
+        self._path, self._root, self._made = path, root, made
         self._temporary = _temporary(*os.path.split(path))
         self._file = open(self._temporary, "xb")  # noqa: SIM115
         self.closed = False
@@ -460,6 +462,22 @@ class _Output:
             self._remove()
             raise
         _sync_folder(os.path.dirname(self._path))
+        for folder in self._undurable():
+            _sync_folder(os.path.dirname(folder))
+
+    def _undurable(self) -> Iterator[str]:
+        """The folders whose own names may be lost: those that were made for this file, and those of
+        partitions which another writer may be making just now. A process looks at each once."""
+        folder = os.path.dirname(self._path)
+        while len(folder) > len(self._root) or folder in self._made:
+            key = folder, os.stat(folder).st_ino
+            if key in _DURABLE:
+                return
+            yield folder
+            if len(_DURABLE) >= _MOST_DURABLE:
+                _DURABLE.clear()
+            _DURABLE.add(key)
+            folder = os.path.dirname(folder)
 
     def discard(self) -> None:
         """Abort: the object never becomes visible."""
@@ -661,16 +679,21 @@ def _names(folder: int) -> list[str]:
         return []
 
 
-def _make_folders(folder: str) -> None:
-    """Create the folder and its parents; each new one is durable before this returns. [ST2]"""
+# folders, with their inodes, whose names this process has made durable
+_DURABLE: set[tuple[str, int]] = set()
+_MOST_DURABLE = 100_000
+
+
+def _make_folders(folder: str) -> Sequence[str]:
+    """Create the folder and its parents; those that were not there. The caller makes their names
+    durable. [ST2]"""
     if os.path.isdir(folder):
-        return
+        return ()
     parent = os.path.dirname(folder)
-    if parent != folder:
-        _make_folders(parent)
+    made = _make_folders(parent) if parent != folder else ()
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder)
-    _sync_folder(parent)
+    return (*made, folder)
 
 
 def _sync_folder(folder: str) -> None:

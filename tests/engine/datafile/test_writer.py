@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import hashlib
 import itertools
+import os
 import pickle
 import random
 import re
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -177,7 +181,7 @@ def test_order_survives_a_full_buffer(batches: list[list[tuple[int, str | None]]
 
 @pytest.mark.thorough
 def test_5000_partitions_in_random_order_keep_few_files_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never more than MAX_OPEN_FILES streams are open, and every row arrives. [DF2] [DF3]"""
+    """Never many more than MAX_OPEN_FILES streams are open, and every row arrives. [DF2] [DF3]"""
     monkeypatch.setattr(row_buffer, "BUFFER_BYTES", 1 << 18)
     store = CountingStore(fresh_store())
     shuffled = list(range(5_000)) * 12
@@ -188,7 +192,7 @@ def test_5000_partitions_in_random_order_keep_few_files_open(monkeypatch: pytest
         for at in range(0, len(shuffled), 1_000)
     ]
     entries = write(store, plan_for(store, schema, "p", bounds_columns=0), batches)
-    assert 1 < store.most_open <= files.MAX_OPEN_FILES
+    assert 1 < store.most_open <= files.MAX_OPEN_FILES + files._COMPLETED_AT_ONCE
     assert {entry.partition for entry in entries} == {(p,) for p in range(5_000)}
     assert sum(entry.rows for entry in entries) == 60_000
     assert len({entry.path for entry in entries}) == len(entries)
@@ -539,3 +543,52 @@ def test_a_column_of_nulls_only_is_written(type: str) -> None:
     (entry,) = write(store, plan_for(store, schema), [pa.record_batch({"n": [1, 2]})])
     assert read(store, entry).column("missing").null_count == 2
     assert read(store, entry).schema.field("missing").type == arrow_type(type)
+
+
+class SlowStore(LocalStore):
+    """Whose files get their names late. ended: those that have; fails: the number of one that does not."""
+
+    def __init__(self, root: str, *, fails: int = -1) -> None:
+        super().__init__(root)
+        self.ended: list[str] = []
+        self.fails, self._begun = fails, 0
+
+    def create_output(self, name: str) -> Any:
+        output: Any = super().create_output(name)
+        close, number = output.close, self._begun
+        self._begun += 1
+
+        def slowly() -> None:
+            time.sleep(0.002)
+            if number == self.fails:
+                raise OSError(errno.EIO, "Input/output error")
+            close()
+            self.ended.append(name)
+
+        output.close = slowly  # type: ignore[method-assign]  # of this one output
+        return output
+
+
+MANY = pa.table({"part": [number % 90 for number in range(270)], "v": range(270)})
+
+
+def test_files_of_many_partitions_are_durable_when_they_are_reported(tmp_path: Any) -> None:
+    """Though they become so side by side. [DF2] [DF3]"""
+    store = SlowStore(str(tmp_path))
+    entries = write(store, plan_for(store, schema_of(MANY.schema), "part"), MANY.to_batches(max_chunksize=40))
+    assert sorted(store.ended) == [entry.path for entry in entries] and len(entries) == 90
+    check_told_exactly(store, entries)
+    assert pa.concat_tables([read(store, entry) for entry in entries]).sort_by("v").equals(MANY)
+
+
+@pytest.mark.parametrize("number", [0, 40, 89])
+def test_a_file_that_cannot_be_made_durable_ends_the_attempt(tmp_path: Any, number: int) -> None:
+    """No thread goes on behind it, and no file that is not whole is left. [DF2] [AB2]"""
+    store, before = SlowStore(str(tmp_path), fails=number), threading.active_count()
+    with pytest.raises(StoreError, match=r"could not be written: .*Input/output error"):
+        write(store, plan_for(store, schema_of(MANY.schema), "part"), MANY.to_batches())
+    ended = list(store.ended)
+    assert threading.active_count() == before
+    time.sleep(0.01)
+    assert store.ended == ended and sorted(info.name for info in store.list("")) == sorted(ended)
+    assert not [name for _, _, names in os.walk(tmp_path) for name in names if name.startswith(".mc-tmp-")]
