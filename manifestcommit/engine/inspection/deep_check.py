@@ -24,7 +24,7 @@ from ...core.schema.fields import Schema, WireValue
 from ...core.table.entries import ColumnStats, Entry
 from ...store import Store
 from ..datafile.footer_stats import TrackedLeaf, tracked_leaves
-from ..runtime.checked_parquet import open_parquet
+from ..datafile.foreign_footer import open_noted
 
 # files up to this size are fetched once; larger ones are streamed, once for the digest and once for
 # the rows
@@ -85,7 +85,12 @@ def _digest(stream: Any) -> str:
 def _examine(
     stream: Any, entry: Entry, schema: Schema, partition_by: Sequence[int]
 ) -> Iterator[VerifyFinding]:
-    file = open_parquet(stream, coerce_int96_timestamp_unit="us")
+    if entry.digest is None and entry.footer is None:
+        text = "its entry has neither its digest nor that of its footer: add it again"
+        yield finding("file_content_differs", entry.path, text)
+        return
+    footer = entry.footer if entry.digest is None else None
+    file = open_noted(stream, entry.bytes, footer, coerce_int96_timestamp_unit="us")
     if file.metadata.num_rows != entry.rows:
         text = f"it has {file.metadata.num_rows:,} rows, its entry says {entry.rows:,}"
         yield finding("file_rows_differ", entry.path, text)

@@ -22,7 +22,7 @@ from ...core.schema.evolution import SchemaEdit, fit, leaves
 from ...core.schema.fields import Field, Schema, WireValue, check_schema
 from ...core.schema.partitioning import agrees, check_partition_by, folder_values, parse, widen
 from ...core.table import object_names
-from ...core.table.entries import ColumnStats, Entry, ManifestRef
+from ...core.table.entries import ColumnStats, Entry, FooterRef, ManifestRef
 from ...core.table.snapshot import KeyRecord, Snapshot, Summary
 from ...errors import (
     CommitConflictError,
@@ -42,6 +42,7 @@ from ..datafile.foreign_file import (
     inspect_file,
     read_facts,
 )
+from ..datafile.foreign_footer import FooterJudge
 from ..datafile.writer import DEFAULT_BOUNDS_COLUMNS
 from ..metadata.manifests import write_manifest
 from ..metadata.table_context import TableContext
@@ -64,6 +65,7 @@ class GatheredFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     rows: int
     bytes: int
+    footer: FooterRef
     columns: dict[int, ColumnStats]
     inside: dict[str, WireValue]
     folders: dict[str, str | None]
@@ -221,7 +223,8 @@ def adopt(
             else:
                 known = None if head is None else head.snapshot.schema
                 pending = _Listed(session, head, gathered, source.listed(known))
-            pending.gather(progress)
+            with pending.judge:
+                pending.gather(progress)
             outcome = pending.commit()
         if outcome is not None:
             committed = committed_or_raise(outcome, session.store.url)
@@ -294,6 +297,7 @@ class _Pending:
     ) -> None:
         self._session = session
         self._head = head
+        self.judge = FooterJudge()
         self._names = None if partition_by is None else tuple(partition_by)
         self._gathered = gathered
         # folder column -> the type of its values so far
@@ -371,6 +375,7 @@ class _Pending:
             columns_of=self._columns.of,
             partition_names=tuple(names),
             bounds_columns=DEFAULT_BOUNDS_COLUMNS,
+            judge=self.judge,
         )
 
     def _take(self, path: str, facts: FileFacts) -> None:
@@ -408,6 +413,7 @@ class _Pending:
                 path=path,
                 rows=facts.rows,
                 bytes=facts.bytes,
+                footer=facts.footer,
                 columns=facts.columns,
                 inside=facts.inside,
                 folders=folders,
@@ -578,6 +584,7 @@ class _Pending:
             partition=self._partition(file),
             rows=file.rows,
             bytes=file.bytes,
+            footer=file.footer,
             job=job,
             columns=columns,
         )
@@ -638,11 +645,13 @@ class _Listed(_Pending):
             self._inspect, self._listed.files, threads=_THREADS, limit=_AHEAD
         ):
             entry = inspected.result()
+            assert entry.footer is not None
             self._gathered.add(
                 GatheredFile(
                     path=file.path,
                     rows=entry.rows,
                     bytes=entry.bytes,
+                    footer=entry.footer,
                     columns=dict(entry.columns),
                     inside=dict(zip(self._names or (), entry.partition, strict=True)),
                     folders={},
@@ -661,6 +670,7 @@ class _Listed(_Pending):
             schema=self._listed.schema,
             partition_by=self._listed.partition_by,
             job="",
+            judge=self.judge,
             partition=file.partition,
             bounds_columns=DEFAULT_BOUNDS_COLUMNS,
             outside=True,
