@@ -48,7 +48,9 @@ def take(stream: BinaryIO) -> bytes | None:
 def what_is_wrong(footer: bytes, file_bytes: int) -> str:
     """Read all of a footer; what is impossible in a file of this size, or nothing. [AF3]"""
     metadata = metadata_of(footer)
+    # each decodes texts
     metadata.schema.to_arrow_schema()
+    str(metadata.created_by)
     until, rows = file_bytes - len(footer), 0
     for group in (metadata.row_group(at) for at in range(metadata.num_row_groups)):
         rows += group.num_rows

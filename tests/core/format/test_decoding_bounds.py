@@ -190,3 +190,20 @@ def test_a_manifest_of_other_rows_than_its_reference_says_is_not_decoded(set_bud
     put(store, head, document)
     with pytest.raises(mc.CorruptMetadataError, match="rows, the head says"):
         mc.Table(store.url).files()
+
+
+def test_a_manifest_of_shared_beginnings_is_refused(set_budgets: SetBudgets, store: MemoryStore) -> None:
+    """[OB4] [OB13] A few bytes of these stand for any amount."""
+    head, document, path = spilled(set_budgets, store)
+    sink = io.BytesIO()
+    encodings = {"path": "DELTA_BYTE_ARRAY"}
+    pq.write_table(
+        pq.read_table(pa.BufferReader(store.get(path))), sink, column_encoding=encodings, use_dictionary=False, store_schema=False
+    )
+    data = sink.getvalue()
+    store.put(path, data)
+    document["manifests"][0].update(bytes=len(data), digest=codec.digest(data))
+    document["manifests"][0].pop("footer", None)
+    put(store, head, document)
+    with pytest.raises(mc.CorruptMetadataError, match="share their beginnings"):
+        mc.Table(store.url).files()
