@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from ...core.commit.change_feed import changes_every_row, unreadable_columns
 from ...core.commit.conflict import first_expired
-from ...core.format.manifest_table import FOOTER
 from ...core.schema.fields import Field
 from ...core.table.snapshot import REPLACE, Snapshot
 from ...errors import (
@@ -112,7 +111,7 @@ def files_of(snapshot: Snapshot, entries: pa.Table) -> Files:
     """The entries, with no more than is needed to read their files."""
     wanted = ["path", "rows", "bytes", "digest"]
     wanted += [
-        name for name in entries.column_names if name == FOOTER[0] or name.startswith("partition.")
+        name for name in entries.column_names if name == "footer" or name.startswith("partition.")
     ]
     return Files(snapshot=_without_contents(snapshot), entries=entries.select(wanted))
 

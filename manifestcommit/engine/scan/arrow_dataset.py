@@ -320,7 +320,7 @@ def open_dataset(
         root_partition=pc.scalar(True),
     )
     others = table.filter(pc.is_null(table.column("digest")))
-    footers = footers_of(others, session.store.url)
+    footers = footers_of(others, session.store.url) if others.num_rows else {}
     sizes = zip(others.column("bytes").to_pylist(), footers.items(), strict=True)
     # a partition column has one value in a file: there is nothing that could be left out
     doubtful = doubtful_columns(physical) - set(_partition_names(snapshot))
