@@ -23,7 +23,7 @@ from ...core.table.entries import FooterRef, pack_bins
 from ...store import Store
 from ...store.backends.arrow_filesystem import TAIL_BYTES, RangedInput
 from ..datafile.footer_stats import parquet_columns
-from ..datafile.foreign_footer import damaged_file, same_footer
+from ..datafile.foreign_footer import MAX_FOOTER_BYTES, damaged_file, same_footer
 from ..metadata.manifests import GAP_BYTES
 from ..runtime.footer_child import chunk_span, metadata_of
 
@@ -167,7 +167,8 @@ class _Ahead:
         footer = self._footers.get(path)
         with self._store.open_input(path) as source:
             size = source.seek(0, io.SEEK_END)
-            source.seek(max(0, size - max(TAIL_BYTES, footer.bytes if footer is not None else 0)))
+            length = min(footer.bytes, MAX_FOOTER_BYTES) if footer is not None else 0
+            source.seek(max(0, size - max(TAIL_BYTES, length)))
             kept = source.read()
         return list(self._portions(path, kept, size))
 
