@@ -915,6 +915,14 @@ SPARK: tuple[Mutant, ...] = (
         needs="spark",
     ),
     mutant(
+        "footers in a plan",
+        "A footer that was exchanged ends the Spark task that reads a file of another program.",
+        "AF3 RD2 SP4",
+        ("spark/read/task_reader.py", "footers=constants.footers,", "footers={},"),
+        tests="spark/read/test_adopt.py::test_no_task_reads_an_adopted_file_that_was_replaced",
+        needs="spark",
+    ),
+    mutant(
         "files of others in an engine",
         "DuckDB and Polars read the files of other programs themselves: footers are not checked, and partition values are null.",
         "AF3 DF4 RD42",
