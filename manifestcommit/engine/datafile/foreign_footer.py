@@ -87,7 +87,11 @@ class FooterJudge:
         child, self._child = self._child, None
         if child is not None:
             with contextlib.suppress(OSError):
-                child.communicate(timeout=_MOST_SECONDS)
+                try:
+                    child.communicate(timeout=_MOST_SECONDS)  # it ends where its questions do
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.communicate()
 
 
 def _started() -> subprocess.Popen[bytes]:

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
 SIZE_BYTES = 8  # of a number between the two processes
-_MOST_ADDRESSES = 8 << 30  # of the child's memory
 
 
 def answer(questions: BinaryIO, answers: BinaryIO) -> None:
@@ -22,7 +21,6 @@ def answer(questions: BinaryIO, answers: BinaryIO) -> None:
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource  # of POSIX only
 
-        resource.setrlimit(resource.RLIMIT_AS, (_MOST_ADDRESSES, _MOST_ADDRESSES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while (size := questions.read(SIZE_BYTES)) and (footer := take(questions)) is not None:
         try:
