@@ -32,7 +32,7 @@ import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of
 from benchmarks.s3 import S3Server, s3_server, versions
 from manifestcommit.engine.datafile.footer_stats import parquet_columns
-from manifestcommit.engine.metadata.manifests import chunk_span
+from manifestcommit.engine.runtime.footer_child import chunk_span
 from manifestcommit.spark.datasource.source import ManifestCommitDataSource
 from manifestcommit.spark.runtime.registered_options import with_options
 from manifestcommit.store import StorageOptions

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from ..core.schema.fields import Schema
 from ..core.table.snapshot import Snapshot
+from ..engine.datafile.foreign_footer import FooterJudge
 from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.version_chain import Head, raise_if_expired, read_version, walk_back
-from ..engine.runtime.checked_parquet import open_parquet
 from ..engine.scan.planning import differing_entries
 from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
 from ..store import ObjectInfo, Store
@@ -67,8 +67,8 @@ def is_of_table(store: Store, version: int, table_id: str) -> bool:
     except FileNotFoundError:
         pass
     try:
-        with store.open_input(checkpoint_name(version)) as stream:
-            heads = open_parquet(stream).read_row_group(0, columns=["metaData.id"])
+        with store.open_input(checkpoint_name(version)) as stream, FooterJudge() as judge:
+            heads = judge.open(stream)[0].read_row_group(0, columns=["metaData.id"])
         ids = {row["metaData"]["id"] for row in heads.to_pylist() if row["metaData"] is not None}
     except (pa.ArrowException, OSError, KeyError, TypeError):
         return False

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from ..core.schema.arrow_schema import FIELD_ID, is_list
 from ..core.schema.fields import Field, Schema, members
 from ..engine.datafile.footer_stats import ParquetColumn, are_ordered, parquet_columns
+from ..engine.datafile.foreign_footer import footers_of, open_noted
 from ..engine.metadata.table_context import TableContext
-from ..engine.runtime.checked_parquet import open_parquet
 from ..engine.runtime.concurrency import map_in_batches
 from ..errors import UsageError
 from ..store.base import missing_file
@@ -94,11 +94,15 @@ def _columns_of(
     """The columns of each file; UsageError for one that readers of Iceberg and Delta misread.
     by_spark: Spark alone is to read it, which reads all."""
     paths = entries.column("path").to_pylist()
+    footers = footers_of(entries, session.store.url)
+    sizes = dict(zip(paths, entries.column("bytes").to_pylist(), strict=True))
 
     def columns(path: str) -> pa.Schema:
         try:
             with session.store.open_input(path) as stream:
-                file = open_parquet(stream, coerce_int96_timestamp_unit="us")
+                file = open_noted(
+                    stream, sizes[path], footers[path], coerce_int96_timestamp_unit="us"
+                )
                 if not by_spark and (reason := _misread_layout(file)):
                     raise UsageError(f"{session.store.url}/{path} {reason}. {_REWRITE}")
                 return file.schema_arrow

@@ -87,7 +87,7 @@ def read_snapshot(
         schema,
         columns=None if wanted is None else _looked_at(schema, wanted, predicate),
         trust_footers=only_own or not has_floats,
-        constants=constants_in(entries, schema, snapshot.partition_by),
+        constants=constants_in(entries, schema, snapshot.partition_by, url),
         folders=folders_in(entries, schema, snapshot.partition_by),
         predicate=predicate,
         storage_options=storage_options,

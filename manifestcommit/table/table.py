@@ -1,4 +1,4 @@
-"""`Table`: what is kept, undone and looked after. [RD1] [WM5] [CF13] [GC1]
+"""`Table`: columns, tags, rollback, maintenance, exports. [RD1] [SC6] [WM5] [CF13] [GC1] [EX1]
 
 Internal: import from `manifestcommit`.
 """
@@ -6,15 +6,18 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
 from ..argument_checks import REASON, age, checked
 from ..core.commit.compaction_plan import DEFAULT_MAX_BYTES
 from ..core.commit.retention import Policy
+from ..core.schema import arrow_schema, evolution
+from ..core.schema.fields import parse_type
 from ..engine.inspection.table_metrics import TableMetrics, table_metrics
 from ..engine.inspection.verify import VerifyReport, verify
 from ..engine.job.resolve import JobInfo, Resolution, list_jobs, resolve_job, tables_beside
@@ -24,32 +27,33 @@ from ..engine.maintenance.adopt import Adoption
 from ..engine.maintenance.adopt import adopt as _adopt
 from ..engine.maintenance.compaction import Compaction, CompactionOptions, merge_manifests
 from ..engine.maintenance.gc import GcReport
+from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.time_travel import parse_age
+from ..engine.operations import alter
 from ..engine.operations.rewind import rewind
 from ..engine.operations.rollback import rollback
 from ..engine.operations.tags import settle, tag, untag
 from ..engine.runtime.outcome import JobResults, Outcome, committed_or_raise
-from ..engine.runtime.validation import file_name, flag, one_of, optional, whole
+from ..engine.runtime.validation import file_name, flag, names, one_of, optional, whole
+from ..engine.runtime.validation import message as note
 from ..errors import UsageError
 from ..store.probes.doctor import DoctorReport, examine
 from ..telemetry import record_table
 from ..terminal.progress import Progress
-from .change_reads import ChangeReads
-from .columns import ColumnChanges
 from .compaction import compact, plan_compaction
 from .conditions import Condition
-from .exports import Exports
 from .listing import Listing
 from .reading import TableReads
 from .row_changes import RemovedFiles, RowChanges
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from ..interop.export_result import Export
     from ..report.page import Report
 
 
-class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, TableReads):
+class Table(RowChanges, RemovedFiles, TableReads):
     """A table at a path. Every method looks at the newest version as of its call.
 
     Spec: RD1.
@@ -707,6 +711,385 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
 
             source = source_of(session, from_, rewrite)
             return _adopt(session, progress=progress, source=source)
+
+    @checked()
+    def add_column(
+        self,
+        name: str,
+        type: str | pa.DataType,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Add a nullable column; it is null in every row that is there.
+
+        Args:
+            name: the column's name.
+            type: a pyarrow type, or the name of a type of Spark or SQL, such as "bigint",
+                "numeric(10,2)" or "struct<a: int, b: array<string>>".
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: the table has a column of that name, or it is a member's, such as `s.b`; or
+                the text names no type.
+            UnsupportedTypeError: values of that type cannot be stored.
+            SchemaMismatchError: a column cannot have that name, such as one with a NUL.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: SC6.
+        """
+        kind = _kind_of(name, type)
+        return self._alter(
+            lambda schema, _: evolution.add_column(
+                schema, name, kind, new_id=self._session.new_field_id
+            ),
+            self._session.noting(message, metadata),
+        )
+
+    @checked()
+    def rename_column(
+        self,
+        name: str,
+        new_name: str,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Rename a column; its values stay, in old files and new ones.
+
+        Args:
+            name: the column's name now.
+            new_name: its name then.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: there is no such column, or one that has the new name.
+            SchemaMismatchError: a column cannot have that name, such as one with a NUL.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: SC6.
+        """
+        return self._alter(
+            lambda schema, _: evolution.rename_column(schema, name, new_name),
+            self._session.noting(message, metadata),
+        )
+
+    @checked()
+    def widen_column(
+        self,
+        name: str,
+        type: str | pa.DataType,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Widen a column's type; no file is rewritten, and no value changes.
+
+        byte → short → integer → long, float → double, and a decimal to more digits before the point
+        and as many after it. A write with `merge_schema=True` does the same for its own data.
+
+        Args:
+            name: the column's name.
+            type: the wider type, as for `add_column`.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: there is no such column, or its type does not widen to that one.
+            UnsupportedTypeError: values of that type cannot be stored.
+            CommitConflictError: others gave the column another type meanwhile.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Example:
+            `table.widen_column("flight", "long")`
+
+        Spec: SC5.
+        """
+        kind = _kind_of(name, type)
+        return self._alter(
+            lambda schema, _: evolution.widen_column(schema, name, kind),
+            self._session.noting(message, metadata),
+        )
+
+    @checked(comment=optional(note))
+    def comment_column(
+        self,
+        name: str,
+        comment: str | None,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Set a column's comment, for people; it stays when the column is renamed.
+
+        Spark's DataFrames of the table have it as theirs, and comments of a DataFrame that brings a
+        column are taken over.
+
+        Args:
+            name: the column's name.
+            comment: a text of up to 2,000 characters without credentials; None removes it.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: there is no such column, or the text is none.
+            CommitConflictError: others set another comment meanwhile.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: SC9.
+        """
+        return self._alter(
+            lambda schema, _: evolution.comment_column(schema, name, comment),
+            self._session.noting(message, metadata),
+        )
+
+    @checked()
+    def drop_column(
+        self,
+        name: str,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Drop a column; a later column of the same name does not show its values.
+
+        Args:
+            name: the column's name.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: there is no such column, or it partitions the table.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: SC6.
+        """
+        return self._alter(
+            lambda schema, partition_by: evolution.drop_column(
+                schema, name, partition_by=partition_by
+            ),
+            self._session.noting(message, metadata),
+        )
+
+    @checked()
+    def set_properties(
+        self,
+        properties: Mapping[str, str | None],
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Set properties of the table.
+
+        Known: `write.target-file-size-bytes`; `write.bounds-columns`, how many columns have bounds;
+        `write.bloom-filter-columns`, split by commas: new files carry Bloom filters of these, by
+        which Spark and DuckDB skip row groups; `write.missing-columns`: data that lacks a column is
+        refused ("error"), or the column is null ("null"; by default so, but for overwrites of the
+        whole table); `write.author`: which of user, host, program and software commits record,
+        split by commas, or "none"; by default all; `export.formats`: "iceberg", "delta",
+        "spark-catalog" or several, in which commits are exported.
+
+        Args:
+            properties: name -> value; None removes the property.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: a known property has a value that it cannot have, or a format of
+                `export.formats` cannot express the table.
+            UnsupportedTypeError: a format of `export.formats` does not have a column's type.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: CM9, DF11, EX2, EX9, OB15, SC8.
+        """
+        session = self._session.noting(message, metadata)
+        return committed_or_raise(alter.set_properties(session, properties), session.store.url)
+
+    def _alter(self, edit: alter.Editing, session: TableContext) -> Outcome:
+        return committed_or_raise(alter.edit_schema(session, edit), session.store.url)
+
+    @overload
+    def changed_rows(
+        self,
+        start_version: int,
+        end_version: int | None = ...,
+        *,
+        on: list[str] | str | None = ...,
+        columns: list[str] | str | None = ...,
+        spark: None = ...,
+    ) -> pa.RecordBatchReader: ...
+
+    @overload
+    def changed_rows(
+        self,
+        start_version: int,
+        end_version: int | None = ...,
+        *,
+        on: list[str] | str | None = ...,
+        columns: list[str] | str | None = ...,
+        spark: SparkSession,
+    ) -> DataFrame: ...
+
+    @checked(start_version=whole(0), on=optional(names))
+    def changed_rows(
+        self,
+        start_version: int,
+        end_version: int | None = None,
+        *,
+        on: list[str] | str | None = None,
+        columns: list[str] | str | None = None,
+        spark: SparkSession | None = None,
+    ) -> pa.RecordBatchReader | DataFrame:
+        """Read the rows that were inserted, deleted and updated after one version, up to another.
+
+        Applied to the rows of `start_version` they give exactly the rows of `end_version`, in the
+        columns of `end_version`. What a version rewrote unchanged is no change, so compaction has
+        none; an overwrite has what really differs, and a rollback what it took back and restored.
+        Rows come version by version, within a version in no particular order, and are read as they
+        are asked for: memory holds a batch, and up to 64 MB of rows of a version that rewrote
+        files; more of these, as many as differ, wait in unnamed temporary files. Rows with one key
+        are held together.
+
+        Args:
+            start_version: the version whose rows are known already: its own changes are not read. 0
+                reads from the beginning of the table.
+            end_version: the last version whose changes are read; by default the newest.
+            on: the columns of a key, as for `merge`. Where a version takes away one row with a key
+                and brings one, they are the two images of an update; by default, and for other
+                rows, they are a deletion and an insertion.
+            columns: the columns to compare and to read, in this order; by default all. A change in
+                others is none.
+            spark: a session whose tasks read and compare, one version in one task where it rewrote
+                files; by default this process does.
+
+        Returns:
+            A `pyarrow.RecordBatchReader`, with `spark` a `pyspark.sql.DataFrame`, of the columns,
+            and of `_change_type` ("insert", "delete", "update_preimage" or "update_postimage"),
+            `_commit_version` and `_commit_timestamp`.
+
+        Raises:
+            UsageError: `start_version` is newer than `end_version`; a column is not the table's, or
+                has the name of one of those three; rows cannot be distinguished by `on`.
+            SnapshotExpiredError: a version from `start_version` on was expired; it names the oldest
+                one from which changes can be read.
+            VersionNotFoundError: one of the versions does not exist.
+            SchemaMismatchError: files of a version between cannot be read as the columns of
+                `end_version`, which a rollback brought back.
+            TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file of one of the versions is gone.
+
+        Example:
+            `table.changed_rows(41, 45, on="id").read_all()`
+
+        Spec: CH1, CH2, CH3, CH4.
+        """
+        from ..engine.row_feed.read_changes import plan_changes, read_changes  # late: rarely used
+
+        plan = plan_changes(self._session, start_version, end_version, on=on, columns=columns)
+        if spark is not None:
+            from ..spark.read.changes import changes_frame  # late: pyspark is an extra
+
+            return changes_frame(spark, self._session.store.url, plan, self._storage_options)
+        return read_changes(self._session, plan)
+
+    @checked(to=one_of("iceberg", "delta", "spark-catalog"))
+    def export(self, to: str, version: int | None = None) -> Export:
+        """Export a version to other engines: as an Iceberg or Delta table, or to Spark's catalog.
+
+        Metadata is put beside the data files, which are not copied. Readers see this version until
+        the next export; the property `export.formats` exports each commit. They must only read.
+        What an export shows as the newest never goes back.
+
+        Args:
+            to: "iceberg" (version 2 of the format), "delta", or "spark-catalog", for the table that
+                `create_table_sql` makes.
+            version: a readable version; by default the newest. Spark's catalog shows no other.
+
+        Returns:
+            The exported version, and where readers of the format find it.
+
+        Raises:
+            UsageError: the format cannot express the table, or shows a later version than the given
+                one already.
+            VersionNotFoundError: there is no such version.
+            SnapshotExpiredError: the version was expired.
+            UnsupportedTypeError: the format does not have a column's type.
+            TableNotFoundError: there is no table at the path.
+            StoreError: the store failed; export again.
+
+        Example:
+            `duckdb.sql(f"select * from iceberg_scan('{table.export('iceberg').location}')")`
+
+        Spec: EX1, EX2, EX9, EX10.
+        """
+        from ..interop.exporter import export_format  # late: most programs do without
+
+        return export_format(self._session, self._session.open(), to, version)
+
+    @checked()
+    def create_table_sql(self, name: str) -> str:
+        """Export to "spark-catalog", and return the CREATE TABLE statement for Spark's catalog.
+
+        `spark.sql` runs it, once: the export to "spark-catalog" changes what the table shows, and
+        `REFRESH TABLE` makes a session see it. After a change of columns, drop the table in the
+        catalog and make it again. Nothing is read through it that is not committed.
+
+        Args:
+            name: the table's name in the catalog, such as "flights" or "lake.flights".
+
+        Returns:
+            The statement, with the table's columns and the options that its reads need.
+
+        Raises:
+            UsageError: the name is none, or Spark's catalog cannot express the table.
+            UnsupportedTypeError: it does not have a column's type.
+            TableNotFoundError: there is no table at the path.
+            StoreError: the store failed.
+
+        Example:
+            `spark.sql(mc.Table("s3://lake/flights").create_table_sql("flights"))`
+
+        Spec: EX10.
+        """
+        from ..interop.exporter import create_table_sql  # late: most programs do without
+
+        return create_table_sql(self._session, name)
+
+
+def _kind_of(name: str, type: str | pa.DataType) -> Any:
+    """The type of a column, as a schema holds it."""
+    if isinstance(type, str):
+        return parse_type(type)
+    if not isinstance(type, pa.DataType):
+        return type
+    named = arrow_schema.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__)
+    return named.fields[0].type
 
 
 def _policy(

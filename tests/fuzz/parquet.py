@@ -1,42 +1,45 @@
-"""Parquet that lies, in its footer or in its pages: data files that something else wrote, and manifests. [AF3] [OB4]
+"""Parquet that lies, in its footer or in its pages: data files that something else wrote. [AF3] [OB4]
 
 Run them in child processes (tests.fuzz.child): what is wrong here ends one, or keeps it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
+import operator
 import random
+import subprocess
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 from unittest import mock
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tests.footers import BINARY, BOOLS, INTEGERS, LIST, STRUCT, Tree, bytes_of, joined, split, tree_of
 from tests.fuzz.mutate import mutate_bytes
-from tests.fuzz.targets import small_budgets
 
 import manifestcommit as mc
 from manifestcommit.core.filter.arrow_expression import parse_expression
-from manifestcommit.core.format import codec as format
+from manifestcommit.core.filter.predicate import Predicate
 from manifestcommit.core.schema import arrow_schema
-from manifestcommit.core.table import object_names
+from manifestcommit.core.schema.fields import Schema
+from manifestcommit.engine.datafile import foreign_footer
 from manifestcommit.engine.datafile.foreign_file import read_rows
-from manifestcommit.engine.metadata import manifests
+from manifestcommit.engine.datafile.foreign_footer import FooterJudge
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.scan import planning, prefetch
-from manifestcommit.engine.scan.parallel_decode import batches_of, checked_bytes
+from manifestcommit.engine.scan.arrow_dataset import constants_in
 from manifestcommit.engine.scan.pruning_stats import matching_groups
 from manifestcommit.store import open_store
 from manifestcommit.store.memory import MemoryStore
 
-_THROUGH_PYARROW = frozenset({"whole", "dataset", "dataset, filtered", "added", "added, filtered", "task", "task, by parts", "count"})
+_THROUGH_PYARROW = frozenset({"rows", "task", "task, by parts"})
 _NUMBERS = [*(0, -1, 1, 2, 3, 4, 7, 8, 100, 10_000), *(2**15, 2**31 - 1, 2**31, -(2**31), 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))]
 _FILE = "f.parquet"
 
@@ -126,24 +129,14 @@ def mutate_parquet(data: bytes, dice: random.Random) -> bytes:
 
 
 class _Place:
-    """Tables in memory in which one object is replaced: of data files, and with manifests that are read whole or by parts."""
+    """A folder, a table and a table without columns, in memory, that get a file of another program."""
 
     def __init__(self) -> None:
-        self.folder = MemoryStore("fuzz-folder")
-        self.data = MemoryStore("fuzz-data")
-        for store in (self.folder, self.data):
+        self.folder, self.data, self.new = (MemoryStore(f"fuzz-{name}") for name in ("folder", "data", "new"))
+        for store in self._stores:
             store.delete([info.name for info in store.list("")])
         self.data.put(_FILE, _files()[0])
         mc.Table(self.data.url).adopt()
-        self.snapshot = mc.Table(self.data.url).snapshot()
-        self.parts = MemoryStore("fuzz-parts")
-        self.parts.delete([info.name for info in self.parts.list("")])
-        with small_budgets(), mock.patch.object(manifests, "PART_BYTES", 0):
-            for turn in range(4):
-                mc.write(_rows(turn), self.parts.url, partition_by=["day"])
-        self.head = max(info.name for info in self.parts.list(object_names.VERSIONS) if object_names.parse_version(info.name))
-        self.new = MemoryStore("fuzz-new")
-        self.new.delete([info.name for info in self.new.list("")])
         job = mc.begin(self.new.url)
         assert job.id  # which makes a table that has no columns
         job.abort()
@@ -151,7 +144,7 @@ class _Place:
 
     @property
     def _stores(self) -> tuple[MemoryStore, ...]:
-        return self.folder, self.data, self.parts, self.new
+        return self.folder, self.data, self.new
 
     def restore(self) -> None:
         """As it was made: rounds that share a process have nothing of each other."""
@@ -160,99 +153,93 @@ class _Place:
             for name, data in objects.items():
                 store.put(name, data)
 
-    def of_data(self, data: bytes) -> dict[str, Callable[[], Any]]:
-        """Everything that reads a data file of others."""
-        self.folder.put(_FILE, data)
-        self.data.put(_FILE, data)
-        self.data.put("g.parquet", data)
-        self.new.put("g.parquet", data)
-        url, schema = self.data.url, self.snapshot.schema
-        assert schema is not None
-        condition = (pc.field("id") > 3) | (pc.field("x") < 0) | (pc.field("s") == "zz") | (pc.field("b") == b"zz") | ~pc.field("ok")
+    def readers(self, data: bytes) -> dict[str, Callable[[], Any]]:
+        """Everything that reads a data file of others: first what registers it, then what reads the tables that have taken it."""
+        for store in self._stores:
+            store.put("g.parquet", data)
 
-        def add(url: str) -> None:
+        def add(url: str, *, all_anew: bool = False) -> None:
             with mc.begin(url) as job:
+                if all_anew:
+                    job.overwrite()
                 job.add_files(["g.parquet"])
 
-        def ahead(predicate: Any, columns: Sequence[str]) -> None:
-            def choose(file: pq.ParquetFile) -> tuple[Sequence[int], Sequence[str]]:
-                present = [name for name in columns if name in file.schema_arrow.names]
-                return matching_groups(file.metadata, file.schema_arrow, schema, predicate), present
+        def taken() -> Iterator[mc.Table]:
+            for store in self._stores:
+                with contextlib.suppress(mc.ManifestCommitError):
+                    if "g.parquet" in (table := mc.Table(store.url)).files()["path"].to_pylist():
+                        yield table
 
-            for portion in prefetch.read_ahead(self.data, [(_FILE, len(data))], choose, all_columns=len(columns) > 5):
-                for batch in portion.file.iter_batches(65_536, row_groups=portion.groups, columns=portion.columns, use_threads=False):
+        def rows() -> None:
+            for table in taken():
+                for batch in table.dataset().to_batches(filter=_condition(table), use_threads=False):
                     batch.validate()
 
-        chosen = parse_expression(condition, arrow_schema.arrow_schema(schema, physical=False, ids=False))
-        names = _rows(0).column_names
+        def rewritten() -> None:
+            with FooterJudge() as judge:
+                for batch in read_rows(self.folder, _FILE, judge):
+                    batch.validate()
+
+        def ahead() -> None:
+            for table in taken():
+                session, snapshot = TableContext(open_store(table.url)), table.snapshot()
+                schema = snapshot.schema
+                assert schema is not None
+                predicate = parse_expression(_condition(table), arrow_schema.arrow_schema(schema, physical=False, ids=False))
+
+                def choose(file: pq.ParquetFile, schema: Schema = schema, predicate: Predicate = predicate) -> Any:
+                    return matching_groups(file.metadata, file.schema_arrow, schema, predicate), file.schema_arrow.names[:4]
+
+                constants = constants_in(planning.entries_table(session, snapshot), schema, (), table.url)
+                files = [("g.parquet", len(data))]
+                for portion in prefetch.read_ahead(session.store, files, choose, all_columns=False, footers=constants.footers):
+                    for batch in portion.file.iter_batches(65_536, row_groups=portion.groups, columns=portion.columns, use_threads=False):
+                        batch.validate()
 
         def by_parts() -> None:
             with mock.patch.object(prefetch, "TAIL_BYTES", 1_000), mock.patch.object(prefetch, "SMALL_FILE_BYTES", 0):
-                ahead(chosen, names[:4])
-
-        def rows(filter: Any = None) -> None:
-            for batch in mc.Table(url).dataset().to_batches(filter=filter, use_threads=False):
-                batch.validate()
-
-        def whole() -> None:
-            """As rows of a small file are read to be rewritten, where its digest is right."""
-            session = TableContext(open_store(url))
-            entry = planning.entries_table(session, self.snapshot).slice(0, 1)
-            for name, value in (("bytes", len(data)), ("digest", format.digest(data))):
-                field = entry.schema.field(name)
-                entry = entry.set_column(entry.schema.get_field_index(name), field, pa.array([value], field.type))
-            held = checked_bytes(session, entry)
-            assert held is not None
-            for batch in batches_of(session, self.snapshot, entry, held, None, 65_536):
-                batch.validate()
+                ahead()
 
         return {
-            "whole": whole,
-            "dataset": rows,
-            "dataset, filtered": lambda: rows(condition),
             "adopt": lambda: mc.Table(self.folder.url).adopt(),
-            "adopt in partitions": lambda: mc.Table(self.folder.url).adopt(partition_by=["day"]),
-            "rewritten": lambda: list(read_rows(self.folder, _FILE)),
-            "add": lambda: add(url),
+            "rewritten": rewritten,
+            "add": lambda: add(self.data.url),
             "add to none": lambda: add(self.new.url),
-            "task": lambda: ahead(chosen, names),
+            "add and replace": lambda: add(self.new.url, all_anew=True),
+            "rows": rows,
+            "task": ahead,
             "task, by parts": by_parts,
-            "count": lambda: ahead(None, []),
-            "verify": lambda: mc.Table(url).verify(deep=True),
-            "added": rows,
-            "added, filtered": lambda: rows(condition & (pc.field("ts") > pa.scalar(1, pa.timestamp("us", "UTC")))),
+            "verify": lambda: [table.verify(deep=True) for table in taken()],
         }
 
-    def of_manifest(self, change: Callable[[bytes], bytes], which: int) -> dict[str, Callable[[], Any]]:
-        """Everything that reads a manifest, changed so, whose length and digests the head vouches for."""
-        document = msgspec.json.decode(format.decompress(self.parts.get(self.head), name=""))
-        ref = document["manifests"][which % len(document["manifests"])]
-        data = change(self.parts.get(ref["path"]))
-        self.parts.put(ref["path"], data)
-        ref.update(bytes=len(data), digest=format.digest(data))
-        if "footer" in ref:
-            length = min(len(data), int.from_bytes(data[-8:-4], "little") + 8)
-            ref["footer"] = {"bytes": length, "digest": format.digest(data[len(data) - length :])}
-        self.parts.put(self.head, format.compress(msgspec.json.encode(document)))
-        url = self.parts.url
 
-        def by_parts() -> Any:
-            with mock.patch.object(manifests, "PART_BYTES", 0):
-                return mc.Table(url).files(filter=(pc.field("id") > 2) & (pc.field("day") == "d") & (pc.field("s") > "a"))
-
-        return {
-            "files": lambda: mc.Table(url).files(),
-            "by parts": by_parts,
-            "verify": lambda: mc.Table(url).verify(),
-            "dataset": lambda: mc.Table(url).dataset(),
-            "gc": lambda: mc.Table(url).plan_gc(grace="0s", keep_for="0s"),
-            "append": lambda: mc.write(_rows(0), url),
-        }
+def _condition(table: mc.Table) -> pc.Expression:
+    """One that asks the statistics of whichever of the columns are still there."""
+    asked = {"id": pc.field("id") > 3, "x": pc.field("x") < 0, "s": pc.field("s") == "zz", "b": pc.field("b") == b"zz"}
+    kinds = {"id": pa.int64(), "x": pa.float64(), "s": pa.string(), "b": pa.binary()}
+    columns = table.dataset().schema
+    conditions = [each for name, each in asked.items() if name in columns.names and columns.field(name).type == kinds[name]]
+    return functools.reduce(operator.or_, conditions, pc.scalar(False))
 
 
 @cache
 def _place() -> _Place:
     return _Place()
+
+
+_STARTED = foreign_footer._started
+_CHILDREN: list[subprocess.Popen[bytes]] = []
+
+
+def _living() -> subprocess.Popen[bytes]:
+    """The child that other rounds have left, unless it died: to start one takes longer than all else."""
+    if not _CHILDREN or _CHILDREN[-1].poll() is not None:
+        _CHILDREN.append(_STARTED())
+    return _CHILDREN[-1]
+
+
+def _leave(judge: FooterJudge) -> None:
+    judge._child = None
 
 
 def prepare_parquet() -> None:
@@ -261,18 +248,17 @@ def prepare_parquet() -> None:
 
 
 def fuzz_parquet(dice: random.Random) -> Iterator[tuple[str, str, str]]:
-    """What is wrong with whatever reads one hostile file or manifest: error, where, and who read it. Run it in a child process."""
+    """What is wrong with whatever reads one hostile file: error, where, and who read it. Run it in a child process."""
     place = _place()
     place.restore()
-    is_data = dice.random() < 0.7
-    readers = (
-        place.of_data(mutate_parquet(dice.choice(_files()), dice))
-        if is_data
-        else place.of_manifest(lambda data: mutate_parquet(data, dice), dice.randrange(1_000))
-    )
+    with mock.patch.object(foreign_footer, "_started", _living), mock.patch.object(FooterJudge, "_end", _leave):
+        yield from _findings(place.readers(mutate_parquet(dice.choice(_files()), dice)))
+
+
+def _findings(readers: Mapping[str, Callable[[], Any]]) -> Iterator[tuple[str, str, str]]:
     for name, reader in readers.items():
         # What reads rows through pyarrow raises its errors, as it does for files that are gone.
-        rows = (pa.ArrowException, OSError) if is_data and name in _THROUGH_PYARROW else ()
+        rows = (pa.ArrowException, OSError) if name in _THROUGH_PYARROW else ()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -27,6 +27,7 @@ from manifestcommit.core.commit.change import Prepared
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.commit.prepared_job import read_prepared
+from manifestcommit.engine.metadata import manifests
 from manifestcommit.engine.metadata.time_travel import to_datetime
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.store.memory import MemoryStore
@@ -61,7 +62,7 @@ class Table:
         self.store = MemoryStore("fuzz")
         self.store.delete([info.name for info in self.store.list("")])
         self.url = self.store.url
-        with small_budgets():
+        with small_budgets(), mock.patch.object(manifests, "PART_BYTES", 0):
             for turn in range(6):
                 marks = {"s:0": (turn * 10 or None, turn * 10 + 10)}
                 mc.write(_rows(turn), self.url, partition_by=["day", "d"], key=f"k{turn}", watermarks=marks)
@@ -175,13 +176,15 @@ def hostile_manifest(table: Table, dice: random.Random) -> None:
         with contextlib.suppress(pa.ArrowException):  # not everything that can be made can be written
             pq.write_table(mutate_table(sound, dice), sink)
             break
-    data = sink.getvalue().to_pybytes()
+    data, footer = manifests.with_chunk_digests(sink.getvalue().to_pybytes())
     table.store.put(name, data)
     document = _document(table.objects[table.head])
     for kind in ("manifests", "key_runs", "job_runs", "removed_runs"):
         for ref in document.get(kind, []):
             if ref["path"] == name:
                 ref.update(bytes=len(data), digest=codec.digest(data))
+                if "footer" in ref:
+                    ref["footer"] = {"bytes": footer.bytes, "digest": footer.digest}
     table.store.put(table.head, _packed(document))
 
 
@@ -297,9 +300,14 @@ def looking(table: Table) -> dict[str, Reader]:
     def opened() -> mc.Table:
         return mc.Table(url)
 
+    def by_parts() -> Any:
+        with mock.patch.object(manifests, "PART_BYTES", 0):
+            return opened().files(filter=values & day)
+
     return {
         "snapshot": lambda: opened().snapshot(),
         "files": lambda: opened().files(),
+        "files by parts": by_parts,
         "files of a day": lambda: opened().files(filter=day),
         "files of values": lambda: opened().files(filter=values & (pc.field("s") > "a") & (pc.field("ts") > datetime(2012, 1, 1))),
         "history": lambda: list(opened().history()),
@@ -341,6 +349,7 @@ def changing(table: Table) -> dict[str, Reader]:
         "recover": lambda: mc.Table(url).recover(),
         "give up": lambda: mc.Table(url).abort(table.recoverable),
         "compact": lambda: mc.Table(url).compact(only_manifests=True),
+        "delete": lambda: mc.Table(url).delete(pc.field("x") == 1.5),
         "rollback": lambda: mc.Table(url).rollback(2, reason="fuzz"),
         "add column": lambda: mc.Table(url).add_column("new", "long"),
         "tag it": lambda: mc.Table(url).tag("now"),

@@ -32,8 +32,7 @@ def sound(target: str) -> Mapping[str, Callable[[], Any]]:
     if target == "parquet":
         place = parquet._place()
         place.restore()
-        of_manifest = {f"manifest: {name}": reader for name, reader in place.of_manifest(lambda data: data, 0).items()}
-        return {**place.of_data(parquet._files()[0]), **of_manifest}
+        return place.readers(parquet._files()[0])
     if target == "export":
         exported = exports.exported()
         exported.restore()

@@ -333,6 +333,7 @@ ARROWS: dict[str, set[str]] = {
     "interop.spark_catalog": {"core.format", "core.schema", "core.table", "engine.metadata", "engine.scan", "errors", "interop", "store"},
     "interop.intake": {
         "core.schema",
+        "engine.datafile",
         "engine.maintenance",
         "engine.metadata",
         "engine.runtime",
@@ -489,11 +490,11 @@ FLOORS: dict[str, list[set[str]]] = {
         {"group_commit"},
     ],
     "core.filter": [{"predicate", "sql_syntax"}, {"arrow_expression", "merge_keys", "partitions_read", "predicate_json", "sql_expression"}],
-    "core.format": [{"manifest_table", "recovery_objects", "sink_log", "thrift"}, {"codec", "parquet_footer"}],
+    "core.format": [{"manifest_table", "recovery_objects", "sink_log"}, {"codec"}],
     "core.schema": [{"fields"}, {"spark_json"}, {"arrow_schema", "evolution"}, {"values"}, {"partitioning"}],
     "core.table": [{"entries", "object_names", "watermark"}, {"snapshot"}],
     "engine.commit": [{"conflict_inputs", "create_version", "group_commit", "spilling"}, {"prepared_job"}, {"commit_loop"}],
-    "engine.datafile": [{"footer_stats", "row_buffer"}, {"foreign_file"}, {"writer"}],
+    "engine.datafile": [{"footer_stats", "foreign_footer", "row_buffer"}, {"foreign_file"}, {"writer"}],
     "engine.inspection": [{"deep_check", "describe", "store_inventory", "table_metrics"}, {"listed_vs_stored"}, {"verify"}],
     "engine.job": [{"resolve", "task_recovery"}, {"two_phase"}, {"job"}],
     "engine.maintenance": [{"compaction", "folder_scan", "reachable_files"}, {"adopt"}, {"gc_decision"}, {"gc"}],
@@ -526,7 +527,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"merge_source", "overwrite", "update"},
         {"merge", "merge_clauses"},
     ],
-    "engine.runtime": [{"checked_parquet", "concurrency", "environment", "name_set", "outcome", "validation"}],
+    "engine.runtime": [{"concurrency", "environment", "footer_child", "name_set", "outcome", "validation"}],
     "engine.scan": [
         {"arrow_dataset", "partition_folders", "prefetch", "pruning_stats"},
         {"parallel_decode", "planning"},
@@ -625,12 +626,12 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 67_716, "modules": 281, "loaded": 88}
+CEILINGS = {"lines": 67_352, "modules": 277, "loaded": 88}
 WALKS = {
-    "append": {"modules": 46, "switches": 346, "depth": 19},
+    "append": {"modules": 46, "switches": 345, "depth": 19},
     "read": {"modules": 25, "switches": 92, "depth": 15},
-    "merge": {"modules": 61, "switches": 784, "depth": 31},
-    "gc": {"modules": 31, "switches": 291, "depth": 18},
+    "merge": {"modules": 58, "switches": 711, "depth": 24},
+    "gc": {"modules": 31, "switches": 291, "depth": 17},
 }
 
 

@@ -19,7 +19,7 @@ from manifestcommit.core.format.recovery_objects import FinishedTask, KeyMark
 from manifestcommit.core.schema.evolution import SchemaEdit
 from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef, SourceRange, encode
+from manifestcommit.core.table.entries import ColumnStats, Entry, FooterRef, ManifestRef, SourceRange, encode
 from manifestcommit.core.table.snapshot import (
     Author,
     Commit,
@@ -117,7 +117,8 @@ INLINED = (
         path="from outside/100% #1 'x'=+.parquet",
         partition=("@-800000", None),
         rows=0,
-        bytes=4,
+        bytes=400,
+        footer=FooterRef(bytes=312, digest="sha256:" + "fe" * 32),
         added=42,
         job=JOB,
         columns={105: ColumnStats(nulls=0)},
@@ -147,6 +148,7 @@ LISTED = (
         partition=("2012-12-31", "UA"),
         rows=20,
         bytes=3_000,
+        footer=FooterRef(bytes=812, digest="sha256:" + "ed" * 32),
         job=OLD_JOB,
     ),
     Entry(
@@ -521,7 +523,7 @@ def places(document: Any) -> list[dict[str, Any]]:
         found += document.get(name, {}).values()
     found.append(document.get("pending", {}))
     for entry in document.get("added", []):
-        found += [entry, *entry.get("columns", {}).values(), *entry.get("sources", [])]
+        found += [entry, *entry.get("columns", {}).values(), *entry.get("sources", []), entry.get("footer")]
     if "schema" in document:
         found.append(document["schema"])
         found += _places_of_fields(document["schema"]["fields"])

@@ -563,6 +563,8 @@ def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], wi
         # a sum of several numbers is out of bounds as soon as one of them is
         if not 0 <= entry.rows | entry.bytes | entry.added < _BEYOND:
             raise ValueError(f"file {entry.path!r} has impossible counts")
+        if entry.footer is not None and not 0 < entry.footer.bytes <= entry.bytes:
+            raise ValueError(f"file {entry.path!r} has a footer of {entry.footer.bytes} bytes")
         if len(entry.partition) != width:
             raise ValueError(
                 f"file {entry.path!r} has {len(entry.partition)} partition values where the "

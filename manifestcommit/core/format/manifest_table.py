@@ -21,7 +21,7 @@ from ..schema.arrow_schema import arrow_type
 from ..schema.evolution import leaves
 from ..schema.fields import FieldType, Schema, WireValue, shown
 from ..schema.partitioning import Matcher, PartitionPattern
-from ..table.entries import ColumnStats, Entry, ManifestRef, SourceRange, from_rows
+from ..table.entries import ColumnStats, Entry, FooterRef, ManifestRef, SourceRange, from_rows
 
 _SOURCES = pa.list_(
     pa.struct([("source", pa.string()), ("start", pa.string()), ("end", pa.string())])
@@ -36,6 +36,8 @@ FIXED = (
     ("sources", _SOURCES),
     ("extra", pa.string()),
 )
+# of files that other programs wrote; absent where a manifest has none
+FOOTER = ("footer", pa.struct([("bytes", pa.int64()), ("digest", pa.string())]))
 _COLUMN = re.compile(r"(partition|nulls|nans|min|max|cuts)\.([1-9]\d*)", re.ASCII)
 _POSITION = r"^-?(0|[1-9][0-9]{0,17})$"  # the usual form; any other text is decoded as JSON
 # A path that leaves the table path, is hidden, or lies in the metadata: the rule of
@@ -90,6 +92,9 @@ def _columns_of(
             pa.string(),
         ),
     }
+    if any(entry.footer for entry in entries):
+        name, kind = FOOTER
+        columns[name] = pa.array([_footer_out(entry.footer) for entry in entries], kind)
     for index, (field_id, kind) in enumerate(
         zip(partition_by, partition_types(schema, partition_by), strict=True)
     ):
@@ -116,6 +121,7 @@ def from_table(
     ]
     stats = _stats_in(table, schema)
     fixed = {name: table.column(name).to_pylist() for name, _ in FIXED}
+    footers = footers_in(table)
     return [
         Entry(
             path=fixed["path"][row],
@@ -123,6 +129,7 @@ def from_table(
             rows=fixed["rows"][row],
             bytes=fixed["bytes"][row],
             digest=fixed["digest"][row],
+            footer=footers[row],
             added=fixed["added"][row] or inherited,
             job=fixed["job"][row],
             columns={
@@ -186,7 +193,7 @@ def check_kinds(stored: pa.Schema) -> dict[str, pa.DataType]:
     kinds = dict(zip(stored.names, stored.types, strict=True))
     if len(kinds) != len(stored.names):
         raise ValueError("it has two columns of one name")
-    for name, kind in FIXED:
+    for name, kind in (*FIXED, FOOTER):
         if kinds.get(name, kind) != kind:
             raise ValueError(f"its column {name!r} is {kinds[name]}, not {kind}")
     return kinds
@@ -209,11 +216,22 @@ def check_rows(table: pa.Table) -> None:
                 raise ValueError("its column 'extra' holds something else than members")
     if "sources" in present:
         _check_sources(table.column("sources"))
+    if FOOTER[0] in present:
+        _check_footers(table.column(FOOTER[0]))
     if "path" in present:
         _check_paths(
             table.column("path"),
             [table.column(name) for name in table.column_names if name.startswith("partition.")],
         )
+
+
+def _check_footers(footers: pa.ChunkedArray) -> None:
+    """ValueError unless every footer has a length, of a file's, and a digest. [OB5]"""
+    known = footers.drop_null()
+    lengths, digests = (pc.struct_field(known, name) for name in ("bytes", "digest"))
+    least = pc.min(lengths).as_py()
+    if lengths.null_count or digests.null_count or (least is not None and least < 0):
+        raise ValueError("its column 'footer' has footers without a length or a digest")
 
 
 def _check_sources(ranges: pa.ChunkedArray) -> None:
@@ -342,7 +360,7 @@ def known_columns(stored: Iterable[str], schema: Schema) -> list[str]:
 
     The ids of dropped columns are never used again; columns added by a later release are skipped.
     """
-    known, fixed = {leaf.id for leaf in leaves(schema)}, {name for name, _ in FIXED}
+    known, fixed = {leaf.id for leaf in leaves(schema)}, {name for name, _ in (*FIXED, FOOTER)}
     return [
         name
         for name in stored
@@ -535,6 +553,21 @@ def _typed(column: pa.ChunkedArray, kind: FieldType) -> pa.ChunkedArray:
     # A manifest that was written before a column was widened keeps the narrower type.
     wanted = arrow_type(kind)
     return column if column.type == wanted else column.cast(wanted)
+
+
+def _footer_out(footer: FooterRef | None) -> dict[str, int | str] | None:
+    return None if footer is None else {"bytes": footer.bytes, "digest": footer.digest}
+
+
+def footers_in(table: pa.Table) -> list[FooterRef | None]:
+    """The footer of each entry of a manifest's table, as far as entries have one. [OB13]"""
+    name, _ = FOOTER
+    if name not in table.column_names:
+        return [None] * table.num_rows
+    return [
+        None if row is None else FooterRef(bytes=row["bytes"], digest=row["digest"])
+        for row in table.column(name).to_pylist()
+    ]
 
 
 def _sources_out(ranges: Sequence[SourceRange]) -> list[dict[str, str | None]] | None:

@@ -111,15 +111,27 @@ class SourceRange(
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
+class FooterRef(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The end of a Parquet file, from the start of its footer: its length and digest. [OB5]
+    [OB14]"""
+
+    bytes: Count
+    digest: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
 class Entry(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
     """One data file. [OB5]
 
     path: relative to the table path; partition: wire values in the order of the table's
-    partition_by; rows; bytes; digest: "sha256:<hex>", None: unknown; added: the version that added
-    it (0 until a commit sets it); job: the job that wrote or added it; columns: field id -> stats;
-    sources: the source ranges of its rows.
+    partition_by; rows; bytes; digest: "sha256:<hex>", None: another program wrote it; footer: of
+    such a file, as it was when it was added; added: the version that added it (0 until a commit
+    sets it); job: the job that wrote or added it; columns: field id -> stats; sources: the source
+    ranges of its rows.
     """
 
     path: str
@@ -127,20 +139,11 @@ class Entry(
     rows: Count
     bytes: Count
     digest: str | None = None
+    footer: FooterRef | None = None
     added: Count = 0
     job: str
     columns: dict[Count, ColumnStats] = {}
     sources: tuple[SourceRange, ...] = ()
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
-
-
-class FooterRef(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
-    """The end of a manifest, from the start of its Parquet footer: its length and digest. [OB14]"""
-
-    bytes: Count
-    digest: str
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 

@@ -44,12 +44,12 @@ from ...core.schema.fields import (
 )
 from ...core.schema.partitioning import NULL_FOLDER, parse_static
 from ...core.schema.spark_json import from_spark
-from ...core.table.entries import ColumnStats, Entry
+from ...core.table.entries import ColumnStats, Entry, FooterRef
 from ...core.table.object_names import UnsafePathError, check_path
 from ...errors import SchemaMismatchError, StoreError, UnsupportedTypeError, UsageError
 from ...store.base import ObjectInfo, Store
-from ..runtime.checked_parquet import open_parquet
 from .footer_stats import column_stats, parquet_columns, tracked_leaves
+from .foreign_footer import FooterJudge
 
 
 def inspect_file(
@@ -59,6 +59,7 @@ def inspect_file(
     schema: Schema,
     partition_by: tuple[int, ...],
     job: str,
+    judge: FooterJudge,
     partition: tuple[WireValue, ...] | None = None,
     bounds_columns: int = 32,
     outside: bool = False,
@@ -71,8 +72,8 @@ def inspect_file(
     A file that lacks them is refused, because readers look for them only in files [DF4]; with
     `outside` their values come from `partition` or else from the Hive-style folders of the path.
     With `unknown` it may have columns that the table does not have; their names are added to it.
-    NaN counts and the digest stay unknown. It takes one or two ranged reads, and reads a column
-    only if its statistics do not say whether it is constant or free of nulls.
+    NaN counts and the digest stay unknown; the footer's is noted. It takes one or two ranged reads,
+    and reads a column only if its statistics do not say whether it is constant or free of nulls.
     """
     try:
         check_path(path)
@@ -83,7 +84,8 @@ def inspect_file(
         with store.open_input(path) as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(0)
-            parquet = open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            given = _Input(stream, name)
+            parquet, footer = judge.open(given, coerce_int96_timestamp_unit="us")
             _refuse_deletes(name, parquet, "Nothing was added")
             file = _Candidate(name, parquet, schema, partition_by)
             file.check_columns(unknown)
@@ -96,6 +98,7 @@ def inspect_file(
                 partition=values_of,
                 rows=file.rows,
                 bytes=size,
+                footer=footer,
                 job=job,
                 columns=file.column_stats(bounds_columns),
             )
@@ -107,12 +110,12 @@ def inspect_file(
         ) from error
 
 
-def footer_schema(store: Store, path: str) -> pa.Schema:
+def footer_schema(store: Store, path: str, judge: FooterJudge) -> pa.Schema:
     """The columns of an existing Parquet file, for a table that has none yet. One or two ranged
     reads. [AF1]"""
     try:
         with store.open_input(path) as stream:
-            file = open_parquet(stream, coerce_int96_timestamp_unit="us")
+            file, _ = judge.open(stream, coerce_int96_timestamp_unit="us")
             old = {column.path for column in file.schema if column.physical_type == "INT96"}
             instants = [
                 field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field
@@ -142,6 +145,7 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     rows: int
     bytes: int
+    footer: FooterRef
     schema: Schema
     columns: dict[int, ColumnStats]
     inside: dict[str, WireValue]
@@ -156,6 +160,7 @@ def read_facts(
     partition_names: Sequence[str],
     bounds_columns: int,
     rewrite: bool,
+    judge: FooterJudge,
 ) -> FileFacts:
     """Return the contents of a Parquet file if every reader of a table can read it; otherwise raise
     an error that names it. One or two ranged reads. [AF2]
@@ -175,7 +180,8 @@ def read_facts(
                     "it again when no one writes there."
                 )
             stream.seek(0)
-            parquet = open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            given = _Input(stream, name)
+            parquet, footer = judge.open(given, coerce_int96_timestamp_unit="us")
             _refuse_deletes(name, parquet, "Nothing was adopted")
             try:
                 schema = columns_of(parquet)
@@ -200,6 +206,7 @@ def read_facts(
                 path=info.name,
                 rows=file.rows,
                 bytes=size,
+                footer=footer,
                 schema=schema,
                 columns=stats,
                 inside=inside,
@@ -226,14 +233,13 @@ def _refuse_deletes(name: str, file: pq.ParquetFile, outcome: str) -> None:
         )
 
 
-def read_rows(store: Store, path: str) -> Iterator[pa.RecordBatch]:
+def read_rows(store: Store, path: str, judge: FooterJudge) -> Iterator[pa.RecordBatch]:
     """The rows of a file that was looked at, under the file's names. [AF2]"""
     name = f"{store.url}/{path}"
     try:
         with store.open_input(path) as stream:
-            yield from _batches(
-                open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
-            )
+            given = _Input(stream, name)
+            yield from _batches(judge.open(given, coerce_int96_timestamp_unit="us")[0])
     except FileNotFoundError as error:
         raise UsageError(
             f"{name} was removed while it was rewritten. Nothing was adopted; run it again."

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ...core.commit.audit import Kind, VerifyFinding, as_text, finding
 from ...core.format import codec
@@ -24,7 +25,7 @@ from ...core.schema.fields import Schema, WireValue
 from ...core.table.entries import ColumnStats, Entry
 from ...store import Store
 from ..datafile.footer_stats import TrackedLeaf, tracked_leaves
-from ..runtime.checked_parquet import open_parquet
+from ..datafile.foreign_footer import noted_footer
 
 # files up to this size are fetched once; larger ones are streamed, once for the digest and once for
 # the rows
@@ -43,14 +44,8 @@ def examine_file(
     """
     try:
         with _open(store, entry) as stream:
-            if entry.digest is not None and (actual := _digest(stream)) != entry.digest:
-                return [
-                    finding(
-                        "file_content_differs",
-                        entry.path,
-                        f"its digest is {actual}, that of what was written {entry.digest}",
-                    )
-                ]
+            if differs := _differs(stream, entry):
+                return [finding("file_content_differs", entry.path, differs)]
             stream.seek(0)
             return list(_examine(stream, entry, schema, partition_by))
     except FileNotFoundError:
@@ -72,6 +67,21 @@ def _open(store: Store, entry: Entry) -> Any:
     )
 
 
+def _differs(stream: Any, entry: Entry) -> str:
+    """How the bytes differ from those that were written or added; empty: they do not. [AF3]"""
+    if entry.digest is not None:
+        actual = _digest(stream)
+        is_same = actual == entry.digest
+        return "" if is_same else f"its digest is {actual}, that of what was written {entry.digest}"
+    if entry.footer is None:
+        return "its entry has neither its digest nor that of its footer: add it again"
+    try:
+        noted_footer(stream, entry.bytes, entry.footer)
+    except pa.ArrowInvalid as error:
+        return str(error)
+    return ""
+
+
 def _digest(stream: Any) -> str:
     hashed = hashlib.sha256()
     if isinstance(stream, pa.NativeFile):
@@ -85,7 +95,7 @@ def _digest(stream: Any) -> str:
 def _examine(
     stream: Any, entry: Entry, schema: Schema, partition_by: Sequence[int]
 ) -> Iterator[VerifyFinding]:
-    file = open_parquet(stream, coerce_int96_timestamp_unit="us")
+    file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
     if file.metadata.num_rows != entry.rows:
         text = f"it has {file.metadata.num_rows:,} rows, its entry says {entry.rows:,}"
         yield finding("file_rows_differ", entry.path, text)

@@ -48,6 +48,7 @@ from ..commit.group_commit import Committers
 from ..commit.prepared_job import put_prepared, seal
 from ..datafile import writer as files
 from ..datafile.foreign_file import footer_schema, inspect_file
+from ..datafile.foreign_footer import FooterJudge, open_noted
 from ..datafile.row_buffer import bytes_of
 from ..joint.joint_commit import TablePart
 from ..joint.joint_two_phase import prepared_together
@@ -181,7 +182,7 @@ class Job:
         self._first: Literal["error", "ignore"] | None = None
         self._layout = Layout()
         self._entries: list[Entry] = []
-        self._found: list[str] = []  # files of others, whose columns were not compared yet
+        self._found: list[Entry] = []  # files of others, whose columns were not compared yet
         self._manifests: list[ManifestRef] = []
         self._touched: list[PartitionPattern] = []
         self._advances: list[Advance] = []
@@ -532,36 +533,40 @@ class Job:
         ranges = source_ranges_of(sources)
         if self.already_committed:
             return
-        for path in paths:
-            head = self._table(None, ())
-            if (self._layout.schema or head.snapshot.schema) is None:
-                self.plan_write(
-                    arrow_schema.from_arrow(
-                        footer_schema(self._session.store, path), self._session.new_field_id
-                    )
+        with FooterJudge() as judge:
+            for path in paths:
+                entry = self._add_file(path, judge)
+                self._entries.append(
+                    msgspec.structs.replace(entry, sources=ranges) if ranges else entry
                 )
-                self._writing = False
-            schema = self._layout.schema or head.snapshot.schema
-            assert schema is not None
-            if any(entry.path == path for entry in self._entries):
-                raise UsageError(f"{path!r} is added twice by this job; its rows would be doubled")
-            self._check_settled(path, head)
-            chosen = self._layout.partitioning(head.snapshot)
-            entry = inspect_file(
-                self._session.store,
-                path,
-                schema=schema,
-                partition_by=chosen,
-                job=self.id,
-                bounds_columns=files.bounds_columns_of(head.snapshot),
-            )
-            self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)
-            self._found.append(path)
-            self._check_missing()
-            self._entries.append(
-                msgspec.structs.replace(entry, sources=ranges) if ranges else entry
-            )
-            self._ledger.take([entry], (), InputTotals(rows=entry.rows, bytes=entry.bytes))
+                self._ledger.take([entry], (), InputTotals(rows=entry.rows, bytes=entry.bytes))
+
+    def _add_file(self, path: str, judge: FooterJudge) -> Entry:
+        """The entry of a file that something else wrote. [AF1]"""
+        head, store = self._table(None, ()), self._session.store
+        if (self._layout.schema or head.snapshot.schema) is None:
+            columns = footer_schema(store, path, judge)
+            self.plan_write(arrow_schema.from_arrow(columns, self._session.new_field_id))
+            self._writing = False
+        schema = self._layout.schema or head.snapshot.schema
+        assert schema is not None
+        if any(entry.path == path for entry in self._entries):
+            raise UsageError(f"{path!r} is added twice by this job; its rows would be doubled")
+        self._check_settled(path, head)
+        chosen = self._layout.partitioning(head.snapshot)
+        entry = inspect_file(
+            store,
+            path,
+            schema=schema,
+            partition_by=chosen,
+            job=self.id,
+            judge=judge,
+            bounds_columns=files.bounds_columns_of(head.snapshot),
+        )
+        self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)
+        self._found.append(entry)
+        self._check_missing()
+        return entry
 
     # --- how it ends ------------------------------------------------------------------------------
 
@@ -733,8 +738,9 @@ class Job:
         whole = self._mode == "overwrite" and self._overwrite is None
         check_missing(self._layout.missing, properties, whole=whole)
         if self._found and (whole or MISSING_COLUMNS in properties):
-            for path in self._found:
-                inside = footer_schema(self._session.store, path).names
+            for entry in self._found:
+                with self._session.store.open_input(entry.path) as stream:
+                    inside = open_noted(stream, entry.bytes, entry.footer).schema_arrow.names
                 lacking = [field.name for field in schema.fields if field.file_name not in inside]
                 check_missing(lacking, properties, whole=whole)
             self._found = []

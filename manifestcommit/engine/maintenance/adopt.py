@@ -24,7 +24,7 @@ from ...core.schema.fields import Field, Schema, WireValue, check_schema
 from ...core.schema.partitioning import agrees, check_partition_by, folder_values, parse, widen
 from ...core.schema.values import to_array
 from ...core.table import object_names
-from ...core.table.entries import ColumnStats, Entry, ManifestRef
+from ...core.table.entries import ColumnStats, Entry, FooterRef, ManifestRef
 from ...core.table.snapshot import KeyRecord, Snapshot, Summary
 from ...errors import (
     CommitConflictError,
@@ -46,6 +46,7 @@ from ..datafile.foreign_file import (
     read_facts,
     read_rows,
 )
+from ..datafile.foreign_footer import FooterJudge
 from ..datafile.writer import DEFAULT_BOUNDS_COLUMNS, DataFileWriter, plan_for
 from ..metadata.manifests import write_manifest
 from ..metadata.table_context import TableContext
@@ -68,6 +69,7 @@ class GatheredFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     rows: int
     bytes: int
+    footer: FooterRef | None  # None: its rows go into new files
     columns: dict[int, ColumnStats]
     inside: dict[str, WireValue]
     folders: dict[str, str | None]
@@ -242,8 +244,9 @@ def adopt(
             else:
                 known = None if head is None else head.snapshot.schema
                 pending = _Listed(session, head, gathered, source.listed(known))
-            pending.gather(progress)
-            outcome = pending.commit()
+            with pending.judge:
+                pending.gather(progress)
+                outcome = pending.commit()
         if outcome is not None:
             committed = committed_or_raise(outcome, session.store.url)
             if committed.kind == "committed" and committed.version is not None:
@@ -317,6 +320,7 @@ class _Pending:
         self._session = session
         self._head = head
         self._rewrite = rewrite
+        self.judge = FooterJudge()
         self._names = None if partition_by is None else tuple(partition_by)
         self._gathered = gathered
         # folder column -> the type of its values so far
@@ -396,6 +400,7 @@ class _Pending:
             partition_names=tuple(names),
             bounds_columns=DEFAULT_BOUNDS_COLUMNS,
             rewrite=self._rewrite,
+            judge=self.judge,
         )
 
     def _take(self, path: str, facts: FileFacts) -> None:
@@ -433,6 +438,7 @@ class _Pending:
                 path=path,
                 rows=facts.rows,
                 bytes=facts.bytes,
+                footer=facts.footer,
                 columns=facts.columns,
                 inside=facts.inside,
                 folders=folders,
@@ -617,7 +623,7 @@ class _Pending:
 
     def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
         """The rows of a file, under the names of the table."""
-        return read_rows(self._session.store, path)
+        return read_rows(self._session.store, path, self.judge)
 
     def _with_partition(self, file: GatheredFile, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows with the partition columns that their file lacks."""
@@ -639,6 +645,7 @@ class _Pending:
             partition=self._partition(file),
             rows=file.rows,
             bytes=file.bytes,
+            footer=file.footer,
             job=job,
             columns=columns,
         )
@@ -700,11 +707,13 @@ class _Listed(_Pending):
             self._inspect, self._listed.files, threads=_THREADS, limit=_AHEAD
         ):
             entry = inspected.result()
+            assert file.rewrite or entry.footer is not None
             self._gathered.add(
                 GatheredFile(
                     path=file.path,
                     rows=entry.rows,
                     bytes=entry.bytes,
+                    footer=entry.footer,
                     columns=dict(entry.columns),
                     inside=dict(zip(self._names or (), entry.partition, strict=True)),
                     folders={},
@@ -731,6 +740,7 @@ class _Listed(_Pending):
             schema=self._listed.schema,
             partition_by=self._listed.partition_by,
             job="",
+            judge=self.judge,
             partition=file.partition,
             bounds_columns=DEFAULT_BOUNDS_COLUMNS,
             outside=True,

@@ -11,7 +11,7 @@ import io
 import mmap
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -28,9 +28,9 @@ from ...core.table.entries import Entry, FooterRef, ManifestRef, decode
 from ...core.table.snapshot import RunRef, Snapshot, job_state
 from ...errors import CorruptMetadataError, StoreUnclearError, UsageError
 from ...store import Store
-from ..runtime.checked_parquet import check_decoded, open_checked
 from ..runtime.concurrency import map_concurrently
 from ..runtime.environment import Env
+from ..runtime.footer_child import chunk_span
 
 # Reads a manifest by parts: its footer, then only the row groups and columns that a filter needs,
 # with a digest check of each part.
@@ -76,7 +76,7 @@ class ManifestParts:
         self._bytes = np.frombuffer(mmap.mmap(-1, ref.bytes), np.uint8)
         self._bytes[self._end :] = np.frombuffer(data, np.uint8)
         try:
-            self._file, self._footer = open_checked(pa.BufferReader(pa.py_buffer(self._bytes)))
+            self._file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._bytes)))
             self.metadata: Any = self._file.metadata
             self.schema: pa.Schema = self._file.schema_arrow
             self._digests = _digests_in(self.metadata)
@@ -104,23 +104,18 @@ class ManifestParts:
             self._take(run, data)
         self._fetched.update(missing)
         try:
-            self._check_decoded(groups, columns)
+            check_decoded(
+                self._file,
+                self._bytes,
+                self._chunks(groups, columns),
+                limit=self._most_raw_bytes,
+            )
             table = self._file.read_row_groups(list(groups), columns=list(columns))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._damaged(str(error)) from None
         if table.num_rows != sum(self.sizes[group] for group in groups):
             raise self._damaged("its row groups have not as many rows as its footer says")
         return table
-
-    def _check_decoded(self, groups: Sequence[int], columns: Sequence[str]) -> None:
-        footer = self._footer
-        wanted = (
-            (footer.groups[group][column], footer.leaves[column])
-            for group, column in self._chunks(groups, columns)
-        )
-        check_decoded(
-            self._bytes, wanted, stored_bytes=len(self._bytes), limit=self._most_raw_bytes
-        )
 
     @cached_property
     def _spans(self) -> list[tuple[int, int]]:
@@ -132,10 +127,7 @@ class ManifestParts:
         return spans
 
     def _chunks(self, groups: Sequence[int], columns: Sequence[str]) -> Iterator[tuple[int, int]]:
-        whole, members = set(columns), tuple(f"{column}." for column in columns)
-        wanted = [
-            at for name, at in self.positions.items() if name in whole or name.startswith(members)
-        ]
+        wanted = positions_of(self.metadata, columns)
         return ((group, column) for group in groups for column in wanted)
 
     def _runs(self, chunks: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
@@ -178,6 +170,58 @@ class ManifestParts:
         return CorruptMetadataError(codec.damaged(self._path, reason), object_name=self._path)
 
 
+def positions_of(metadata: Any, columns: Sequence[str] | None) -> list[int]:
+    """The leaf columns of a Parquet file that make up these columns; None: all."""
+    if columns is None:
+        return list(range(metadata.num_columns))
+    whole, members = set(columns), tuple(f"{column}." for column in columns)
+    names = (metadata.schema.column(at).path for at in range(metadata.num_columns))
+    return [at for at, name in enumerate(names) if name in whole or name.startswith(members)]
+
+
+def check_decoded(
+    file: pq.ParquetFile, data: Any, chunks: Iterable[tuple[int, int]], *, limit: int
+) -> None:
+    """ValueError if these chunks (row group, column) of a manifest or run with these bytes may take
+    more memory than its length allows. [OB4]
+
+    Values that share beginnings with others are refused: a few bytes of these may expand to any
+    amount.
+    """
+    room = limit = min(limit, ROOM_BYTES + GROWTH * len(data))
+    for group, at in chunks:
+        chunk, leaf = file.metadata.row_group(group).column(at), file.metadata.schema.column(at)
+        if "DELTA_BYTE_ARRAY" in chunk.encodings:
+            raise ValueError(f"column {leaf.path!r} has values that share their beginnings")
+        raw, values = chunk.total_uncompressed_size, chunk.num_values
+        room -= raw + values * max(leaf.length, _VALUE_BYTES)
+        if (
+            min(raw, values) >= 0
+            and leaf.physical_type == "BYTE_ARRAY"
+            and values * raw > room >= 0
+        ):
+            room -= values * _longest(data, file.metadata, group, at)
+        if min(raw, values, room) < 0:
+            raise ValueError(f"it takes more than {limit} bytes once decoded")
+
+
+def _longest(data: Any, metadata: Any, group: int, at: int) -> int:
+    """The length of the longest value of a column chunk; what is in a dictionary stays there."""
+    path = metadata.schema.column(at).path
+    file = pq.ParquetFile(
+        pa.BufferReader(pa.py_buffer(data)), metadata=metadata, read_dictionary=[path]
+    )
+    column = file.read_row_group(group, columns=[path], use_threads=False).column(0)
+    return max((_longest_in(chunk) for chunk in column.chunks), default=0)
+
+
+def _longest_in(values: Any) -> int:
+    while pa.types.is_nested(values.type):  # of one leaf
+        values = values.flatten()[0] if pa.types.is_struct(values.type) else values.values
+    texts = values.dictionary if pa.types.is_dictionary(values.type) else values
+    return int(pc.max(pc.binary_length(texts)).as_py() or 0)
+
+
 def with_chunk_digests(data: bytes) -> tuple[bytes, FooterRef]:
     """A Parquet object with the digest of each chunk in its footer, and the reference to that
     footer. [OB14]"""
@@ -207,14 +251,6 @@ def chunk_spans(metadata: Any) -> list[tuple[int, int]]:
     return spans
 
 
-def chunk_span(chunk: Any) -> tuple[int, int]:
-    """Where a column chunk begins and ends."""
-    start: int = chunk.data_page_offset
-    if chunk.dictionary_page_offset:  # 0: there is none
-        start = min(start, chunk.dictionary_page_offset)
-    return start, start + chunk.total_compressed_size
-
-
 def _digests_in(metadata: Any) -> bytes:
     try:
         return base64.b64decode((metadata.metadata or {}).get(CHUNKS, b""), validate=True)
@@ -228,6 +264,9 @@ def _digest(chunk: memoryview) -> bytes:
 
 MAX_MANIFEST_BYTES = 1 << 30  # size of a manifest or run object
 MAX_MANIFEST_RAW_BYTES = 4 << 30  # size of its pages once decompressed
+ROOM_BYTES = 256 << 20  # bytes that any manifest may take once decoded
+GROWTH = 1024  # and how many for each stored byte
+_VALUE_BYTES = 8  # of a value that has no length of its own, at most
 ROW_GROUP_ENTRIES = 16_384
 # a manifest up to this size is always read whole, which takes no longer than its footer
 PART_BYTES = 1 << 20
@@ -680,16 +719,13 @@ def to_parquet(table: pa.Table, **options: Any) -> bytes:
 
 def _parse(data: bytes, path: str, rows: int, columns: list[str] | None = None) -> pa.Table:
     try:
-        file, footer = open_checked(pa.BufferReader(data))
-        if footer.rows != rows:
-            raise ValueError(f"it has {footer.rows} rows, the head says {rows}")
-        wanted = (
-            (chunk, leaf)
-            for chunks in footer.groups
-            for chunk, leaf in zip(chunks, footer.leaves, strict=True)
-        )
-        chosen = wanted if columns is None else (pair for pair in wanted if pair[1].name in columns)
-        check_decoded(data, chosen, stored_bytes=len(data), limit=MAX_MANIFEST_RAW_BYTES)
+        file = pq.ParquetFile(pa.BufferReader(data))
+        metadata = file.metadata
+        if metadata.num_rows != rows:
+            raise ValueError(f"it has {metadata.num_rows} rows, the head says {rows}")
+        chosen = positions_of(metadata, columns)
+        chunks = ((group, at) for group in range(metadata.num_row_groups) for at in chosen)
+        check_decoded(file, data, chunks, limit=MAX_MANIFEST_RAW_BYTES)
         # for a few columns one thread is as fast, and takes less memory
         table = file.read(columns, use_threads=columns is None)
         if columns is not None:

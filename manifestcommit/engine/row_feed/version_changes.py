@@ -110,7 +110,9 @@ def change_between(
 def files_of(snapshot: Snapshot, entries: pa.Table) -> Files:
     """The entries, with no more than is needed to read their files."""
     wanted = ["path", "rows", "bytes", "digest"]
-    wanted += [name for name in entries.column_names if name.startswith("partition.")]
+    wanted += [
+        name for name in entries.column_names if name == "footer" or name.startswith("partition.")
+    ]
     return Files(snapshot=_without_contents(snapshot), entries=entries.select(wanted))
 
 

@@ -16,14 +16,15 @@ from ...core.filter.arrow_expression import columns_in, spark_order, split_terms
 from ...core.schema.arrow_schema import marked_schemas
 from ...core.schema.fields import Schema, WireValue
 from ...core.schema.values import from_array
+from ...core.table.entries import FooterRef
 from ...core.table.snapshot import Snapshot
-from ...errors import CorruptMetadataError, ManifestCommitError
+from ...errors import ManifestCommitError
 from ...store.base import check_files, missing_file
+from ..datafile.foreign_footer import damaged_file, footers_of, noted_footer
 from ..metadata.table_context import TableContext
-from ..runtime.checked_parquet import check_file
 from ..runtime.concurrency import prefetch
 
-# A pyarrow dataset that trusts no footer of other programs' files, and orders floats as Spark.
+# A pyarrow dataset that compares footers of other programs' files, and orders floats as Spark.
 
 _AT_ONCE = 8
 _FILTER_ADVICE = (
@@ -31,7 +32,7 @@ _FILTER_ADVICE = (
     "wrong about its columns: read the dataset with scanner(), to_table() or to_batches()"
 )
 
-Others = dict[str, tuple[str, int]]
+Others = dict[str, tuple[str, int, FooterRef]]
 
 
 class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships no types
@@ -54,8 +55,8 @@ class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
         doubtful: frozenset[str] = frozenset(),
     ) -> None:
         """url: the table path; base: that path in the filesystem; others: path in the filesystem ->
-        (path below the table path, rows) of each file to check; doubtful: top-level columns by
-        whose statistics no row may be left out."""
+        (path below the table path, bytes, footer) of each file to check; doubtful: top-level
+        columns by whose statistics no row may be left out."""
         super().__init__(
             dataset.get_fragments(),
             dataset.schema,
@@ -193,18 +194,14 @@ class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
         known = self._others.get(path)
         if known is None:
             return  # another thread has checked it
-        name, rows = known
+        name, size_bytes, footer = known
         try:
             with self.filesystem.open_input_file(path) as source:
-                footer = check_file(source)
+                noted_footer(source, size_bytes, footer)
         except FileNotFoundError:
             raise missing_file(self._url, name) from None
         except pa.ArrowInvalid as error:
             raise damaged_file(self._url, name, error) from None
-        if footer.rows != rows:
-            raise damaged_file(
-                self._url, name, f"its footer says {footer.rows} rows, the table lists {rows}"
-            )
 
 
 def doubtful_columns(schema: pa.Schema) -> frozenset[str]:
@@ -234,52 +231,58 @@ def is_damage(error: Exception) -> bool:
     return not isinstance(error, ManifestCommitError) and getattr(error, "errno", None) is None
 
 
-def damaged_file(url: str, name: str, what: object) -> CorruptMetadataError:
-    """The error for a data file that cannot be decoded, or whose footer is impossible. [RD2]"""
-    text = (
-        f"{url}: data file {name} is damaged: {str(what).strip().removesuffix('.')}. No row of it "
-        "was read. Restore the file, or remove it from the table: overwrite its partition, or roll "
-        "back to a version that does not list it."
-    )
-    return CorruptMetadataError(text, object_name=name)
-
-
 # Partition values that a reader must not look for in a file: for adopted files, only their
 # entries may hold them.
 
 
 class Constants(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of columns that files lack: partition columns of adopted files, which only their
-    entries hold. [DF4]
+    """What only the entries of adopted files hold: values of partition columns, which the files may
+    lack, and their footers. [AF3] [DF4]
 
-    columns: names in files; values: path -> wire values, one for each column.
+    columns: names in files; values: path -> wire values, one for each column; footers: by path.
     """
 
     columns: tuple[str, ...] = ()
     values: dict[str, tuple[WireValue, ...]] = {}
+    footers: dict[str, FooterRef] = {}
 
     def of(self, files: Iterable[tuple[str, int]]) -> Constants:
         """The constants of these files only."""
+        paths = [path for path, _ in files if path in self.footers]
         return Constants(
             columns=self.columns,
-            values={path: self.values[path] for path, _ in files if path in self.values},
+            values={path: self.values[path] for path in paths if path in self.values},
+            footers={path: self.footers[path] for path in paths},
         )
 
 
-def constants_in(entries: pa.Table, schema: Schema, partition_by: Sequence[int]) -> Constants:
-    """The partition values of every listed file of another program: the columns may be missing from
-    it. [DF4]
+def united(parts: Iterable[Constants]) -> Constants:
+    """The constants of all of these files."""
+    known = list(parts)
+    return Constants(
+        columns=next((part.columns for part in known if part.columns), ()),
+        values={path: value for part in known for path, value in part.values.items()},
+        footers={path: footer for part in known for path, footer in part.footers.items()},
+    )
+
+
+def constants_in(
+    entries: pa.Table, schema: Schema, partition_by: Sequence[int], url: str
+) -> Constants:
+    """The constants of every listed file of another program. [AF3] [DF4]
 
     entries: as a manifest's table; such files have no digest.
     """
     foreign = entries.filter(pc.is_null(entries.column("digest")))
-    if not partition_by or not foreign.num_rows:
-        return Constants()
+    footers = footers_of(foreign, url)
+    if not partition_by or not footers:
+        return Constants(footers=footers)
     by_id = {field.id: field for field in schema.fields}
     fields = [by_id[field_id] for field_id in partition_by]
     columns = [from_array(foreign.column(f"partition.{field.id}"), field.type) for field in fields]
     values = dict(zip(foreign.column("path").to_pylist(), zip(*columns, strict=True), strict=True))
-    return Constants(columns=tuple(field.file_name for field in fields), values=values)
+    names = tuple(field.file_name for field in fields)
+    return Constants(columns=names, values=values, footers=footers)
 
 
 def open_dataset(
@@ -288,9 +291,10 @@ def open_dataset(
     """Open exactly the rows of these entries, with user-visible column names; a missing file is an
     error, and so is a link. [RD2] [SE2]
 
-    No request is made before rows are read. The footers of untracked files that were added are
-    checked before the first scan that may read them. [AF3] pyarrow gets the partition values, so a
-    filter on them opens no other file. data: the bytes of the only file, which was checked.
+    No request is made before rows are read. The footers of files of other programs are compared
+    with what was noted, before the first scan that may read them. [AF3] pyarrow gets the partition
+    values, so a filter on them opens no other file. data: the bytes of the only file, which was
+    checked.
     """
     logical, physical = marked_schemas(
         snapshot.schema, snapshot.table_id, session.store.url, snapshot.version
@@ -315,15 +319,16 @@ def open_dataset(
         partitions=_guarantees(table, snapshot),
         root_partition=pc.scalar(True),
     )
-    others = table.filter(pc.is_null(table.column("digest"))).select(["path", "rows"])
-    rows = zip(others.column("path").to_pylist(), others.column("rows").to_pylist(), strict=True)
+    others = table.filter(pc.is_null(table.column("digest")))
+    footers = footers_of(others, session.store.url) if others.num_rows else {}
+    sizes = zip(others.column("bytes").to_pylist(), footers.items(), strict=True)
     # a partition column has one value in a file: there is nothing that could be left out
     doubtful = doubtful_columns(physical) - set(_partition_names(snapshot))
     dataset = CheckedDataset(
         dataset,
         session.store.url,
         base,
-        {f"{base}/{path}": (path, count) for path, count in rows},
+        {f"{base}/{path}": (path, size, footer) for size, (path, footer) in sizes},
         doubtful if others.num_rows else frozenset(),
     )
     return dataset if logical.equals(physical) else RenamedDataset(dataset, logical, physical)

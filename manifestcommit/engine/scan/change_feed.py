@@ -36,7 +36,7 @@ from ...errors import (
 )
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head, missing_version, newest_above, read_object
-from .arrow_dataset import Constants, constants_in
+from .arrow_dataset import Constants, constants_in, united
 from .planning import entries_table
 
 File = tuple[str, int]  # path relative to the table path, size in bytes
@@ -298,16 +298,10 @@ class Feed(VersionFeed[File]):
         self._on_overwrite = on_overwrite
 
     def constants(self, files: Iterable[File]) -> Constants:
-        """Values that only the entries of these files hold; `between` has just returned the files.
+        """What only the entries of these files hold; `between` has just returned the files. [AF3]
         [DF4]"""
-        wanted, constants = tuple(files), Constants()
-        for given in self._given.values():
-            part = given.constants.of(wanted)
-            if part.values:
-                constants = Constants(
-                    columns=part.columns, values={**constants.values, **part.values}
-                )
-        return constants
+        wanted = tuple(files)
+        return united(given.constants.of(wanted) for given in self._given.values())
 
     def _whole(self, snapshot: Snapshot) -> Given[File]:
         """All live files, by the version that added them, then by path."""
@@ -373,14 +367,15 @@ class Feed(VersionFeed[File]):
         refusal = self._unreadable(snapshot) if given else None
         if refusal is None:
             known = [
-                constants_in(table, snapshot.schema or Schema(fields=()), snapshot.partition_by)
+                constants_in(
+                    table,
+                    snapshot.schema or Schema(fields=()),
+                    snapshot.partition_by,
+                    self._session.store.url,
+                )
                 for table in tables
             ]
-            values = {
-                path: value for constants in known for path, value in constants.values.items()
-            }
-            columns = next((constants.columns for constants in known if constants.columns), ())
-            return Given(files=given, constants=Constants(columns=columns, values=values))
+            return Given(files=given, constants=united(known))
         return Given(refusal=refusal)
 
     def _refusal(self, snapshot: Snapshot, commit: Commit, *, is_back: bool) -> UsageError:

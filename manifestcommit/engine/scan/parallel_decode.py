@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ...core.format import codec
 from ...core.schema.arrow_schema import marked_schemas
@@ -23,7 +24,6 @@ from ...core.table.snapshot import Snapshot
 from ...errors import CorruptMetadataError
 from ...store.base import is_remote
 from ..metadata.table_context import TableContext
-from ..runtime.checked_parquet import open_parquet
 from ..runtime.concurrency import map_in_batches
 
 # Decodes a data file from one read of all its bytes, which are compared with its digest.
@@ -32,7 +32,7 @@ _REQUEST_BYTES = 8 << 20
 
 
 def checked_bytes(session: TableContext, entry: pa.Table) -> bytes | None:
-    """All bytes of one file; None if another program wrote it: its footer is checked first [AF3].
+    """All bytes of one file; None if another program wrote it: only its footer is known [AF3].
     CorruptMetadataError where they are not what was written: a file with the same rows would have a
     digest that hides the damage. [RC1]"""
     digest = entry.column("digest")[0].as_py()
@@ -71,7 +71,7 @@ def batches_of(
     )
     names = logical.names if columns is None else columns
     places = [logical.get_field_index(name) for name in names]
-    file = open_parquet(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
+    file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     stored = [physical.field(place) for place in places]
     held_columns = file.schema_arrow  # pyarrow makes it anew each time
     if not all(_has(held_columns, field) for field in stored):

@@ -11,21 +11,21 @@ import io
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...core.table.entries import pack_bins
+from ...core.table.entries import FooterRef, pack_bins
 from ...store import Store
 from ...store.backends.arrow_filesystem import TAIL_BYTES, RangedInput
 from ..datafile.footer_stats import parquet_columns
-from ..metadata.manifests import GAP_BYTES, chunk_span
-from ..runtime.checked_parquet import open_parquet
+from ..datafile.foreign_footer import MAX_FOOTER_BYTES, damaged_file, same_footer
+from ..metadata.manifests import GAP_BYTES
+from ..runtime.footer_child import chunk_span, metadata_of
 
 # a file up to this size is fetched whole if all of its columns are wanted
 SMALL_FILE_BYTES = 4 << 20
@@ -57,16 +57,22 @@ class Portion:
 
 
 def read_ahead(
-    store: Store, files: Iterable[tuple[str, int]], choose: ChooseChunks, *, all_columns: bool
+    store: Store,
+    files: Iterable[tuple[str, int]],
+    choose: ChooseChunks,
+    *,
+    all_columns: bool,
+    footers: Mapping[str, FooterRef],
 ) -> Generator[Portion]:
     """Yield every portion of every (path, size in bytes), in order. [RD14]
 
     Beyond the caller's portion, it holds at most `AHEAD_BYTES` or one portion, and the next files'
     footers or small files. all_columns: whether all of a file's columns are wanted, as far as the
-    caller knows.
+    caller knows; footers: of files that other programs wrote, compared before pyarrow sees them.
+    [AF3]
     """
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifestcommit-read")
-    ahead = _Ahead(store, files, choose, all_columns, pool)
+    ahead = _Ahead(store, files, choose, all_columns, footers, pool)
     try:
         yield from ahead
     # nobody wants the rest; otherwise another thread may still decode what is being fetched
@@ -86,9 +92,11 @@ class _Ahead:
         files: Iterable[tuple[str, int]],
         choose: ChooseChunks,
         all_columns: bool,
+        footers: Mapping[str, FooterRef],
         pool: ThreadPoolExecutor,
     ) -> None:
         self._store, self._choose, self._all_columns, self._pool = store, choose, all_columns, pool
+        self._footers = footers
         self._files = iter(files)
         self._opening: deque[Future[list[Portion]]] = deque()
         self._known: deque[Portion] = deque()  # not yet requested
@@ -156,31 +164,37 @@ class _Ahead:
         if TAIL_BYTES < size_bytes <= SMALL_FILE_BYTES and self._all_columns:
             kept = self._store.get(path, 0, size_bytes)
             return list(self._portions(path, kept, len(kept)))
+        footer = self._footers.get(path)
         with self._store.open_input(path) as source:
             size = source.seek(0, io.SEEK_END)
-            source.seek(max(0, size - TAIL_BYTES))
+            length = min(footer.bytes, MAX_FOOTER_BYTES) if footer is not None else 0
+            source.seek(max(0, size - max(TAIL_BYTES, length)))
             kept = source.read()
         return list(self._portions(path, kept, size))
 
     def _portions(self, path: str, kept: bytes, size: int) -> Iterator[Portion]:
         """kept: the last bytes of the file, perhaps all."""
 
-        def parquet(
-            runs: Sequence[Span], opened: Callable[..., pq.ParquetFile]
-        ) -> tuple[pq.ParquetFile, _Held | None]:
+        def parquet(runs: Sequence[Span], metadata: Any) -> tuple[pq.ParquetFile, _Held | None]:
             held = _Held(self._store, path, (kept, size), runs) if len(kept) < size else None
             source = pa.BufferReader(kept) if held is None else held
             # Without pre_buffer, which would request several ranges as one after they were fetched.
-            return opened(source, coerce_int96_timestamp_unit="us", pre_buffer=False), held
+            options = {"coerce_int96_timestamp_unit": "us", "pre_buffer": False}
+            return pq.ParquetFile(source, metadata=metadata, **options), held
 
-        first, _ = parquet((), open_parquet)
+        footer = self._footers.get(path)
+        try:
+            known = None if footer is None else same_footer(kept[-footer.bytes :], footer)
+        except pa.ArrowInvalid as error:
+            raise damaged_file(self._store.url, path, error) from None
+        first, _ = parquet((), None if known is None else metadata_of(known))
         groups, columns = self._choose(first)
         # each has a reader of its own, because they are decoded at the same time
         for some in bounded(first.metadata, groups):
             runs = (
                 [] if len(kept) == size else _runs(_spans(first, some, columns), size - len(kept))
             )
-            file, held = parquet(runs, partial(pq.ParquetFile, metadata=first.metadata))
+            file, held = parquet(runs, first.metadata)
             size_bytes = len(kept) + sum(end - start for start, end in runs)
             yield Portion(
                 path=path, file=file, groups=some, columns=columns, held=held, size_bytes=size_bytes

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from ...core.schema.arrow_schema import FIELD_ID
 from ...core.schema.fields import Field, Schema, StructType, check_schema, members
+from ...engine.datafile.foreign_footer import FooterJudge
 from ...engine.metadata.table_context import TableContext
-from ...engine.runtime.checked_parquet import open_parquet
 from ...engine.runtime.concurrency import map_in_batches
 from ...errors import ManifestCommitError, UsageError
 from ...version import install
@@ -232,7 +232,7 @@ def _footers(session: TableContext, paths: Sequence[str]) -> Iterator[tuple[str,
     def columns(path: str) -> pa.Schema:
         try:
             with session.store.open_input(path) as stream:
-                return open_parquet(stream).schema_arrow
+                return judge.open(stream)[0].schema_arrow
         except FileNotFoundError:
             raise UsageError(
                 f"{session.store.url}/{path} is listed and is not there. Nothing was adopted"
@@ -243,7 +243,8 @@ def _footers(session: TableContext, paths: Sequence[str]) -> Iterator[tuple[str,
                 "was adopted"
             ) from error
 
-    yield from zip(paths, map_in_batches(session.store, columns, paths), strict=True)
+    with FooterJudge() as judge:
+        yield from zip(paths, map_in_batches(session.store, columns, paths), strict=True)
 
 
 def _identified(

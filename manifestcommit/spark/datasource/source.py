@@ -284,7 +284,7 @@ class ManifestCommitDataSource(StoreSource):
         )
         url, columns = session.store.url, snapshot.schema or Schema(fields=())
         _note_all_columns(url, sum(entries.column("bytes").to_pylist()), schema, columns)
-        constants = constants_in(entries, columns, snapshot.partition_by)
+        constants = constants_in(entries, columns, snapshot.partition_by, url)
         return FilesReader(
             url,
             list(files),

@@ -153,7 +153,7 @@ def named_rows(
         schema,
         columns=list(columns),
         name_column=name,
-        constants=constants_in(entries, schema, snapshot.partition_by),
+        constants=constants_in(entries, schema, snapshot.partition_by, session.store.url),
         storage_options=storage_options,
     )
     return df, name

@@ -17,7 +17,8 @@ from manifestcommit.core.schema.fields import Schema
 from manifestcommit.core.schema.values import to_array
 from manifestcommit.core.table.entries import pack_bins
 from manifestcommit.engine.datafile.footer_stats import parquet_columns
-from manifestcommit.engine.scan.arrow_dataset import Constants, damaged_file, is_damage
+from manifestcommit.engine.datafile.foreign_footer import damaged_file
+from manifestcommit.engine.scan.arrow_dataset import Constants, is_damage
 from manifestcommit.engine.scan.parallel_decode import DECODED_BYTES, decode_ahead
 from manifestcommit.engine.scan.prefetch import Portion, read_ahead
 from manifestcommit.engine.scan.pruning_stats import matching_groups
@@ -40,8 +41,7 @@ _NAME = "\0manifestcommit.path"
 
 @dataclass
 class FileGroup(InputPartition):
-    """The files that one task reads, as (path, size in bytes), and values that only their entries
-    hold."""
+    """The files that one task reads, as (path, size in bytes), and what only their entries hold."""
 
     files: tuple[tuple[str, int], ...]
     constants: Constants = Constants()  # noqa: RUF009  # frozen
@@ -119,7 +119,11 @@ class FilesReader(DataSourceReader):
                 raise
 
         portions = read_ahead(
-            store, partition.files, choose, all_columns=types.keys() <= set(self.file_names)
+            store,
+            partition.files,
+            choose,
+            all_columns=types.keys() <= set(self.file_names),
+            footers=constants.footers,
         )
         yield from decode_ahead(portions, decode)
 

@@ -18,8 +18,8 @@ from manifestcommit.core.commit.retention import Versions
 from manifestcommit.core.format import codec
 from manifestcommit.core.format.codec import MAX_DEPTH
 from manifestcommit.core.table import object_names
+from manifestcommit.engine.metadata import manifests
 from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.runtime import checked_parquet
 from manifestcommit.store.memory import MemoryStore
 
 ROWS = pa.table({"x": [1]})
@@ -180,7 +180,7 @@ def test_a_manifest_whose_values_stand_for_gigabytes_takes_none(set_budgets: Set
     before = pa.total_allocated_bytes()
     with pytest.raises(mc.CorruptMetadataError, match="once decoded"):
         mc.Table(store.url).files()
-    assert pa.total_allocated_bytes() - before < checked_parquet.ROOM_BYTES
+    assert pa.total_allocated_bytes() - before < manifests.ROOM_BYTES
 
 
 def test_a_manifest_of_other_rows_than_its_reference_says_is_not_decoded(set_budgets: SetBudgets, store: MemoryStore) -> None:
@@ -189,4 +189,21 @@ def test_a_manifest_of_other_rows_than_its_reference_says_is_not_decoded(set_bud
     document["manifests"][0]["files"] += 1
     put(store, head, document)
     with pytest.raises(mc.CorruptMetadataError, match="rows, the head says"):
+        mc.Table(store.url).files()
+
+
+def test_a_manifest_of_shared_beginnings_is_refused(set_budgets: SetBudgets, store: MemoryStore) -> None:
+    """[OB4] [OB13] A few bytes of these stand for any amount."""
+    head, document, path = spilled(set_budgets, store)
+    sink = io.BytesIO()
+    encodings = {"path": "DELTA_BYTE_ARRAY"}
+    pq.write_table(
+        pq.read_table(pa.BufferReader(store.get(path))), sink, column_encoding=encodings, use_dictionary=False, store_schema=False
+    )
+    data = sink.getvalue()
+    store.put(path, data)
+    document["manifests"][0].update(bytes=len(data), digest=codec.digest(data))
+    document["manifests"][0].pop("footer", None)
+    put(store, head, document)
+    with pytest.raises(mc.CorruptMetadataError, match="share their beginnings"):
         mc.Table(store.url).files()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -17,15 +18,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manifestcommit.core.format import codec
 from manifestcommit.core.schema import values
 from manifestcommit.core.schema.arrow_schema import arrow_type, from_arrow
 from manifestcommit.core.schema.evolution import leaves
 from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.core.table.entries import ColumnStats, Entry
+from manifestcommit.core.table.entries import ColumnStats, Entry, FooterRef
 from manifestcommit.core.table.object_names import UnsafePathError, check_path
 from manifestcommit.engine.datafile import row_buffer
 from manifestcommit.engine.datafile.footer_stats import BOUND_LENGTH
 from manifestcommit.engine.datafile.foreign_file import inspect_file
+from manifestcommit.engine.datafile.foreign_footer import FooterJudge
 from manifestcommit.engine.datafile.row_buffer import record_batches
 from manifestcommit.engine.datafile.writer import DataFileWriter, WritePlan
 from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
@@ -241,20 +244,32 @@ def put(store: MemoryStore, path: str, columns: dict[str, Any] | pa.Table, **opt
     store.put(path, sink.getvalue())
 
 
+_JUDGE = FooterJudge()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_judge() -> Iterator[None]:
+    with _JUDGE:
+        yield
+
+
 def inspect(store: MemoryStore, path: str, partition_by: tuple[int, ...] = (), **options: Any) -> Entry:
-    return inspect_file(store, path, schema=options.pop("schema", SCHEMA), partition_by=partition_by, job=JOB, **options)
+    schema = options.pop("schema", SCHEMA)
+    return inspect_file(store, path, schema=schema, partition_by=partition_by, job=JOB, judge=_JUDGE, **options)
 
 
 def test_an_added_file_is_told_as_it_is() -> None:
-    """Rows and bytes are exact; digest and NaNs are unknown; bounds are the footer's, text bounds count as cut. [AF1] [OB7]"""
+    """Rows, bytes and footer are exact; digest and NaNs are unknown; bounds are the footer's, text bounds count as cut. [AF1] [OB7]"""
     store = fresh_store()
     prices = pa.array([Decimal("1.20"), None], pa.decimal128(10, 2))
     put(store, "x/y z%.parquet", {**NEED, "n": [3, None], "s": ["b", "a"], "st": [{"x": math.nan}, {"x": 1.0}], "d": prices})
-    entry = inspect(store, "x/y z%.parquet")
+    entry, data = inspect(store, "x/y z%.parquet"), store.get("x/y z%.parquet")
+    end = data[-8 - int.from_bytes(data[-8:-4], "little") :]
     assert entry == Entry(
         path="x/y z%.parquet",
         rows=2,
-        bytes=len(store.get("x/y z%.parquet")),
+        bytes=len(data),
+        footer=FooterRef(bytes=len(end), digest=codec.digest(end)),
         job=JOB,
         columns={
             101: ColumnStats(nulls=1, min=3, max=3),

@@ -33,7 +33,6 @@ from manifestcommit.engine.metadata import manifests
 from manifestcommit.engine.metadata import manifests as partial_manifest
 from manifestcommit.engine.metadata.manifests import ManifestReader, write_manifest
 from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.runtime import checked_parquet
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.engine.scan import planning
 from manifestcommit.engine.scan.planning import entries_table
@@ -566,7 +565,7 @@ def test_a_part_whose_values_stand_for_gigabytes_takes_no_memory(column: str) ->
     before = pa.total_allocated_bytes()
     with pytest.raises(CorruptMetadataError, match="once decoded"):
         entries_table(session, msgspec.structs.replace(snapshot, manifests=(false,)), ALL)
-    assert pa.total_allocated_bytes() - before < checked_parquet.ROOM_BYTES
+    assert pa.total_allocated_bytes() - before < manifests.ROOM_BYTES
 
 
 def test_a_reference_with_an_impossible_footer_is_refused_with_its_snapshot() -> None:

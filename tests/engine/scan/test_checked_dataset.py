@@ -1,6 +1,6 @@
 """Data files of other programs are checked before `Table.dataset()` reads rows of them. [AF3] [RD2]
 
-The lie is a value that pyarrow ignores and no sound file has, so that the process lives to tell which reader does not look.
+The lie is a value that pyarrow ignores, so that a reader that does not compare the footer reads on.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +22,9 @@ import pytest
 from tests.footers import changed
 
 import manifestcommit as mc
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.scan.arrow_dataset import open_dataset
+from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.store import open_store
 
 NULLS = (4, 0, 1, 0, 3, 12, 3)  # of the first column's statistics
@@ -110,16 +114,35 @@ def test_only_files_that_the_filter_leaves_are_checked(adopted: mc.Table) -> Non
     assert dataset.to_table(filter=pc.field("day") == "a").num_rows == ROWS  # looked at before
 
 
-def test_a_footer_of_endless_rows_is_no_endless_read(adopted: mc.Table, tmp_path: Path) -> None:
-    """[AF3] [OB4] A file without columns may have as many rows as it likes: that these are the table's is checked, too."""
+@pytest.mark.parametrize("replaced", ["a sound file", "a longer file", "a shorter file", "no file", "endless rows"])
+def test_a_file_that_was_replaced_is_no_file_of_the_table(adopted: mc.Table, tmp_path: Path, replaced: str) -> None:
+    """[AF3] [RD2] Also by a sound one: the entry says nothing of it. pyarrow gets to see none of them."""
+    file, data = tmp_path / "b.parquet", written("b")
     sink = io.BytesIO()
     pq.write_table(pa.table({}), sink)
-    data = changed(changed(sink.getvalue(), 3, to=2**62), 4, to=[12, [[[1, 9, [12, []]], [2, 6, 0], [3, 6, 2**62]]]])
-    assert pq.read_metadata(pa.BufferReader(data)).num_rows == 2**62
-    (tmp_path / "b.parquet").write_bytes(data)
+    endless = changed(changed(sink.getvalue(), 3, to=2**62), 4, to=[12, [[[1, 9, [12, []]], [2, 6, 0], [3, 6, 2**62]]]])
+    others = {
+        "a sound file": written("c"),
+        "a longer file": data + b"x",
+        "a shorter file": data[:-1],
+        "no file": b"",
+        "endless rows": endless,
+    }
+    file.write_bytes(others[replaced])
     for read in (lambda: adopted.dataset().count_rows(), lambda: adopted.dataset().to_table(columns=[])):
-        with pytest.raises(mc.CorruptMetadataError, match=f"its footer says {2**62} rows, the table lists {ROWS}"):
+        with pytest.raises(mc.CorruptMetadataError, match=r"b\.parquet is damaged: its Parquet footer is not the one .* Restore the file"):
             read()
+    file.write_bytes(data)
+    assert adopted.dataset().count_rows() == 2 * ROWS + 1
+
+
+def test_an_entry_without_any_digest_is_refused(adopted: mc.Table) -> None:
+    """[AF3] [OB5] Nothing would show that the file is the one that was added."""
+    session = TableContext(open_store(adopted.url))
+    snapshot = session.open().snapshot
+    snapshot = msgspec.structs.replace(snapshot, added=tuple(msgspec.structs.replace(each, footer=None) for each in snapshot.added))
+    with pytest.raises(mc.CorruptMetadataError, match=r"data file a\.parquet has neither .* add it again"):
+        open_dataset(session, snapshot, entries_table(session, snapshot))
 
 
 def spoil(path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from manifestcommit.engine.metadata.manifests import chunk_span
+from manifestcommit.engine.runtime.footer_child import chunk_span
 from manifestcommit.engine.scan import prefetch as module
 from manifestcommit.engine.scan.prefetch import bounded, read_ahead
 from manifestcommit.store.backends.arrow_filesystem import TAIL_BYTES, RangedInput
@@ -65,6 +65,7 @@ def rows_of(
         files,
         lambda file: (range(file.num_row_groups) if groups is None else groups, columns or file.schema_arrow.names),
         all_columns=columns is None,
+        footers={},
     )
     return [
         n
@@ -107,7 +108,7 @@ def test_a_file_that_lacks_every_wanted_column_is_read_to_its_end_only() -> None
     """Its rows count all the same: they are null, or what their entry says."""
     store = Remote()
     file = file_of(store, "old", 3 * GROUP)
-    found = read_ahead(store, [file], lambda each: (range(each.num_row_groups), []), all_columns=False)
+    found = read_ahead(store, [file], lambda each: (range(each.num_row_groups), []), all_columns=False, footers={})
     assert sum(batch.num_rows for part in found for batch in part.file.iter_batches(row_groups=part.groups, columns=[])) == 3 * GROUP
     assert len(store.asked) == 1
 
@@ -119,7 +120,7 @@ def test_the_next_files_are_fetched_while_one_is_decoded_and_not_all_of_them(mon
     monkeypatch.setattr(module, "AHEAD_BYTES", 2 * files[0][1])
     monkeypatch.setattr(module, "FILES_AHEAD", 3)
     came = []
-    parts = read_ahead(store, files, lambda file: (range(file.num_row_groups), file.schema_arrow.names), all_columns=True)
+    parts = read_ahead(store, files, lambda file: (range(file.num_row_groups), file.schema_arrow.names), all_columns=True, footers={})
     for at, part in enumerate(parts):
         came.append(part.path)
         fetched = {name for name, *_ in store.asked}
@@ -147,7 +148,7 @@ def test_the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there(monkey
 
     monkeypatch.setattr(store, "open_input", late)
     monkeypatch.setattr(store, "get", noted)
-    parts = read_ahead(store, files, lambda file: (range(file.num_row_groups), ["n"]), all_columns=False)
+    parts = read_ahead(store, files, lambda file: (range(file.num_row_groups), ["n"]), all_columns=False, footers={})
     next(parts)
     has_first.set()
     assert came.wait(30)
@@ -159,7 +160,7 @@ def test_who_stops_early_leaves_no_request_behind(monkeypatch: pytest.MonkeyPatc
     store = Remote()
     files = [file_of(store, f"{n:02}", 2_000) for n in range(40)]
     monkeypatch.setattr(module, "AHEAD_BYTES", 2 * files[0][1])  # those 40 would fit
-    parts = read_ahead(store, files, lambda file: ([0], file.schema_arrow.names), all_columns=True)
+    parts = read_ahead(store, files, lambda file: ([0], file.schema_arrow.names), all_columns=True, footers={})
     next(parts)
     parts.close()
     asked = len(store.asked)
@@ -178,7 +179,7 @@ def test_who_stops_early_is_told_of_no_error(monkeypatch: pytest.MonkeyPatch, ca
         return plain(*asked)
 
     monkeypatch.setattr(store, "get", slow)
-    parts = read_ahead(store, files, lambda file: ([0], file.schema_arrow.names), all_columns=True)
+    parts = read_ahead(store, files, lambda file: ([0], file.schema_arrow.names), all_columns=True, footers={})
     next(parts)
     parts.close()
     assert not caplog.records
@@ -199,11 +200,11 @@ def test_what_was_handed_out_still_comes_when_there_is_no_more(monkeypatch: pyte
 
     monkeypatch.setattr(store, "get", slow)
     files = [file_of(store, f"{n}", GROUP, n * GROUP) for n in range(3)]
-    parts = list(read_ahead(store, files, lambda file: (range(file.num_row_groups), file.schema_arrow.names), all_columns=True))
+    parts = list(read_ahead(store, files, lambda file: (range(file.num_row_groups), file.schema_arrow.names), all_columns=True, footers={}))
     assert [n for part in parts for n in part.file.read_row_groups(part.groups).column("n").to_pylist()] == list(range(3 * GROUP))
     some: list[Any] = []
     with pytest.raises(FileNotFoundError, match="gone"):
-        some.extend(read_ahead(store, [*files, ("gone", 100)], lambda file: ([0], file.schema_arrow.names), all_columns=True))
+        some.extend(read_ahead(store, [*files, ("gone", 100)], lambda file: ([0], file.schema_arrow.names), all_columns=True, footers={}))
     assert len(some) == 3 and some[-1].file.read_row_groups([0]).num_rows == GROUP
 
 

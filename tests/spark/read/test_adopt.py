@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,27 @@ def test_folder_values_are_typed_as_spark_types_them(spark, tmp_path: Path) -> N
     }  # fmt: skip
     first = rows_of(df)[0]
     assert first["d"] == Decimal("9" * 20) and first["i"] == 7 and first["at"] == dt.datetime(2013, 1, 1, 0, 30) and first["m"] == "2013-01"
+
+
+@pytest.mark.parametrize("by", ["n", None])
+def test_no_task_reads_an_adopted_file_that_was_replaced(spark, tmp_path: Path, by: str | None) -> None:
+    """[AF3] [RD2] By another sound one, of as many rows: the entry says nothing of it. Batches and streams alike."""
+    root = str(tmp_path / "t")
+    writer = spark.range(4).select("id", F.expr("cast(id % 2 as int)").alias("n")).coalesce(1).write
+    (writer.partitionBy(by) if by else writer).parquet(root)
+    mc.Table(root).adopt()
+    path = mc.Table(root).files()["path"][0].as_py()
+    spark.range(7, 11).select("id").coalesce(1).write.parquet(str(tmp_path / "other"))
+    (Path(root) / path).write_bytes(next((tmp_path / "other").glob("*.parquet")).read_bytes())
+    for crc in Path(root).rglob(".*.crc"):
+        crc.unlink()
+    match = re.escape(f"data file {path} is damaged: its Parquet footer is not the one")
+    with pytest.raises(Exception, match=match):
+        spark.read.format(FORMAT).load(root).collect()
+    if by:  # read by tasks, as Spark itself would not find the partition's values
+        with pytest.raises(Exception, match=match):
+            mc.read_committed(root, spark=spark).collect()
+    stream = spark.readStream.format(FORMAT).load(root).writeStream.foreachBatch(lambda df, _: df.collect())
+    query = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    with pytest.raises(Exception, match=match):
+        query.awaitTermination()
