@@ -520,11 +520,10 @@ FLOORS: dict[str, list[set[str]]] = {
     "engine.operations": [{"alter", "lineage", "rollback", "row_change", "tags"}, {"rewind"}],
     "engine.row_changes": [
         {"conditions"},
-        {"assignments", "executor"},
-        {"clauses", "removal"},
-        {"arrow_rows"},
-        {"merge_source", "overwrite", "update"},
-        {"merge", "merge_clauses"},
+        {"clauses", "rewrite"},
+        {"match"},
+        {"find"},
+        {"merge", "where"},
     ],
     "engine.runtime": [{"checked_parquet", "concurrency", "environment", "name_set", "outcome", "validation"}],
     "engine.scan": [

@@ -1,0 +1,413 @@
+"""A change of rows in two steps. FIND: which files hold rows to change, and how many. REWRITE: the
+new files that take their place. Each is done by an executor: this process, or Spark. [RC1] [RC8]
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from ...core.filter.predicate import Predicate, Unknown, columns_of, is_understood
+from ...core.filter.sql_syntax import NotUnderstoodError
+from ...core.schema import evolution, values
+from ...core.schema.fields import Schema
+from ...errors import UsageError
+from ..datafile.writer import check_rows
+from ..metadata.table_context import TableContext
+from ..operations.row_change import Executor, RowChange, RowOutcome
+from ..runtime.concurrency import MUCH_BYTES, map_concurrently
+from ..runtime.outcome import Kind, committed_or_raise
+from .clauses import Rule, Rules
+from .conditions import Condition, evaluating, mask_of, needs_spark, understand
+from .match import ArrowMatch, Staged
+from .rewrite import (
+    Batches,
+    NewFiles,
+    by_sources,
+    each_of,
+    memory_of,
+    naming_files,
+    read_once,
+    rewrite,
+    scan,
+    scanner_of,
+    size_of,
+)
+
+LOG = logging.getLogger("manifestcommit.jobs")
+# Bytes of the files that may have to be rewritten. With less, one machine does well; what is more
+# is left to an active session.
+FEW_BYTES = 1 << 30
+
+# path -> how many of its rows are updated, and how many are deleted
+Counts = Mapping[str, tuple[int, int]]
+
+
+class Match(Protocol):
+    """The rows of a staged source beside those of the table, by key. rule: what becomes of the
+    table's rows; it is applied once, before the rest is asked. [RC3]"""
+
+    rule: Any
+
+    @property
+    def keys(self) -> int:
+        """How many keys of the source the table has."""
+        ...
+
+    @property
+    def most(self) -> int:
+        """How many rows of the table have the same key, at most."""
+        ...
+
+    def members(self) -> Predicate | None:
+        """What is true of every row with a key of the source, if these are few."""
+        ...
+
+    def write(self, first: int) -> NewFiles:
+        """Write rows of the source. first: 0: those whose key the table lacks; n: each from the
+        n-th time on that the table has its key."""
+        ...
+
+    def insert(self) -> NewFiles:
+        """Write what the clauses make of the source's rows whose key the table lacks."""
+        ...
+
+
+class RowExecutor(Protocol):
+    """Finds rows in files, and rewrites files. What a rule is, only the executor knows."""
+
+    @property
+    def name(self) -> Executor: ...
+
+    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
+        """The condition; UsageError, with the name of the argument, if it is not one."""
+        ...
+
+    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
+        """For each partition, one row each, whether the condition is true. schema: the partition
+        columns."""
+        ...
+
+    def deleting(self, condition: Condition, schema: Schema) -> Any:
+        """The rule by which rows are deleted for which the condition is true."""
+        ...
+
+    def match(self, change: RowChange, staged: Staged) -> AbstractContextManager[Match]:
+        """The source of a merge beside the table."""
+        ...
+
+    def find(
+        self, change: RowChange, entries: pa.Table, rule: Any, *, keep: bool = False
+    ) -> Counts:
+        """How many rows of each file change; a file without any may be left out. keep: the files
+        are rewritten next."""
+        ...
+
+    def rewrite(self, change: RowChange, entries: pa.Table, rule: Any) -> tuple[int, int | None]:
+        """Write the rows of these files that the rule leaves, with their new values, and register
+        the new files. Returns how many rows they have, and how many have new values, if that is
+        known. [RC1]"""
+        ...
+
+
+class Found(NamedTuple):
+    """entries: the files with rows that change; partly: those of which rows remain; kept: how many
+    rows of these stay as they were."""
+
+    entries: pa.Table
+    partly: pa.Table
+    updated: int
+    deleted: int
+    kept: int
+
+
+def found_in(entries: pa.Table, counts: Counts) -> Found:
+    """What these counts mean for the files."""
+    rows = zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
+    touched, partly, updated, deleted, kept = [], [], 0, 0, 0
+    for at, (path, count) in enumerate(rows):
+        new, gone = counts.get(path, (0, 0))
+        updated, deleted = updated + new, deleted + gone
+        if new or gone:
+            touched.append(at)
+        if (new or gone) and gone < count:
+            partly.append(at)
+            kept += count - new - gone
+    files, some = (entries.take(pa.array(at, pa.int64())) for at in (touched, partly))
+    return Found(files, some, updated, deleted, kept)
+
+
+def apply(
+    change: RowChange,
+    executor: RowExecutor,
+    rule: Any,
+    entries: pa.Table,
+    counts: Counts | None = None,
+    *,
+    what: str = "the condition",
+    dry_run: bool = False,
+) -> Found:
+    """Find the rows of these files that change and, unless it is a dry run, rewrite the files.
+    counts: what was found already; what: chooses rows, for an error. [RC1]"""
+    if counts is None:
+        counts = executor.find(change, entries, rule, keep=not dry_run) if len(entries) else {}
+    found = found_in(entries, counts)
+    if not dry_run and found.entries.num_rows:
+        done = [executor.rewrite(change, some, rule) for some in by_sources(found.partly)]
+        written = sum(rows for rows, _ in done)
+        check_rows(found.partly, found.kept + found.updated, written, what=what)
+        updated = [new for _, new in done if new is not None]
+        if len(updated) == len(done):
+            check_rows(found.partly, found.updated, sum(updated), what=what)
+        change.remove(found.entries)
+    return found
+
+
+def finish(
+    change: RowChange,
+    found: Found | None = None,
+    executor: Executor | None = None,
+    *,
+    planned: bool = False,
+    rows_inserted: int = 0,
+) -> RowOutcome:
+    """Commit, unless there is nothing to commit or a transaction does; returns the outcome, or
+    raises its error. found: None: done before. [RC6] [CM10] [MT3]"""
+    told: dict[str, Any] = {}
+    if found is not None:
+        told = {
+            "rows_deleted": found.deleted,
+            "rows_updated": found.updated,
+            "rows_inserted": rows_inserted,
+            "rows_rewritten": found.kept,
+            "files_removed": found.entries.num_rows - found.partly.num_rows,
+            "files_rewritten": found.partly.num_rows,
+            "executor": executor,
+        }
+    kind: Kind | None = None
+    version: int | None = change.head.version
+    if change.hold is not None and not planned:
+        change.hold(change)
+        kind, version = "pending", None
+        if change.record is not None:
+            kind, version = "already_committed", change.record.version
+    elif planned:
+        kind = "planned"
+    elif found is not None and not change.changes:
+        kind = "unchanged"
+    if kind is not None:
+        return RowOutcome(
+            kind=kind, job_id=change.id, version=version, metrics=change.metrics, **told
+        )
+    outcome = committed_or_raise(change.commit(), change.session.store.url)
+    told = told if outcome.kind == "committed" else {}
+    return RowOutcome(
+        **{name: getattr(outcome, name) for name in outcome.__struct_fields__}, **told
+    )
+
+
+class Choice:
+    """Who does the work. here: this process; spark: makes Spark's executor, and raises UsageError
+    where it is not installed; is_given: the caller chose Spark; is_active: a session is active.
+    [RC8]"""
+
+    def __init__(
+        self,
+        here: RowExecutor,
+        spark: Callable[[], RowExecutor],
+        *,
+        is_given: bool,
+        is_active: bool,
+    ) -> None:
+        self._here, self._make_spark = here, spark
+        self._is_given, self._is_active = is_given, is_active
+
+    def by_language(
+        self, condition: Any, schema: Schema, argument: str
+    ) -> tuple[RowExecutor, Condition]:
+        """This process, unless Spark was chosen or is needed to understand the condition."""
+        if not self._is_given:
+            try:
+                return self._here, self._here.understand(condition, schema, argument)
+            except NotUnderstoodError as error:
+                if not self._is_active:
+                    raise needs_spark(condition, argument, error) from error
+        spark = self._make_spark()
+        return spark, spark.understand(condition, schema, argument)
+
+    def by_size(
+        self,
+        entries: pa.Table,
+        what: str,
+        executor: RowExecutor,
+        wanted: Condition,
+        schema: Schema,
+    ) -> tuple[RowExecutor, Condition]:
+        """The executor for these files, with the condition as it evaluates it: what is large is
+        left to an active session."""
+        size = size_of(entries)
+        if executor is self._here and self._is_active and size > FEW_BYTES:
+            executor = self._make_spark()
+            wanted = executor.understand(wanted.given, schema, "where")
+        room = "Spark"
+        if executor is self._here:
+            room = f"this process, in up to {memory_of(entries) / 1e6:.0f} MB of memory"
+        LOG.info(
+            "%s: %d files of %.1f MB may hold such rows; they are read and rewritten by %s",
+            what,
+            entries.num_rows,
+            size / 1e6,
+            room,
+        )
+        return executor, wanted
+
+    def of_merge(self, size: int) -> RowExecutor:
+        """Spark, if it was chosen, or if a session is active and the table is large. size: its
+        bytes."""
+        is_large = self._is_active and size > FEW_BYTES
+        return self._make_spark() if self._is_given or is_large else self._here
+
+
+def counts_by_partition(
+    change: RowChange,
+    executor: RowExecutor,
+    wanted: Condition,
+    entries: pa.Table,
+) -> dict[str, int] | None:
+    """How many rows of each file match, if partition values alone decide, so that no file is read;
+    None if they do not. [RC2]"""
+    schema, partition_by = change.snapshot.schema, change.snapshot.partition_by
+    assert schema is not None
+    by_id = {field.id: field for field in schema.fields}
+    fields = [by_id[field_id] for field_id in partition_by]
+    if (
+        not is_understood(wanted.predicate)
+        or not columns_of(wanted.predicate) <= {(field.name,) for field in fields}
+        or not entries.num_rows
+    ):
+        return None
+    columns = [
+        values.from_array(entries.column(f"partition.{field.id}"), field.type) for field in fields
+    ]
+    partitions = list(zip(*columns, strict=True)) if fields else [()] * entries.num_rows
+    distinct = list(dict.fromkeys(partitions))
+    arrays = [
+        values.to_array([row[index] for row in distinct], field.type)
+        for index, field in enumerate(fields)
+    ]
+    names = [field.name for field in fields]
+    if not fields:  # some column, to have rows
+        arrays, names = [pa.nulls(1)], ["nothing"]
+    chosen = executor.chosen(pa.table(arrays, names), Schema(fields=tuple(fields)), wanted)
+    goes = {partition for partition, is_so in zip(distinct, chosen, strict=True) if is_so}
+    paths, counts = entries.column("path").to_pylist(), entries.column("rows").to_pylist()
+    return {
+        path: count
+        for path, count, values_of in zip(paths, counts, partitions, strict=True)
+        if values_of in goes
+    }
+
+
+def needed_columns(schema: Schema, predicate: Predicate) -> list[str]:
+    """The columns that the condition names, in the table's order; all if that is unknown."""
+    everything = [field.name for field in schema.fields]
+    if not is_understood(predicate) or isinstance(predicate, Unknown):
+        return everything
+    try:
+        names = {evolution.find_column(schema, path[0]).name for path in columns_of(predicate)}
+    except UsageError:
+        return everything
+    return [name for name in everything if name in names] or everything[:1]
+
+
+class ArrowRows:
+    """This process, as the executor of row changes, in bounded memory. Its rules are `Rules`."""
+
+    name: Executor = "arrow"
+
+    def __init__(self, session: TableContext) -> None:
+        self._session = session
+        self._kept: dict[str, tuple[pa.Table, int]] = {}  # path -> its new rows, how many updated
+
+    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
+        return understand(condition, schema, argument)
+
+    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
+        with evaluating(condition.given):
+            return [each is True for each in mask_of(partitions, condition.form).to_pylist()]
+
+    def deleting(self, condition: Condition, schema: Schema) -> Rules:
+        return Rules([Rule(condition.given, condition.form)])
+
+    def match(self, change: RowChange, staged: Staged) -> AbstractContextManager[Match]:
+        return nullcontext(ArrowMatch(self._session, change, staged))
+
+    def find(
+        self, change: RowChange, entries: pa.Table, rule: Rules, *, keep: bool = False
+    ) -> Counts:
+        """One pass over the columns that the rule needs; over all of small files that are rewritten
+        next, so that nothing is read again."""
+        self._kept = {}
+        snapshot = change.snapshot
+        assert snapshot.schema is not None
+        columns = rule.columns(snapshot.schema)
+
+        def one(entry: pa.Table) -> tuple[int, int]:
+            with naming_files(self._session, snapshot, entry):
+                if (only := rule.only) is not None:
+                    scanner = scanner_of(self._session, snapshot, entry, [], only.form)
+                    count = int(scanner.count_rows())
+                    return (0, count) if only.set is None else (count, 0)
+                updated = deleted = 0
+                scanner = scanner_of(self._session, snapshot, entry, columns, rule.filter)
+                for batch in scanner.to_batches():
+                    decided = rule.decide(pa.Table.from_batches([batch]), new=False)
+                    rule.count(decided)
+                    updated += int(decided.updated.sum())
+                    deleted += int(decided.deleted.sum())
+                return updated, deleted
+
+        with nullcontext() if rule.only is None else evaluating(rule.only.where):
+            files = read_once(self._session, snapshot, entries, None if keep else columns)
+            if files is not None:
+                return self._divide(files, rule, keep=keep)
+            counts = map_concurrently(
+                self._session.store, one, each_of(entries), is_much=size_of(entries) > MUCH_BYTES
+            )
+        return dict(zip(entries.column("path").to_pylist(), counts, strict=True))
+
+    def rewrite(self, change: RowChange, entries: pa.Table, rule: Rules) -> tuple[int, int]:
+        updated: list[int] = []  # of each batch, from several threads
+
+        def rows(some: pa.Table) -> Batches:
+            paths = some.column("path").to_pylist()
+            if all(path in self._kept for path in paths):
+                for path in paths:
+                    table, count = self._kept.pop(path)
+                    updated.append(count)
+                    yield from table.to_batches()
+                return
+            for batch in scan(self._session, change.snapshot, some):
+                decided = rule.decide(pa.Table.from_batches([batch]))
+                updated.append(int(decided.updated.sum()))
+                yield from decided.remaining().to_batches()
+
+        return rewrite(self._session, change, entries, rows), sum(updated)
+
+    def _divide(self, files: Mapping[str, pa.Table], rule: Rules, *, keep: bool) -> Counts:
+        """How many rows of each file change. keep: hold the new rows of files that keep some."""
+        decided = rule.decide(pa.concat_tables(files.values()), new=keep)
+        rule.count(decided)
+        counts: dict[str, tuple[int, int]] = {}
+        start = 0
+        for path, rows in files.items():
+            part = decided.part(start, rows.num_rows)
+            updated, deleted = counts[path] = int(part.updated.sum()), int(part.deleted.sum())
+            if keep and (updated or deleted) and deleted < rows.num_rows:
+                self._kept[path] = (part.remaining(), updated)
+            start += rows.num_rows
+        return counts
