@@ -521,7 +521,6 @@ FLOORS: dict[str, list[set[str]]] = {
     "engine.row_changes": [
         {"conditions"},
         {"clauses", "rewrite"},
-        {"match"},
         {"find"},
         {"merge", "where"},
     ],

@@ -21,8 +21,7 @@ from ..metadata.table_context import TableContext
 from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ..scan import planning
 from .clauses import Clauses, Compiled, Rule, Update, compile_clauses
-from .find import Choice, Match, apply, finish
-from .match import Staged
+from .find import Choice, Match, Staged, apply, finish
 from .rewrite import NewRows, entries_of
 
 

@@ -1,4 +1,4 @@
-"""Reads the rows of files, and writes them anew, in this process, with Arrow, in bounded memory.
+"""Reads the rows of files, and rewrites files, in this process, with Arrow, in bounded memory.
 [RC1] [RC8]
 """
 

@@ -22,8 +22,7 @@ from ...engine.metadata.table_context import TableContext
 from ...engine.operations.row_change import Executor, RowChange, ranges_of
 from ...engine.row_changes.clauses import Compiled, Decided, Rules, inserted
 from ...engine.row_changes.conditions import Condition
-from ...engine.row_changes.find import Counts, needed_columns
-from ...engine.row_changes.match import Staged
+from ...engine.row_changes.find import Counts, Staged, needed_columns
 from ...engine.row_changes.rewrite import Batches, NewFiles, NewRows
 from ...engine.scan.arrow_dataset import constants_in
 from ...errors import UsageError
@@ -316,7 +315,7 @@ class _Work(NamedTuple):
 
 
 class _Joined:
-    """The keys of rows that stand beside the table's rows already."""
+    """The keys of rows that a join has put beside the table's rows."""
 
     filter = None
 

@@ -18,8 +18,8 @@ from tests.row_tables import MERGES, changed, content, copy, make_base, merged, 
 
 import manifestcommit as mc
 from manifestcommit.core.schema.arrow_schema import from_arrow
-from manifestcommit.engine.row_changes import match, rewrite
-from manifestcommit.engine.row_changes.match import KeyIndex
+from manifestcommit.engine.row_changes import find, rewrite
+from manifestcommit.engine.row_changes.find import KeyIndex
 from manifestcommit.table import Table
 
 
@@ -34,7 +34,7 @@ def test_a_merge_leaves_what_it_should_row_by_row(
     base: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, on: list[str], matched: Any, unmatched: Any, few: int
 ) -> None:
     """Keys that are null, that the table has twice, that move to another partition, that no row has. [RC3] [RC1]"""
-    monkeypatch.setattr(match, "_FEW_KEYS", few)
+    monkeypatch.setattr(find, "_FEW_KEYS", few)
     monkeypatch.setattr(rewrite, "_BATCH_ROWS", 3)
     table, data = copy(base, name, tmp_path)
     twice = rows(10).slice(0, 4)
