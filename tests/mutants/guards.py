@@ -1330,14 +1330,14 @@ SPARK: tuple[Mutant, ...] = (
         "keys that come twice, without Spark",
         "A merge takes a source that has a key twice: which row counts is chance.",
         "RC3",
-        ("engine/row_changes/find.py", "        if len(self._distinct) < len(valid):\n", "        if False:\n"),
+        ("engine/row_changes/find.py", "        if len(different) < len(places):\n", "        if False:\n"),
         tests="engine/row_changes/test_merge.py::test_a_key_that_comes_twice_is_named",
     ),
     mutant(
         "keys that are null",
         "Rows without a key are taken for rows with the key of others that have none, too.",
         "RC3",
-        ("engine/row_changes/find.py", "values = column.unique().drop_null()", "values = column.unique()"),
+        ("engine/row_changes/find.py", ".dictionary_encode()", '.dictionary_encode("encode")'),
         tests="engine/row_changes/test_merge.py::test_a_key_is_found_by_all_of_its_columns",
     ),
     mutant(

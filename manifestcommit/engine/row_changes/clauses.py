@@ -315,13 +315,13 @@ def taken(rows: pa.Table, places: Places) -> pa.Table:
 
 
 class Decided(NamedTuple):
-    """What becomes of rows. rows: all of them, with their new values; keys: which rows of the
-    source have the key of one."""
+    """What becomes of rows. rows: all of them, with their new values; found: for each the number of
+    the source's row with its key, or null."""
 
     rows: pa.Table
     updated: Mask
     deleted: Mask
-    keys: Places | None = None
+    found: pa.Array | None = None
 
     def remaining(self) -> pa.Table:
         """The rows that are not deleted."""
@@ -377,18 +377,24 @@ class Rules:
             names = some or names[:1]
         return names
 
+    @property
+    def at_once(self) -> int:
+        """How many rows to decide together: each time all keys of the source are hashed."""
+        return 0 if self._keys is None else self._keys.rows
+
     def count(self, decided: Decided) -> None:
         """Count the keys of the source that were found, from any thread."""
-        if decided.keys is not None:
+        if decided.found is not None:
             with self._lock:
-                np.add.at(self.times, decided.keys, 1)
+                np.add.at(self.times, _numbers(decided.found), 1)
 
-    def decide(self, rows: pa.Table, *, new: bool = True) -> Decided:
-        """Apply the rules to rows of the table. new: with new values."""
+    def decide(self, rows: pa.Table, *, new: bool = True, found: pa.Array | None = None) -> Decided:
+        """Apply the rules to rows of the table. new: with new values; found: of an earlier look."""
+        if self._keys is not None and (found is None or len(found) != rows.num_rows):
+            found = self._keys.find(rows)
         updated, deleted = np.zeros((2, rows.num_rows), dtype=bool)
-        made, keys = rows, None
-        for rules, places, theirs in self._sides(rows):
-            keys = theirs if theirs is not None else keys
+        made = rows
+        for rules, places, theirs in self._sides(rows.num_rows, found):
             if not len(places) or not rules:
                 continue
             beside = self._beside(rows, places, theirs)
@@ -400,17 +406,17 @@ class Rules:
                 updated[at] = True
                 if new and len(at):
                     made = _replaced(made, at, rule.set.new_values(taken(beside, chosen)))
-        return Decided(made, updated, deleted, keys)
+        return Decided(made, updated, deleted, found)
 
-    def _sides(self, rows: pa.Table) -> Iterator[tuple[Sequence[Rule], Places, Places | None]]:
+    def _sides(
+        self, count: int, found: pa.Array | None
+    ) -> Iterator[tuple[Sequence[Rule], Places, Places | None]]:
         """The rows with a key of the source, and the source's rows for them, and the other rows."""
-        if self._keys is None:
-            yield self._others, np.arange(rows.num_rows), None
+        if found is None:
+            yield self._others, np.arange(count), None
             return
-        found = self._keys.find(rows)
         is_found = np.asarray(found.is_valid().to_numpy(zero_copy_only=False))
-        theirs = found.drop_null().to_numpy(zero_copy_only=False)
-        yield self._matched, np.flatnonzero(is_found), theirs
+        yield self._matched, np.flatnonzero(is_found), _numbers(found)
         yield self._others, np.flatnonzero(~is_found), None
 
     def _beside(self, rows: pa.Table, places: Places, theirs: Places | None) -> pa.Table:
@@ -448,11 +454,15 @@ class Keys(Protocol):
     def rows(self) -> int: ...
 
     @property
-    def filter(self) -> pc.Expression: ...
+    def filter(self) -> pc.Expression | None: ...
 
     def find(self, rows: pa.Table) -> pa.Array:
         """For each row the number of the source's row that has its key; null: none has."""
         ...
+
+
+def _numbers(found: pa.Array) -> Places:
+    return np.asarray(found.drop_null().to_numpy(zero_copy_only=False))
 
 
 def _replaced(rows: pa.Table, places: Places, new: pa.Table) -> pa.Table:

@@ -5,10 +5,11 @@ new files that take their place. Each is done by an executor: this process, or S
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import reduce
 from operator import and_
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -48,6 +49,7 @@ LOG = logging.getLogger("manifestcommit.jobs")
 # Bytes of the files that may have to be rewritten. With less, one machine does well; what is more
 # is left to an active session.
 FEW_BYTES = 1 << 30
+_MOST_FOUND = 32 << 20  # rows of files of which it is kept, in 4 bytes each, what was found
 _FEW_KEYS = 10_000  # by whose values, besides their bounds, files are skipped
 
 # path -> how many of its rows are updated, and how many are deleted
@@ -355,6 +357,8 @@ class ArrowRows:
     def __init__(self, session: TableContext) -> None:
         self._session = session
         self._kept: dict[str, tuple[pa.Table, int]] = {}  # path -> its new rows, how many updated
+        self._found: dict[str, pa.Array] = {}  # path -> the source's row for each of its rows
+        self._room, self._lock = _MOST_FOUND, Lock()
 
     def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
         return understand(condition, schema, argument)
@@ -387,11 +391,15 @@ class ArrowRows:
                     return (0, count) if only.set is None else (count, 0)
                 updated = deleted = 0
                 scanner = scanner_of(self._session, snapshot, entry, columns, rule.filter)
-                for batch in scanner.to_batches():
-                    decided = rule.decide(pa.Table.from_batches([batch]), new=False)
+                found: list[pa.Array] = []
+                for rows in _grouped(scanner.to_batches(), rule.at_once):
+                    decided = rule.decide(rows, new=False)
                     rule.count(decided)
                     updated += int(decided.updated.sum())
                     deleted += int(decided.deleted.sum())
+                    found += [] if decided.found is None else [decided.found.cast(pa.int32())]
+                if keep and rule.filter is None and (updated or deleted):
+                    self._hold(entry, found)
                 return updated, deleted
 
         with nullcontext() if rule.only is None else evaluating(rule.only.where):
@@ -414,12 +422,30 @@ class ArrowRows:
                     updated.append(count)
                     yield from table.to_batches()
                 return
+            found, start = self._held(paths), 0
             for batch in scan(self._session, change.snapshot, some):
-                decided = rule.decide(pa.Table.from_batches([batch]))
+                own = None if found is None else found.slice(start, batch.num_rows)
+                start += batch.num_rows
+                decided = rule.decide(pa.Table.from_batches([batch]), found=own)
                 updated.append(int(decided.updated.sum()))
                 yield from decided.remaining().to_batches()
 
         return rewrite(self._session, change, entries, rows), sum(updated)
+
+    def _hold(self, entry: pa.Table, found: Sequence[pa.Array]) -> None:
+        """Keep which rows of the source the file's rows belong to: its digest says that they are
+        the same when it is rewritten."""
+        rows = sum(map(len, found))
+        with self._lock:
+            if found and self._room >= rows and entry.column("digest")[0].is_valid:
+                self._room -= rows
+                self._found[entry.column("path")[0].as_py()] = pa.concat_arrays(found)
+
+    def _held(self, paths: Sequence[str]) -> pa.Array | None:
+        """What was kept of these files, one after another."""
+        if any(path not in self._found for path in paths):
+            return None
+        return pa.concat_arrays([self._found.pop(path) for path in paths])
 
     def _divide(self, files: Mapping[str, pa.Table], rule: Rules, *, keep: bool) -> Counts:
         """How many rows of each file change. keep: hold the new rows of files that keep some."""
@@ -500,6 +526,18 @@ def staged_rows(
                 yield batch.select(columns).rename_columns(names)
 
 
+def _grouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """The batches, as many together as have so many rows."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        if sum(each.num_rows for each in some) >= rows:
+            yield pa.Table.from_batches(some)
+            some = []
+    if some:
+        yield pa.Table.from_batches(some)
+
+
 class KeyIndex:
     """The keys of the source, numbered as its rows are; a key with a null is equal to nothing.
     [RC3]"""
@@ -507,28 +545,30 @@ class KeyIndex:
     def __init__(self, keys: Sequence[Field], rows: pa.Table) -> None:
         """rows: the key columns of the source. UsageError that names a key which comes twice."""
         self.names, self.rows = [field.name for field in keys], rows.num_rows
+        # of each column its values, and of it and those before it the combinations that there are
         self._steps: list[tuple[pa.Array, pa.Array | None]] = []
-        code: Any = None
-        for name in self.names:
-            column = rows.column(name).combine_chunks()
-            values = column.unique().drop_null()
-            found = pc.index_in(column, value_set=values).cast(pa.int64())
-            if code is None:
-                code = found
-                self._steps.append((values, None))
-            else:
-                # numbered again, so that a code is never larger than the product of two counts
-                both = pc.add(pc.multiply(code, len(values)), found)
-                known = both.unique().drop_null()
-                code = pc.index_in(both, value_set=known).cast(pa.int64())
-                self._steps.append((values, known))
-        valid = code.drop_null()
-        self._distinct = valid.unique()
-        if len(self._distinct) < len(valid):
+        code, different = _encoded(rows.column(self.names[0]).combine_chunks())
+        self._steps.append((different, None))
+        for name in self.names[1:]:
+            found, values_of = _encoded(rows.column(name).combine_chunks())
+            # numbered again, so that a code is never larger than the product of two counts
+            code, different = _encoded(_combined(code, found, values_of))
+            self._steps.append((values_of, different))
+        valid = code.is_valid().to_numpy(zero_copy_only=False)
+        places = np.flatnonzero(valid)
+        if len(different) < len(places):
             self._refuse(rows, code)
-        self._numbers = pc.index_in(self._distinct, value_set=code).cast(pa.int64())
+        numbers = np.empty(len(different), dtype=np.int64)
+        numbers[code.drop_null().to_numpy()] = places
+        self._numbers = pa.array(numbers)
+
+    @property
+    def filter(self) -> pc.Expression | None:
+        """True for every row with one of these keys, if they are few."""
+        if self.rows > _FEW_KEYS:
+            return None
         of_each = zip(self.names, self._steps, strict=True)
-        self.filter = reduce(and_, (pc.field(name).isin(values) for name, (values, _) in of_each))
+        return reduce(and_, (pc.field(name).isin(different) for name, (different, _) in of_each))
 
     def members(self) -> Predicate:
         """True of every row with one of these keys, but for values that Python cannot hold: a day
@@ -544,14 +584,11 @@ class KeyIndex:
         """For each row the number of the source's row that has its key; null: none has."""
         code: Any = None
         for name, (different, known) in zip(self.names, self._steps, strict=True):
-            column = rows.column(name).combine_chunks()
-            found = pc.index_in(column, value_set=different).cast(pa.int64())
-            if known is None:
-                code = found
-            else:
-                both = pc.add(pc.multiply(code, len(different)), found)
-                code = pc.index_in(both, value_set=known).cast(pa.int64())
-        return self._numbers.take(pc.index_in(code, value_set=self._distinct))
+            found = pc.index_in(rows.column(name), value_set=different)
+            if known is not None:
+                found = pc.index_in(_combined(code, found, different), value_set=known)
+            code = found
+        return self._numbers.take(code.combine_chunks())
 
     def _refuse(self, rows: pa.Table, code: pa.Array) -> None:
         counts = pc.value_counts(code.drop_null())
@@ -563,6 +600,17 @@ class KeyIndex:
             f"the source has {twice['counts']} rows with the key {shown}; nothing "
             "was committed. Give it one row for each key."
         )
+
+
+def _encoded(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """For each value its number, null for a null, and the different values by their numbers."""
+    encoded = column.dictionary_encode()
+    return encoded.indices, encoded.dictionary
+
+
+def _combined(code: Any, found: Any, values_of: pa.Array) -> Any:
+    """One number for each pair of numbers; the second is one of these values'."""
+    return pc.add(pc.multiply(code.cast(pa.int64()), len(values_of)), found)
 
 
 def _value_text(value: pa.Scalar) -> str:

@@ -18,7 +18,7 @@ from tests.sizes import rest_thorough, rounds
 
 import manifestcommit as mc
 from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.row_changes import rewrite
+from manifestcommit.engine.row_changes import find, rewrite
 from manifestcommit.engine.row_changes.clauses import Clauses
 from manifestcommit.engine.runtime.environment import Tuning, tuned
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
@@ -40,7 +40,9 @@ def test_it_leaves_what_duckdb_leaves(base: Any, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(rewrite, "_BATCH_ROWS", 3)
     table, data = copy(base, name, tmp_path)
     arguments, sql = CLAUSE_MERGES[case]
-    outcome = table.merge(SOURCE, on="ID", **arguments)
+    monkeypatch.setattr(find, "_FEW_KEYS", 0)
+    with tuned(Tuning(read_once_bytes=0 if name == "partitioned" else 1 << 20)):
+        outcome = table.merge(SOURCE, on="ID", **arguments)
     expected = merged_by_clauses(data, sql)
     assert content(table) == shown(expected)
     assert outcome.committed and (outcome.executor, table.history(1)[0]["operation"]) == ("arrow", "merge")
@@ -209,8 +211,10 @@ def test_what_it_has_read_is_its_keys_partitions_or_all(by_source: bool) -> None
         check_table(store)
 
 
-def test_a_file_that_changes_between_the_two_looks_loses_no_row() -> None:
+@pytest.mark.parametrize("few", [0, 10_000])
+def test_a_file_that_changes_between_the_two_looks_loses_no_row(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that others wrote, whose bytes no digest holds: rows that nobody chose would go. [RC1] [GC11]"""
+    monkeypatch.setattr(find, "_FEW_KEYS", few)
     store = memory()
     write(store, rows([7]))
 
