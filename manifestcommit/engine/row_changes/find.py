@@ -28,7 +28,7 @@ from ..metadata.table_context import TableContext
 from ..operations.row_change import Executor, RowChange, RowOutcome
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently
 from ..runtime.outcome import Kind, committed_or_raise
-from .clauses import Compiled, Rule, Rules, inserted
+from .clauses import Compiled, Places, Rule, Rules, inserted
 from .conditions import Condition, evaluating, mask_of, needs_spark, understand
 from .rewrite import (
     Batches,
@@ -50,6 +50,7 @@ LOG = logging.getLogger("manifestcommit.jobs")
 # is left to an active session.
 FEW_BYTES = 1 << 30
 _MOST_FOUND = 32 << 20  # rows of files of which it is kept, in 4 bytes each, what was found
+_SPARSE = 4  # codes of keys for each that there is, of which a table is made
 _FEW_KEYS = 10_000  # by whose values, besides their bounds, files are skipped
 
 # path -> how many of its rows are updated, and how many are deleted
@@ -540,41 +541,47 @@ def _grouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]
 
 class KeyIndex:
     """The keys of the source, numbered as its rows are; a key with a null is equal to nothing.
-    [RC3]"""
+    [RC3]
+
+    A key becomes one whole number, its code: of a column of numbers or moments the distance from
+    the least value, of another column the place of its value among the different ones; of several
+    columns the codes together."""
 
     def __init__(self, keys: Sequence[Field], rows: pa.Table) -> None:
         """rows: the key columns of the source. UsageError that names a key which comes twice."""
         self.names, self.rows = [field.name for field in keys], rows.num_rows
-        # of each column its values, and of it and those before it the combinations that there are
-        self._steps: list[tuple[pa.Array, pa.Array | None]] = []
-        code, different = _encoded(rows.column(self.names[0]).combine_chunks())
-        self._steps.append((different, None))
-        for name in self.names[1:]:
-            found, values_of = _encoded(rows.column(name).combine_chunks())
-            # numbered again, so that a code is never larger than the product of two counts
-            code, different = _encoded(_combined(code, found, values_of))
-            self._steps.append((values_of, different))
-        valid = code.is_valid().to_numpy(zero_copy_only=False)
-        places = np.flatnonzero(valid)
-        if len(different) < len(places):
-            self._refuse(rows, code)
-        numbers = np.empty(len(different), dtype=np.int64)
-        numbers[code.drop_null().to_numpy()] = places
-        self._numbers = pa.array(numbers)
+        self._columns = [rows.column(name).combine_chunks() for name in self.names]
+        self._spans = [_span(column) for column in self._columns]
+        self._values: dict[int, pa.Array] = {}  # column -> its different values
+        self._known: dict[int, pa.Array] = {}  # column -> the codes of those before it
+        codes, size = self._codes(rows)
+        places = np.flatnonzero(codes.is_valid().to_numpy(zero_copy_only=False))
+        given = codes.drop_null().to_numpy()
+        self._complete = len(places)
+        self._table: Places | None = None
+        if size <= _SPARSE * len(places):  # code -> row
+            self._table = np.full(size, -1)
+            self._table[given] = places
+            twice = given[self._table[given] != places]
+        else:
+            order = np.argsort(given)
+            self._sorted, self._order = given[order], places[order]
+            twice = self._sorted[1:][self._sorted[1:] == self._sorted[:-1]]
+        if len(twice):
+            self._refuse(rows, twice[0])
 
     @property
     def filter(self) -> pc.Expression | None:
         """True for every row with one of these keys, if they are few."""
         if self.rows > _FEW_KEYS:
             return None
-        of_each = zip(self.names, self._steps, strict=True)
-        return reduce(and_, (pc.field(name).isin(different) for name, (different, _) in of_each))
+        return reduce(and_, (pc.field(name).isin(some) for name, some in self._different()))
 
     def members(self) -> Predicate:
         """True of every row with one of these keys, but for values that Python cannot hold: a day
         before the year 1 or after 9999."""
         known = []
-        for name, (different, _) in zip(self.names, self._steps, strict=True):
+        for name, different in self._different():
             with suppress(OverflowError, ValueError):
                 held = tuple(different.to_pylist())
                 known += [IsIn(column=(name,), values=held)] if held else []
@@ -582,35 +589,79 @@ class KeyIndex:
 
     def find(self, rows: pa.Table) -> pa.Array:
         """For each row the number of the source's row that has its key; null: none has."""
-        code: Any = None
-        for name, (different, known) in zip(self.names, self._steps, strict=True):
-            found = pc.index_in(rows.column(name), value_set=different)
-            if known is not None:
-                found = pc.index_in(_combined(code, found, different), value_set=known)
-            code = found
-        return self._numbers.take(code.combine_chunks())
+        codes, _ = self._codes(rows)
+        if not self._complete:
+            return pa.nulls(rows.num_rows, pa.int64())
+        given = pc.fill_null(codes, 0).to_numpy()
+        if self._table is not None:
+            found = self._table[given]
+            is_found = found >= 0
+        else:
+            places = np.minimum(np.searchsorted(self._sorted, given), len(self._sorted) - 1)
+            found, is_found = self._order[places], self._sorted[places] == given
+        return pa.array(found, mask=~(is_found & codes.is_valid().to_numpy(zero_copy_only=False)))
 
-    def _refuse(self, rows: pa.Table, code: pa.Array) -> None:
-        counts = pc.value_counts(code.drop_null())
-        twice = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
-        row = pc.index(code, twice["values"]).as_py()
-        key = ((name, rows.column(name)[row]) for name in self.names)
+    def _codes(self, rows: pa.Table) -> tuple[pa.Array, int]:
+        """The code of each row, null where no row of the source has it for sure, and how many codes
+        there can be. The first rows are the source's."""
+        code, size = pa.scalar(0, pa.int64()), 1
+        for at, name in enumerate(self.names):
+            part, parts = self._part(at, rows.column(name).combine_chunks())
+            if size * parts >= 1 << 63:
+                known = self._known.setdefault(at, code.unique().drop_null())
+                code, size = _index_in(code, known), len(known)
+            code, size = pc.add(pc.multiply(code, parts), part), size * parts
+        return code, size
+
+    def _part(self, at: int, column: pa.Array) -> tuple[pa.Array, int]:
+        """The code of each value of a column."""
+        span = self._spans[at]
+        if span is None and at not in self._values:
+            encoded = column.dictionary_encode()
+            self._values[at] = encoded.dictionary
+            return encoded.indices.cast(pa.int64()), len(encoded.dictionary)
+        if span is None:
+            return _index_in(column, self._values[at]), len(self._values[at])
+        numbers, (least, greatest) = _numbers_of(column), span
+        inside = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, greatest))
+        distance = pc.subtract(numbers, least)
+        return pc.if_else(inside, distance, pa.scalar(None, pa.int64())), greatest - least + 1
+
+    def _different(self) -> Iterator[tuple[str, pa.Array]]:
+        """The different values of each key column."""
+        for name, column in zip(self.names, self._columns, strict=True):
+            yield name, column.unique().drop_null()
+
+    def _refuse(self, rows: pa.Table, code: int) -> None:
+        codes, _ = self._codes(rows)
+        places = np.flatnonzero(pc.fill_null(pc.equal(codes, code), False).to_numpy(False))
+        key = zip(self.names, (column[places[0]] for column in self._columns), strict=True)
         shown = ", ".join(f"{name}={_value_text(value)}" for name, value in key)
         raise UsageError(
-            f"the source has {twice['counts']} rows with the key {shown}; nothing "
+            f"the source has {len(places)} rows with the key {shown}; nothing "
             "was committed. Give it one row for each key."
         )
 
 
-def _encoded(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """For each value its number, null for a null, and the different values by their numbers."""
-    encoded = column.dictionary_encode()
-    return encoded.indices, encoded.dictionary
+def _span(column: pa.Array) -> tuple[int, int] | None:
+    """The least and the greatest value of a column of whole numbers, days or moments, if they are
+    not too far apart."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)):
+        return None
+    ends = pc.min_max(_numbers_of(column))
+    least, greatest = ends["min"].as_py(), ends["max"].as_py()
+    return (least, greatest) if least is not None and greatest - least < 1 << 62 else None
 
 
-def _combined(code: Any, found: Any, values_of: pa.Array) -> Any:
-    """One number for each pair of numbers; the second is one of these values'."""
-    return pc.add(pc.multiply(code.cast(pa.int64()), len(values_of)), found)
+def _numbers_of(column: pa.Array) -> pa.Array:
+    """Whole numbers, days or moments as whole numbers."""
+    if pa.types.is_temporal(column.type):
+        column = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
+    return column.cast(pa.int64())
+
+
+def _index_in(values: pa.Array, known: pa.Array) -> pa.Array:
+    return pc.index_in(values, value_set=known, skip_nulls=True).cast(pa.int64())
 
 
 def _value_text(value: pa.Scalar) -> str:
