@@ -1258,6 +1258,13 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/row_changes/test_merge_clauses.py::test_a_file_that_changes_between_the_two_looks_loses_no_row",
     ),
     mutant(
+        "rows that an earlier look found",
+        "A file of others that changes while it is merged into loses rows that no key chose: no digest says that they are the same.",
+        "RC1",
+        ("engine/row_changes/find.py", ' and entry.column("digest")[0].is_valid', ""),
+        tests="engine/row_changes/test_merge_clauses.py::test_a_file_that_changes_between_the_two_looks_loses_no_row",
+    ),
+    mutant(
         "data outside of the condition",
         "Rows that a condition does not select are added beside those that it replaces: a rerun adds them again.",
         "RC10",
@@ -1330,14 +1337,18 @@ SPARK: tuple[Mutant, ...] = (
         "keys that come twice, without Spark",
         "A merge takes a source that has a key twice: which row counts is chance.",
         "RC3",
-        ("engine/row_changes/find.py", "        if len(different) < len(places):\n", "        if False:\n"),
+        ("engine/row_changes/find.py", "        if len(twice):\n", "        if False:\n"),
         tests="engine/row_changes/test_merge.py::test_a_key_that_comes_twice_is_named",
     ),
     mutant(
         "keys that are null",
         "Rows without a key are taken for rows with the key of others that have none, too.",
         "RC3",
-        ("engine/row_changes/find.py", ".dictionary_encode()", '.dictionary_encode("encode")'),
+        (
+            "engine/row_changes/find.py",
+            "mask=~(is_found & codes.is_valid().to_numpy(zero_copy_only=False))",
+            "mask=~is_found",
+        ),
         tests="engine/row_changes/test_merge.py::test_a_key_is_found_by_all_of_its_columns",
     ),
     mutant(

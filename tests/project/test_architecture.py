@@ -623,12 +623,12 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 67_297, "modules": 281, "loaded": 88}
+CEILINGS = {"lines": 66_928, "modules": 274, "loaded": 88}
 WALKS = {
-    "append": {"modules": 46, "switches": 346, "depth": 19},
+    "append": {"modules": 46, "switches": 345, "depth": 19},
     "read": {"modules": 25, "switches": 92, "depth": 15},
-    "merge": {"modules": 61, "switches": 784, "depth": 31},
-    "gc": {"modules": 31, "switches": 291, "depth": 18},
+    "merge": {"modules": 60, "switches": 742, "depth": 27},
+    "gc": {"modules": 31, "switches": 291, "depth": 17},
 }
 
 
