@@ -212,7 +212,10 @@ def test_what_it_has_read_is_its_keys_partitions_or_all(by_source: bool) -> None
 
 
 @pytest.mark.parametrize("few", [0, 10_000])
-def test_a_file_that_changes_between_the_two_looks_loses_no_row(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("clause", "counts"), [(mc.Delete(), (3, 2)), (mc.Update(set={"id": "target.id + 10"}), (1, 2))])
+def test_a_file_that_changes_between_the_two_looks_loses_no_row(
+    clause: Any, counts: Any, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that others wrote, whose bytes no digest holds: rows that nobody chose would go. [RC1] [GC11]"""
     monkeypatch.setattr(find, "_FEW_KEYS", few)
     store = memory()
@@ -236,9 +239,9 @@ def test_a_file_that_changes_between_the_two_looks_loses_no_row(few: int, monkey
                 put([1, 1, 3, 4])
             return super().filesystem()
 
-    clauses = Clauses(matched=(mc.Delete(),), unmatched=(), by_source=())
+    clauses = Clauses(matched=(clause,), unmatched=(), by_source=())
     too_large = tuned(Tuning(read_once_bytes=0))
-    with too_large, pytest.raises(ManifestCommitError, match="keep 3 rows by the first look and 2 by the second"):
+    with too_large, pytest.raises(ManifestCommitError, match="keep {} rows by the first look and {} by the second".format(*counts)):
         begin_merge(Changing(store), rows([1]), ["id"], clauses)
     assert looks == 2 and open_head(store).version == 3
 
