@@ -46,10 +46,11 @@ from manifestcommit.core.table.snapshot import KeyRecord, RunRef, Snapshot
 from manifestcommit.core.table.watermark import Advance
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.maintenance import compaction
-from manifestcommit.engine.maintenance.compaction import CompactionOptions, NewFiles, Rewriting
+from manifestcommit.engine.maintenance.compaction import CompactionOptions, Rewriting
 from manifestcommit.engine.maintenance.gc import run as run_gc
 from manifestcommit.engine.metadata.manifests import to_parquet
 from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.row_changes.rewrite import NewFiles
 from manifestcommit.engine.runtime.environment import tuning
 from manifestcommit.engine.runtime.outcome import committed_or_raise
 from manifestcommit.engine.scan.planning import entries_table

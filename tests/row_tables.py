@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -128,3 +129,72 @@ MERGES: list[tuple[str, list[str], str | None, str | None]] = [
     ("plain", ["id", "day"], "delete", "insert"),
     ("partitioned", ["day", "id"], "update", "insert"),
 ]
+
+# What a merge by clauses takes, and for each case the arguments of `Table.merge` and the same in DuckDB's SQL.
+SOURCE = pa.table(
+    {
+        "op": ["u", "d", "u", "u", "i", "i", None, "u"],
+        "id": pa.array([1, 2, 13, 24, 41, 42, None, 35], pa.int64()),
+        "x": [0.5, None, 2.5, None, 1.0, None, 9.0, 3.5],
+        "text": ["one", "two", None, "it's", "new", "neu ü", "no key", "x"],
+        "day": ["a b%20", None, "k=v#x?", "", "'\"ü漢+", "2013", "a b%20", "%"],
+    }
+)
+U, D, I = mc.Update, mc.Delete, mc.Insert  # noqa: E741  # as in the table below
+
+CLAUSE_MERGES: dict[str, tuple[dict[str, Any], str]] = {
+    "some columns with expressions": (
+        {"when_matched": U(set={"x": "target.x + source.x", "text": "source.text || '!'"}), "when_not_matched": None},
+        "WHEN MATCHED THEN UPDATE SET x = target.x + source.x, text = source.text || '!'",
+    ),
+    "several clauses in order": (
+        {
+            "when_matched": [D(where="op = 'd'"), U(set={"x": "source.x"}, where="source.x > 1"), U(set={"text": "'rest'"})],
+            "when_not_matched": [
+                I(values={"id": "id", "day": "day", "text": "concat('<', text, '>')"}, where="op = 'i' AND x IS NULL"),
+                I(values={"id": "id", "day": None, "x": 7}, where="op = 'i'"),
+            ],
+        },
+        """WHEN MATCHED AND op = 'd' THEN DELETE
+        WHEN MATCHED AND source.x > 1 THEN UPDATE SET x = source.x
+        WHEN MATCHED THEN UPDATE SET text = 'rest'
+        WHEN NOT MATCHED AND op = 'i' AND source.x IS NULL THEN
+            INSERT (id, day, text) VALUES (source.id, source.day, '<' || source.text || '>')
+        WHEN NOT MATCHED AND op = 'i' THEN INSERT (id, x) VALUES (source.id, 7)""",
+    ),
+    "a source with some columns": (
+        {"when_matched": U(), "when_not_matched": I()},
+        """WHEN MATCHED THEN UPDATE SET id = source.id, x = source.x, text = source.text, day = source.day
+        WHEN NOT MATCHED THEN INSERT (id, x, text, day) VALUES (source.id, source.x, source.text, source.day)""",
+    ),
+    "not matched by source": (
+        {
+            "when_matched": None,
+            "when_not_matched": None,
+            "when_not_matched_by_source": [U(set={"text": "'gone'", "day": "NULL"}, where="id > 20"), D(where="x > 1")],
+        },
+        """WHEN NOT MATCHED BY SOURCE AND target.id > 20 THEN UPDATE SET text = 'gone', day = NULL
+        WHEN NOT MATCHED BY SOURCE AND target.x > 1 THEN DELETE""",
+    ),
+    "all of them": (
+        {
+            "when_matched": [U(set={"day": "'a b%20'", "id": "target.id + 100"}, where="target.day IS NOT NULL"), D()],
+            "when_not_matched": "insert",
+            "when_not_matched_by_source": "delete",
+        },
+        """WHEN MATCHED AND target.day IS NOT NULL THEN UPDATE SET day = 'a b%20', id = target.id + 100
+        WHEN MATCHED THEN DELETE
+        WHEN NOT MATCHED THEN INSERT (id, x, text, day) VALUES (source.id, source.x, source.text, source.day)
+        WHEN NOT MATCHED BY SOURCE THEN DELETE""",
+    ),
+}
+
+
+def merged_by_clauses(data: pa.Table, sql: str) -> pa.Table:
+    """What DuckDB's MERGE of `SOURCE` leaves of the rows."""
+    with duckdb.connect() as model:
+        model.register("rows", data)
+        model.register("source", SOURCE)
+        model.execute("CREATE TABLE target AS SELECT * FROM rows")
+        model.execute(f"MERGE INTO target USING source ON target.id = source.id {sql}")
+        return model.sql("SELECT * FROM target").to_arrow_table().cast(data.schema)

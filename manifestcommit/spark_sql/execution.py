@@ -258,20 +258,13 @@ class Execution:
         ):
             _check_all_columns(source, _schema(place, snapshot))
         simple = [len(some) < 2 and all(each.is_simple for each in some) for some in clauses]
-        if all(simple) and not statement.by_source:
-            matched, unmatched = (
-                some[0].kind if some else None for some in (statement.matched, statement.unmatched)
-            )
-            found: Any = {"when_matched": matched, "when_not_matched": unmatched}
-            return table.merge(
-                source, list(statement.on), spark=self._spark, **found, **self._declared
-            )
-        matched_by, unmatched_by, by_source = (
-            [_clause(each) for each in some] or None for some in clauses
+        is_whole = all(simple) and not statement.by_source
+        matched, unmatched, by_source = (
+            [each.kind if is_whole else _clause(each) for each in some] or None for some in clauses
         )
-        found = {"when_matched": matched_by, "when_not_matched": unmatched_by}
+        found: Any = {"when_matched": matched, "when_not_matched": unmatched}
         found["when_not_matched_by_source"] = by_source
-        return table.merge(_arrow(source), list(statement.on), **found, **self._declared)
+        return table.merge(source, list(statement.on), spark=self._spark, **found, **self._declared)
 
     def add_column(self, statement: sql.AddColumn) -> Outcome:
         return self._table(statement).add_column(statement.column, statement.type, **self._declared)
@@ -405,12 +398,3 @@ def _clause(clause: sql.When) -> Any:
     if clause.kind == "insert":
         return Insert(values=values, where=clause.where)
     return Update(set=values, where=clause.where)
-
-
-def _arrow(df: DataFrame) -> Any:
-    if not hasattr(df, "toArrow"):
-        raise UsageError(
-            "a MERGE with conditions or values takes Spark 4.0 or newer; nothing was done. Give "
-            "mc.Table(path).merge its source as Arrow data"
-        )
-    return df.toArrow()

@@ -28,7 +28,7 @@ from ..engine.maintenance.compaction import (
 )
 from ..engine.metadata.table_context import TableContext
 from ..engine.row_changes.conditions import needs_spark, running_session
-from ..engine.row_changes.executor import FEW_BYTES
+from ..engine.row_changes.find import FEW_BYTES
 from ..store import StorageOptions
 from .conditions import check_meaning, check_spark
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..argument_checks import checked
 from ..engine.operations.row_change import RowOutcome
-from ..engine.row_changes.clauses import Clause, Clauses, Delete, Insert, Update, given_values
+from ..engine.row_changes.clauses import Clause, Clauses, Delete, Insert, Update
 from ..engine.runtime.validation import mapping
 from ..errors import UsageError
 from .conditions import Condition
@@ -28,10 +28,8 @@ class MergeBuilder:
     Spec: RC9.
     """
 
-    def __init__(
-        self, run: Callable[..., RowOutcome], *, is_simple: bool, clauses: Clauses = _NO_CLAUSES
-    ) -> None:
-        self._run, self._is_simple, self._clauses = run, is_simple, clauses
+    def __init__(self, run: Callable[..., RowOutcome], clauses: Clauses = _NO_CLAUSES) -> None:
+        self._run, self._clauses = run, clauses
 
     def __repr__(self) -> str:
         said = (clause for some in self._clauses for clause in some)
@@ -169,9 +167,6 @@ class MergeBuilder:
     def execute(self) -> RowOutcome:
         """Merge, in one commit, as `Table.merge` does with these clauses.
 
-        Where a Spark DataFrame or a session was given, only clauses without conditions and values
-        can be done.
-
         Returns:
             What was deleted, updated and inserted.
 
@@ -194,22 +189,10 @@ class MergeBuilder:
                 "this merge has no clause; nothing was done. Say what becomes of which rows, such "
                 "as when_matched_update_all()"
             )
-        given = {name: list(some) or None for name, some in self._clauses.by_argument()}
-        if self._is_simple:
-            given = {name: _by_name(some) for name, some in given.items()}
-        return self._run(**given)
+        return self._run(**dict(self._clauses.by_argument()))
 
     def _with(self, **added: Clause) -> MergeBuilder:
         clauses = self._clauses._replace(
             **{name: (*getattr(self._clauses, name), clause) for name, clause in added.items()}
         )
-        return MergeBuilder(self._run, is_simple=self._is_simple, clauses=clauses)
-
-
-def _by_name(clauses: list[Clause] | None) -> Any:
-    """A single clause without condition and values by its name, in which Spark can do it."""
-    if clauses is None or len(clauses) > 1:
-        return clauses
-    (only,) = clauses
-    is_simple = only.where is None and given_values(only) is None
-    return type(only).__name__.lower() if is_simple else clauses
+        return MergeBuilder(self._run, clauses)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..argument_checks import REASON, checked, part_of
 from ..engine.metadata.table_context import TableContext
 from ..engine.operations.row_change import Declared, RowOutcome, drop_removed
-from ..engine.row_changes.arrow_rows import ArrowRows
 from ..engine.row_changes.clauses import (
     Clauses,
     Delete,
@@ -24,14 +23,11 @@ from ..engine.row_changes.clauses import (
     clause_texts,
 )
 from ..engine.row_changes.conditions import running_session
-from ..engine.row_changes.executor import FEW_BYTES, Choice, RowExecutor
-from ..engine.row_changes.merge import Actions, merge
-from ..engine.row_changes.merge_clauses import merge_clauses
-from ..engine.row_changes.overwrite import arrow_data, overwrite_where
-from ..engine.row_changes.removal import delete_where
-from ..engine.row_changes.update import update_where
+from ..engine.row_changes.find import ArrowRows, Choice, RowExecutor
+from ..engine.row_changes.merge import merge
+from ..engine.row_changes.rewrite import NewRows, arrow_data
+from ..engine.row_changes.where import delete_where, overwrite_where, update_where
 from ..engine.runtime.validation import Ranges, anything, condition, optional, rows
-from ..errors import UsageError
 from ..job import is_spark_dataframe
 from ..store import StorageOptions
 from .conditions import Condition, check_meaning
@@ -43,7 +39,8 @@ if TYPE_CHECKING:
 
 def is_simple(given: Any) -> bool:
     """Whether whole rows are meant, or nothing."""
-    return given is None or isinstance(given, str)
+    several = given if isinstance(given, list | tuple) else [given]
+    return all(each is None or isinstance(each, str) for each in several)
 
 
 @part_of("Table")
@@ -290,30 +287,10 @@ class RowChanges:
         check_not_empty(clauses)
         for name, some in clauses.by_argument():
             check_meaning(name, (text for clause in some for text in clause_texts(clause)))
-        if not (is_simple(when_matched) and is_simple(when_not_matched) and not clauses.by_source):
-            if is_spark or spark is not None:
-                raise UsageError(
-                    "clauses of a merge are evaluated in this process; nothing was done. Give a "
-                    "source of Arrow data, such as df.toArrow(), and no spark="
-                )
-            return merge_clauses(session, source, on, clauses, declared)
-        actions: Any = Actions(when_matched, when_not_matched)  # type: ignore[arg-type]  # simple
-        if spark is None and not is_spark and not self._is_for_an_active_session():
-            return merge(session, source, on, actions, declared)
-        from ..spark.dataframe import active_session  # late: pyspark is an extra
-        from ..spark.operations.merge import merge as merge_with_spark
-
-        return merge_with_spark(
-            spark or (source.sparkSession if is_spark else active_session()),
-            session,
-            source,
-            on,
-            when_matched=actions.matched,
-            when_not_matched=actions.unmatched,
-            declared=declared,
-            is_spark=is_spark,
-            storage_options=self._storage_options,
-        )
+        is_whole = is_simple(when_matched) and is_simple(when_not_matched) and not clauses.by_source
+        spark = spark or (source.sparkSession if is_spark else None)
+        choice, new = self._choice(spark, session), self._new_rows(source, session)
+        return merge(session, new, on, clauses, choice, declared, whole=is_whole)
 
     @checked(source=rows, reason=optional(REASON))
     def merge_into(
@@ -371,7 +348,7 @@ class RowChanges:
             message=message,
             metadata=metadata,
         )
-        return MergeBuilder(run, is_simple=spark is not None or is_spark_dataframe(source))
+        return MergeBuilder(run)
 
     @checked(data=rows, where=condition, reason=optional(REASON))
     def overwrite_where(
@@ -432,13 +409,8 @@ class RowChanges:
         is_spark = is_spark_dataframe(data)
         check_meaning("where", [where], spark or (data.sparkSession if is_spark else None))
         session = self._session.noting(message, metadata)
-        if is_spark:
-            from ..spark.operations.overwrite import spark_data  # late: pyspark is an extra
-
-            spark = spark or data.sparkSession
-            new = spark_data(session, data, storage_options=self._storage_options)
-        else:
-            new = arrow_data(session, data)
+        spark = spark or (data.sparkSession if is_spark else None)
+        new = self._new_rows(data, session)
         return overwrite_where(
             session,
             new,
@@ -447,18 +419,20 @@ class RowChanges:
             self._declared(key, fingerprint, reason, watermarks, based_on),
         )
 
-    def _is_for_an_active_session(self) -> bool:
-        """Whether the table is so large that a merge is left to an active session. [RC8]"""
-        return (
-            running_session() is not None and self._session.open().snapshot.totals.bytes > FEW_BYTES
-        )
+    def _new_rows(self, data: Any, session: TableContext) -> NewRows:
+        """Rows of a caller."""
+        if not is_spark_dataframe(data):
+            return arrow_data(session, data)
+        from ..spark.operations.rows import spark_data  # late: pyspark is an extra
+
+        return spark_data(session, data, storage_options=self._storage_options)
 
     def _choice(self, spark: SparkSession | None, session: TableContext) -> Choice:
         """Who does the work: this process, or Spark. [RC8]"""
 
         def with_spark() -> RowExecutor:
             from ..spark.dataframe import active_session  # late: pyspark is an extra
-            from ..spark.operations.delete import SparkRows
+            from ..spark.operations.rows import SparkRows
 
             return SparkRows(spark or active_session(), session, self._storage_options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +13,11 @@ from tests.faults.tables import session
 from manifestcommit.engine.datafile.writer import DataFileWriter
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.operations.row_change import Declared, RowChange
-from manifestcommit.engine.row_changes.arrow_rows import ArrowRows
-from manifestcommit.engine.row_changes.executor import Choice, RowExecutor
-from manifestcommit.engine.row_changes.merge import Actions, begin_merge
-from manifestcommit.engine.row_changes.overwrite import arrow_data, begin_overwrite
-from manifestcommit.engine.row_changes.removal import begin_delete as begin
-from manifestcommit.engine.row_changes.update import begin_update
+from manifestcommit.engine.row_changes.clauses import Clauses, Insert, Update
+from manifestcommit.engine.row_changes.find import ArrowRows, Choice, RowExecutor
+from manifestcommit.engine.row_changes.merge import merge
+from manifestcommit.engine.row_changes.rewrite import arrow_data
+from manifestcommit.engine.row_changes.where import delete_where, overwrite_where, update_where
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.errors import UsageError
 from manifestcommit.store import Store
@@ -46,26 +46,44 @@ def put(change: RowChange, each: TableContext, table: pa.Table, sources: Any = (
     return entries
 
 
+def held(work: Callable[..., Any], *given: Any, key: str | None = None, based_on: int | None = None, **named: Any) -> RowChange:
+    """The change that this makes, as a transaction takes it."""
+    changes: list[RowChange] = []
+    work(*given, declared=Declared(key=key, based_on=based_on, hold=changes.append), **named)
+    return changes[0]
+
+
 def begin_delete(store: Store, wanted: pc.Expression, key: str | None = None) -> RowChange:
     """A deletion, as the library makes it without Spark."""
     each = session(store)
-    return begin(each, wanted, here(each), Declared(key=key)).change
+    return held(delete_where, each, wanted, here(each), key=key)
+
+
+def begin_merge(store: Store, source: pa.Table, on: Any, clauses: Clauses, key: str | None = None, **named: Any) -> RowChange:
+    """A merge, as the library makes it without Spark."""
+    each = session(store)
+    return held(merge, each, arrow_data(each, source), on, clauses, here(each), key=key, **named)
 
 
 def begin_upsert(store: Store, source: pa.Table, on: list[str], key: str | None = None) -> RowChange:
-    """An upsert, as the library makes it without Spark."""
-    return begin_merge(session(store), source, on, Actions(), Declared(key=key)).change
+    """An upsert of whole rows."""
+    return begin_merge(store, source, on, Clauses((Update(),), (Insert(),)), key, whole=True)
+
+
+def begin_update(store: Store, values: dict[str, Any], wanted: Any, key: str | None = None) -> RowChange:
+    """An update."""
+    return held(update_where, session(store), values, wanted, key=key)
 
 
 def begin_id_update(store: Store, wanted: pc.Expression, key: str | None = None) -> RowChange:
     """An update, which adds 1000 to the ids of these rows."""
-    return begin_update(session(store), {"id": "id + 1000"}, wanted, Declared(key=key)).change
+    return begin_update(store, {"id": "id + 1000"}, wanted, key)
 
 
-def begin_replacement(store: Store, data: pa.Table, wanted: pc.Expression, key: str | None = None) -> RowChange:
+def begin_replacement(store: Store, data: pa.Table, wanted: Any, key: str | None = None, based_on: int | None = None) -> RowChange:
     """An overwrite by a condition, as the library makes it without Spark."""
     each = session(store)
-    return begin_overwrite(each, arrow_data(each, data), wanted, here(each), Declared(key=key)).change
+    return held(overwrite_where, each, arrow_data(each, data), wanted, here(each), key=key, based_on=based_on)
 
 
 def commit(change: RowChange) -> Outcome:

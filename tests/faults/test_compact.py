@@ -31,7 +31,6 @@ from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.maintenance.compaction import (
     Compaction,
     CompactionOptions,
-    NewFiles,
     Rewrite,
     Rewriting,
     choose_by,
@@ -43,6 +42,7 @@ from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations import alter
 from manifestcommit.engine.operations.lineage import trace
 from manifestcommit.engine.operations.rollback import rollback
+from manifestcommit.engine.row_changes.rewrite import NewFiles
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.engine.scan import planning
 from manifestcommit.errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, StoreError, UsageError

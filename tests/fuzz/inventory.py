@@ -76,7 +76,7 @@ NOT_READ = frozenset(
         "engine/metadata/manifests.py:create_own",
         "engine/job/task_recovery.py:_is_there",
         "engine/metadata/table_root.py:_holds_parquet",
-        "engine/row_changes/merge_source.py:staged_rows",
+        "engine/row_changes/find.py:staged_rows",
         "interop/iceberg_export.py:_has_document",
         "interop/shared_objects.py:put_shared",
     }

@@ -42,7 +42,7 @@ JOINT: tuple[Mutant, ...] = (
         "rows of a transaction",
         "A change of rows is committed in its table, before the other tables of its transaction, or without them.",
         "IV2 MT1",
-        ("engine/row_changes/removal.py", "if change.hold is not None and not planned:", "if False:"),
+        ("engine/row_changes/find.py", "if change.hold is not None and not planned:", "if False:"),
         tests=_ROWS + "the_numbers_are_told_and_nothing_is_visible_before_the_block_is_left",
     ),
     mutant(

@@ -521,11 +521,9 @@ FLOORS: dict[str, list[set[str]]] = {
     "engine.operations": [{"alter", "lineage", "rollback", "row_change", "tags"}, {"rewind"}],
     "engine.row_changes": [
         {"conditions"},
-        {"assignments", "executor"},
-        {"clauses", "removal"},
-        {"arrow_rows"},
-        {"merge_source", "overwrite", "update"},
-        {"merge", "merge_clauses"},
+        {"clauses", "rewrite"},
+        {"find"},
+        {"merge", "where"},
     ],
     "engine.runtime": [{"concurrency", "environment", "footer_child", "name_set", "outcome", "validation"}],
     "engine.scan": [
@@ -626,11 +624,11 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 67_352, "modules": 277, "loaded": 88}
+CEILINGS = {"lines": 66_923, "modules": 274, "loaded": 88}
 WALKS = {
     "append": {"modules": 46, "switches": 345, "depth": 19},
     "read": {"modules": 25, "switches": 92, "depth": 15},
-    "merge": {"modules": 58, "switches": 711, "depth": 24},
+    "merge": {"modules": 60, "switches": 742, "depth": 27},
     "gc": {"modules": 31, "switches": 291, "depth": 17},
 }
 

@@ -38,7 +38,7 @@ from ...core.schema import values
 from ...core.schema.fields import Schema, WireValue
 from ...core.schema.partitioning import dedupe, of_partition
 from ...core.schema.spark_json import has_own_order
-from ...core.table.entries import Entry, ManifestRef, pack_bins
+from ...core.table.entries import ManifestRef, pack_bins
 from ...core.table.snapshot import REPLACE, Snapshot
 from ...errors import CorruptMetadataError, UsageError
 from ...store.base import is_remote
@@ -48,10 +48,10 @@ from ..commit.group_commit import Committers
 from ..datafile.writer import WritePlan, check_rows, plan_rewrite, target_file_size_of
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head, raise_if_expired
-from ..row_changes.arrow_rows import scan, size_of, write_rows
 from ..row_changes.conditions import complete, session_of
+from ..row_changes.rewrite import NewFiles, scan, size_of, write_rows
 from ..runtime.concurrency import map_in_batches, parallel_writers
-from ..runtime.outcome import InputTotals, Outcome, WriteTotals, committed_or_raise
+from ..runtime.outcome import Outcome, WriteTotals, committed_or_raise
 from ..scan.planning import entries_of
 
 # Yields the small live files of a snapshot in the order of compaction, without holding all of
@@ -277,15 +277,6 @@ _DESCRIBED = pa.schema(
 _DESCRIBED_AT_ONCE = 4096  # paths
 _DESCRIBED_TOGETHER = 4  # groups that are described at the same time
 _MANIFEST_TRIES = 8  # to merge manifests that other commits merge as well
-
-
-class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one group: its rows in files that no snapshot lists yet."""
-
-    entries: tuple[Entry, ...] = ()
-    manifests: tuple[ManifestRef, ...] = ()
-    tasks: int = 1
-    intake: InputTotals | None = None
 
 
 @dataclass(frozen=True)
@@ -727,10 +718,9 @@ def rewriter(session: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
             if sort_by:
                 rows = _sorted(rows, sort_by)
             size = size_of(group.entries)
-            entries, intake = write_rows(
+            return write_rows(
                 session, group.plan, rows, task=number, attempt=attempts[number], size=size
             )
-            return NewFiles(entries=tuple(entries), intake=intake)
 
         largest = max((size_of(group.entries) for group in groups), default=0)
         writers = _MOST_AT_ONCE if is_remote(session.store) else parallel_writers(largest)

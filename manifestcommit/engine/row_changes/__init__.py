@@ -1,2 +1,2 @@
-"""Changes of single rows, by rewriting files: one set of rules, and what evaluates them in this
-process."""
+"""Changes of single rows, by rewriting files: rules say what becomes of which rows, FIND looks for
+them, REWRITE replaces their files."""

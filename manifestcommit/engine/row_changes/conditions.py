@@ -140,11 +140,6 @@ def evaluated(rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
     return Declaration.from_sequence(steps).to_table(use_threads=False)
 
 
-def is_not_true(form: pc.Expression) -> pc.Expression:
-    """True for every other row: a condition that is null for a row does not select it. [RC2]"""
-    return pc.invert(pc.coalesce(form, pc.scalar(False)))
-
-
 @contextmanager
 def evaluating(condition: Any, what: str = "the condition") -> Iterator[None]:
     """Inside this block, Arrow evaluates the condition for rows; UsageError if it cannot for some

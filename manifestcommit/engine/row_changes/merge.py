@@ -1,223 +1,177 @@
-"""Merges rows of a source into a table by key (upsert) in this process: matching rows are updated
-or deleted, the others inserted, in one commit. [RC3] [RC4]
+"""Merges rows of a source into a table by key: clause by clause, rows of the table are updated or
+deleted, and rows of the source inserted, in one commit. [RC3] [RC4] [RC9]
+
+The source is written first, once: the compared keys and the committed rows cannot differ, even if
+it would return other rows a second time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
-from operator import and_
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import msgspec
 
 from ...core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
-from ...core.filter.predicate import And, IsIn, Predicate
-from ...core.schema.fields import Field
-from ..datafile.writer import check_rows
+from ...core.filter.predicate import And
+from ...core.schema.evolution import find_column, fit
+from ...core.schema.fields import Field, Schema
+from ...errors import SchemaMismatchError, UsageError
+from ..datafile.writer import WritePlan
 from ..metadata.table_context import TableContext
 from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ..scan import planning
-from .arrow_rows import each_of, rewrite, scan, write_rows
-from .merge_source import KeyIndex, Staged, check_actions, keys_only, stage, staged_rows
-from .removal import RowsToDelete, by_sources, finish
-
-Matched = Literal["update", "delete"] | None
-Unmatched = Literal["insert"] | None
-_FEW_KEYS = 10_000  # by whose values, besides their bounds, files are skipped
-
-
-class Actions(NamedTuple):
-    """What becomes of rows whose key the source and the table have, and of the source's others."""
-
-    matched: Matched = "update"
-    unmatched: Unmatched = "insert"
-
-    @property
-    def only_keys(self) -> bool:
-        """Nothing but the source's keys is needed."""
-        return self.matched != "update" and self.unmatched is None
-
-
-class Merged(NamedTuple):
-    """A merge that has looked and written, and has not committed. going: None: an earlier run did
-    it; keys: how many keys of the source the table has."""
-
-    change: RowChange
-    going: RowsToDelete | None = None
-    staged: Staged | None = None
-    keys: int = 0
+from .clauses import Clauses, Compiled, Rule, Update, compile_clauses
+from .find import Choice, Match, Staged, apply, finish
+from .rewrite import NewRows, entries_of
 
 
 def merge(
     session: TableContext,
-    source: Any,
+    source: NewRows,
     on: Sequence[str] | str,
-    actions: Actions,
+    clauses: Clauses,
+    choice: Choice,
     declared: Declared = NOTHING,
+    *,
+    whole: bool = False,
 ) -> RowOutcome:
-    """Merge the rows of a source of Arrow data by key. [RC3]"""
-    change, going, staged, keys = begin_merge(session, source, on, actions, declared)
-    if going is None or staged is None:
-        return finish(change, session)
-    return finish(
-        change, session, going, executor="arrow", **counts(actions, going, staged.rows, keys)
-    )
-
-
-def counts(actions: Actions, going: RowsToDelete, rows: int, keys: int) -> dict[str, Any]:
-    """How many rows were deleted, updated and inserted. rows: of the source."""
-    return {
-        "rows_deleted": going.rows if actions.matched == "delete" else 0,
-        "rows_updated": going.rows if actions.matched == "update" else 0,
-        "rows_inserted": rows - keys if actions.unmatched else 0,
-    }
-
-
-def begin_change(
-    session: TableContext,
-    on: Sequence[str] | str,
-    actions: Actions,
-    declared: Declared,
-) -> RowChange:
-    """The change, as it is declared with a key by all executors. [RC6]"""
-    check_actions(actions.matched, actions.unmatched)
+    """Write the source, compare its keys with the table, write the files that take the place of
+    others, and commit. whole: rows are the source's as a whole; `clauses` have no conditions and no
+    values then. [RC1] [RC4]"""
     names = [on] if isinstance(on, str) else list(on)
-    texts = ["matched", str(actions.matched), "not matched", str(actions.unmatched)]
-    return RowChange(session, "merge", ["on", *names, *texts], declared)
-
-
-def begin_merge(
-    session: TableContext,
-    source: Any,
-    on: Sequence[str] | str,
-    actions: Actions,
-    declared: Declared = NOTHING,
-) -> Merged:
-    """Write the source, compare its keys with the table, and write the files that take the place of
-    others. [RC1] [RC4]"""
-    change = begin_change(session, on, actions, declared)
+    change = RowChange(session, "merge", ["on", *names, *clauses.declared()], declared)
     if change.already_committed:
-        return Merged(change)
-    assert change.snapshot.schema is not None
-    fields = key_columns(change.snapshot.schema, on)
-    plan = change.plan(sources=change.sources)
-    if actions.only_keys:
-        plan = keys_only(plan, fields)
-    staged = stage(session, plan, source, only_keys=actions.only_keys)
-    table_by = change.snapshot.partition_by
-    change.rest_on(staged.marks)
-    change.read(partitions_of_keys(fields, staged.files, plan.partition_by, table_by))
-    work = _Merge(session, change, fields, staged)
-    going = work.take_out(remove=actions.matched is not None)
-    work.add(actions)
-    return Merged(change, going, staged, work.keys_found)
-
-
-class _Merge:
-    """One merge, with its source written and its keys in memory."""
-
-    def __init__(
-        self, session: TableContext, change: RowChange, fields: Sequence[Field], staged: Staged
-    ) -> None:
-        self._session, self._change, self._fields, self._staged = session, change, fields, staged
-        self._names = [field.name for field in fields]
-        batches = list(staged_rows(session, staged, fields))
-        # no rows: no files, and nothing is asked of the keys
-        self._keys = KeyIndex(fields, pa.Table.from_batches(batches)) if batches else None
-        # how many rows of the table have the key of each row of the source
-        self._times = np.zeros(staged.rows, dtype=np.int64)
-
-    @property
-    def keys_found(self) -> int:
-        """How many keys of the source the table has."""
-        return int(np.count_nonzero(self._times))
-
-    def take_out(self, *, remove: bool) -> RowsToDelete:
-        """Find the rows with a key of the source and, if they do not stay, rewrite the files that
-        hold some."""
-        change, keys = self._change, self._keys
-        if keys is None:
-            none = planning.entries_of(self._session, change.snapshot, [])
-            return RowsToDelete(none, {})
-        entries = planning.entries_table(self._session, change.snapshot, self._predicate(keys))
-        has_key = reduce(and_, (pc.field(name).isin(keys.values(name)) for name in self._names))
-        rows: dict[str, int] = {}
-        for entry in each_of(entries):
-            found = self._count(keys, entry, has_key)
-            rows[entry.column("path")[0].as_py()] = found
-        going = RowsToDelete(entries, rows if remove else {})
-        survivors = self._survivors(keys, has_key)
-        written = sum(
-            rewrite(self._session, change, some, survivors) for some in by_sources(going.partly)
-        )
-        check_rows(going.partly, going.rows_kept, written, what="the key")
-        change.remove(going.entries)
-        return going
-
-    def add(self, actions: Actions) -> None:
-        """Register the source's rows to add: each as often as rows of the table had its key, once
-        if none had. [RC3]"""
-        staged, times = self._staged, self._times
-        updates, inserts = actions.matched == "update", actions.unmatched == "insert"
-        if not staged.rows or not (updates or inserts):
-            return
-        if inserts and (updates or not self.keys_found):
-            self._change.take(staged.files, intake=staged.intake)
-            self._write(np.maximum(times - 1, 0) if updates else np.zeros_like(times))
-        elif updates:
-            self._write(times)
+        return finish(change)
+    snapshot = change.snapshot
+    assert snapshot.schema is not None
+    keys, by = key_columns(snapshot.schema, on), snapshot.partition_by
+    executor = choice.of_merge(snapshot.totals.bytes)
+    staged = (_whole_rows if whole else _some_columns)(change, source, keys, clauses)
+    change.rest_on(source.marks)
+    partitions = partitions_of_keys(keys, staged.files, staged.plan.partition_by, by)
+    change.read(({},) if clauses.by_source else partitions)
+    with executor.match(change, staged) as match:
+        entries = planning.entries_of(session, snapshot, [])
+        if clauses.by_source:
+            entries = planning.entries_table(session, snapshot)
+        elif staged.rows:
+            bounds, members = (
+                may_hold(keys, staged.files, staged.plan.partition_by),
+                match.members(),
+            )
+            wanted = bounds if members is None else And(args=(bounds, members))
+            entries = planning.entries_table(session, snapshot, wanted)
+        found = apply(change, executor, match.rule, entries, what="a key or a condition")
+        if not whole:
+            inserted = match.insert().register(change) if clauses.unmatched and staged.rows else 0
         else:
-            self._write((times == 0).astype(np.int64))
+            inserted = _add(change, match, staged, clauses)
+            if _updates(clauses):  # their place is taken by rows of the source
+                found = found._replace(updated=found.deleted, deleted=0)
+        return finish(change, found, executor.name, rows_inserted=inserted)
 
-    def _predicate(self, keys: KeyIndex) -> Predicate:
-        bounds = may_hold(self._fields, self._staged.files, self._staged.plan.partition_by)
-        if self._staged.rows > _FEW_KEYS:
-            return bounds
-        members = ((name, keys.python_values(name)) for name in self._names)
-        known = (IsIn(column=(name,), values=tuple(each)) for name, each in members if each)
-        return And(args=(bounds, *known))
 
-    def _count(self, keys: KeyIndex, entry: pa.Table, has_key: pc.Expression) -> int:
-        count = 0
-        for batch in scan(self._session, self._change.snapshot, entry, self._names, has_key):
-            found = keys.find(batch).drop_null()
-            count += len(found)
-            np.add.at(self._times, found.to_numpy(zero_copy_only=False), 1)
-        return count
+def _updates(clauses: Clauses) -> bool:
+    return any(isinstance(each, Update) for each in clauses.matched)
 
-    def _survivors(
-        self, keys: KeyIndex, has_key: pc.Expression
-    ) -> Callable[[pa.Table], Iterator[pa.RecordBatch]]:
-        """The rows without a key of the source."""
-        snapshot = self._change.snapshot
 
-        def rows(some: pa.Table) -> Iterator[pa.RecordBatch]:
-            if len(self._names) == 1:  # is_in is never null
-                yield from scan(self._session, snapshot, some, filter=pc.invert(has_key))
-                return
-            for batch in scan(self._session, snapshot, some):
-                yield batch.filter(pc.is_null(keys.find(batch)))
+def _add(change: RowChange, match: Match, staged: Staged, clauses: Clauses) -> int:
+    """Register the source's rows to add: each as often as rows of the table had its key, once if
+    none had; returns how many are inserted. [RC3]"""
+    updates, inserts = _updates(clauses), bool(clauses.unmatched)
+    if not staged.rows or not (updates or inserts):
+        return 0
+    if inserts and (updates or not match.keys):
+        staged.new.register(change)
+        if updates and match.most > 1:
+            match.write(2).register(change)
+    elif match.keys:
+        match.write(1 if updates else 0).register(change)
+    return staged.rows - match.keys if inserts else 0
 
-        return rows
 
-    def _write(self, times: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        """Write each row of the source as often as this says."""
-        if not times.any():
-            return
-        rows = staged_rows(self._session, self._staged, self._staged.plan.schema.fields)
-        start = 0
+def _whole_rows(
+    change: RowChange, source: NewRows, keys: Sequence[Field], clauses: Clauses
+) -> Staged:
+    """Write the source's rows as the table has them, or their keys where nothing else is needed;
+    SchemaMismatchError before any of it is read. [RC4]"""
+    plan, only_keys = change.plan(sources=change.sources), False
+    if not _updates(clauses) and not clauses.unmatched:
+        fields = tuple(msgspec.structs.replace(field, nullable=True) for field in keys)
+        plan, only_keys = _of_keys(plan, keys, Schema(fields=fields)), True
+    new = source.write(plan, _check_columns(plan.schema, source.schema, only_keys))
+    rules = Compiled([Rule()] if clauses.matched else [], [], [])
+    return Staged(plan, new, entries_of(change.session, plan, new), keys, rules, whole=True)
 
-        def repeated() -> Iterator[pa.RecordBatch]:
-            nonlocal start
-            for batch in rows:
-                often = times[start : start + batch.num_rows]
-                start += batch.num_rows
-                yield batch.take(pa.array(np.repeat(np.arange(batch.num_rows), often)))
 
-        plan = self._change.plan(sources=self._change.sources)
-        attempt = self._session.env.randomness(8).hex()
-        files, intake = write_rows(self._session, plan, repeated(), task=0, attempt=attempt)
-        self._change.take(files, intake=intake)
+def _some_columns(
+    change: RowChange, source: NewRows, keys: Sequence[Field], clauses: Clauses
+) -> Staged:
+    """Write the columns that the source has, and compile the clauses for them. [RC4] [RC9]"""
+    session, snapshot = change.session, change.snapshot
+    assert snapshot.schema is not None
+    columns = _source_columns(snapshot.schema, source.schema, keys)
+    rules = compile_clauses(
+        clauses, snapshot.schema, columns, snapshot.partition_by, session.env.now_us()
+    )
+    plan = _of_keys(change.plan(), keys, columns)
+    names = [find_column(source.schema, field.name).name for field in columns.fields]
+    new = source.write(plan, names)
+    return Staged(plan, new, entries_of(session, plan, new), keys, rules)
+
+
+def _of_keys(plan: WritePlan, keys: Sequence[Field], schema: Schema) -> WritePlan:
+    """The plan of a source with these columns, partitioned by those of the keys that partition the
+    table."""
+    ids = {field.id for field in keys}
+    by = tuple(field_id for field_id in plan.partition_by if field_id in ids)
+    return msgspec.structs.replace(plan, schema=schema, partition_by=by)
+
+
+def _check_columns(table: Schema, data: Schema, only_keys: bool) -> list[str]:
+    """The source's columns that are needed, by name: all of the table's and no others, so that an
+    update loses none. [RC3]"""
+    chosen = []
+    for field in table.fields:
+        try:
+            chosen.append(find_column(data, field.name))
+        except UsageError:
+            what = (
+                "a merge compares. Nothing was done."
+                if only_keys
+                else "a merge replaces whole rows. Nothing was done. Add the column, or merge the "
+                "source's columns only: when_matched=mc.Update(), when_not_matched=mc.Insert()"
+            )
+            raise SchemaMismatchError(f"the source has no column {field.name!r}: {what}") from None
+    extra = [field.name for field in data.fields if field not in chosen]
+    if extra and not only_keys:
+        raise SchemaMismatchError(
+            "the source has columns that the table does not have: "
+            f"{', '.join(map(repr, extra[:10]))}. Drop them, or add them to the table "
+            "(add_column). Nothing was done."
+        )
+    fit(table, Schema(fields=tuple(chosen)), merge=False)
+    return [field.name for field in chosen]
+
+
+def _source_columns(table: Schema, data: Schema, keys: Sequence[Field]) -> Schema:
+    """The source's columns as they are written: those of the table with its types, the keys first,
+    which have bounds then."""
+    known, extra = [], []
+    for field in data.fields:
+        try:
+            found = find_column(table, field.name)
+        except UsageError:
+            extra.append(field)
+            continue
+        fit(Schema(fields=(found,)), Schema(fields=(field,)), merge=False)
+        known.append(msgspec.structs.replace(found, nullable=True))
+    names = {field.name: field for field in known}
+    missing = [key.name for key in keys if key.name not in names]
+    if missing:
+        raise SchemaMismatchError(
+            f"the source has no column {missing[0]!r}: a merge compares. Nothing was done."
+        )
+    first = [names[key.name] for key in keys]
+    ids = {field.id for field in first}
+    return Schema(fields=(*first, *(field for field in known if field.id not in ids), *extra))

@@ -34,7 +34,7 @@ from ...core.table.snapshot import Snapshot
 from ...errors import DataFileMissingError, UsageError
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import open_head
-from ..row_changes.arrow_rows import scan
+from ..row_changes.rewrite import scan
 from .bag_difference import bag_difference
 from .version_changes import (
     Files,

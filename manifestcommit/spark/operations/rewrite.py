@@ -16,14 +16,15 @@ from pyspark.sql import functions as F
 from ...core.schema.spark_json import unpadded
 from ...core.table.snapshot import Snapshot
 from ...engine.datafile.writer import WritePlan
-from ...engine.maintenance.compaction import Choose, NewFiles, Rewrite, Rewriting, misplaced
+from ...engine.maintenance.compaction import Choose, Rewrite, Rewriting, misplaced
+from ...engine.row_changes.rewrite import NewFiles
 from ...errors import UsageError
 from ..dataframe import read_snapshot
 from ..filter.condition import told_once
 from ..read.scan import quoted
 from ..runtime.registered_options import is_connect
 from ..runtime.versions import frame_of
-from ..write.arrow_writer import Written, write_dataframe
+from ..write.arrow_writer import write_dataframe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,10 +63,17 @@ def read_entries(
 
 def write_entries(
     df: DataFrame, plan: WritePlan, *, storage_options: Mapping[str, Any] | None = None
-) -> Written:
+) -> NewFiles:
     """Write every row of `df` into exactly one of the returned files, which no snapshot lists yet.
     plan: from `engine.datafile.writer`. [SP2]"""
-    return write_dataframe(df, plan, storage_options=storage_options)
+    written = write_dataframe(df, plan, storage_options=storage_options)
+    return NewFiles(
+        entries=written.entries,
+        manifests=written.manifests,
+        touched=written.touched,
+        tasks=written.tasks,
+        intake=written.intake,
+    )
 
 
 def rewriter(
@@ -90,10 +98,7 @@ def rewriter(
             ).coalesce(1)
             if sort_by:
                 df = df.sortWithinPartitions(*(quoted(name) for name in sort_by))
-            new = write_entries(df, group.plan, storage_options=storage_options)
-            return NewFiles(
-                entries=new.entries, manifests=new.manifests, tasks=new.tasks, intake=new.intake
-            )
+            return write_entries(df, group.plan, storage_options=storage_options)
 
         with ThreadPoolExecutor(at_once, thread_name_prefix="manifestcommit-rewrite") as pool:
             yield from pool.map(one, groups)

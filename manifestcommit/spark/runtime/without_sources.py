@@ -56,12 +56,20 @@ def check_can_write(write: Callable[[Batches], bytes], options: StorageOptions) 
 def messages_of(df: DataFrame, write: Callable[[Batches], bytes]) -> list[bytes]:
     """The message of each task that `write` has given the rows to: one of each task, whatever was
     repeated. It can be sent as it is. [SP2]"""
+    rows = mapped(df, partial(_written, write), "message binary").collect()
+    return [bytes(row[0]) for row in rows]
+
+
+def mapped(
+    df: DataFrame,
+    make: Callable[[Batches], Iterator[pa.RecordBatch]],
+    struct: StructType | str,
+) -> DataFrame:
+    """A DataFrame of what `make` yields for the rows of each task, which have their names there."""
     # Spark takes a dot in a column's name for a member's
     numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
-    task = partial(_written, tuple(df.columns), write)
     with unlogged(), _without_doubts_about_pandas():
-        rows = numbered.mapInArrow(task, "message binary").collect()
-    return [bytes(row[0]) for row in rows]
+        return numbered.mapInArrow(partial(_named, tuple(df.columns), make), struct)
 
 
 def rows_of(
@@ -92,10 +100,16 @@ def _without_doubts_about_pandas() -> Iterator[None]:
 # --- In tasks -------------------------------------------------------------------------------------
 
 
-def _written(
-    names: tuple[str, ...], write: Callable[[Batches], bytes], batches: Batches
+def _named(
+    names: tuple[str, ...],
+    make: Callable[[Batches], Iterator[pa.RecordBatch]],
+    batches: Batches,
 ) -> Iterator[pa.RecordBatch]:
-    message = write(batch.rename_columns(list(names)) for batch in batches)
+    yield from make(batch.rename_columns(list(names)) for batch in batches)
+
+
+def _written(write: Callable[[Batches], bytes], batches: Batches) -> Iterator[pa.RecordBatch]:
+    message = write(batches)
     yield pa.RecordBatch.from_arrays([pa.array([message], pa.binary())], ["message"])
 
 

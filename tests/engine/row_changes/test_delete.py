@@ -21,10 +21,9 @@ from tests.row_tables import CONDITIONS, NAN, content, copy, make_base, shown
 from tests.sizes import rest_thorough
 
 import manifestcommit as mc
-from manifestcommit.engine.row_changes import arrow_rows, executor
-from manifestcommit.engine.row_changes.arrow_rows import ArrowRows
-from manifestcommit.engine.row_changes.executor import Choice
-from manifestcommit.engine.row_changes.removal import delete_where
+from manifestcommit.engine.row_changes import find, rewrite
+from manifestcommit.engine.row_changes.find import ArrowRows, Choice
+from manifestcommit.engine.row_changes.where import delete_where
 from manifestcommit.engine.runtime import concurrency
 from manifestcommit.engine.runtime.environment import Tuning, tuned
 from manifestcommit.engine.runtime.outcome import JobMetrics
@@ -142,9 +141,9 @@ def test_rows_go_out_of_adopted_files_whose_partition_stands_in_their_folder_onl
 
 def test_large_files_are_shared_among_threads_and_lose_no_row(base: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[RC1] [RC5]"""
-    for module in (arrow_rows, concurrency):
+    for module in (find, rewrite, concurrency):
         monkeypatch.setattr(module, "MUCH_BYTES", 1)
-    monkeypatch.setattr(arrow_rows, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(rewrite, "_BATCH_ROWS", 3)
     monkeypatch.setattr(concurrency.os, "cpu_count", lambda: 6)
     table, data = copy(base, "plain", tmp_path)
     outcome = table.delete("id IN (3, 13, 23, 33)")
@@ -159,7 +158,7 @@ def test_what_is_large_is_left_to_an_active_session_and_is_said(monkeypatch: pyt
     write(store, small_rows(range(10)))
     each = session(store)
     for is_active, few, outcome in ((False, 0, "arrow"), (True, 1 << 30, "arrow"), (True, 0, "no Spark here")):
-        monkeypatch.setattr(executor, "FEW_BYTES", few)
+        monkeypatch.setattr(find, "FEW_BYTES", few)
         choice = Choice(ArrowRows(each), no_spark, is_given=False, is_active=is_active)
         try:
             found: Any = delete_where(each, pc.field("id") == 3, choice, dry_run=True).executor
@@ -168,7 +167,7 @@ def test_what_is_large_is_left_to_an_active_session_and_is_said(monkeypatch: pyt
         assert outcome in found, (is_active, few)
     assert "1 files of 0.0 MB may hold such rows; they are read and rewritten by this process, in up to" in caplog.text
     entries = planning.entries_table(each, each.open().snapshot)
-    assert 50 << 20 < ArrowRows(each).memory(entries) < 51 << 20
+    assert 50 << 20 < rewrite.memory_of(entries) < 51 << 20
 
 
 def test_no_spark_is_loaded_for_it(tmp_path: Path) -> None:
@@ -197,7 +196,7 @@ def test_rows_of_files_with_ranges_and_without_are_not_mixed(tmp_path: Path) -> 
     assert kept is not None and {(each.start, each.end) for each in kept.files} == {(0, 20), (None, None)}
 
 
-@pytest.mark.parametrize("step", ["count", "rewrite_without"])
+@pytest.mark.parametrize("step", ["find", "rewrite"])
 def test_a_file_that_gc_took_meanwhile_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Where its version has expired, while the rows are counted or, of a file too large to be held, written again. [RC1] [RD2]"""
     root = str(tmp_path / "t")
@@ -212,7 +211,7 @@ def test_a_file_that_gc_took_meanwhile_is_named(tmp_path: Path, monkeypatch: pyt
         return usual(*given, **named)
 
     monkeypatch.setattr(ArrowRows, step, beside_gc)
-    way = tuned(Tuning(read_once_bytes=0 if step == "rewrite_without" else 1 << 20))
+    way = tuned(Tuning(read_once_bytes=0 if step == "rewrite" else 1 << 20))
     wanted = rf"{path} of version {version}, .* run the operation again"
     with way, pytest.raises(mc.DataFileMissingError, match=wanted) as raised:
         table.delete("n = 2")

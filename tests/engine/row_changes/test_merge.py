@@ -18,9 +18,9 @@ from tests.row_tables import MERGES, changed, content, copy, make_base, merged, 
 
 import manifestcommit as mc
 from manifestcommit.core.schema.arrow_schema import from_arrow
-from manifestcommit.engine.row_changes import arrow_rows
-from manifestcommit.engine.row_changes import merge as merging
-from manifestcommit.engine.row_changes.merge_source import KeyIndex
+from manifestcommit.engine.row_changes import find, rewrite
+from manifestcommit.engine.row_changes.find import KeyIndex
+from manifestcommit.engine.runtime.environment import Tuning, tuned
 from manifestcommit.table import Table
 
 
@@ -35,8 +35,8 @@ def test_a_merge_leaves_what_it_should_row_by_row(
     base: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, on: list[str], matched: Any, unmatched: Any, few: int
 ) -> None:
     """Keys that are null, that the table has twice, that move to another partition, that no row has. [RC3] [RC1]"""
-    monkeypatch.setattr(merging, "_FEW_KEYS", few)
-    monkeypatch.setattr(arrow_rows, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(find, "_FEW_KEYS", few)
+    monkeypatch.setattr(rewrite, "_BATCH_ROWS", 3)
     table, data = copy(base, name, tmp_path)
     twice = rows(10).slice(0, 4)
     source = changed([1, 2, 11, 13, 16, 41, 42, None, None])
@@ -44,7 +44,8 @@ def test_a_merge_leaves_what_it_should_row_by_row(
         twice, source = (each.append_column("late", pa.nulls(len(each), pa.int32())) for each in (twice, source))
     mc.write(twice, table.url)
     data = pa.concat_tables([data, twice])
-    outcome = table.merge(source, on, when_matched=matched, when_not_matched=unmatched)
+    with tuned(Tuning() if few else Tuning(read_once_bytes=0)):  # by two looks, or one
+        outcome = table.merge(source, on, when_matched=matched, when_not_matched=unmatched)
     expected = merged(data, source, [each.lower() for each in on], matched, unmatched)
     assert content(table) == expected and outcome.executor == "arrow"
     assert len(data) + outcome.rows_inserted - outcome.rows_deleted == len(expected)
@@ -139,7 +140,7 @@ def test_a_key_is_found_by_all_of_its_columns(data: st.DataObject) -> None:
             KeyIndex(fields, table(source))
         return
     asked = data.draw(st.lists(row, min_size=1, max_size=30))
-    found = KeyIndex(fields, table(source)).find(table(asked).combine_chunks().to_batches()[0])
+    found = KeyIndex(fields, table(source)).find(table(asked))
     assert found.to_pylist() == [source.index(each) if None not in each and each in source else None for each in asked]
 
 

@@ -6,22 +6,21 @@ import io
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.faults.tables import begin, check_table, memory, read_ids, rows, session, write
+from tests.faults.row_changes import begin_merge, commit
+from tests.faults.tables import begin, check_table, memory, read_ids, rows, write
 from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
-from tests.row_tables import content, copy, make_base, shown
+from tests.row_tables import CLAUSE_MERGES, SOURCE, content, copy, make_base, merged_by_clauses, shown
 from tests.sizes import rest_thorough, rounds
 
 import manifestcommit as mc
 from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.operations.row_change import Declared
-from manifestcommit.engine.row_changes import arrow_rows
+from manifestcommit.engine.row_changes import find, rewrite
 from manifestcommit.engine.row_changes.clauses import Clauses
-from manifestcommit.engine.row_changes.merge_clauses import begin_merge_clauses
+from manifestcommit.engine.runtime.environment import Tuning, tuned
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.errors import CommitConflictError, ManifestCommitError
 from manifestcommit.store import Store
@@ -34,96 +33,38 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Ta
     return make_base(tmp_path_factory)
 
 
-SOURCE = pa.table(
-    {
-        "op": ["u", "d", "u", "u", "i", "i", None, "u"],
-        "id": pa.array([1, 2, 13, 24, 41, 42, None, 35], pa.int64()),
-        "x": [0.5, None, 2.5, None, 1.0, None, 9.0, 3.5],
-        "text": ["one", "two", None, "it's", "new", "neu ü", "no key", "x"],
-        "day": ["a b%20", None, "k=v#x?", "", "'\"ü漢+", "2013", "a b%20", "%"],
-    }
-)
-U, D, I = mc.Update, mc.Delete, mc.Insert  # noqa: E741  # as in the table below
-
-MERGES: dict[str, tuple[dict[str, Any], str]] = {
-    "some columns with expressions": (
-        {"when_matched": U(set={"x": "target.x + source.x", "text": "source.text || '!'"}), "when_not_matched": None},
-        "WHEN MATCHED THEN UPDATE SET x = target.x + source.x, text = source.text || '!'",
-    ),
-    "several clauses in order": (
-        {
-            "when_matched": [D(where="op = 'd'"), U(set={"x": "source.x"}, where="source.x > 1"), U(set={"text": "'rest'"})],
-            "when_not_matched": [
-                I(values={"id": "id", "day": "day", "text": "concat('<', text, '>')"}, where="op = 'i' AND x IS NULL"),
-                I(values={"id": "id", "day": None, "x": 7}, where="op = 'i'"),
-            ],
-        },
-        """WHEN MATCHED AND op = 'd' THEN DELETE
-        WHEN MATCHED AND source.x > 1 THEN UPDATE SET x = source.x
-        WHEN MATCHED THEN UPDATE SET text = 'rest'
-        WHEN NOT MATCHED AND op = 'i' AND source.x IS NULL THEN
-            INSERT (id, day, text) VALUES (source.id, source.day, '<' || source.text || '>')
-        WHEN NOT MATCHED AND op = 'i' THEN INSERT (id, x) VALUES (source.id, 7)""",
-    ),
-    "a source with some columns": (
-        {"when_matched": U(), "when_not_matched": I()},
-        """WHEN MATCHED THEN UPDATE SET id = source.id, x = source.x, text = source.text, day = source.day
-        WHEN NOT MATCHED THEN INSERT (id, x, text, day) VALUES (source.id, source.x, source.text, source.day)""",
-    ),
-    "not matched by source": (
-        {
-            "when_matched": None,
-            "when_not_matched": None,
-            "when_not_matched_by_source": [U(set={"text": "'gone'", "day": "NULL"}, where="id > 20"), D(where="x > 1")],
-        },
-        """WHEN NOT MATCHED BY SOURCE AND target.id > 20 THEN UPDATE SET text = 'gone', day = NULL
-        WHEN NOT MATCHED BY SOURCE AND target.x > 1 THEN DELETE""",
-    ),
-    "all of them": (
-        {
-            "when_matched": [U(set={"day": "'a b%20'", "id": "target.id + 100"}, where="target.day IS NOT NULL"), D()],
-            "when_not_matched": "insert",
-            "when_not_matched_by_source": "delete",
-        },
-        """WHEN MATCHED AND target.day IS NOT NULL THEN UPDATE SET day = 'a b%20', id = target.id + 100
-        WHEN MATCHED THEN DELETE
-        WHEN NOT MATCHED THEN INSERT (id, x, text, day) VALUES (source.id, source.x, source.text, source.day)
-        WHEN NOT MATCHED BY SOURCE THEN DELETE""",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", MERGES)
+@pytest.mark.parametrize("case", CLAUSE_MERGES)
 @pytest.mark.parametrize("name", rest_thorough(["plain", "partitioned"], "partitioned"))
 def test_it_leaves_what_duckdb_leaves(base: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, case: str) -> None:
     """Null keys, rows that move to another partition, columns that only the source has. [RC9] [RC3]"""
-    monkeypatch.setattr(arrow_rows, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(rewrite, "_BATCH_ROWS", 3)
     table, data = copy(base, name, tmp_path)
-    arguments, sql = MERGES[case]
-    outcome = table.merge(SOURCE, on="ID", **arguments)
-    with duckdb.connect() as model:
-        model.register("rows", data)
-        model.register("source", SOURCE)
-        model.execute("CREATE TABLE target AS SELECT * FROM rows")
-        model.execute(f"MERGE INTO target USING source ON target.id = source.id {sql}")
-        expected = model.sql("SELECT * FROM target").to_arrow_table().cast(data.schema)
+    arguments, sql = CLAUSE_MERGES[case]
+    monkeypatch.setattr(find, "_FEW_KEYS", 0)
+    with tuned(Tuning(read_once_bytes=0 if name == "partitioned" else 1 << 20)):
+        outcome = table.merge(SOURCE, on="ID", **arguments)
+    expected = merged_by_clauses(data, sql)
     assert content(table) == shown(expected)
     assert outcome.committed and (outcome.executor, table.history(1)[0]["operation"]) == ("arrow", "merge")
     assert len(data) + outcome.rows_inserted - outcome.rows_deleted == len(expected)
     assert table.verify(deep=True).is_sound
 
 
-@pytest.mark.parametrize("case", rest_thorough(list(MERGES), "several clauses in order", "not matched by source", "all of them"))
+@pytest.mark.parametrize("case", rest_thorough(list(CLAUSE_MERGES), "several clauses in order", "not matched by source", "all of them"))
 def test_a_builder_says_the_same_clause_by_clause(base: Any, tmp_path: Path, case: str) -> None:
     """Declared with the key, too: either finds that the other has merged. [RC9] [RC6]"""
     table, data = copy(base, "plain", tmp_path)
-    arguments = {"when_matched": None, "when_not_matched": None, **MERGES[case][0]}
+    arguments = {"when_matched": None, "when_not_matched": None, **CLAUSE_MERGES[case][0]}
     builder = start = table.merge_into(SOURCE, "id", key="k", reason="why", message="as said")
     for name, given in arguments.items():
         for clause in given if isinstance(given, list) else [] if given is None else [given]:
-            clause = {"update": U(), "delete": D(), "insert": I()}.get(clause, clause) if isinstance(clause, str) else clause
-            values = None if isinstance(clause, D) else clause.set if isinstance(clause, U) else clause.values
-            is_all = "" if values is not None or isinstance(clause, D) else "_all"
+            clause = (
+                {"update": mc.Update(), "delete": mc.Delete(), "insert": mc.Insert()}.get(clause, clause)
+                if isinstance(clause, str)
+                else clause
+            )
+            values = None if isinstance(clause, mc.Delete) else clause.set if isinstance(clause, mc.Update) else clause.values
+            is_all = "" if values is not None or isinstance(clause, mc.Delete) else "_all"
             method = getattr(builder, f"{name}_{type(clause).__name__.lower()}{is_all}")
             builder = method(values, where=clause.where) if values is not None else method(clause.where)
     assert content(table) == shown(data), "nothing is done before"
@@ -239,7 +180,7 @@ CLAUSES = Clauses(
 
 def merge(store: Store) -> Outcome:
     source = rows([1, 6, 77], day="a").select(["id", "day"])
-    return committed_or_raise(begin_merge_clauses(session(store), source, "id", CLAUSES, Declared(key=KEY)).change.commit(), "the table")
+    return commit(begin_merge(store, source, "id", CLAUSES, KEY))
 
 
 @pytest.mark.usefixtures("tight")
@@ -258,7 +199,7 @@ def test_what_it_has_read_is_its_keys_partitions_or_all(by_source: bool) -> None
         for each in "ab":
             write(store, rows([1, 2], day=each), partition_by=["day"])
         source = rows([1], day="a").select(["id", "day"])
-        mine = begin_merge_clauses(session(store), source, ["day", "id"], clauses).change
+        mine = begin_merge(store, source, ["day", "id"], clauses)
         with begin(store) as theirs:
             theirs.write(rows([3], day=day))
         if day == "b" and not by_source:
@@ -270,8 +211,13 @@ def test_what_it_has_read_is_its_keys_partitions_or_all(by_source: bool) -> None
         check_table(store)
 
 
-def test_a_file_that_changes_between_the_two_looks_loses_no_row() -> None:
+@pytest.mark.parametrize("few", [0, 10_000])
+@pytest.mark.parametrize(("clause", "counts"), [(mc.Delete(), (3, 2)), (mc.Update(set={"id": "target.id + 10"}), (1, 2))])
+def test_a_file_that_changes_between_the_two_looks_loses_no_row(
+    clause: Any, counts: Any, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that others wrote, whose bytes no digest holds: rows that nobody chose would go. [RC1] [GC11]"""
+    monkeypatch.setattr(find, "_FEW_KEYS", few)
     store = memory()
     write(store, rows([7]))
 
@@ -293,9 +239,10 @@ def test_a_file_that_changes_between_the_two_looks_loses_no_row() -> None:
                 put([1, 1, 3, 4])
             return super().filesystem()
 
-    clauses = Clauses(matched=(mc.Delete(),), unmatched=(), by_source=())
-    with pytest.raises(ManifestCommitError, match="keep 3 rows by the first look and 2 by the second"):
-        begin_merge_clauses(session(Changing(store)), rows([1]), ["id"], clauses)
+    clauses = Clauses(matched=(clause,), unmatched=(), by_source=())
+    too_large = tuned(Tuning(read_once_bytes=0))
+    with too_large, pytest.raises(ManifestCommitError, match="keep {} rows by the first look and {} by the second".format(*counts)):
+        begin_merge(Changing(store), rows([1]), ["id"], clauses)
     assert looks == 2 and open_head(store).version == 3
 
 

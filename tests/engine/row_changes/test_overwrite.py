@@ -9,16 +9,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.faults.row_changes import here
-from tests.faults.tables import begin, check_table, memory, read_ids, rows, session, write
+from tests.faults.row_changes import begin_replacement, commit
+from tests.faults.tables import begin, check_table, memory, read_ids, rows, write
 from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
 from tests.row_tables import CONDITIONS, changed, content, copy, make_base, shown
 from tests.row_tables import rows as hostile_rows
 from tests.sizes import rest_thorough, rounds, some
 
 import manifestcommit as mc
-from manifestcommit.engine.operations.row_change import Declared, RowChange
-from manifestcommit.engine.row_changes.overwrite import arrow_data, begin_overwrite
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.errors import CommitConflictError, JobFencedError, VersionNotFoundError
 from manifestcommit.store import Store
@@ -140,14 +138,8 @@ def test_a_table_that_is_not_there_and_columns_that_must_be_named(tmp_path: Path
 # --- crashes, and beside others ------------------------------------------------------------------------------------------
 
 
-def overwriting(store: Store, condition: str, data: pa.Table, key: str | None = None, based_on: int | None = None) -> RowChange:
-    each = session(store)
-    return begin_overwrite(each, arrow_data(each, data), condition, here(each), Declared(key=key, based_on=based_on)).change
-
-
 def overwrite(store: Store) -> Outcome:
-    change = overwriting(store, "id IN (1, 5, 6)", rows([5, 5], day="a"), KEY)
-    return committed_or_raise(change.commit(), "the table")
+    return commit(begin_replacement(store, rows([5, 5], day="a"), "id IN (1, 5, 6)", KEY))
 
 
 @pytest.mark.usefixtures("tight")
@@ -167,7 +159,7 @@ def test_whoever_writes_into_a_partition_that_it_has_read_is_a_conflict() -> Non
             store = memory()
             for each in "ab":
                 write(store, rows([1, 2], day=each), partition_by=["day"])
-            mine = overwriting(store, condition, data)
+            mine = begin_replacement(store, data, condition)
             with begin(store) as theirs:
                 theirs.write(rows([3], day=day))
             if rule is None:
@@ -183,7 +175,7 @@ def test_of_two_at_once_one_gets_it() -> None:
     """[CF16] [RC10]"""
     store = memory()
     write(store, rows([1, 2], day="a"), partition_by=["day"])
-    one, other = (overwriting(store, "id = 7", rows([7], day=day)) for day in "ab")
+    one, other = (begin_replacement(store, rows([7], day=day), "id = 7") for day in "ab")
     assert committed_or_raise(one.commit(), "t").committed
     with pytest.raises(CommitConflictError) as caught:
         committed_or_raise(other.commit(), "t")
@@ -217,9 +209,8 @@ def test_what_others_commit_while_it_commits_counts_from_the_version_that_it_is_
     """[CF17]"""
     store = memory()
     write(store, rows([1], day="a"), partition_by=["day"])
-    mine = overwriting(store, "day = 'a'", rows([2], day="a"), based_on=2)
+    mine = begin_replacement(store, rows([2], day="a"), "day = 'a'", based_on=2)
     write(store, rows([3], day="b"))
     assert mine.change().since == 2 and committed_or_raise(mine.commit(), "t").committed
-    late = session(store)
     with pytest.raises(CommitConflictError):
-        begin_overwrite(late, arrow_data(late, rows([2], day="a")), "day = 'a'", here(late), Declared(based_on=2))
+        begin_replacement(store, rows([2], day="a"), "day = 'a'", based_on=2)

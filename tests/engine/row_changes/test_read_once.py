@@ -17,10 +17,9 @@ from tests.row_tables import CONDITIONS, content, copy, make_base
 from tests.sizes import rest_thorough, some
 
 import manifestcommit as mc
-from manifestcommit.engine.row_changes import arrow_rows
-from manifestcommit.engine.row_changes.overwrite import arrow_data, overwrite_where
-from manifestcommit.engine.row_changes.removal import delete_where
-from manifestcommit.engine.row_changes.update import update_where
+from manifestcommit.engine.row_changes import rewrite
+from manifestcommit.engine.row_changes.rewrite import arrow_data
+from manifestcommit.engine.row_changes.where import delete_where, overwrite_where, update_where
 from manifestcommit.engine.runtime.environment import Tuning, tuned
 from manifestcommit.engine.scan import planning
 from manifestcommit.store.memory import MemoryStore
@@ -129,14 +128,14 @@ def test_rows_that_take_more_memory_than_the_files_say_are_not_held(tmp_path: Pa
     table = mc.Table(tmp_path / "t")
     each = table._session
     entries = planning.entries_table(each, each.open().snapshot)
-    size = arrow_rows.size_of(entries)
-    assert arrow_rows.read_once(each, each.open().snapshot, entries) is not None
+    size = rewrite.size_of(entries)
+    assert rewrite.read_once(each, each.open().snapshot, entries) is not None
     with tuned(Tuning(read_once_bytes=size)):
-        assert arrow_rows.read_once(each, each.open().snapshot, entries) is None
+        assert rewrite.read_once(each, each.open().snapshot, entries) is None
         assert table.delete("id = 7").rows_rewritten == 99_999
         assert table.update({"id": "-id"}, where="id = 8").rows_updated == 1
     with tuned(Tuning(read_once_bytes=size - 1)):
-        assert arrow_rows.read_once(each, each.open().snapshot, entries) is None
+        assert rewrite.read_once(each, each.open().snapshot, entries) is None
 
 
 @pytest.mark.parametrize("together", [1, 2, 6])
@@ -149,11 +148,11 @@ def test_of_many_files_each_is_read_once_and_only_some_are_in_memory(together: i
     snapshot = each.open().snapshot
     entries = planning.entries_table(each, snapshot)
     one = max(entries.column("bytes").to_pylist())
-    monkeypatch.setattr(arrow_rows, "_PACK_BYTES", together * one)
+    monkeypatch.setattr(rewrite, "_PACK_BYTES", together * one)
     store.read.clear()
     with tuned(Tuning(read_once_bytes=2 * one)):
         all_of, plain, some = (
-            pa.Table.from_batches(list(arrow_rows.scan(each, snapshot, entries, filter=form))).column("id").to_pylist()
+            pa.Table.from_batches(list(rewrite.scan(each, snapshot, entries, filter=form))).column("id").to_pylist()
             for form in (pc.field("id") < 60, None, pc.field("id").isin([3, 33, 59]))
         )
     assert all_of == plain == [first + i for first in plain[::10] for i in range(10)]
@@ -193,6 +192,6 @@ def test_files_that_are_read_at_once_are_held_whole_or_not_at_all(monkeypatch: p
             if not is_small:
                 left.set()
 
-    found = arrow_rows._batches_of
-    monkeypatch.setattr(arrow_rows, "_batches_of", batches_of)
-    assert arrow_rows.read_once(each, snapshot, entries) is None
+    found = rewrite._batches_of
+    monkeypatch.setattr(rewrite, "_batches_of", batches_of)
+    assert rewrite.read_once(each, snapshot, entries) is None

@@ -10,15 +10,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.faults.tables import begin, check_table, memory, read_ids, rows, session, write
+from tests.faults.row_changes import begin_update, commit
+from tests.faults.tables import begin, check_table, memory, read_ids, rows, write
 from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
 from tests.row_tables import content, copy, make_base, shown
 from tests.sizes import rest_thorough, rounds
 
 import manifestcommit as mc
-from manifestcommit.engine.operations.row_change import Declared
-from manifestcommit.engine.row_changes import arrow_rows
-from manifestcommit.engine.row_changes.update import begin_update
+from manifestcommit.engine.row_changes import rewrite
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.errors import CommitConflictError
 from manifestcommit.store import Store
@@ -229,7 +228,7 @@ def test_a_null_for_a_column_that_has_none_is_refused(tmp_path: Path) -> None:
 
 def test_rows_keep_their_ranges_and_a_key_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[RC5] [RC6] [KY3]"""
-    monkeypatch.setattr(arrow_rows, "MUCH_BYTES", 1)
+    monkeypatch.setattr(rewrite, "MUCH_BYTES", 1)
     for first in (0, 10):
         mc.write(pa.table({"id": range(first, first + 10)}), tmp_path / "t", watermarks={"s": (first, first + 10)})
     table = Table(tmp_path / "t")
@@ -247,9 +246,7 @@ def test_rows_keep_their_ranges_and_a_key_is_done_once(tmp_path: Path, monkeypat
 
 
 def update(store: Store) -> Outcome:
-    return committed_or_raise(
-        begin_update(session(store), {"id": "id + 1000"}, "id IN (1, 5, 6)", Declared(key=KEY)).change.commit(), "the table"
-    )
+    return commit(begin_update(store, {"id": "id + 1000"}, "id IN (1, 5, 6)", KEY))
 
 
 @pytest.mark.usefixtures("tight")
@@ -265,7 +262,7 @@ def test_whoever_writes_into_a_partition_that_it_has_read_is_a_conflict() -> Non
         store = memory()
         for each in "ab":
             write(store, rows([1, 2], day=each), partition_by=["day"])
-        mine = begin_update(session(store), {"day": "'c'", "id": "id + 10"}, "day = 'a' AND id = 1").change
+        mine = begin_update(store, {"day": "'c'", "id": "id + 10"}, "day = 'a' AND id = 1")
         with begin(store) as theirs:
             theirs.write(rows([3], day=day))
         if rule is None:

@@ -18,8 +18,8 @@ from tests.faults.tables import memory, rows, session, write
 from tests.footers import changed
 
 import manifestcommit as mc
-from manifestcommit.engine.row_changes import arrow_rows
-from manifestcommit.engine.row_changes.arrow_rows import scan
+from manifestcommit.engine.row_changes import rewrite
+from manifestcommit.engine.row_changes.rewrite import scan
 from manifestcommit.engine.runtime.environment import Tuning, tuned
 from manifestcommit.engine.scan import parallel_decode as whole_file
 from manifestcommit.engine.scan import planning
@@ -143,7 +143,7 @@ def test_a_file_that_is_not_held_with_its_rows_is_named_too(
 ) -> None:
     """Where it is compared with its digest before its rows are written, and, if it is too large for that, where it cannot be decoded.
     [DF3] [RC1]"""
-    monkeypatch.setattr(arrow_rows, "_WHOLE_BYTES", most)
+    monkeypatch.setattr(rewrite, "_WHOLE_BYTES", most)
     monkeypatch.setattr(whole_file, "_REQUEST_BYTES", 100)
     session, snapshot, entries = opened(table)
     (path,) = entries.column("path").to_pylist()

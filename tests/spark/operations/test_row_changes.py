@@ -16,7 +16,22 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from tests.row_tables import CONDITIONS, MERGES, NAN, changed, content, copy, ids, make_base, merged, rows, shown
+from tests.row_tables import (
+    CLAUSE_MERGES,
+    CONDITIONS,
+    MERGES,
+    NAN,
+    SOURCE,
+    changed,
+    content,
+    copy,
+    ids,
+    make_base,
+    merged,
+    merged_by_clauses,
+    rows,
+    shown,
+)
 from tests.sizes import rest_thorough, some
 
 import manifestcommit as mc
@@ -325,16 +340,46 @@ def test_the_command_counts_deletes_and_says_so(spark: Any, base: Any, tmp_path:
 
 
 def test_a_builder_merges_a_dataframe_as_the_call_does(spark: Any, base: Any, tmp_path: Path) -> None:
-    """Clauses of whole rows by Spark; others are refused, as there. [RC9] [RC8]"""
-    table, data = copy(base, "partitioned", tmp_path)
+    """[RC9] [RC8] [RC6]"""
+    table, _ = copy(base, "partitioned", tmp_path)
     builder = table.merge_into(frame_of(spark, changed([1, 13, 77])), "id", key="k")
-    with pytest.raises(mc.UsageError, match="evaluated in this process; nothing was done"):
-        builder.when_matched_update_all("target.id = 1").execute()
-    assert content(table) == shown(data)
     outcome = builder.when_matched_update_all().when_not_matched_insert_all().execute()
     assert (outcome.executor, outcome.rows_updated, outcome.rows_inserted) == ("spark", 2, 1)
     assert table.merge(frame_of(spark, changed([1, 13, 77])), "id", key="k").already_committed
     assert "Delete(where=None); not executed" in repr(builder.when_matched_delete())
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("case", rest_thorough(list(CLAUSE_MERGES), "several clauses in order", "all of them"))
+@pytest.mark.parametrize("name", rest_thorough(["plain", "partitioned"], "partitioned"))
+def test_clauses_leave_what_they_leave_without_spark(spark: Any, base: Any, tmp_path: Path, name: str, case: str) -> None:
+    """Null keys, rows that move to another partition, columns that only the source has; with the same counts. [RC9] [RC8]"""
+    (table, data), (other, _) = (copy(base, name, tmp_path / way) for way in ("spark", "here"))
+    arguments, sql = CLAUSE_MERGES[case]
+    outcome, here = table.merge(frame_of(spark, SOURCE).repartition(2), on="ID", **arguments), other.merge(SOURCE, on="ID", **arguments)
+    assert content(table) == shown(merged_by_clauses(data, sql))
+    assert (outcome.executor, here.executor) == ("spark", "arrow")
+    counts = ("rows_deleted", "rows_updated", "rows_inserted", "rows_rewritten", "files_removed", "files_rewritten")
+    assert [getattr(outcome, each) for each in counts] == [getattr(here, each) for each in counts]
+    assert table.verify(deep=True).is_sound
+
+
+def test_what_a_clause_cannot_compute_ends_a_merge_with_spark(spark: Any, base: Any, tmp_path: Path) -> None:
+    """With the error of this process, and nothing is committed; an empty source deletes by its clauses, too. [RC9] [RC8]"""
+    table, data = copy(base, "plain", tmp_path)
+    frame = frame_of(spark, SOURCE)
+    for arguments in (
+        {"when_matched": mc.Update(set={"x": "1 / (target.id - 1)"}), "when_not_matched": None},
+        {"when_matched": None, "when_not_matched": mc.Insert(values={"id": "1 / (id - 41)"})},
+        {"when_matched": mc.Delete(where="target.id / (target.id - 1) > 0"), "when_not_matched": None},
+    ):
+        with pytest.raises(mc.UsageError, match=r"cannot be evaluated.*divide by zero"):
+            table.merge(frame, on="id", **arguments)
+    with pytest.raises(mc.UsageError, match="2 rows with the key id="):
+        table.merge(frame.union(frame), on="id", when_matched=mc.Update())
+    assert content(table) == shown(data)
+    outcome = table.merge(frame.limit(0), on="id", when_not_matched_by_source=mc.Delete(where="id < 5"))
+    assert (outcome.executor, outcome.rows_deleted) == ("spark", 5)
 
 
 @pytest.mark.versions

@@ -1,32 +1,35 @@
-"""Reads, counts and rewrites the rows of files in this process, with Arrow, in bounded memory.
+"""Reads the rows of files, and rewrites files, in this process, with Arrow, in bounded memory.
 [RC1] [RC8]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.schema.arrow_schema import marked_schemas
-from ...core.schema.fields import Schema
-from ...core.table.entries import Entry, pack_bins
+from ...core.format import manifest_table
+from ...core.schema.arrow_schema import from_arrow, marked_schemas
+from ...core.schema.fields import Schema, arrow_marks
+from ...core.schema.partitioning import PartitionPattern
+from ...core.table.entries import Entry, ManifestRef, pack_bins
 from ...core.table.snapshot import Snapshot
 from ...errors import DataFileMissingError
+from ..datafile.row_buffer import record_batches
 from ..datafile.writer import DataFileWriter, WritePlan
 from ..metadata.table_context import TableContext
-from ..operations.row_change import Executor, RowChange, ranges_of
+from ..operations.row_change import RowChange, ranges_of
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently, parallel_writers
 from ..runtime.environment import tuning
 from ..runtime.outcome import InputTotals
 from ..scan.parallel_decode import batches_of, check_digest, checked_bytes
-from .conditions import Condition, evaluating, is_not_true, mask_of, understand
-from .removal import needed_columns
+from .conditions import mask_of
 
 _BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 8 << 20  # of a file, which become several times as many in memory
@@ -41,78 +44,65 @@ _UNPACKED = 8  # times as many bytes as the file has
 Batches = Iterator[pa.RecordBatch]
 
 
-class ArrowRows:
-    """This process, as the executor of row changes."""
+class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows in new files, which no snapshot lists yet. touched: the partitions of the manifests;
+    empty: unknown; intake: None: unknown."""
 
-    name: Executor = "arrow"
+    entries: Sequence[Entry] = ()
+    manifests: Sequence[ManifestRef] = ()
+    touched: Sequence[PartitionPattern] = ()
+    tasks: int = 1
+    intake: InputTotals | None = None
 
-    def __init__(self, session: TableContext) -> None:
-        self._session = session
-        self._kept: dict[str, pa.Table] = {}  # path -> its rows that do not match
+    @property
+    def rows(self) -> int:
+        """How many rows they have."""
+        files = sum(entry.rows for entry in self.entries)
+        return files + sum(ref.rows for ref in self.manifests)
 
-    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
-        return understand(condition, schema, argument)
-
-    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
-        with evaluating(condition.given):
-            return [each is True for each in mask_of(partitions, condition.form).to_pylist()]
-
-    def count(
-        self, change: RowChange, entries: pa.Table, condition: Condition, *, keep: bool = False
-    ) -> dict[str, int]:
-        """One pass over the condition's columns; of small files that are rewritten next, over all,
-        so that nothing is read again."""
-        self._kept = {}
-
-        def one(entry: pa.Table) -> int:
-            with _naming(self._session, change.snapshot, entry):
-                scanner = _scanner(self._session, change.snapshot, entry, [], condition.form)
-                return int(scanner.count_rows())
-
-        with evaluating(condition.given):
-            assert change.snapshot.schema is not None
-            named = needed_columns(change.snapshot.schema, condition.predicate)
-            columns = None if keep else named
-            files = read_once(self._session, change.snapshot, entries, columns)
-            if files is not None:
-                return self._divide(files, condition, keep=keep)
-            counts = map_concurrently(
-                self._session.store, one, each_of(entries), is_much=size_of(entries) > MUCH_BYTES
-            )
-        return dict(zip(entries.column("path").to_pylist(), counts, strict=True))
-
-    def memory(self, entries: pa.Table) -> int:
-        """Of each writer: a file's bytes, a row group that is filled, one that is encoded, and what
-        encoding takes; all are as large as the data at most."""
-        return _LEAST_MEMORY + min(
-            _UNPACKED * size_of(entries), _MEMORY_OF_ONE * len(_shares(entries))
+    def register(self, change: RowChange) -> int:
+        """Make them part of the change; returns how many rows they have."""
+        change.take(
+            self.entries,
+            self.manifests,
+            touched=self.touched,
+            tasks=self.tasks,
+            intake=self.intake,
         )
+        return self.rows
 
-    def rewrite_without(self, change: RowChange, entries: pa.Table, condition: Condition) -> int:
-        stays = is_not_true(condition.form)
 
-        def rows(some: pa.Table) -> Batches:
-            paths = some.column("path").to_pylist()
-            if all(path in self._kept for path in paths):
-                for path in paths:
-                    yield from self._kept.pop(path).to_batches()
-            else:
-                yield from scan(self._session, change.snapshot, some, filter=stays)
+class NewRows(NamedTuple):
+    """Rows that a caller gives. schema: their columns; marks: the versions that they say they were
+    read from; write: writes these columns of all rows, once, in the order of the plan's. [CF17]"""
 
-        with evaluating(condition.given):
-            return rewrite(self._session, change, entries, rows)
+    schema: Schema
+    marks: Iterable[str]
+    write: Callable[[WritePlan, Sequence[str]], NewFiles]
 
-    def _divide(
-        self, files: Mapping[str, pa.Table], condition: Condition, *, keep: bool
-    ) -> dict[str, int]:
-        """How many rows of each file match. keep: hold the others of files with both."""
-        mask = mask_of(pa.concat_tables(files.values()), condition.form)
-        counts: dict[str, int] = {}
-        for path, rows, matches in by_file(files, pc.fill_null(mask, False).combine_chunks()):
-            counts[path] = matches.true_count
-            if keep and 0 < counts[path] < rows.num_rows:
-                self._kept[path] = rows.filter(pc.invert(matches))
-        return counts
+
+def arrow_data(session: TableContext, data: Any) -> NewRows:
+    """Rows with an Arrow stream, which this process writes."""
+    schema, batches = record_batches(data)
+
+    def write(plan: WritePlan, columns: Sequence[str]) -> NewFiles:
+        if list(columns) == schema.names:
+            return write_rows(session, plan, batches)
+        return write_rows(session, plan, (batch.select(columns) for batch in batches))
+
+    columns = from_arrow(schema, session.new_field_id)
+    return NewRows(schema=columns, marks=arrow_marks(schema.metadata), write=write)
+
+
+def entries_of(session: TableContext, plan: WritePlan, new: NewFiles) -> list[Entry]:
+    """The entry of every file that was written, those in manifests, too."""
+    files = list(new.entries)
+    for ref in new.manifests:
+        table = session.manifests.manifest(ref, plan.partition_by)
+        files += manifest_table.from_table(
+            table, schema=plan.schema, partition_by=plan.partition_by, inherited=0
+        )
+    return files
 
 
 def rewrite(
@@ -127,14 +117,12 @@ def rewrite(
     parts = _shares(entries)
     attempts = [session.env.randomness(8).hex() for _ in parts]
 
-    def one(number: int) -> tuple[Sequence[Entry], InputTotals]:
+    def one(number: int) -> NewFiles:
         batches, size = rows(parts[number]), size_of(parts[number])
         return write_rows(session, plan, batches, task=number, attempt=attempts[number], size=size)
 
     done = map_concurrently(session.store, one, range(len(parts)), is_much=True)
-    for made, intake in done:
-        change.take(made, intake=intake)
-    return sum(entry.rows for made, _ in done for entry in made)
+    return sum(new.register(change) for new in done)
 
 
 def write_rows(
@@ -142,19 +130,20 @@ def write_rows(
     plan: WritePlan,
     batches: Iterable[pa.RecordBatch],
     *,
-    task: int,
-    attempt: str,
+    task: int = 0,
+    attempt: str | None = None,
     size: int = 0,
-) -> tuple[Sequence[Entry], InputTotals]:
-    """All rows in new files, which nothing lists yet. size: bytes of the files that are read for
-    them meanwhile: where these are many, a second thread encodes."""
+) -> NewFiles:
+    """Write all rows to new files. attempt: by default a random one; size: bytes of the files that
+    are read for them meanwhile: where these are many, a second thread encodes."""
+    attempt = session.env.randomness(8).hex() if attempt is None else attempt
     is_much = size > MUCH_BYTES
     with DataFileWriter(
         session.store, plan, task=task, attempt=attempt, in_background=is_much
     ) as writer:
         for batch in batches:
             writer.write(batch)
-        return writer.close(), writer.intake
+        return NewFiles(entries=writer.close(), intake=writer.intake)
 
 
 def scan(
@@ -171,9 +160,9 @@ def scan(
     sized = enumerate(entries.column("bytes").to_pylist())
     for places in pack_bins(sized, _PACK_BYTES):
         some = entries.slice(places[0], len(places))
-        with _naming(session, snapshot, some):
+        with naming_files(session, snapshot, some):
             if is_part or size_of(some) > _WHOLE_BYTES:
-                yield from _scanner(session, snapshot, some, columns, filter).to_batches()
+                yield from scanner_of(session, snapshot, some, columns, filter).to_batches()
                 continue
             files = each_of(some)
             held = map_concurrently(session.store, partial(checked_bytes, session), files)
@@ -199,7 +188,7 @@ def read_once(
         nonlocal room
         held: list[pa.RecordBatch] = []
         is_large = size_of(entry) > _PACK_BYTES
-        with _naming(session, snapshot, entry):
+        with naming_files(session, snapshot, entry):
             data = checked_bytes(session, entry)
             for batch in _batches_of(session, snapshot, entry, data, columns, use_threads=is_large):
                 size = batch.nbytes
@@ -238,16 +227,6 @@ def _chosen(batch: pa.RecordBatch, filter: pc.Expression | None) -> list[pa.Reco
     return batches
 
 
-def by_file(
-    files: Mapping[str, pa.Table], mask: pa.BooleanArray
-) -> Iterator[tuple[str, pa.Table, pa.BooleanArray]]:
-    """Each file, its rows, and their part of a mask of all rows."""
-    start = 0
-    for path, rows in files.items():
-        yield path, rows, mask.slice(start, rows.num_rows)
-        start += rows.num_rows
-
-
 def each_of(entries: pa.Table) -> list[pa.Table]:
     """One table for each entry."""
     return [entries.slice(index, 1) for index in range(entries.num_rows)]
@@ -269,7 +248,7 @@ def _batches_of(
 ) -> Iterable[pa.RecordBatch]:
     """The rows of one file. data: its bytes; None: another program wrote it."""
     if data is None:
-        batches: Iterable[pa.RecordBatch] = _scanner(
+        batches: Iterable[pa.RecordBatch] = scanner_of(
             session, snapshot, entry, columns, None
         ).to_batches()
         return batches
@@ -282,7 +261,7 @@ def _batch_rows(entries: pa.Table) -> int:
     return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size_of(entries))))
 
 
-def _scanner(
+def scanner_of(
     session: TableContext,
     snapshot: Snapshot,
     entries: pa.Table,
@@ -302,7 +281,7 @@ def _scanner(
 
 
 @contextmanager
-def _naming(session: TableContext, snapshot: Snapshot, entries: pa.Table) -> Iterator[None]:
+def naming_files(session: TableContext, snapshot: Snapshot, entries: pa.Table) -> Iterator[None]:
     """Inside this block, the files of the entries are read: DataFileMissingError if one is gone,
     CorruptMetadataError if one cannot be read because it is damaged. [RD2]"""
     try:
@@ -325,6 +304,20 @@ def _naming(session: TableContext, snapshot: Snapshot, entries: pa.Table) -> Ite
 
         with open_dataset(session, snapshot, entries).naming_damage():
             raise
+
+
+def by_sources(entries: pa.Table) -> tuple[pa.Table, ...]:
+    """The files that record their source ranges, and those that do not: rows of both are not mixed
+    in one file. [RC5]"""
+    silent = pc.is_null(entries.column("sources"))
+    both = (entries.filter(pc.invert(silent)), entries.filter(silent))
+    return tuple(some for some in both if some.num_rows)
+
+
+def memory_of(entries: pa.Table) -> int:
+    """About how many bytes it takes at most to rewrite these files. Of each writer: a file's bytes,
+    a row group that is filled, one that is encoded, and what encoding takes."""
+    return _LEAST_MEMORY + min(_UNPACKED * size_of(entries), _MEMORY_OF_ONE * len(_shares(entries)))
 
 
 def _shares(entries: pa.Table) -> list[pa.Table]:

@@ -1,0 +1,363 @@
+"""Row changes with Spark: its tasks find the rows, and rewrite files. [RC1] [RC2] [RC3]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial, reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from ...core.schema.arrow_schema import arrow_schema
+from ...core.schema.fields import Field, Schema
+from ...core.schema.spark_json import from_spark, unpadded
+from ...engine.datafile.writer import WritePlan
+from ...engine.metadata.table_context import TableContext
+from ...engine.operations.row_change import Executor, RowChange, ranges_of
+from ...engine.row_changes.clauses import Compiled, Decided, Rules, inserted
+from ...engine.row_changes.conditions import Condition
+from ...engine.row_changes.find import Counts, Staged, needed_columns
+from ...engine.row_changes.rewrite import Batches, NewFiles, NewRows
+from ...engine.scan.arrow_dataset import constants_in
+from ...errors import UsageError
+from ..filter.condition import check_repeatable, evaluating, understand
+from ..read.provenance import check_running, marks_of
+from ..read.scan import quoted, read_files, read_named, spark_schema
+from ..runtime.task_errors import check_reachable, raising_ours
+from ..runtime.versions import frame_of, sound
+from ..runtime.without_sources import mapped
+from .rewrite import read_entries, write_entries
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Options = Mapping[str, Any] | None
+
+
+def spark_data(session: TableContext, df: DataFrame, *, storage_options: Options) -> NewRows:
+    """The rows of a DataFrame, which Spark's tasks write and evaluate once. [SP1]"""
+    check_running(df.sparkSession)
+    check_reachable(session.store.url)
+
+    def write(plan: WritePlan, columns: Sequence[str]) -> NewFiles:
+        chosen = df if list(columns) == df.columns else df.select(*map(quoted, columns))
+        return write_entries(chosen, plan, storage_options=storage_options)
+
+    schema = from_spark(df.schema.jsonValue())
+    return NewRows(schema=schema, marks=marks_of(df), write=write)
+
+
+class Deleting(NamedTuple):
+    """A rule: rows go for which a condition is true. columns: those that it names."""
+
+    condition: Condition
+    columns: Sequence[str]
+
+    def counts(self, df: DataFrame, path: str) -> Counts:
+        """How many rows of each file change."""
+        with evaluating(self.condition.given):
+            found = df.filter(self.condition.form.column).groupBy(F.col(path)).count().collect()
+        return {row[0]: (0, row[1]) for row in found}
+
+    def remaining(self, df: DataFrame) -> DataFrame:
+        """The rows that are left of files, with their new values."""
+        return df.filter(self.condition.form.is_not_true)
+
+
+class SparkRows:
+    """Spark, as the executor of row changes."""
+
+    name: Executor = "spark"
+
+    def __init__(
+        self, spark: SparkSession, session: TableContext, storage_options: Options
+    ) -> None:
+        check_running(spark)
+        check_reachable(session.store.url)
+        self._spark, self._session, self._options = spark, session, storage_options
+
+    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
+        wanted = understand(self._spark, condition, schema, argument)
+        check_repeatable(self._spark, condition, wanted.column, schema, argument)
+        return Condition(given=condition, predicate=wanted.predicate, form=wanted)
+
+    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
+        """Spark itself evaluates it for partitions: the condition is not interpreted a second
+        time."""
+        number = free_name("number", schema)
+        numbers = pa.array(range(partitions.num_rows), pa.int64())
+        struct = StructType([StructField(number, LongType()), *spark_schema(schema)])
+        columns = partitions.select([field.name for field in schema.fields])
+        rows = columns.add_column(0, number, numbers)
+        with evaluating(condition.given):
+            df = frame_of(self._spark, rows, struct).filter(condition.form.column)
+            hits = {row[0] for row in df.select(F.col(number)).collect()}
+        return [row in hits for row in range(partitions.num_rows)]
+
+    def deleting(self, condition: Condition, schema: Schema) -> Deleting:
+        return Deleting(condition, needed_columns(schema, condition.predicate))
+
+    def find(
+        self, change: RowChange, entries: pa.Table, rule: Any, *, keep: bool = False
+    ) -> Counts:
+        """One pass over the columns that the rule needs. keep: changes nothing, the files are read
+        again."""
+        schema, snapshot = change.snapshot.schema, change.snapshot
+        assert schema is not None
+        path = free_name("path", schema)
+        if isinstance(rule, SparkMatch):  # compares values as they are stored
+            schema = unpadded(schema)
+        files = zip(*(entries.column(name).to_pylist() for name in ("path", "bytes")), strict=True)
+        df = read_named(
+            self._spark,
+            self._session.store.url,
+            list(files),
+            schema,
+            columns=list(rule.columns),
+            name_column=path,
+            constants=constants_in(entries, schema, snapshot.partition_by, self._session.store.url),
+            storage_options=self._options,
+        )
+        return rule.counts(df, path)  # type: ignore[no-any-return]  # a rule of this class
+
+    def rewrite(self, change: RowChange, entries: pa.Table, rule: Any) -> tuple[int, None]:
+        url, plan = self._session.store.url, change.plan(sources=ranges_of(entries))
+        df = read_entries(self._spark, url, change.snapshot, entries, storage_options=self._options)
+        new = write_entries(rule.remaining(df), plan, storage_options=self._options)
+        return new.register(change), None
+
+    @contextmanager
+    def match(self, change: RowChange, staged: Staged) -> Iterator[SparkMatch]:
+        found = SparkMatch(self._spark, change, staged, self._options)
+        try:
+            yield found
+        finally:
+            if found.matches is not None:
+                found.matches.unpersist()
+
+
+class SparkMatch:
+    """A staged source beside the table, by joins; itself the rule that says which rows of the table
+    change."""
+
+    def __init__(
+        self, spark: SparkSession, change: RowChange, staged: Staged, storage_options: Options
+    ) -> None:
+        self._spark, self._change, self._staged = spark, change, staged
+        self._options, self.rule = storage_options, self
+        table = change.snapshot.schema
+        assert table is not None
+        self._keys = [field.name for field in staged.keys]
+        # names besides the table's own
+        self._names = [free_name(f"key {at}", table) for at in range(len(self._keys))]
+        self._times = free_name("times", table)
+        self._work = _Work(
+            staged.rules, _arrow(table), _arrow(staged.plan.schema), self._keys, self._names
+        )
+        self.columns = self._keys if staged.whole else self._work.columns(table)
+        self._source_keys = self._source(staged.keys).select(
+            *(_alias(key, name) for key, name in zip(self._keys, self._names, strict=True))
+        )
+        self.matches: DataFrame | None = None
+        self.keys = self.most = 0
+        self._check_keys()
+
+    def _check_keys(self) -> None:
+        """UsageError that names a key which the source has twice: which of the two rows counts is
+        undefined. [RC3]"""
+        counted = self._source_keys.dropna(how="any").groupBy(*map(quoted, self._names)).count()
+        twice = counted.filter("`count` > 1").limit(1).collect()
+        if twice:
+            row = twice[0]
+            shown = ", ".join(f"{name}={row[index]!r}" for index, name in enumerate(self._keys))
+            raise UsageError(
+                f"the source has {row[len(self._keys)]} rows with the key {shown}; nothing "
+                "was committed. Give it one row for each key."
+            )
+
+    def members(self) -> None:
+        """The source's keys stay where they are."""
+
+    def counts(self, df: DataFrame, path: str) -> Counts:
+        """How many rows of each file change; how often the table has which key is known then."""
+        rules, names = self._staged.rules, [path, "updated", "deleted", *self._names]
+        if self._staged.whole:
+            same = _equal(self._keys, self._names)
+            found = df.join(self._source_keys, same, "inner").select(
+                F.col(quoted(path)),
+                F.lit(0).alias("updated"),
+                F.lit(1 if rules.matched else 0).alias("deleted"),
+                *map(quoted, self._names),
+            )
+        else:
+            joined = self._joined(df, "left" if rules.by_source else "inner", path)
+            keys = [joined.schema["source." + key] for key in self._keys]
+            types = [StringType(), LongType(), LongType(), *(key.dataType for key in keys)]
+            struct = StructType([StructField(*each) for each in zip(names, types, strict=True)])
+            found = mapped(joined, partial(_changes, self._work, path), struct)
+        with raising_ours():
+            self.matches = found.persist()
+            sums = (F.sum(name).alias(name) for name in ("updated", "deleted"))
+            by_file = self.matches.groupBy(quoted(path)).agg(*sums).collect()
+            by_key = self._by_key().agg(F.count(F.lit(1)), F.max(self._times)).collect()
+        self.keys, self.most = by_key[0][0], by_key[0][1] or 0
+        return {row[0]: (row[1], row[2]) for row in by_file}
+
+    def remaining(self, df: DataFrame) -> DataFrame:
+        """The rows that are left of files, with their new values."""
+        if self._staged.whole:
+            return df.join(self._source_keys, _equal(self._keys, self._names), "left_anti")
+        return mapped(self._joined(df, "left"), partial(_remaining, self._work), df.schema)
+
+    def write(self, first: int) -> NewFiles:
+        rows, same = self._source(), _equal(self._keys, self._names)
+        if first:
+            since = F.sequence(F.lit(first).cast("long"), F.col(self._times))
+            by_key = self._by_key().filter(F.col(self._times) >= first)
+            names = [quoted(name) for name in self._names]
+            repeated = by_key.select(*names, F.explode(since)).select(*names)
+            chosen = rows.join(repeated, same, "inner").select(*map(quoted, rows.columns))
+        else:
+            chosen = rows.join(self._by_key(), same, "left_anti")
+        return self._write(chosen)
+
+    def insert(self) -> NewFiles:
+        rows, table = self._source(), self._change.snapshot.schema
+        assert table is not None
+        if self.matches is not None:
+            rows = rows.join(self._by_key(), _equal(self._keys, self._names), "left_anti")
+        return self._write(mapped(rows, partial(_inserted, self._work), spark_schema(table)))
+
+    def _write(self, df: DataFrame) -> NewFiles:
+        plan = self._change.plan(sources=self._change.sources)
+        return write_entries(df, plan, storage_options=self._options)
+
+    def _by_key(self) -> DataFrame:
+        """How many rows of the table have each key of the source that one has."""
+        assert self.matches is not None
+        names = [quoted(name) for name in self._names]
+        counted = self.matches.select(*names).dropna(how="any").groupBy(*names)
+        return counted.agg(F.count(F.lit(1)).alias(self._times))
+
+    def _joined(self, df: DataFrame, how: str, *others: str) -> DataFrame:
+        """Rows of the table beside those of the source with their key, if there is one. others:
+        columns that are none of the table's."""
+        source = self._source()
+        ours = (_alias(name, name if name in others else f"target.{name}") for name in df.columns)
+        theirs = (_alias(name, f"source.{name}") for name in source.columns)
+        sides = ([f"{side}.{key}" for key in self._keys] for side in ("target", "source"))
+        return df.select(*ours).join(source.select(*theirs), _equal(*sides), how)
+
+    def _source(self, fields: Sequence[Field] | None = None) -> DataFrame:
+        """The source as it was written: these columns of it, or all, each value as stored."""
+        return read_files(
+            self._spark,
+            self._change.session.store.url,
+            [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows],
+            unpadded(self._staged.plan.schema),
+            columns=None if fields is None else [field.name for field in fields],
+            storage_options=self._options,
+        )
+
+
+def _arrow(schema: Schema) -> pa.Schema:
+    return arrow_schema(schema, physical=False, ids=False)
+
+
+def _alias(name: str, other: str) -> Column:
+    return F.col(quoted(name)).alias(other)
+
+
+def _equal(names: Sequence[str], others: Sequence[str]) -> Column:
+    """Columns with these names are equal; null is equal to nothing."""
+    pairs = zip(names, others, strict=True)
+    return reduce(and_, (F.col(quoted(name)) == F.col(quoted(other)) for name, other in pairs))
+
+
+def free_name(name: str, schema: Schema) -> str:
+    """A name for one more column besides those of the table."""
+    taken = {field.name.lower() for field in schema.fields}
+    while name in taken:
+        name += "_"
+    return name
+
+
+# --- In tasks: clauses, by the same rules as without Spark ----------------------------------------
+
+
+class _Work(NamedTuple):
+    """What tasks need. table, source: columns with their types; keys, names: of the key in the
+    source, and in what is found."""
+
+    rules: Compiled
+    table: pa.Schema
+    source: pa.Schema
+    keys: Sequence[str]
+    names: Sequence[str]
+
+    def columns(self, table: Schema) -> list[str]:
+        """The columns of the table by which it is known which rows change."""
+        none = _Joined(self.source.empty_table(), self.keys)
+        return Rules(self.rules.by_source, self.rules.matched, none, None, "target.").columns(table)
+
+    def decided(self, batch: pa.RecordBatch, *, new: bool) -> Decided:
+        """What becomes of rows of a join."""
+        source = _side(batch, "source.", self.source)
+        joined = _Joined(source, self.keys)
+        rules = Rules(self.rules.by_source, self.rules.matched, joined, source, "target.")
+        return rules.decide(_side(batch, "target.", self.table), new=new)
+
+
+class _Joined:
+    """The keys of rows that a join has put beside the table's rows."""
+
+    filter = None
+
+    def __init__(self, source: pa.Table, names: Sequence[str]) -> None:
+        self.names, self.rows, self._source = names, source.num_rows, source
+
+    def find(self, rows: pa.Table) -> pa.Array:
+        numbers = pa.array(range(rows.num_rows), pa.int64())
+        is_there = self._source.column(self.names[0]).combine_chunks().is_valid()
+        return pc.if_else(is_there, numbers, pa.scalar(None, pa.int64()))
+
+
+def _side(batch: pa.RecordBatch, prefix: str, schema: pa.Schema) -> pa.Table:
+    """The columns of one side that are there, with their own names and types."""
+    fields = [field for field in schema if prefix + field.name in batch.schema.names]
+    columns = [batch.column(prefix + field.name).cast(field.type) for field in fields]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _changes(work: _Work, path: str, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """The file of each row that changes or has a key of the source, what becomes of it, the key."""
+    for batch in map(sound, batches):
+        decided = work.decided(batch, new=False)
+        flags = [pa.array(each.astype("int64")) for each in (decided.updated, decided.deleted)]
+        keys = [batch.column("source." + key) for key in work.keys]
+        rows = pa.table(
+            [batch.column(path), *flags, *keys], [path, "updated", "deleted", *work.names]
+        )
+        matters = decided.updated | decided.deleted | np.asarray(keys[0].is_valid())
+        yield from rows.filter(pa.array(matters)).to_batches()
+
+
+def _remaining(work: _Work, batches: Batches) -> Iterator[pa.RecordBatch]:
+    for batch in map(sound, batches):
+        left = work.decided(batch, new=True).remaining()
+        types = (batch.schema.field("target." + name).type for name in left.column_names)
+        schema = pa.schema(list(zip(left.column_names, types, strict=True)))
+        yield from left.cast(schema).to_batches()
+
+
+def _inserted(work: _Work, batches: Batches) -> Iterator[pa.RecordBatch]:
+    for batch in map(sound, batches):
+        rows = _side(batch, "", work.source)
+        for piece in inserted(rows, work.rules.unmatched):
+            yield from piece.cast(work.table).to_batches()
