@@ -62,7 +62,7 @@ class AzureBackend(Backend):
                 "abfs://container@account.dfs.core.windows.net/folder, "
                 "or abfs://container/folder and account_name in storage_options"
             )
-        service = self.connection().fs.service_client
+        service = self.connection().client.service_client
         self._endpoint = public_endpoint(str(service.primary_endpoint))
         usual = _HOST.fullmatch(urlsplit(self._endpoint).hostname or "")
         # An emulator, or a custom domain: it comes from storage_options, as the endpoints of S3 do,
@@ -83,6 +83,8 @@ class AzureBackend(Backend):
     @property
     def identity(self) -> str:
         return self._url if "@" in self._url else f"{self._url} at {self._endpoint}"
+
+    tells_size = False
 
     def connect(self) -> Any:
         from adlfs import AzureBlobFileSystem  # late: an extra
@@ -106,7 +108,7 @@ class AzureBackend(Backend):
         places = [value for name, _, value in fields if name.endswith("Endpoint")]
         return StorageOptions({"secrets": secrets, "endpoint": places}).scrub(super().scrub(text))
 
-    def read(self, key: str, start: int | None, end: int | None) -> bytes:
+    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
         length = None if end is None else end - (start or 0)
         offset = start or (0 if length is not None else None)
 
@@ -116,7 +118,7 @@ class AzureBackend(Backend):
             )
             return bytes(await stream.readall())
 
-        return bytes(self._blob(key, download))
+        return bytes(self._blob(key, download)), 0
 
     def tail(self, key: str) -> tuple[bytes, int]:
         """Only the length: Azure has no ranges that count from the end."""
@@ -248,17 +250,19 @@ class _Blocks:
     """Blocks that are invisible until their list is committed; Azure removes uncommitted ones after
     a week."""
 
+    at_once = 1
+
     def __init__(self, backend: AzureBackend, key: str) -> None:
         self._backend, self._key = backend, key
         self._blocks: list[str] = []
 
-    def send(self, data: bytes) -> None:
-        block = f"{len(self._blocks):06}"
+    def send(self, number: int, data: bytes) -> None:
+        block = f"{number:06}"
         self._backend.persist(lambda: self._backend.stage(self._key, block, data))
         self._blocks.append(block)
 
-    def finish(self, data: bytes) -> None:
-        self.send(data)
+    def finish(self, number: int, data: bytes) -> None:
+        self.send(number, data)
         self._backend.persist(lambda: self._backend.commit(self._key, self._blocks))
 
     def discard(self) -> None:

@@ -58,26 +58,26 @@ class ClientFailedError(StoreError):
 
 
 class Upload(Protocol):
-    """An object that is uploaded in sequential parts and becomes visible with the last one. It
-    repeats its own requests. [ST2]"""
+    """An object that is uploaded in parts, numbered from 1, and becomes visible with the last one.
+    It repeats its own requests. at_once: so many parts may be sent at the same time. [ST2]"""
 
-    def send(self, data: bytes) -> None: ...
+    at_once: int
 
-    def finish(self, data: bytes) -> None: ...
+    def send(self, number: int, data: bytes) -> None: ...
+
+    def finish(self, number: int, data: bytes) -> None: ...
 
     def discard(self) -> None: ...
 
 
 class _Connection:
-    """What one process shares for one set of options: fsspec's filesystem, and threads for requests
-    in progress."""
+    """What one process shares for one set of options: a client, and threads for requests in
+    progress."""
 
-    def __init__(self, fs: Any) -> None:
-        self.fs = fs
+    def __init__(self, client: Any) -> None:
+        self.client = client
         self.senders = ThreadPoolExecutor(_SENDERS, thread_name_prefix="manifestcommit-send")
         self.has_answered = False
-        # anything else that a backend keeps for each of its buckets
-        self.beside: dict[str, Any] = {}
 
 
 # connections of a forked process' parent stay open: closing them would disturb the parent
@@ -90,7 +90,7 @@ def _forked() -> None:
     _lock = threading.Lock()
     # adlfs would close its client when the child exits, and wait for ever for the parent's loop
     for connection in _shared.values():
-        for reference in weakref.getweakrefs(connection.fs):
+        for reference in weakref.getweakrefs(connection.client):
             if isinstance(reference.__callback__, weakref.finalize):
                 reference.__callback__.detach()
 
@@ -120,6 +120,7 @@ class Backend(ABC):
         """place: the part of the URL that distinguishes connections."""
         self._options, self._place = options, place
         self.retries = 0  # requests repeated so far, by all threads
+        self._date = ""
         # the store's time, and when it was received
         self._told_s: tuple[float, float] | None = None
 
@@ -133,8 +134,11 @@ class Backend(ABC):
     def identity(self) -> str: ...
 
     @abstractmethod
-    def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        """Bytes [start, end), which is not empty. NothingThereError if the object ends before."""
+    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+        """Bytes [start, end), which is not empty, and the length of the whole object, if this store
+        tells it. NothingThereError if the object ends before."""
+
+    tells_size = True  # with each read
 
     @abstractmethod
     def tail(self, key: str) -> tuple[bytes, int]:
@@ -178,7 +182,7 @@ class Backend(ABC):
 
     @abstractmethod
     def connect(self) -> Any:
-        """A new filesystem of fsspec."""
+        """A new client."""
 
     @abstractmethod
     def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
@@ -228,9 +232,11 @@ class Backend(ABC):
 
     def tell_time(self, date: str | None) -> None:
         """Note the store's own clock, from the header Date of a response. [CM14]"""
+        if not date or date == self._date:
+            return  # it counts seconds: the first response of each is the most exact
+        self._date = date
         with contextlib.suppress(ValueError):  # a proxy's response
-            if date:
-                self._told_s = parsedate_to_datetime(date).timestamp(), time.monotonic()
+            self._told_s = parsedate_to_datetime(date).timestamp(), time.monotonic()
 
     @property
     def now_s(self) -> float | None:
@@ -275,7 +281,7 @@ class Backend(ABC):
         request."""
         connection = self.connection()
         try:
-            result = request(connection.fs)
+            result = request(connection.client)
         except Exception as error:
             if isinstance(error, ManifestCommitError):
                 raise

@@ -150,13 +150,14 @@ class GenericBackend(Backend):
             if self._options.get(place)
         )
 
+    tells_size = False
+
     def connect(self) -> Any:
         return filesystem_class(self._scheme)(**self.client_options())
 
-    def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        return bytes(
-            self.once(key, lambda fs: fs.cat_file(self._path(fs, key), start=start, end=end))
-        )
+    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+        found = self.once(key, lambda fs: fs.cat_file(self._path(fs, key), start=start, end=end))
+        return bytes(found), 0
 
     def tail(self, key: str) -> tuple[bytes, int]:
         found = self.once(key, lambda fs: fs.info(self._path(fs, key)))
@@ -248,11 +249,13 @@ class _Whole:
     """For a filesystem without reliable multipart uploads: kept in memory, written as one
     object."""
 
+    at_once = 1
+
     def __init__(self, backend: GenericBackend, key: str) -> None:
         self._backend, self._key = backend, key
         self._parts: list[bytes] = []
 
-    def send(self, data: bytes) -> None:
+    def send(self, number: int, data: bytes) -> None:
         self._parts.append(data)
         if sum(map(len, self._parts)) > LARGEST_OBJECT:
             raise StoreError(
@@ -260,8 +263,8 @@ class _Whole:
                 "bytes. Lower target_file_size."
             )
 
-    def finish(self, data: bytes) -> None:
-        self.send(data)
+    def finish(self, number: int, data: bytes) -> None:
+        self.send(number, data)
         whole = b"".join(self._parts)
         self._backend.persist(lambda: self._backend.write(self._key, whole))
 

@@ -59,7 +59,7 @@ class GcsBackend(Backend):
     def __init__(self, bucket: str, options: StorageOptions) -> None:
         super().__init__(options, "")
         self._bucket = bucket
-        endpoint = str(self.connection().fs.base).removesuffix("storage/v1/")
+        endpoint = str(self.connection().client.base).removesuffix("storage/v1/")
         self._endpoint = public_endpoint(endpoint)
         self._objects = f"{endpoint}storage/v1/b/{_quoted(bucket)}/o"
         self._uploads = f"{endpoint}upload/storage/v1/b/{_quoted(bucket)}/o"
@@ -113,8 +113,8 @@ class GcsBackend(Backend):
             return make(token="anon")  # an emulator
         raise StoreError(f"{self.url}: no usable credentials were found{why}. {self.credentials}")
 
-    def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        return self._fetch(key, span(start, end))[0]
+    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+        return self._fetch(key, span(start, end))
 
     def tail(self, key: str) -> tuple[bytes, int]:
         return self._fetch(key, TAIL)
@@ -274,17 +274,19 @@ class _Resumable:
     """A resumable upload: invisible before its last byte; Google removes an unfinished one after a
     week."""
 
+    at_once = 1
+
     def __init__(self, backend: GcsBackend, key: str) -> None:
         self._backend, self._key = backend, key
         self._session = backend.persist(lambda: backend.begin(key))
         self._stored = 0
         self._waiting = b""
 
-    def send(self, data: bytes) -> None:
+    def send(self, number: int, data: bytes) -> None:
         self._waiting += data
         self._backend.persist(lambda: self._push(""))
 
-    def finish(self, data: bytes) -> None:
+    def finish(self, number: int, data: bytes) -> None:
         self._waiting += data
         total = self._stored + len(self._waiting)
         self._backend.persist(lambda: self._push(str(total)))
