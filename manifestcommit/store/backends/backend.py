@@ -7,15 +7,13 @@ store.backends.gcs, store.backends.fsspec).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
 import threading
 import time
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -29,9 +27,6 @@ from .retry import FIRST_CONTACT, USUAL, Patience, TransientError, persist
 
 T = TypeVar("T")
 
-CONNECT_S = 5
-READ_S = 20
-SENDING_S = 300  # a request with a body; the HTTP library limits only the wait for its response
 _SENDERS = 8
 # Characters that XML 1.0, in which services list and bulk-delete, cannot hold; and the carriage
 # return, which its readers turn into a newline.
@@ -88,11 +83,6 @@ _lock = threading.Lock()
 def _forked() -> None:
     global _lock
     _lock = threading.Lock()
-    # adlfs would close its client when the child exits, and wait for ever for the parent's loop
-    for connection in _shared.values():
-        for reference in weakref.getweakrefs(connection.client):
-            if isinstance(reference.__callback__, weakref.finalize):
-                reference.__callback__.detach()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -232,7 +222,7 @@ class Backend(ABC):
 
     def tell_time(self, date: str | None) -> None:
         """Note the store's own clock, from the header Date of a response. [CM14]"""
-        if not date or date == self._date:
+        if not date or (self._told_s is not None and date == self._date):
             return  # it counts seconds: the first response of each is the most exact
         self._date = date
         with contextlib.suppress(ValueError):  # a proxy's response
@@ -303,15 +293,6 @@ class Backend(ABC):
 
     def _patience(self) -> Patience:
         return USUAL if self.connection().has_answered else FIRST_CONTACT
-
-
-def wait(fs: Any, work: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
-    """Run the work in fsspec's own loop; TimeoutError after the limit, and the work is cancelled.
-    [ST14]"""
-    from fsspec.asyn import sync
-
-    result: T = sync(fs.loop, lambda: asyncio.wait_for(work, limit_s))
-    return result
 
 
 def within(limit_s: float, work: Callable[[], T]) -> T:

@@ -17,7 +17,6 @@ from ...errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
 from ..base import ObjectInfo
 from ..options import StorageOptions, public_endpoint
 from .backend import Backend, TakenError, Upload
-from .client_internals import async_create, stripped
 from .retry import TransientError
 
 LARGEST_OBJECT = 1024 * 1024 * 1024  # an object is kept in memory until it is complete
@@ -114,8 +113,8 @@ def doubt_about_create(kind: type[Any]) -> str:
         return "checks whether a name exists, then writes"
     create = inspect.unwrap(kind.pipe_file)
     if create is AbstractFileSystem.pipe_file and issubclass(kind, AsyncFileSystem):
-        create = inspect.unwrap(async_create(kind))
-    if create in (AbstractFileSystem.pipe_file, async_create(AsyncFileSystem)):
+        create = inspect.unwrap(kind._pipe_file)
+    if create in (AbstractFileSystem.pipe_file, AsyncFileSystem._pipe_file):
         return "has no create of its own: fsspec's checks whether a name exists, then writes"
     code = getattr(create, "__code__", None)
     if code is None:
@@ -237,7 +236,7 @@ class GenericBackend(Backend):
 
     def _path(self, fs: Any, key: str) -> str:
         path = f"{self.url}/{key}".rstrip("/")
-        named = stripped(fs, path)
+        named = str(fs._strip_protocol(path))
         if not f"/{named}".endswith(f"/{self._bucket}/{key}".rstrip("/")):
             raise StoreError(
                 f"{self.display_name(key)}: the filesystem would turn this name into {named!r}"

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -82,7 +83,6 @@ class HttpClient:
         if log.level == logging.NOTSET:
             log.setLevel(logging.INFO)
         self._way = way
-        self._timeout = urllib3.Timeout(connect=way.connect_s, read=way.read_s)
         self._is_absolute = bool(way.proxies.get("http"))
         self._pools: dict[str, Any] = {}
 
@@ -94,7 +94,7 @@ class HttpClient:
         origin = f"{scheme}://{host}"
         pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[origin] = _pool(self._way, scheme, origin)
+            pool = self._pools[origin] = manager(self._way, scheme).connection_from_url(origin)
         try:
             response = pool.urlopen(
                 method,
@@ -104,7 +104,6 @@ class HttpClient:
                 retries=False,
                 redirect=False,
                 assert_same_host=False,
-                timeout=self._timeout,
                 preload_content=False,
                 decode_content=False,
             )
@@ -176,11 +175,12 @@ class _Response(http.client.HTTPResponse):
     what was cut off for the end of either."""
 
     def begin(self) -> None:
-        lines: Any = _Lines(self.fp)
+        file = self.fp
+        lines: Any = _Lines(file)
         self.fp = lines
         super().begin()
         if self.fp is lines:
-            self.fp = lines.file
+            self.fp = file
         if lines.last.strip(b"\r\n") or not lines.last:
             raise http.client.HTTPException("the head of the response is cut off")
         if self.length is None and not self.chunked and self.status < 300:
@@ -208,7 +208,7 @@ class _Sending:
     """A connection that tells whether anything was sent, sends what is small in one piece, and a
     large body in any time that the network needs. [ST5]"""
 
-    response_class = _Response
+    response_class: Any = _Response
     sock: Any
     _held: bytearray | None = None  # the head of a request that is being made
 
@@ -264,9 +264,19 @@ class _SecurePool(urllib3.HTTPSConnectionPool):
     ConnectionCls = _Secure
 
 
-def _pool(way: Way, scheme: str, origin: str) -> Any:
+def from_environment(url: str) -> dict[str, str]:
+    """The proxies that the environment names for the host of this URL."""
+    host = urlsplit(url).hostname or ""
+    return {} if proxy_bypass(host) else getproxies()
+
+
+def manager(way: Way, scheme: str) -> urllib3.PoolManager:
+    """Connections that go this way."""
     proxy = way.proxies.get(scheme)
-    settings: dict[str, Any] = {"maxsize": _KEPT}
+    settings: dict[str, Any] = {
+        "maxsize": _KEPT,
+        "timeout": urllib3.Timeout(connect=way.connect_s, read=way.read_s),
+    }
     if scheme == "https":
         settings["ssl_context"] = _context(way)
     if way.socket_options:
@@ -274,26 +284,27 @@ def _pool(way: Way, scheme: str, origin: str) -> Any:
             *HTTPConnection.default_socket_options,
             *way.socket_options,
         ]
-    if proxy:
+    if not proxy:
+        found = urllib3.PoolManager(**settings)
+    else:
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         user, _, password = parts.netloc.rpartition("@")[0].partition(":")
         login = f"{unquote(user)}:{unquote(password)}" if user else None
-        manager: urllib3.PoolManager = urllib3.ProxyManager(
+        found = urllib3.ProxyManager(
             f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
             proxy_headers=urllib3.make_headers(proxy_basic_auth=login) if login else None,
             **settings,
         )
-    else:
-        manager = urllib3.PoolManager(**settings)
-    manager.pool_classes_by_scheme = {"http": _PlainPool, "https": _SecurePool}
-    return manager.connection_from_url(origin)
+    found.pool_classes_by_scheme = {"http": _PlainPool, "https": _SecurePool}
+    return found
 
 
 def _context(way: Way) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if isinstance(way.verify, str):
+        is_folder = os.path.isdir(way.verify)
         context = ssl.create_default_context(
-            **{"capath" if os.path.isdir(way.verify) else "cafile": way.verify}
+            capath=way.verify if is_folder else None, cafile=None if is_folder else way.verify
         )
     elif not way.verify:
         context.check_hostname = False

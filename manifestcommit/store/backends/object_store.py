@@ -11,7 +11,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
-from ...errors import StoreError, StoreUnclearError, UnsafeStoreError
+from ...errors import StoreError, StoreUnclearError, UnsafeStoreError, UsageError
+from ...version import install
 from ..base import ObjectInfo, Output, Unfinished
 from ..options import StorageOptions, check_name, check_root
 from .arrow_filesystem import RangedInput, arrow_filesystem
@@ -89,7 +90,7 @@ class ObjectStore:
             return b""
         once = min(end, first + WHOLE_BYTES) if end and self._backend.tells_size else end
         data, size_bytes = self._read(key, start, once)
-        if end is None or end == once or size_bytes <= once:
+        if end is None or once is None or end == once or size_bytes <= once:
             return data
         return self._read_rest(key, data, first, min(end, size_bytes))
 
@@ -295,16 +296,22 @@ class _Output:
 
 
 def _backend(scheme: str, bucket: str, options: StorageOptions) -> Backend:
-    if scheme == "s3":
-        from .s3 import S3Backend
+    try:
+        if scheme == "s3":
+            from .s3 import S3Backend  # late, as the others: an extra
 
-        return S3Backend(bucket, options)
-    if scheme == "abfs":
-        from .azure import AzureBackend
+            return S3Backend(bucket, options)
+        if scheme == "abfs":
+            from .azure import AzureBackend
 
-        return AzureBackend(bucket, options)
-    if scheme == "gs":
-        from .gcs import GcsBackend
+            return AzureBackend(bucket, options)
+        if scheme == "gs":
+            from .gcs import GcsBackend
 
-        return GcsBackend(bucket, options)
+            return GcsBackend(bucket, options)
+    except ImportError as error:
+        extra = {"abfs": "azure", "gs": "gcs"}.get(scheme, scheme)
+        raise UsageError(
+            f"{scheme}:// needs a package that is missing ({error}): {install(extra)}"
+        ) from None
     return GenericBackend(scheme, bucket, options)

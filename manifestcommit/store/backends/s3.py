@@ -132,6 +132,12 @@ class Account:
         config = {**_CONFIG, **(given.pop("config_kwargs", None) or {})}
         config["retries"] = {"total_max_attempts": 1}
         self._more = dict(given.pop("s3_additional_kwargs", None) or {})
+        checksum = self._more.get("ChecksumAlgorithm")
+        if checksum not in (None, *_CHECKSUMS):
+            raise UsageError(
+                f"ChecksumAlgorithm in s3_additional_kwargs is one of {', '.join(_CHECKSUMS)}, not "
+                f"{checksum!r}"
+            )
         if given.pop("requester_pays", False):
             self._more["RequestPayer"] = "requester"
         self._made_of = _client_arguments(given)
@@ -239,12 +245,6 @@ class Account:
                 f"s3://{bucket}: requests are to be signed in another way than s3v4; leave "
                 "signature_version out of config_kwargs"
             )
-        checksum = headers.get("x-amz-sdk-checksum-algorithm", "")
-        if checksum not in ("", *_CHECKSUMS):
-            raise UsageError(
-                f"s3://{bucket}: ChecksumAlgorithm in s3_additional_kwargs is one of "
-                f"{', '.join(_CHECKSUMS)}, not {checksum!r}"
-            )
         return _Pattern(
             method=request.method,
             url=request.url.partition("?")[0].removesuffix(_KEY if "Key" in _KINDS[kind] else ""),
@@ -255,7 +255,7 @@ class Account:
                 or name.lower() == "x-amz-sdk-checksum-algorithm"
             },
             region=signed[1] if signed else "",
-            checksum=checksum,
+            checksum=headers.get("x-amz-sdk-checksum-algorithm", ""),
         )
 
     def _client(self, region: str) -> Any:
@@ -314,6 +314,19 @@ def _session(given: dict[str, Any]) -> Any:
             f"profile; this one is a {type(session).__module__}.{type(session).__qualname__}"
         )
     return session
+
+
+def _credential_errors() -> tuple[type[Exception], ...]:
+    from botocore import exceptions as boto
+
+    return (
+        boto.CredentialRetrievalError,
+        boto.NoAuthTokenError,
+        boto.NoCredentialsError,
+        boto.PartialCredentialsError,
+        boto.SSOError,
+        boto.TokenRetrievalError,
+    )
 
 
 def _client_arguments(given: dict[str, Any]) -> dict[str, Any]:
@@ -403,7 +416,10 @@ class S3Backend(HttpBackend):
     def connect(self) -> Any:
         from fsspec.config import conf
 
-        return Account({**conf.get("s3", {}), **conf.get("s3a", {}), **self._options})
+        try:
+            return Account({**conf.get("s3", {}), **conf.get("s3a", {}), **self._options})
+        except _credential_errors():
+            raise self.no_credentials(self.url) from None
 
     def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
         data, size_bytes = self._fetch(key, span(start, end))
@@ -603,12 +619,12 @@ class S3Backend(HttpBackend):
         return answer.body, whole_size(answer.headers.get("Content-Range"), answer.body)
 
     def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
-        from botocore import exceptions as boto
+        from botocore.exceptions import BotoCoreError
 
-        if isinstance(error, boto.ParamValidationError):
-            return StoreError(f"{shown}: the client refuses the request: {error}"), False
-        if isinstance(error, boto.BotoCoreError):  # it sends nothing, but looks for credentials
+        if isinstance(error, _credential_errors()):
             return self.no_credentials(shown), False
+        if isinstance(error, BotoCoreError):  # of the pattern: nothing was sent
+            return StoreError(f"{shown}: the client refuses the request: {error}"), False
         return super().translate(error, shown)
 
     def refused(self, answer: Answer, shown: str) -> Exception:
