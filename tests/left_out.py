@@ -826,16 +826,6 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "test_an_upload_that_the_store_does_not_know_is_not_complete": ("None-forgotten this upload",),
     },
-    "tests/store/test_s3_gets.py": {
-        "test_a_client_with_a_way_of_its_own_to_the_store_is_not_passed_by": (
-            "ssl_context",
-            "resolver",
-        ),
-        "test_a_store_that_is_busy_once_does_not_make_all_later_reads_dear": ("500",),
-        "test_a_store_that_serves_only_the_other_client_is_read_by_that": ("request_reset",),
-        "test_an_answer_that_breaks_off_is_asked_for_again": ("request_reset",),
-        "test_what_is_signed_or_named_in_another_way_is_left_to_the_client": ("no GET",),
-    },
     "tests/store/test_trust.py": {
         "test_a_redirect_is_not_followed": (
             "307",

@@ -51,14 +51,6 @@ STORES: tuple[Mutant, ...] = (
         tests="store/test_http.py::test_a_kept_connection_that_breaks_is_no_reason_to_send_again",
     ),
     mutant(
-        "redirects",
-        "A write, with its token, goes to the host that a login page names, whose answer passes for the store's.",
-        "IV2 ST14 SE1",
-        (_HTTP, "                redirect=False,", "                redirect=True,"),
-        (_HTTP, "                retries=False,", "                retries=3,"),
-        tests="store/test_trust.py::test_a_redirect_is_not_followed",
-    ),
-    mutant(
         "one object in parts",
         "An object that was replaced while it was read comes half old and half new.",
         "IV2 ST8 ST42",

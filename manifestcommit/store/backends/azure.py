@@ -26,7 +26,16 @@ from ..base import ObjectInfo
 from ..options import StorageOptions, public_endpoint
 from .arrow_filesystem import span, whole_size
 from .backend import NOT_IN_XML, Upload
-from .http import CONNECT_S, READ_S, Answer, HttpBackend, HttpClient, Way, from_environment
+from .http import (
+    CONNECT_S,
+    OF_FILES,
+    READ_S,
+    Answer,
+    HttpBackend,
+    HttpClient,
+    Way,
+    from_environment,
+)
 from .retry import TransientError
 
 _PAGE = 5000
@@ -46,24 +55,6 @@ _SIGNED = (
     "if-none-match",
     "if-unmodified-since",
     "range",
-)
-# of adlfs: caches, event loops and file objects, which single requests have not
-_OF_FILES = frozenset(
-    {
-        "assume_container_exists",
-        "asynchronous",
-        "blocksize",
-        "default_cache_type",
-        "default_fill_cache",
-        "listings_expiry_time",
-        "loop",
-        "max_concurrency",
-        "max_paths",
-        "skip_instance_cache",
-        "socket_timeout",
-        "use_listings_cache",
-        "version_aware",
-    }
 )
 _REFUSED = ("request_session", "timeout")
 _FOUND = (
@@ -85,7 +76,7 @@ class Account:
     """One process' way to one account with one set of options; for any number of threads."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        given = {name: value for name, value in options.items() if name not in _OF_FILES}
+        given = {name: value for name, value in options.items() if name not in OF_FILES}
         if refused := [name for name in _REFUSED if given.get(name) is not None]:
             raise UsageError(f"abfs:// takes no option {', '.join(refused)}")
         if given.pop("location_mode", "primary") != "primary":

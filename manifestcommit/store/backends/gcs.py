@@ -21,39 +21,28 @@ from ..base import ObjectInfo
 from ..options import StorageOptions, public_endpoint
 from .arrow_filesystem import TAIL, span, whole_size
 from .backend import Upload, within
-from .http import Answer, HttpBackend, HttpClient, NotSentError, Way, from_environment, manager
+from .http import (
+    OF_FILES,
+    Answer,
+    HttpBackend,
+    HttpClient,
+    NotSentError,
+    Way,
+    connections,
+    from_environment,
+)
 from .retry import TransientError
 
 _OWN_HOST = "https://storage.googleapis.com"
 _LOGIN_S = 6.0  # two attempts of google-auth to reach a metadata server that does not answer
 _LISTED = "items(name,size,timeCreated),nextPageToken"
-# of gcsfs: caches, event loops and file objects, which single requests have not
-_OF_FILES = frozenset(
-    {
-        "asynchronous",
-        "block_size",
-        "cache_timeout",
-        "check_connection",
-        "consistency",
-        "default_location",
-        "listings_expiry_time",
-        "loop",
-        "max_paths",
-        "requests_timeout",
-        "secure_serialize",
-        "skip_instance_cache",
-        "timeout",
-        "use_listings_cache",
-        "version_aware",
-    }
-)
 
 
 class Account:
     """One process' way to Google's store with one set of options; for any number of threads."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        given = {name: value for name, value in options.items() if name not in _OF_FILES}
+        given = {name: value for name, value in options.items() if name not in OF_FILES}
         endpoint = given.pop("endpoint_url", None) or os.environ.get("STORAGE_EMULATOR_HOST")
         endpoint = str(endpoint or _OWN_HOST).rstrip("/")
         self.endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
@@ -79,7 +68,7 @@ class Account:
             from google.auth.transport import urllib3
 
             transport: Any = urllib3  # google-auth has no types for its functions
-            self._renewal = transport.Request(manager(way, "https"))
+            self._renewal = transport.Request(connections(way, "https"))
 
     def send(
         self,

@@ -28,6 +28,37 @@ from .retry import TransientError
 CONNECT_S = 5.0
 READ_S = 20.0  # without a byte, in either direction
 REQUEST_S = 300.0  # all of a request and its response
+# options of s3fs, gcsfs and adlfs about caches, event loops and file objects, which single requests
+# have not
+OF_FILES = frozenset(
+    {
+        "assume_container_exists",
+        "asynchronous",
+        "block_size",
+        "blocksize",
+        "cache_regions",
+        "cache_timeout",
+        "check_connection",
+        "consistency",
+        "default_block_size",
+        "default_cache_type",
+        "default_fill_cache",
+        "default_location",
+        "fixed_upload_size",
+        "listings_expiry_time",
+        "local_expiry_check",
+        "loop",
+        "max_concurrency",
+        "max_paths",
+        "requests_timeout",
+        "secure_serialize",
+        "skip_instance_cache",
+        "socket_timeout",
+        "timeout",
+        "use_listings_cache",
+        "version_aware",
+    }
+)
 _KEPT = 64  # connections to one host
 _PIECE = 1024 * 1024
 
@@ -94,7 +125,7 @@ class HttpClient:
         origin = f"{scheme}://{host}"
         pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[origin] = manager(self._way, scheme).connection_from_url(origin)
+            pool = self._pools[origin] = connections(self._way, scheme).connection_from_url(origin)
         try:
             response = pool.urlopen(
                 method,
@@ -224,7 +255,7 @@ class _Sending:
     def request(self, *args: Any, **settings: Any) -> None:
         self._held = bytearray()
         try:
-            super().request(*args, **settings)  # type: ignore[misc]
+            super().request(*args, **settings)  # type: ignore[misc]  # beside one of urllib3's
         finally:
             held, self._held = self._held, None
         if held:
@@ -270,7 +301,7 @@ def from_environment(url: str) -> dict[str, str]:
     return {} if proxy_bypass(host) else getproxies()
 
 
-def manager(way: Way, scheme: str) -> urllib3.PoolManager:
+def connections(way: Way, scheme: str) -> urllib3.PoolManager:
     """Connections that go this way."""
     proxy = way.proxies.get(scheme)
     settings: dict[str, Any] = {

@@ -31,7 +31,7 @@ from ..base import ObjectInfo, Unfinished
 from ..options import StorageOptions, public_endpoint
 from .arrow_filesystem import TAIL, span, whole_size
 from .backend import NOT_IN_XML, NotOfferedError, Upload
-from .http import CONNECT_S, READ_S, Answer, HttpBackend, HttpClient, RefusalError, Way
+from .http import CONNECT_S, OF_FILES, READ_S, Answer, HttpBackend, HttpClient, RefusalError, Way
 from .retry import TransientError
 
 MAX_PARTS = 10_000
@@ -41,25 +41,6 @@ _CONFIG = {
     # `rclone serve s3` returns the whole object's checksum with a part of it
     "response_checksum_validation": "when_required",
 }
-# of s3fs: caches, event loops and file objects, which single requests have not
-_OF_FILES = frozenset(
-    {
-        "asynchronous",
-        "cache_regions",
-        "default_block_size",
-        "default_cache_type",
-        "default_fill_cache",
-        "fixed_upload_size",
-        "listings_expiry_time",
-        "local_expiry_check",
-        "loop",
-        "max_concurrency",
-        "max_paths",
-        "skip_instance_cache",
-        "use_listings_cache",
-        "version_aware",
-    }
-)
 _SECRETS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _KEY = "KEY"
 # what a request of each kind needs beside the bucket
@@ -128,7 +109,7 @@ class Account:
         log = logging.getLogger("botocore")
         if log.level == logging.NOTSET:
             log.setLevel(logging.INFO)
-        given = {name: value for name, value in options.items() if name not in _OF_FILES}
+        given = {name: value for name, value in options.items() if name not in OF_FILES}
         config = {**_CONFIG, **(given.pop("config_kwargs", None) or {})}
         config["retries"] = {"total_max_attempts": 1}
         self._more = dict(given.pop("s3_additional_kwargs", None) or {})
@@ -319,14 +300,8 @@ def _session(given: dict[str, Any]) -> Any:
 def _credential_errors() -> tuple[type[Exception], ...]:
     from botocore import exceptions as boto
 
-    return (
-        boto.CredentialRetrievalError,
-        boto.NoAuthTokenError,
-        boto.NoCredentialsError,
-        boto.PartialCredentialsError,
-        boto.SSOError,
-        boto.TokenRetrievalError,
-    )
+    names = ("CredentialRetrieval", "NoAuthToken", "NoCredentials", "PartialCredentials", "SSO")
+    return tuple(getattr(boto, f"{name}Error") for name in (*names, "TokenRetrieval"))
 
 
 def _client_arguments(given: dict[str, Any]) -> dict[str, Any]:
@@ -605,10 +580,8 @@ class S3Backend(HttpBackend):
         answer = self.ask("put_object", key, headers=headers, body=data)
         if not answer.headers.get("ETag"):
             raise TransientError(
-                (
-                    f"{self.display_name(key)}: the answer is not that of an S3 store, it "
-                    "names no ETag"
-                ),
+                f"{self.display_name(key)}: the answer is not that of an S3 store, it names no "
+                "ETag",
                 sent=True,
             )
         return answer
