@@ -747,7 +747,8 @@ def _all(element: ElementTree.Element, name: str) -> Iterator[dict[str, str]]:
 
 def _named(page: Mapping[str, str], name: str) -> str:
     """An object's name as a list gives it: some servers ignore the wish for percent-encoding."""
-    return unquote_plus(name) if page.get("EncodingType") == "url" else name
+    is_encoded = page.get("EncodingType") == "url" and ("%" in name or "+" in name)
+    return unquote_plus(name) if is_encoded else name
 
 
 def _time(text: str) -> float:
