@@ -336,9 +336,9 @@ STORES: tuple[Mutant, ...] = (
         "IV2 ST3 CM5",
         (
             _S3,
-            "            raise TransientError(\n                f\"{self.display_name(key)}: the response is malformed",
+            '            raise TransientError(\n                f"{self.display_name(key)}: the response is malformed',
             '            return ElementTree.fromstring("<x><IsTruncated>false</IsTruncated></x>")\n'
-            "            raise TransientError(\n                f\"{self.display_name(key)}: the response is malformed",
+            '            raise TransientError(\n                f"{self.display_name(key)}: the response is malformed',
         ),
         tests="store/test_trust.py::test_an_empty_answer_to_a_list_is_no_empty_list",
     ),
