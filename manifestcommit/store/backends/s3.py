@@ -720,9 +720,8 @@ def _just_below(name: str) -> str:
     return name[:-1] + ("\ud7ff" if last == 0xE000 else chr(last - 1))
 
 
-# documents
-
 _DELETE = '<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+_CODED = re.compile("[%+]").search
 _COMPLETE = '<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
 
 
@@ -747,8 +746,7 @@ def _all(element: ElementTree.Element, name: str) -> Iterator[dict[str, str]]:
 
 def _named(page: Mapping[str, str], name: str) -> str:
     """An object's name as a list gives it: some servers ignore the wish for percent-encoding."""
-    is_encoded = page.get("EncodingType") == "url" and ("%" in name or "+" in name)
-    return unquote_plus(name) if is_encoded else name
+    return unquote_plus(name) if page.get("EncodingType") == "url" and _CODED(name) else name
 
 
 def _time(text: str) -> float:
