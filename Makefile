@@ -129,7 +129,7 @@ test-lowest: $(BIN)/python  ## tests on the lowest versions that pyproject.toml 
 
 # The newest releases of all that pyproject.toml allows: first the private parts that the library uses, then the core, which shows
 # what else has moved. Pre-releases are left out.
-NEWEST_TESTS ?= tests/store/test_client_internals.py tests/engine/row_changes/test_conditions.py tests/spark/runtime tests/core
+NEWEST_TESTS ?= tests/store/test_http.py tests/engine/row_changes/test_conditions.py tests/spark/runtime tests/core
 test-newest: $(BIN)/python  ## tests of others' private parts and of the core on the newest releases, in an environment of their own
 	@rm -rf .venv-newest && $(BIN)/python -m venv .venv-newest
 	@$(BIN)/python -m tests.project.lowest --newest >.venv-newest/requirements.txt

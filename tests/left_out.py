@@ -176,11 +176,6 @@ LEFT_OUT: dict[str, str] = {
     "store/test_local.py": "the_end_of_a_folder_is_the_same_however_it_is_read",
     "store/test_plain_files.py": "what_is_no_file_is_refused_at_once",
     "store/test_s3.py": "a_create_without_a_clear_answer_is_unclear an_upload_that_the_store_does_not_know_is_not_complete",
-    "store/test_s3_gets.py": (
-        "a_client_with_a_way_of_its_own_to_the_store_is_not_passed_by "
-        "a_store_that_is_busy_once_does_not_make_all_later_reads_dear a_store_that_serves_only_the_other_client_is_read_by_that "
-        "an_answer_that_breaks_off_is_asked_for_again what_is_signed_or_named_in_another_way_is_left_to_the_client"
-    ),
     "store/test_trust.py": "a_redirect_is_not_followed",
 }
 

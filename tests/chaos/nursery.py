@@ -198,8 +198,8 @@ def _start(make: Callable[[], Performer]) -> int:
 def load(*, s3: bool) -> None:
     """What every actor would load first; no client is made here."""
     if s3:
-        importlib.import_module("manifestcommit.store.backends.s3")  # with all that it needs
-        importlib.import_module("s3fs")
+        importlib.import_module("manifestcommit.store.backends.s3")
+        importlib.import_module("botocore.session")
 
 
 def _prepare(world: World) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutant
 
-_LOCAL, _LINUX, _OBJECTS, _S3, _FORMAT = (
+_LOCAL, _LINUX, _OBJECTS, _S3, _HTTP, _FORMAT = (
     "store/local/local.py",
     "store/local/local.py",
     "store/backends/object_store.py",
     "store/backends/s3.py",
+    "store/backends/http.py",
     "core/format/codec.py",
 )
 _OPTIONS, _WRITER, _READER = (
@@ -22,12 +23,47 @@ _DURABLE = "store/test_local.py::test_every_new_folder_and_file_is_synced_before
 
 STORES: tuple[Mutant, ...] = (
     mutant(
-        "refusals of data",
-        "A data file that is gone reads as an empty one: the second client's refusal is taken for bytes.",
-        "IV2 ST8 ST41",
-        ("store/backends/s3.py", "        told = self._fetch(key, headers)  # its", '        told = b"", 0  # whose'),
-        tests="store/test_s3_gets.py::test_data_that_is_gone_is_told_as_such",
+        "half an answer",
+        "A response that is cut off in its head passes for a whole one, without the headers that would have followed.",
+        "IV2 ST5 ST8",
+        (_HTTP, '        if lines.last.strip(b"\\r\\n") or not lines.last:', "        if False:"),
+        tests="store/test_http.py::test_half_an_answer_is_none",
+    ),
+    mutant(
+        "bodies without a length",
+        "A body that ends with its connection passes for whole, however little of it came.",
+        "IV2 ST8",
+        (_HTTP, "        if self.length is None and not self.chunked and self.status < 300:", "        if False:"),
+        tests="store/test_http.py::test_half_an_answer_is_none",
+    ),
+    mutant(
+        "lost answers",
+        "A connection that was lost passes for one that never was: the create is sent again, and loses against itself.",
+        "IV4 ST5",
+        (_HTTP, "            raise LostError(error) from error", "            raise NotSentError from error"),
+        tests="store/test_http.py::test_a_create_tells_not_sent_from_perhaps_carried_out",
+    ),
+    mutant(
+        "kept connections",
+        "The HTTP library sends a create again when a kept connection breaks: it loses against itself.",
+        "IV4 ST5 ST14",
+        (_HTTP, "                retries=False,", "                retries=1,"),
+        tests="store/test_http.py::test_a_kept_connection_that_breaks_is_no_reason_to_send_again",
+    ),
+    mutant(
+        "one object in parts",
+        "An object that was replaced while it was read comes half old and half new.",
+        "IV2 ST8 ST42",
+        (_OBJECTS, "        if len(whole) != end - start:", "        if False:"),
+        tests="store/test_http.py::test_an_object_that_changes_while_it_is_read_is_told",
         needs="server",
+    ),
+    mutant(
+        "ifGenerationMatch",
+        "A create on Google Cloud Storage replaces what is there: of two winners of a version the first is lost.",
+        "IV1 ST1 ST10",
+        ("store/backends/gcs.py", 'self._put(key, data, {"ifGenerationMatch": "0"})', "self._put(key, data, {})"),
+        tests="store/test_gcs.py::test_each_call_to_gcs_is_one_request",
     ),
     mutant(
         "link",
@@ -274,7 +310,7 @@ STORES: tuple[Mutant, ...] = (
         "If-None-Match",
         "A create on S3 replaces what is there: of two winners of a version the first is lost.",
         "IV1 ST1 ST10",
-        (_S3, 'self._put(key, data, IfNoneMatch="*").get("VersionId")', 'self._put(key, data).get("VersionId")'),
+        (_S3, 'self._put(key, data, {"If-None-Match": "*"})', "self._put(key, data)"),
         tests="store/test_s3.py::test_each_call_is_one_request + store/test_s3.py::test_a_create_is_one_conditional_put_whatever_its_size",
         needs="server",
     ),
@@ -312,7 +348,7 @@ STORES: tuple[Mutant, ...] = (
         "IV2 ST2 ST5",
         (
             _S3,
-            'if not answer.get("ETag"):\n            raise TransientError(',
+            'if not answer.headers.get("ETag"):\n            raise TransientError(',
             "if False:\n            raise TransientError(",
         ),
         tests="store/test_trust.py::test_a_put_that_nobody_acknowledged_by_its_etag_is_not_done",
@@ -321,7 +357,12 @@ STORES: tuple[Mutant, ...] = (
         "truncated pages",
         "A page that is no list passes for an empty one: the table seems to be removed.",
         "IV2 ST3 CM5",
-        (_S3, 'if page["IsTruncated"] else', 'if page.get("IsTruncated") else'),
+        (
+            _S3,
+            '            raise TransientError(\n                f"{self.display_name(key)}: the response is malformed',
+            '            return ElementTree.fromstring("<x><IsTruncated>false</IsTruncated></x>")\n'
+            '            raise TransientError(\n                f"{self.display_name(key)}: the response is malformed',
+        ),
         tests="store/test_trust.py::test_an_empty_answer_to_a_list_is_no_empty_list",
     ),
     mutant(

@@ -704,10 +704,10 @@ def test_every_type_ignore_has_its_reason(modules) -> None:
     none(silent_ignores(modules))
 
 
-# What PySpark and the stores' clients keep private is used in these modules only. The standard library has no
+# What PySpark and fsspec keep private is used in these modules only. The standard library has no
 # other name for a parser's options, nor for a named tuple with other members.
 PRIVATE_TO_OTHERS = {
-    f"{PACKAGE}.{name}" for name in ("core.filter.arrow_expression", "spark.runtime.spark_internals", "store.backends.client_internals")
+    f"{PACKAGE}.{name}" for name in ("core.filter.arrow_expression", "spark.runtime.spark_internals", "store.backends.fsspec")
 }
 
 
@@ -722,7 +722,7 @@ LOADED_LATE = {"rich", "sqlglot"}
 
 def test_what_the_package_needs_is_installed_with_it(ours) -> None:
     """Without an extra, `pip install` brings whatever is imported as the package is: else its first line fails at the user's."""
-    of_extras = ("spark", "store.backends.s3")
+    of_extras = ("spark", "store.backends.http")
     needed = {
         found.target.partition(".")[0]
         for name, module in ours.items()

@@ -19,7 +19,7 @@ import manifestcommit as mc
 
 REPO = Path(__file__).resolve().parents[2]
 
-OF_EXTRAS = {"pyspark", "py4j", "s3fs", "gcsfs", "adlfs", "aiobotocore", "aiohttp", "pandas", "polars", "duckdb", "opentelemetry"}
+OF_EXTRAS = {"pyspark", "py4j", "botocore", "google", "azure", "urllib3", "pandas", "polars", "duckdb", "opentelemetry"}
 
 
 def loaded(code: str) -> set[str]:

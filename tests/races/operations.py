@@ -88,7 +88,7 @@ def orphan(process: Process, record: Record) -> Outcome:
     store = process.table()._session.store
     inner = getattr(store, "_inner", None)
     if record.arguments.get("uploads") and isinstance(inner, ObjectStore):
-        inner._backend.upload(inner._key(f"day=x/00000-{'0' * 16}-0-{job.id}.parquet")).send(b"half a file")
+        inner._backend.upload(inner._key(f"day=x/00000-{'0' * 16}-0-{job.id}.parquet")).send(1, b"half a file")
     job.abort()
     return "refused"
 

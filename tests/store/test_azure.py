@@ -112,7 +112,7 @@ def test_a_backslash_is_refused_as_azure_would_make_a_slash_of_it(store: Store, 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_busy_azure_is_asked_again_by_us_alone(store: Store, proxy: FaultProxy, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK's own repeats would multiply ours. [ST14]"""
+    """[ST14]"""
     monkeypatch.setattr("manifestcommit.store.backends.retry.random.uniform", lambda *_: 0.0)  # no pauses
     store.put("x", b"1")
     proxy.reset()
@@ -288,13 +288,13 @@ store.put("a", b"1")
 child = os.fork()
 if not child:
     store.put("b", store.get("a"))
-    sys.exit(0)  # runs what adlfs left to be run at the end
+    sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0 and store.get("b") == b"1"
 """
 
 
 def test_a_forked_process_ends(azurite: Any, azure_root: Place) -> None:
-    """adlfs closes its client at the end, by a loop that a forked process does not have: it would wait for ever. [ST13]"""
+    """Nothing of its parent's client is waited for at the end. [ST13]"""
     command = [sys.executable, "-W", "ignore", "-c", FORKING, f"{azure_root.url}/{secrets.token_hex(8)}"]
     subprocess.run(command, env=os.environ | {"REACHED": azurite.connection_string}, check=True, timeout=60)
 

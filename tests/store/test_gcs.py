@@ -78,7 +78,10 @@ class Answers(BaseHTTPRequestHandler):
         if self.command == "POST":
             if query.get("ifGenerationMatch") == "0" and query["name"] in objects:
                 return 412, b"{}"
-            objects[query["name"]] = body
+            head, _, rest = body.partition(b"\r\n\r\n")[2].partition(b"\r\n\r\n")
+            end = b"\r\n" + head.split(b"\r\n")[1] + b"--\r\n"
+            assert query["uploadType"] == "multipart" and rest.endswith(end)
+            objects[query["name"]] = rest.removesuffix(end)
             return 200, b"{}"
         if not name:
             return self.listed(query)
@@ -156,7 +159,7 @@ def test_each_call_to_gcs_is_one_request(gcs: Store, google: StandIn) -> None:
     boundary = b"\n--==0==--"
     for name, body in (("v/1", b"x" * 100 + boundary), ("v/0", b""), ("v/a b%2F+?#🦆\n\\", boundary), ("v/9", bytes(60_000_000))):
         assert gcs.put_if_absent(name, body)
-        assert google.asked == [("POST", {"uploadType": "media", "name": f"lake/t/{name}", "ifGenerationMatch": "0"})]
+        assert google.asked == [("POST", {"uploadType": "multipart", "name": f"lake/t/{name}", "ifGenerationMatch": "0"})]
         google.asked.clear()
         assert not gcs.put_if_absent(name, b"late") and asked(google) == ["POST"]
         assert gcs.get(name) == body and asked(google) == ["GET"]
@@ -230,7 +233,7 @@ def test_a_refusal_of_gcs_is_said_at_once(
 
 
 def test_a_busy_gcs_is_asked_again_by_us_alone(gcs: Store, google: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """gcsfs would ask six times, and each of ours six times more. [ST14]"""
+    """[ST14]"""
     monkeypatch.setattr("manifestcommit.store.backends.retry.random.uniform", lambda *_: 0.0)  # no pauses
     google.refuse = [429, 429]
     assert names(gcs) == [] and asked(google) == ["GET"] * 3
@@ -270,7 +273,7 @@ def test_a_table_is_written_and_read_by_the_requests_for_gcs(google: StandIn) ->
 @pytest.mark.thorough
 @pytest.mark.parametrize("refused", [True, False])
 def test_where_no_credentials_are_found_the_ways_to_give_them_are_told_soon(refused: bool, tmp_path: Path) -> None:
-    """gcsfs would wait for a metadata server for half a minute, and then go on without credentials. [ST14]"""
+    """google-auth would wait for a metadata server for half a minute. [ST14]"""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
         port = silent.getsockname()[1]
         if refused:

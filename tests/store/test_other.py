@@ -143,11 +143,17 @@ def test_an_unknown_scheme_and_a_missing_package_say_what_there_is(monkeypatch: 
         open_store("nosuch://bucket/table")
     with pytest.raises(UsageError, match=r"oss:// needs a package that is missing: .*ossfs"):
         open_store("oss://bucket/table")
-    for package, url, extra in (("adlfs", "abfs://c/t", "azure"), ("gcsfs.core", "gs://b/t", "gcs")):
+    account = {"account_name": secrets.token_hex(4)}
+    for package, url, extra, options in (
+        ("azure.identity", "abfs://c/t", "azure", account),
+        ("google.auth", "gs://b/t", "gcs", {"project": secrets.token_hex(4)}),
+        ("manifestcommit.store.backends.gcs", "gs://b/t", "gcs", {"token": "anon"}),
+        ("botocore.session", "s3://b/t", "s3", {"key": secrets.token_hex(4), "secret": "s"}),
+    ):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
             with pytest.raises(UsageError, match=rf"pip install '\.\[{extra}\]'"):
-                open_store(url, {"account_name": secrets.token_hex(4), "project": secrets.token_hex(4)})
+                open_store(url, options).get("x")
 
 
 def test_an_honest_filesystem_does_all_six_calls(toy: str) -> None:

@@ -39,7 +39,7 @@ from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
 from manifestcommit.store import StorageOptions, Store, open_store
 from manifestcommit.store.backends.object_store import PART_BYTES
-from manifestcommit.store.backends.s3 import _just_below, _parse_time
+from manifestcommit.store.backends.s3 import _just_below, _time
 
 PATIENCE_REQUESTS = 8  # the most that one call may send
 
@@ -208,18 +208,18 @@ TIMES = ("2026-11-28T10:00:00Z", "2026-11-28 10:00Z", "20261128T100000Z", "20261
 
 @given(
     st.datetimes(dt.datetime(1970, 1, 2), dt.datetime(9000, 1, 1)).map(lambda at: f"{at.isoformat(timespec='milliseconds')}Z")
-    | st.sampled_from([*TIMES, "2026-11-28T10:00:00", "1764324000", 1764324000, 1764324000.5, "10:00Z", "Z", "", "yesterday", None])
+    | st.sampled_from([*TIMES, "2026-11-28T10:00:00", "1764324000", "10:00Z", "Z", "", "yesterday"])
 )
-def test_a_time_is_read_as_botocore_reads_it(text: Any) -> None:
+def test_a_time_is_read_as_botocore_reads_it(text: str) -> None:
     """[GC1]"""
 
-    def read(parse: Callable[[Any], dt.datetime]) -> float | str:
+    def read(parse: Callable[[str], float]) -> float | str:
         try:
-            return parse(text).timestamp()
+            return parse(text)
         except (ValueError, TypeError, RuntimeError) as error:
             return type(error).__name__
 
-    assert read(_parse_time) == read(parse_timestamp)
+    assert read(_time) == read(lambda text: parse_timestamp(text).timestamp())
 
 
 @given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
@@ -261,15 +261,14 @@ def write_after_fork(store: Store, place: Place, answers: Any) -> None:
 
 
 def test_a_forked_process_uses_the_store_of_its_parent(s3_root: Place) -> None:
-    """A client is not fork-safe: its loop runs in a thread that the child does not have. Spark forks its workers. [ST13]"""
+    """Two processes that shared a connection would read each other's answers. Spark forks its workers. [ST13]"""
     place = s3_root.named(f"{s3_root.url}/{secrets.token_hex(8)}")
     store = place.open()
     store.put("_manifest/from before", b"")
     commit_one(place, "1")
     store.put("from the parent", b"x")
     store.put("data", bytes(10**6))
-    for _ in range(2):  # the second time by the client for data [ST41]
-        store.get("data", 0, 10**6)
+    store.get("data", 0, 10**6)
     fork = multiprocessing.get_context("fork")
     answers = fork.Queue()
     with warnings.catch_warnings():
@@ -466,22 +465,22 @@ def test_a_read_only_bucket_is_told_before_anything_is_written(rgw: Any) -> None
 def test_what_is_wrong_with_clock_or_region_is_told_at_once(
     store: Store, proxy: FaultProxy, status: int, code: str, kind: type[StoreError], told: str
 ) -> None:
-    """Once: boto may ask for the bucket's region before. [ST5] [ST14]"""
+    """[ST5] [ST14]"""
     for call, method in ((lambda: store.get("x"), "GET"), (lambda: store.put_if_absent("x", b""), "PUT")):
         proxy.reset()
         proxy.faults = [Rule(match=to(method), fault=Fault(kind="status_before", status=status, code=code), times=None)]
         with pytest.raises(StoreError, match=told) as error:
             call()
-        assert type(error.value) is kind and [each.method for each in proxy.requests if each.method != "HEAD"] == [method]
+        assert type(error.value) is kind and sent(proxy) == [method]
 
 
-def test_a_store_that_redirects_without_end_is_asked_once(store: Store, proxy: FaultProxy) -> None:
-    """boto asks for the region, is redirected, asks for the region. [ST14]"""
+def test_a_store_that_redirects_is_asked_once(store: Store, proxy: FaultProxy) -> None:
+    """[ST14]"""
     fault = Fault(kind="status_before", status=301, code="PermanentRedirect")
     proxy.faults = [Rule(match=lambda _: True, fault=fault, times=None)]
-    with pytest.raises(StoreError, match="redirects every request"):
+    with pytest.raises(StoreError, match="is in another region"):
         store.get("x")
-    assert [each.method for each in proxy.requests].count("GET") == 1
+    assert sent(proxy) == ["GET"]
 
 
 def test_a_create_that_finds_nothing_to_create_in_is_told_as_that(store: Store, proxy: FaultProxy) -> None:

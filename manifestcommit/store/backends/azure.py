@@ -1,38 +1,217 @@
 """Azure Blob Storage and Data Lake Gen2: one PUT with `If-None-Match: *` per create. [ST10] [ST13]
 
-adlfs finds credentials and endpoints as its users expect, and keeps the connections. The requests
-go through the SDK's client inside it, because adlfs checks before it acts, splits names at
-`?versionid=`, and caches listings.
+The options are those of adlfs. Requests are signed by the account's key, carry a shared access
+signature, or a token that azure-identity renews.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import hmac
+import inspect
+import os
 import re
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from email.utils import formatdate, parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
+from xml.etree import ElementTree
 
 from ...errors import StoreError, UsageError
 from ..base import ObjectInfo
 from ..options import StorageOptions, public_endpoint
-from .backend import (
+from .arrow_filesystem import span, whole_size
+from .backend import NOT_IN_XML, Upload
+from .http import (
     CONNECT_S,
-    NOT_IN_XML,
+    OF_FILES,
     READ_S,
-    SENDING_S,
-    Backend,
-    ClientFailedError,
-    Upload,
-    wait,
+    Answer,
+    HttpBackend,
+    HttpClient,
+    Way,
+    from_environment,
 )
-from .client_internals import azure_transport, send_once
 from .retry import TransientError
 
 _PAGE = 5000
+_VERSION = "2021-08-06"  # of the service's interface
 _HOST = re.compile(r"([^.]+)((?:\.[^.]+)*)\.(?:dfs|blob)\.(.+)")
+_SCOPE = "https://storage.azure.com/.default"
+_RENEWED_S = 300.0  # before a token ends
+_SIGNED = (
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-md5",
+    "content-type",
+    "date",
+    "if-modified-since",
+    "if-match",
+    "if-none-match",
+    "if-unmodified-since",
+    "range",
+)
+_REFUSED = ("request_session", "timeout")
+_FOUND = (
+    "account_key",
+    "account_name",
+    "client_id",
+    "client_secret",
+    "connection_string",
+    "sas_token",
+    "tenant_id",
+)
 
 
-class AzureBackend(Backend):
+class _NoCredentialsError(Exception):
+    """None were found, or the service that gives tokens refuses."""
+
+
+class Account:
+    """One process' way to one account with one set of options; for any number of threads."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        given = {name: value for name, value in options.items() if name not in OF_FILES}
+        if refused := [name for name in _REFUSED if given.get(name) is not None]:
+            raise UsageError(f"abfs:// takes no option {', '.join(refused)}")
+        if given.pop("location_mode", "primary") != "primary":
+            raise UsageError("location_mode is 'primary': commits need the primary location")
+        connect_s = float(given.pop("connection_timeout", None) or CONNECT_S)
+        read_s = float(given.pop("read_timeout", None) or READ_S)
+        found = {
+            name: given.pop(name, None) or os.environ.get(f"AZURE_STORAGE_{name.upper()}")
+            for name in _FOUND
+        }
+        anon, credential = given.pop("anon", None), given.pop("credential", None)
+        if anon is None:
+            named = os.environ.get("AZURE_STORAGE_ANON", "false").lower()
+            anon = named not in ("false", "0", "f", "")
+        host = given.pop("account_host", None)
+        self._key = self._sas = None
+        self._credential: Any = None
+        if found["connection_string"]:
+            self._read_connection_string(found["connection_string"])
+        elif not found["account_name"]:
+            raise UsageError("give account_name, or connection_string")
+        else:
+            self.name = found["account_name"]
+            self.endpoint = f"https://{host or f'{self.name}.blob.core.windows.net'}"
+            self._key, self._sas = found["account_key"], found["sas_token"]
+            self._credential = _credential(credential, found, given, anon=anon)
+            if self._credential is not None:
+                self._key = self._sas = None
+            given = {}
+        if given:
+            raise UsageError(f"abfs:// takes no option {', '.join(sorted(map(str, given)))}")
+        self.http = HttpClient(Way(connect_s, read_s, proxies=from_environment(self.endpoint)))
+        self._token: Any = None
+        self._lock = threading.Lock()
+
+    def _read_connection_string(self, text: str) -> None:
+        fields = {}
+        for field in filter(None, text.split(";")):
+            key, found, value = field.partition("=")
+            if not found:
+                raise UsageError("connection_string has a part that is no NAME=VALUE")
+            fields[key.lower()] = value
+        name, suffix = fields.get("accountname"), fields.get("endpointsuffix", "core.windows.net")
+        scheme = fields.get("defaultendpointsprotocol", "https")
+        endpoint = fields.get("blobendpoint") or (name and f"{scheme}://{name}.blob.{suffix}")
+        if not endpoint:
+            raise UsageError("connection_string names no AccountName and no BlobEndpoint")
+        self.endpoint = endpoint.rstrip("/")
+        self.name = name or (urlsplit(endpoint).hostname or "").partition(".")[0]
+        self._key, self._sas = fields.get("accountkey"), fields.get("sharedaccesssignature")
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> Answer:
+        """path: below the account, percent-encoded."""
+        url = f"{self.endpoint}/{path}"
+        asked = [f"{name}={quote(value, safe='~')}" for name, value in query.items()]
+        sent = {**headers, "x-ms-version": _VERSION, "x-ms-date": formatdate(usegmt=True)}
+        if method == "PUT":
+            sent["Content-Length"] = str(len(body))
+        if self._credential is not None:
+            sent["Authorization"] = f"Bearer {self._renewed()}"
+        elif self._key:
+            sent["Authorization"] = self._signed(method, url, query, sent)
+        elif self._sas:
+            asked.append(self._sas.lstrip("?"))
+        return self.http.send(method, url + (f"?{'&'.join(asked)}" if asked else ""), sent, body)
+
+    def _signed(
+        self, method: str, url: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> str:
+        """By the account's key, as Azure documents it."""
+        lower = {name.lower(): value for name, value in headers.items()}
+        if lower.get("content-length") == "0":
+            del lower["content-length"]
+        own = sorted(name for name in lower if name.startswith("x-ms-"))
+        lines = [
+            method,
+            *(lower.get(name, "") for name in _SIGNED),
+            *(f"{name}:{lower[name]}" for name in own),
+            f"/{self.name}{urlsplit(url).path}",
+            *(f"{name}:{value}" for name, value in sorted(query.items())),
+        ]
+        try:
+            key = base64.b64decode(self._key or "", validate=True)
+        except binascii.Error:
+            raise _NoCredentialsError from None
+        digest = hmac.new(key, "\n".join(lines).encode(), hashlib.sha256).digest()
+        return f"SharedKey {self.name}:{base64.b64encode(digest).decode()}"
+
+    def _renewed(self) -> str:
+        with self._lock:
+            if self._token is None or self._token.expires_on - time.time() < _RENEWED_S:
+                try:
+                    self._token = self._credential.get_token(_SCOPE)
+                except Exception as error:
+                    raise _NoCredentialsError(type(error).__name__) from error
+            return str(self._token.token)
+
+
+def _credential(
+    credential: Any, found: Mapping[str, Any], more: dict[str, Any], *, anon: bool
+) -> Any:
+    """What gives tokens; None: there is another login, or none is wanted."""
+    if credential is not None:
+        if not hasattr(credential, "get_token") or inspect.iscoroutinefunction(
+            credential.get_token
+        ):
+            raise UsageError(
+                "credential in storage_options has a get_token that is no coroutine, as those of "
+                f"azure.identity have, not of azure.identity.aio; this one is a "
+                f"{type(credential).__module__}.{type(credential).__qualname__}"
+            )
+        return credential
+    if found["account_key"] or found["sas_token"]:
+        return None
+    if found["client_id"]:
+        from azure.identity import ClientSecretCredential
+
+        return ClientSecretCredential(
+            found["tenant_id"], found["client_id"], found["client_secret"]
+        )
+    if anon:
+        return None
+    from azure.identity import DefaultAzureCredential
+
+    return DefaultAzureCredential(**more)
+
+
+class AzureBackend(HttpBackend):
     """Requests to one container, each sent once. [ST14]"""
 
     name = "abfs://"
@@ -46,7 +225,7 @@ class AzureBackend(Backend):
         "tenant_id in storage_options, or the same in the "
         "environment as AZURE_STORAGE_ACCOUNT_KEY and so on; for a public container anon=True."
     )
-    busy = Backend.busy - {409}
+    busy = HttpBackend.busy - {409}
     taken_codes = frozenset({"BlobAlreadyExists", "UnauthorizedBlobOverwrite", "ConditionNotMet"})
     bad_credentials = frozenset(
         {"AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"}
@@ -62,15 +241,15 @@ class AzureBackend(Backend):
                 "abfs://container@account.dfs.core.windows.net/folder, "
                 "or abfs://container/folder and account_name in storage_options"
             )
-        service = self.connection().fs.service_client
-        self._endpoint = public_endpoint(str(service.primary_endpoint))
+        account = self.connection().client
+        self._endpoint = public_endpoint(account.endpoint)
         usual = _HOST.fullmatch(urlsplit(self._endpoint).hostname or "")
         # An emulator, or a custom domain: it comes from storage_options, as the endpoints of S3 do,
         # and is not part of the URL.
         self._url = f"abfs://{self._container}" + (
             f"@{usual[1]}{usual[2]}.dfs.{usual[3]}" if usual else ""
         )
-        if self._place and self._place.partition(".")[0] != service.account_name:
+        if self._place and self._place.partition(".")[0] != account.name:
             raise UsageError(
                 f"abfs://{place} names another account than storage_options or the environment, "
                 f"which lead to {self._endpoint}: name one account only"
@@ -84,16 +263,19 @@ class AzureBackend(Backend):
     def identity(self) -> str:
         return self._url if "@" in self._url else f"{self._url} at {self._endpoint}"
 
-    def connect(self) -> Any:
-        from adlfs import AzureBlobFileSystem  # late: an extra
+    @property
+    def where(self) -> str:
+        return self._endpoint
 
-        given = self.client_options()
+    def connect(self) -> Any:
+        from fsspec.config import conf
+
+        named = (conf.get(name, {}) for name in ("abfss", "az", "abfs"))
+        given = {name: value for each in named for name, value in each.items()} | {**self._options}
         if found := _HOST.fullmatch(self._place):
             given.setdefault("account_name", found[1])
             given.setdefault("account_host", f"{found[1]}{found[2]}.blob.{found[3]}")
-        fs = AzureBlobFileSystem(**given)
-        wait(fs, _repeat_nothing(fs.service_client))
-        return fs
+        return Account(given)
 
     def scrub(self, text: str) -> str:
         fields = [
@@ -106,96 +288,72 @@ class AzureBackend(Backend):
         places = [value for name, _, value in fields if name.endswith("Endpoint")]
         return StorageOptions({"secrets": secrets, "endpoint": places}).scrub(super().scrub(text))
 
-    def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        length = None if end is None else end - (start or 0)
-        offset = start or (0 if length is not None else None)
-
-        async def download(blob: Any) -> bytes:
-            stream = await blob.download_blob(
-                offset=offset, length=length, max_concurrency=1, **self._sent_once()
-            )
-            return bytes(await stream.readall())
-
-        return bytes(self._blob(key, download))
+    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+        answer = self._ask("GET", key, headers=span(start, end))
+        return answer.body, whole_size(answer.headers.get("Content-Range"), answer.body)
 
     def tail(self, key: str) -> tuple[bytes, int]:
         """Only the length: Azure has no ranges that count from the end."""
-        found = self._blob(key, lambda blob: blob.get_blob_properties(**self._sent_once()))
-        return b"", int(found.size)
+        return b"", int(self._ask("HEAD", key).headers["Content-Length"])
 
     def write(self, key: str, data: bytes) -> None:
-        self._put(key, data, overwrite=True)
+        self._ask("PUT", key, headers=_WHOLE, body=data)
 
     def create(self, key: str, data: bytes) -> None:
-        self._put(key, data, overwrite=False)
+        self._ask("PUT", key, headers={**_WHOLE, "If-None-Match": "*"}, body=data)
 
     def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
         """Unordered: Azure does not promise code-point order, and the folders of a hierarchical
         namespace have an order of their own."""
-
-        async def ask(container: Any) -> tuple[list[ObjectInfo], str]:
-            listing = container.list_blobs(
-                name_starts_with=prefix,
-                include=["metadata"],
-                results_per_page=_PAGE,
-                **self._sent_once(),
-            )
-            pages = listing.by_page(continuation_token=mark or None)
-            found = [_info(blob) async for blob in await anext(pages) if not _is_folder(blob)]
-            return found, str(pages.continuation_token or "")
-
-        result: tuple[list[ObjectInfo], str] = self._ask(prefix, ask)
-        return result
+        query = {
+            "restype": "container",
+            "comp": "list",
+            "include": "metadata",
+            "maxresults": str(_PAGE),
+            "prefix": prefix,
+            **({"marker": mark} if mark else {}),
+        }
+        answer = self.once(
+            prefix,
+            lambda account: self.told(account.send("GET", quote(self._container), query, {}, b"")),
+        )
+        try:
+            page = ElementTree.fromstring(answer.body.removeprefix(b"\xef\xbb\xbf"))
+            if page.tag != "EnumerationResults":
+                raise ValueError(page.tag)
+            blobs = page.findall("Blobs/Blob")
+            found = [_info(blob) for blob in blobs if not _is_folder(blob)]
+        # for example a proxy's page, which must not pass for an empty list
+        except (ElementTree.ParseError, ValueError) as error:
+            raise TransientError(
+                f"{self.display_name(prefix)}: the response to a list request is malformed "
+                f"({type(error).__name__})",
+                sent=True,
+            ) from None
+        return found, page.findtext("NextMarker") or ""
 
     def remove(self, key: str) -> None:
-        self._blob(key, lambda blob: blob.delete_blob(**self._sent_once()))
+        self._ask("DELETE", key)
 
     def upload(self, key: str) -> Upload:
         return _Blocks(self, key)
 
     def stage(self, key: str, block: str, data: bytes) -> None:
-        self._blob(
-            key, lambda blob: blob.stage_block(block, data, length=len(data), **self._sent_once())
-        )
+        self._ask("PUT", key, {"comp": "block", "blockid": block}, body=data)
 
     def commit(self, key: str, blocks: Sequence[str]) -> None:
-        from azure.storage.blob import BlobBlock
-
-        self._blob(
-            key,
-            lambda blob: blob.commit_block_list(
-                [BlobBlock(block_id=block) for block in blocks], **self._sent_once()
-            ),
-        )
+        named = "".join(f"<Latest>{block}</Latest>" for block in blocks)
+        body = f"<BlockList>{named}</BlockList>".encode()
+        self._ask("PUT", key, {"comp": "blocklist"}, body=body)
 
     def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
-        from azure.core import exceptions as azure
-
-        if isinstance(error, azure.HttpResponseError) and error.status_code:
-            headers = getattr(error.response, "headers", {})
-            return self._answer(
-                int(error.status_code),
-                str(headers.get("x-ms-error-code", error.status_code)),
-                shown,
-            ), True
-        if isinstance(error, azure.ClientAuthenticationError):
+        if isinstance(error, _NoCredentialsError):
             return self.no_credentials(shown), False
-        inner = getattr(error, "inner_exception", None) or error
-        if _never_left(inner):
-            return TransientError(
-                f"{shown}: no connection to {self._endpoint}; check the account and the network",
-                sent=False,
-            ), False
-        if isinstance(error, azure.AzureError | OSError | TimeoutError | EOFError | RuntimeError):
-            return TransientError(
-                f"{shown}: the connection to {self._endpoint} failed ({type(inner).__name__})",
-                sent=True,
-            ), False
-        return ClientFailedError(
-            f"{shown}: the client refuses the request ({type(error).__name__}: {error})"
-        ), False
+        return super().translate(error, shown)
 
-    def _answer(self, status: int, code: str, shown: str) -> Exception:
+    def refused(self, answer: Answer, shown: str) -> Exception:
+        status = answer.status
+        code = answer.headers.get("x-ms-error-code", str(status))
         if code in ("ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"):
             return StoreError(
                 f"{shown}: there is no container {self._container} ({code}); check the name "
@@ -203,27 +361,16 @@ class AzureBackend(Backend):
             )
         return self.answered(status, code, shown)
 
-    def _sent_once(self) -> dict[str, Any]:
-        """The arguments of every request: the SDK repeats nothing, and its timeouts are short.
-        [ST14]"""
-        return {
-            "retry_total": 0,
-            "raw_response_hook": lambda answer: self.tell_time(
-                answer.http_response.headers.get("Date")
-            ),
-            "connection_timeout": self._options.get("connection_timeout", CONNECT_S),
-            "read_timeout": self._options.get("read_timeout", READ_S),
-        }
-
-    def _put(self, key: str, data: bytes, *, overwrite: bool) -> None:
-        self._blob(
-            key,
-            lambda blob: blob.upload_blob(
-                data, length=len(data), overwrite=overwrite, max_concurrency=1, **self._sent_once()
-            ),
-        )
-
-    def _blob(self, key: str, work: Any) -> Any:
+    def _ask(
+        self,
+        method: str,
+        key: str,
+        query: Mapping[str, str] = {},  # never mutated
+        *,
+        headers: Mapping[str, str] = {},
+        body: bytes = b"",
+    ) -> Answer:
+        """One request about an object."""
         if "\\" in key:
             raise StoreError(
                 f"{self.display_name(key)}: Azure takes a backslash for a slash, so that "
@@ -233,61 +380,55 @@ class AzureBackend(Backend):
             raise StoreError(
                 f"{self.display_name(key)}: Azure could not list a name with this control character"
             )
-        return self._ask(key, lambda container: work(container.get_blob_client(key)))
-
-    def _ask(self, key: str, work: Any) -> Any:
+        path = f"{quote(self._container)}/{quote(key, safe='/~')}"
         return self.once(
-            key,
-            lambda fs: wait(
-                fs, work(fs.service_client.get_container_client(self._container)), SENDING_S
-            ),
+            key, lambda account: self.told(account.send(method, path, query, headers, body))
         )
+
+
+_WHOLE = {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream"}
 
 
 class _Blocks:
     """Blocks that are invisible until their list is committed; Azure removes uncommitted ones after
     a week."""
 
+    at_once = 4
+
     def __init__(self, backend: AzureBackend, key: str) -> None:
         self._backend, self._key = backend, key
-        self._blocks: list[str] = []
 
-    def send(self, data: bytes) -> None:
-        block = f"{len(self._blocks):06}"
-        self._backend.persist(lambda: self._backend.stage(self._key, block, data))
-        self._blocks.append(block)
+    def send(self, number: int, data: bytes) -> None:
+        self._backend.persist(lambda: self._backend.stage(self._key, _block(number), data))
 
-    def finish(self, data: bytes) -> None:
-        self.send(data)
-        self._backend.persist(lambda: self._backend.commit(self._key, self._blocks))
+    def finish(self, number: int, data: bytes) -> None:
+        self.send(number, data)
+        blocks = [_block(each) for each in range(1, number + 1)]
+        self._backend.persist(lambda: self._backend.commit(self._key, blocks))
 
     def discard(self) -> None:
-        self._blocks.clear()
+        """Nothing is visible."""
 
 
-async def _repeat_nothing(service: Any) -> None:
-    """aiohttp repeats a PUT when the connection ends without a response: a create that succeeded
-    would look like a taken name. [ST5]"""
-    transport = azure_transport(service)
-    await transport.open()
-    send_once(transport.session)
+def _block(number: int) -> str:
+    return base64.b64encode(b"%06d" % number).decode()
 
 
-def _never_left(error: Any) -> bool:
-    """The SDK makes no reliable distinction: a request that it calls failed may have been carried
-    out."""
-    import aiohttp
+def _info(blob: ElementTree.Element) -> ObjectInfo:
+    name = blob.find("Name")
+    if name is None or not name.text:
+        raise ValueError("a blob without a name")
+    modified = parsedate_to_datetime(blob.findtext("Properties/Last-Modified") or "")
+    return ObjectInfo(
+        name=unquote(name.text) if name.get("Encoded") == "true" else name.text,
+        size_bytes=int(blob.findtext("Properties/Content-Length") or ""),
+        modified=modified.timestamp(),
+    )
 
-    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
 
-
-def _info(blob: Any) -> ObjectInfo:
-    return ObjectInfo(name=blob.name, size_bytes=blob.size, modified=blob.last_modified.timestamp())
-
-
-def _is_folder(blob: Any) -> bool:
+def _is_folder(blob: ElementTree.Element) -> bool:
     """A hierarchical namespace lists its folders as blobs."""
     return any(
-        name.lower() == "hdi_isfolder" and value == "true"
-        for name, value in (blob.metadata or {}).items()
+        each.tag.lower() == "hdi_isfolder" and each.text == "true"
+        for each in blob.iterfind("Metadata/*")
     )

@@ -7,15 +7,13 @@ store.backends.gcs, store.backends.fsspec).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
 import threading
 import time
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -29,9 +27,6 @@ from .retry import FIRST_CONTACT, USUAL, Patience, TransientError, persist
 
 T = TypeVar("T")
 
-CONNECT_S = 5
-READ_S = 20
-SENDING_S = 300  # a request with a body; the HTTP library limits only the wait for its response
 _SENDERS = 8
 # Characters that XML 1.0, in which services list and bulk-delete, cannot hold; and the carriage
 # return, which its readers turn into a newline.
@@ -58,26 +53,26 @@ class ClientFailedError(StoreError):
 
 
 class Upload(Protocol):
-    """An object that is uploaded in sequential parts and becomes visible with the last one. It
-    repeats its own requests. [ST2]"""
+    """An object that is uploaded in parts, numbered from 1, and becomes visible with the last one.
+    It repeats its own requests. at_once: so many parts may be sent at the same time. [ST2]"""
 
-    def send(self, data: bytes) -> None: ...
+    at_once: int
 
-    def finish(self, data: bytes) -> None: ...
+    def send(self, number: int, data: bytes) -> None: ...
+
+    def finish(self, number: int, data: bytes) -> None: ...
 
     def discard(self) -> None: ...
 
 
 class _Connection:
-    """What one process shares for one set of options: fsspec's filesystem, and threads for requests
-    in progress."""
+    """What one process shares for one set of options: a client, and threads for requests in
+    progress."""
 
-    def __init__(self, fs: Any) -> None:
-        self.fs = fs
+    def __init__(self, client: Any) -> None:
+        self.client = client
         self.senders = ThreadPoolExecutor(_SENDERS, thread_name_prefix="manifestcommit-send")
         self.has_answered = False
-        # anything else that a backend keeps for each of its buckets
-        self.beside: dict[str, Any] = {}
 
 
 # connections of a forked process' parent stay open: closing them would disturb the parent
@@ -88,11 +83,6 @@ _lock = threading.Lock()
 def _forked() -> None:
     global _lock
     _lock = threading.Lock()
-    # adlfs would close its client when the child exits, and wait for ever for the parent's loop
-    for connection in _shared.values():
-        for reference in weakref.getweakrefs(connection.fs):
-            if isinstance(reference.__callback__, weakref.finalize):
-                reference.__callback__.detach()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -120,6 +110,7 @@ class Backend(ABC):
         """place: the part of the URL that distinguishes connections."""
         self._options, self._place = options, place
         self.retries = 0  # requests repeated so far, by all threads
+        self._date = ""
         # the store's time, and when it was received
         self._told_s: tuple[float, float] | None = None
 
@@ -133,8 +124,11 @@ class Backend(ABC):
     def identity(self) -> str: ...
 
     @abstractmethod
-    def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        """Bytes [start, end), which is not empty. NothingThereError if the object ends before."""
+    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+        """Bytes [start, end), which is not empty, and the length of the whole object, if this store
+        tells it. NothingThereError if the object ends before."""
+
+    tells_size = True  # with each read
 
     @abstractmethod
     def tail(self, key: str) -> tuple[bytes, int]:
@@ -178,7 +172,7 @@ class Backend(ABC):
 
     @abstractmethod
     def connect(self) -> Any:
-        """A new filesystem of fsspec."""
+        """A new client."""
 
     @abstractmethod
     def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
@@ -228,9 +222,11 @@ class Backend(ABC):
 
     def tell_time(self, date: str | None) -> None:
         """Note the store's own clock, from the header Date of a response. [CM14]"""
+        if not date or (self._told_s is not None and date == self._date):
+            return  # it counts seconds: the first response of each is the most exact
+        self._date = date
         with contextlib.suppress(ValueError):  # a proxy's response
-            if date:
-                self._told_s = parsedate_to_datetime(date).timestamp(), time.monotonic()
+            self._told_s = parsedate_to_datetime(date).timestamp(), time.monotonic()
 
     @property
     def now_s(self) -> float | None:
@@ -275,7 +271,7 @@ class Backend(ABC):
         request."""
         connection = self.connection()
         try:
-            result = request(connection.fs)
+            result = request(connection.client)
         except Exception as error:
             if isinstance(error, ManifestCommitError):
                 raise
@@ -297,15 +293,6 @@ class Backend(ABC):
 
     def _patience(self) -> Patience:
         return USUAL if self.connection().has_answered else FIRST_CONTACT
-
-
-def wait(fs: Any, work: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
-    """Run the work in fsspec's own loop; TimeoutError after the limit, and the work is cancelled.
-    [ST14]"""
-    from fsspec.asyn import sync
-
-    result: T = sync(fs.loop, lambda: asyncio.wait_for(work, limit_s))
-    return result
 
 
 def within(limit_s: float, work: Callable[[], T]) -> T:

@@ -17,7 +17,6 @@ from ...errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
 from ..base import ObjectInfo
 from ..options import StorageOptions, public_endpoint
 from .backend import Backend, TakenError, Upload
-from .client_internals import async_create, stripped
 from .retry import TransientError
 
 LARGEST_OBJECT = 1024 * 1024 * 1024  # an object is kept in memory until it is complete
@@ -114,8 +113,8 @@ def doubt_about_create(kind: type[Any]) -> str:
         return "checks whether a name exists, then writes"
     create = inspect.unwrap(kind.pipe_file)
     if create is AbstractFileSystem.pipe_file and issubclass(kind, AsyncFileSystem):
-        create = inspect.unwrap(async_create(kind))
-    if create in (AbstractFileSystem.pipe_file, async_create(AsyncFileSystem)):
+        create = inspect.unwrap(kind._pipe_file)
+    if create in (AbstractFileSystem.pipe_file, AsyncFileSystem._pipe_file):
         return "has no create of its own: fsspec's checks whether a name exists, then writes"
     code = getattr(create, "__code__", None)
     if code is None:
@@ -150,13 +149,14 @@ class GenericBackend(Backend):
             if self._options.get(place)
         )
 
+    tells_size = False
+
     def connect(self) -> Any:
         return filesystem_class(self._scheme)(**self.client_options())
 
-    def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        return bytes(
-            self.once(key, lambda fs: fs.cat_file(self._path(fs, key), start=start, end=end))
-        )
+    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+        found = self.once(key, lambda fs: fs.cat_file(self._path(fs, key), start=start, end=end))
+        return bytes(found), 0
 
     def tail(self, key: str) -> tuple[bytes, int]:
         found = self.once(key, lambda fs: fs.info(self._path(fs, key)))
@@ -236,7 +236,7 @@ class GenericBackend(Backend):
 
     def _path(self, fs: Any, key: str) -> str:
         path = f"{self.url}/{key}".rstrip("/")
-        named = stripped(fs, path)
+        named = str(fs._strip_protocol(path))
         if not f"/{named}".endswith(f"/{self._bucket}/{key}".rstrip("/")):
             raise StoreError(
                 f"{self.display_name(key)}: the filesystem would turn this name into {named!r}"
@@ -248,11 +248,13 @@ class _Whole:
     """For a filesystem without reliable multipart uploads: kept in memory, written as one
     object."""
 
+    at_once = 1
+
     def __init__(self, backend: GenericBackend, key: str) -> None:
         self._backend, self._key = backend, key
         self._parts: list[bytes] = []
 
-    def send(self, data: bytes) -> None:
+    def send(self, number: int, data: bytes) -> None:
         self._parts.append(data)
         if sum(map(len, self._parts)) > LARGEST_OBJECT:
             raise StoreError(
@@ -260,8 +262,8 @@ class _Whole:
                 "bytes. Lower target_file_size."
             )
 
-    def finish(self, data: bytes) -> None:
-        self.send(data)
+    def finish(self, number: int, data: bytes) -> None:
+        self.send(number, data)
         whole = b"".join(self._parts)
         self._backend.persist(lambda: self._backend.write(self._key, whole))
 

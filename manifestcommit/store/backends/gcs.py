@@ -1,27 +1,36 @@
 """Google Cloud Storage: one upload with `ifGenerationMatch=0` per create. [ST10] [ST13]
 
-gcsfs finds credentials as its users expect, and keeps the connections. The requests are made here,
-by the JSON API, because gcsfs sends each up to six times (a create whose response was lost returns
-as a conflict), caches listings, and frames an upload by a boundary that may occur in its bytes.
+The options are those of gcsfs; google-auth finds credentials and renews tokens. The requests are of
+the JSON API. Uploads are of type `multipart`: the emulator disregards the condition of the other
+type that takes one request.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from ...errors import StoreError, UsageError
 from ..base import ObjectInfo
 from ..options import StorageOptions, public_endpoint
 from .arrow_filesystem import TAIL, span, whole_size
-from .backend import CONNECT_S, READ_S, SENDING_S, Backend, ClientFailedError, Upload, wait, within
-from .client_internals import gcs_headers, gcs_params, open_gcs_session
+from .backend import Upload, within
+from .http import (
+    OF_FILES,
+    Answer,
+    HttpBackend,
+    HttpClient,
+    NotSentError,
+    Way,
+    connections,
+    from_environment,
+)
 from .retry import TransientError
 
 _OWN_HOST = "https://storage.googleapis.com"
@@ -29,21 +38,117 @@ _LOGIN_S = 6.0  # two attempts of google-auth to reach a metadata server that do
 _LISTED = "items(name,size,timeCreated),nextPageToken"
 
 
-class _Answer(NamedTuple):
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+class Account:
+    """One process' way to Google's store with one set of options; for any number of threads."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        given = {name: value for name, value in options.items() if name not in OF_FILES}
+        endpoint = given.pop("endpoint_url", None) or os.environ.get("STORAGE_EMULATOR_HOST")
+        endpoint = str(endpoint or _OWN_HOST).rstrip("/")
+        self.endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
+        token, access = given.pop("token", None), given.pop("access", "full_control")
+        project = given.pop("project", None) or os.environ.get("GCSFS_DEFAULT_PROJECT")
+        payer = given.pop("requester_pays", False)
+        if given:
+            raise UsageError(f"gs:// takes no option {', '.join(sorted(map(str, given)))}")
+        scopes = [f"https://www.googleapis.com/auth/devstorage.{access}"]
+        way = Way(proxies=from_environment(self.endpoint))
+        self.http = HttpClient(way)
+        if token is None:
+            is_google = "googleapis.com" in self.endpoint
+            self._credentials, own = _found_credentials(scopes, is_google=is_google)
+            project = project or own
+        else:
+            self._credentials = _given_credentials(token, scopes)
+        self._payer = project if payer is True else payer or ""
+        if payer and not self._payer:
+            raise UsageError("requester_pays=True needs project in storage_options: who pays")
+        self._lock = threading.Lock()
+        if self._credentials is not None:
+            from google.auth.transport import urllib3
+
+            transport: Any = urllib3  # google-auth has no types for its functions
+            self._renewal = transport.Request(connections(way, "https"))
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> Answer:
+        asked = {**query, **({"userProject": self._payer} if self._payer else {})}
+        target = "&".join(f"{name}={_quoted(value)}" for name, value in asked.items())
+        if target:
+            url += f"{'&' if '?' in url else '?'}{target}"
+        sent = dict(headers)
+        if self._credentials is not None:
+            with self._lock:
+                self._credentials.before_request(self._renewal, method, url, sent)
+        if method != "GET":
+            sent["Content-Length"] = str(len(body))
+        return self.http.send(method, url, sent, body)
 
 
-class _RefusalError(Exception):
-    """A response with an unexpected status."""
+def _given_credentials(token: Any, scopes: list[str]) -> Any:
+    import google.auth
+    from google.auth.compute_engine import Credentials as OfMachines
+    from google.auth.credentials import Credentials
+    from google.oauth2.credentials import Credentials as OfUsers
+    from google.oauth2.service_account import Credentials as OfServices
 
-    def __init__(self, answer: _Answer) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
+    machines: Any = OfMachines  # google-auth has no types for its functions
+    users: Any = OfUsers
+    services: Any = OfServices
+    load: Any = google.auth.load_credentials_from_dict
+    if isinstance(token, Credentials) or token == "anon":
+        return None if token == "anon" else token
+    if token == "google_default":
+        return google.auth.default(scopes=scopes)[0]
+    if token == "cloud":
+        return machines()
+    if token in ("browser", "cache"):
+        raise UsageError(
+            f"token={token!r} is not supported; log in by `gcloud auth application-default login` "
+            "and leave token out"
+        )
+    if isinstance(token, str):
+        if not os.path.exists(token):
+            return users(token)
+        with open(token, encoding="utf-8") as file:
+            token = json.load(file)
+    if not isinstance(token, Mapping):
+        raise UsageError("token is the name of a file, its content as a mapping, or a text")
+    if token.get("type") == "service_account":
+        return services.from_service_account_info(token, scopes=scopes)
+    if "refresh_token" in token:
+        return users.from_authorized_user_info(token)
+    return load(token, scopes=scopes)[0]
 
 
-class GcsBackend(Backend):
+def _found_credentials(scopes: list[str], *, is_google: bool) -> tuple[Any, str | None]:
+    """Those of the environment, and their project. google-auth itself looks for a metadata server
+    for half a minute. [ST14]"""
+    import google.auth
+    from google.auth.exceptions import GoogleAuthError
+
+    why = ""
+    try:
+        return within(_LOGIN_S, lambda: google.auth.default(scopes=scopes))
+    except TimeoutError:
+        why = (
+            f" within {_LOGIN_S:g} seconds: the metadata server, from which machines at Google "
+            "have them, does not answer"
+        )
+    except (GoogleAuthError, ValueError):
+        pass
+    if is_google:
+        raise StoreError(f"no usable credentials were found{why}. {GcsBackend.credentials}")
+    return None, None  # an emulator
+
+
+class GcsBackend(HttpBackend):
     """Requests to one bucket, each sent once. [ST14]"""
 
     name = "gs://"
@@ -59,10 +164,17 @@ class GcsBackend(Backend):
     def __init__(self, bucket: str, options: StorageOptions) -> None:
         super().__init__(options, "")
         self._bucket = bucket
-        endpoint = str(self.connection().fs.base).removesuffix("storage/v1/")
+        try:
+            endpoint = self.connection().client.endpoint
+        except StoreError as error:
+            raise StoreError(f"{self.url}: {error}") from None
         self._endpoint = public_endpoint(endpoint)
-        self._objects = f"{endpoint}storage/v1/b/{_quoted(bucket)}/o"
-        self._uploads = f"{endpoint}upload/storage/v1/b/{_quoted(bucket)}/o"
+        self._objects = f"{endpoint}/storage/v1/b/{_quoted(bucket)}/o"
+        self._uploads = f"{endpoint}/upload/storage/v1/b/{_quoted(bucket)}/o"
+
+    @property
+    def where(self) -> str:
+        return self._endpoint
 
     @property
     def url(self) -> str:
@@ -73,48 +185,12 @@ class GcsBackend(Backend):
         return self.url + ("" if self._endpoint == _OWN_HOST else f" at {self._endpoint}")
 
     def connect(self) -> Any:
-        """With the given credentials, else with those that are found. [ST14]"""
-        from fsspec.config import apply_config
+        from fsspec.config import conf
 
-        # late: an extra; of gcsfs' two classes the one that only uses HTTP
-        from gcsfs.core import GCSFileSystem
+        return Account({**conf.get("gcs", {}), **conf.get("gs", {}), **self._options})
 
-        options = self.client_options("cache_timeout")
-        given = apply_config(GCSFileSystem, dict(options))
-        if given.get("token") is not None:
-            return GCSFileSystem(**options)
-        endpoint = str(
-            given.get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or "googleapis.com"
-        )
-        return self._logged_in(
-            partial(GCSFileSystem, **options), is_google="googleapis.com" in endpoint
-        )
-
-    def _logged_in(self, make: Callable[..., Any], *, is_google: bool) -> Any:
-        """gcsfs itself looks for a metadata server for half a minute, and then continues without
-        credentials. [ST14]"""
-        from google.auth import exceptions as auth
-
-        why = ""
-        for way in ("google_default", "cache"):
-            try:
-                found = within(_LOGIN_S, partial(make, token=way))
-            except TimeoutError:
-                why = (
-                    f" within {_LOGIN_S:g} seconds: the metadata server, from which machines at "
-                    "Google have them, does not answer"
-                )
-            except (auth.GoogleAuthError, ValueError):
-                continue
-            else:
-                if found.credentials.credentials is not None:
-                    return found
-        if not is_google:
-            return make(token="anon")  # an emulator
-        raise StoreError(f"{self.url}: no usable credentials were found{why}. {self.credentials}")
-
-    def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        return self._fetch(key, span(start, end))[0]
+    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+        return self._fetch(key, span(start, end))
 
     def tail(self, key: str) -> tuple[bytes, int]:
         return self._fetch(key, TAIL)
@@ -174,33 +250,15 @@ class GcsBackend(Backend):
         self._send("DELETE", key, session, {}, expected=(499,))
 
     def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
-        import aiohttp
         from google.auth import exceptions as auth
 
-        if isinstance(error, _RefusalError):
-            return self._answer(error.answer, shown), True
-        if isinstance(error, auth.GoogleAuthError) and not isinstance(error, auth.TransportError):
+        if isinstance(error, auth.TransportError):
+            return super().translate(NotSentError(), shown)
+        if isinstance(error, auth.GoogleAuthError):
             return self.no_credentials(shown), False
-        if isinstance(
-            error,
-            aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | auth.TransportError,
-        ):
-            return TransientError(
-                f"{shown}: no connection to {self._endpoint}; check the endpoint and the network",
-                sent=False,
-            ), False
-        if isinstance(
-            error, aiohttp.ClientError | TimeoutError | OSError | EOFError | RuntimeError
-        ):
-            return TransientError(
-                f"{shown}: the connection to {self._endpoint} failed ({type(error).__name__})",
-                sent=True,
-            ), False
-        return ClientFailedError(
-            f"{shown}: the client refuses the request ({type(error).__name__}: {error})"
-        ), False
+        return super().translate(error, shown)
 
-    def _answer(self, answer: _Answer, shown: str) -> Exception:
+    def refused(self, answer: Answer, shown: str) -> Exception:
         status, (text, reason) = answer.status, _reason(answer.body)
         if status == 404 and "bucket does not exist" in text:
             return StoreError(
@@ -222,9 +280,16 @@ class GcsBackend(Backend):
         return answer.body, whole_size(answer.headers.get("Content-Range"), answer.body)
 
     def _put(self, key: str, data: bytes, condition: Mapping[str, str]) -> None:
-        query = {"uploadType": "media", "name": key, **condition}
-        headers = {"Content-Type": "application/octet-stream"}
-        self._send("POST", key, self._uploads, query, data, headers=headers)
+        boundary = secrets.token_hex(16)
+        head = (
+            f"--{boundary}\r\nContent-Type: application/json\r\n\r\n"
+            f"{json.dumps({'name': key})}\r\n"
+            f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
+        )
+        body = b"".join([head.encode(), data, f"\r\n--{boundary}--\r\n".encode()])
+        query = {"uploadType": "multipart", "name": key, **condition}
+        headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
+        self._send("POST", key, self._uploads, query, body, headers=headers)
 
     def _send(
         self,
@@ -236,43 +301,19 @@ class GcsBackend(Backend):
         *,
         headers: Mapping[str, str] = {},  # never mutated
         expected: Sequence[int] = (),
-    ) -> _Answer:
+    ) -> Answer:
         """One request. Returns responses below 300 and the expected ones."""
-
-        async def ask(fs: Any) -> _Answer:
-            import aiohttp
-            from yarl import URL
-
-            await open_gcs_session(fs)
-            # and the project to bill
-            asked = "&".join(
-                f"{name}={_quoted(str(value))}" for name, value in gcs_params(fs, query).items()
-            )
-            target = URL(
-                url + (f"{'&' if '?' in url else '?'}{asked}" if asked else ""), encoded=True
-            )
-            patience = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
-            async with fs.session.request(
-                method,
-                target,
-                data=io.BytesIO(data) if data else None,
-                headers=gcs_headers(fs, headers),
-                timeout=patience,
-                allow_redirects=False,
-            ) as response:
-                answer = _Answer(response.status, dict(response.headers), await response.read())
-            self.tell_time(answer.headers.get("Date"))
-            if answer.status >= 300 and answer.status not in expected:
-                raise _RefusalError(answer)
-            return answer
-
-        answer: _Answer = self.once(key, lambda fs: wait(fs, ask(fs), SENDING_S if data else None))
-        return answer
+        return self.once(
+            key,
+            lambda account: self.told(account.send(method, url, query, headers, data), expected),
+        )
 
 
 class _Resumable:
     """A resumable upload: invisible before its last byte; Google removes an unfinished one after a
     week."""
+
+    at_once = 1
 
     def __init__(self, backend: GcsBackend, key: str) -> None:
         self._backend, self._key = backend, key
@@ -280,11 +321,11 @@ class _Resumable:
         self._stored = 0
         self._waiting = b""
 
-    def send(self, data: bytes) -> None:
+    def send(self, number: int, data: bytes) -> None:
         self._waiting += data
         self._backend.persist(lambda: self._push(""))
 
-    def finish(self, data: bytes) -> None:
+    def finish(self, number: int, data: bytes) -> None:
         self._waiting += data
         total = self._stored + len(self._waiting)
         self._backend.persist(lambda: self._push(str(total)))

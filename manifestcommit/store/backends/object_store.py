@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
-from ...errors import StoreError, StoreUnclearError, UnsafeStoreError
+from ...errors import StoreError, StoreUnclearError, UnsafeStoreError, UsageError
+from ...version import install
 from ..base import ObjectInfo, Output, Unfinished
 from ..options import StorageOptions, check_name, check_root
 from .arrow_filesystem import RangedInput, arrow_filesystem
@@ -27,6 +29,8 @@ from .retry import TransientError
 
 # S3 requires at least 5 MiB, R2 parts of one size, GCS multiples of 256 KiB
 PART_BYTES = 8 * 1024 * 1024
+# what one request reads of an object whose length is not known
+WHOLE_BYTES = 2 * PART_BYTES
 
 
 class ObjectStore:
@@ -81,12 +85,14 @@ class ObjectStore:
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         key = self._key(name)
-        if end is not None and end <= (start or 0):
+        first = start or 0
+        if end is not None and end <= first:
             return b""
-        try:
-            return self._backend.persist(lambda: self._backend.read(key, start, end))
-        except NothingThereError:
-            return b""
+        once = min(end, first + WHOLE_BYTES) if end and self._backend.tells_size else end
+        data, size_bytes = self._read(key, start, once)
+        if end is None or once is None or end == once or size_bytes <= once:
+            return data
+        return self._read_rest(key, data, first, min(end, size_bytes))
 
     def put(self, name: str, data: bytes) -> None:
         key = self._key(name)
@@ -164,6 +170,25 @@ class ObjectStore:
     def filesystem(self) -> tuple[Any, str]:
         return arrow_filesystem(self), ""
 
+    def _read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+        try:
+            return self._backend.persist(lambda: self._backend.read(key, start, end))
+        except NothingThereError:
+            return b"", 0
+
+    def _read_rest(self, key: str, data: bytes, start: int, end: int) -> bytes:
+        """What follows the data up to the end, by several requests at the same time."""
+        first = start + len(data)
+        spans = [(at, min(at + PART_BYTES, end)) for at in range(first, end, PART_BYTES)]
+        rest = [self._backend.later(partial(self._read, key, *each)) for each in spans]
+        whole = b"".join([data, *(each.result()[0] for each in rest)])
+        if len(whole) != end - start:
+            raise StoreError(
+                f"{self._backend.display_name(key)} changed while it was read: {len(whole)} bytes "
+                f"came of {end - start}"
+            )
+        return whole
+
     def _key(self, name: str) -> str:
         return self._prefix + check_name(name)
 
@@ -200,7 +225,8 @@ class _Output:
         self._buffer = bytearray()
         self._sent_bytes = 0
         self._upload: Upload | None = None
-        self._sending: Future[None] | None = None
+        self._sending: deque[Future[None]] = deque()
+        self._parts = 0
         self._process = os.getpid()
         self._has_failed = False
         self.closed = False
@@ -234,8 +260,8 @@ class _Output:
         if self._upload is None:
             self._backend.persist(lambda: self._backend.write(self._key, bytes(self._buffer)))
         else:
-            self._await()
-            self._upload.finish(bytes(self._buffer))
+            self._await(0)
+            self._upload.finish(self._parts + 1, bytes(self._buffer))
         self._has_failed = False
         self.closed = True
         self._buffer.clear()
@@ -248,8 +274,9 @@ class _Output:
         self._buffer.clear()
         if self._process != os.getpid():
             return  # in a forked child: the upload and its threads belong to the parent
-        with contextlib.suppress(Exception):
-            self._await()
+        while self._sending:
+            with contextlib.suppress(Exception):
+                self._await(0)
         if self._upload is not None:
             with contextlib.suppress(StoreError, FileNotFoundError):
                 self._upload.discard()
@@ -257,27 +284,34 @@ class _Output:
     def _send(self, data: bytes) -> None:
         if self._upload is None:
             self._upload = self._backend.upload(self._key)
-        self._await()  # one part in upload, one being filled: memory stays bounded
+        self._await(self._upload.at_once - 1)  # memory stays bounded
         self._sent_bytes += len(data)
-        upload = self._upload
-        self._sending = self._backend.later(lambda: upload.send(data))
+        self._parts += 1
+        self._sending.append(self._backend.later(partial(self._upload.send, self._parts, data)))
 
-    def _await(self) -> None:
-        if self._sending is not None:
-            self._sending.result()
+    def _await(self, most: int) -> None:
+        """Wait until no more than so many parts are being sent."""
+        while len(self._sending) > most:
+            self._sending.popleft().result()
 
 
 def _backend(scheme: str, bucket: str, options: StorageOptions) -> Backend:
-    if scheme == "s3":
-        from .s3 import S3Backend
+    try:
+        if scheme == "s3":
+            from .s3 import S3Backend  # late, as the others: an extra
 
-        return S3Backend(bucket, options)
-    if scheme == "abfs":
-        from .azure import AzureBackend
+            return S3Backend(bucket, options)
+        if scheme == "abfs":
+            from .azure import AzureBackend
 
-        return AzureBackend(bucket, options)
-    if scheme == "gs":
-        from .gcs import GcsBackend
+            return AzureBackend(bucket, options)
+        if scheme == "gs":
+            from .gcs import GcsBackend
 
-        return GcsBackend(bucket, options)
+            return GcsBackend(bucket, options)
+    except ImportError as error:
+        extra = {"abfs": "azure", "gs": "gcs"}.get(scheme, scheme)
+        raise UsageError(
+            f"{scheme}:// needs a package that is missing ({error}): {install(extra)}"
+        ) from None
     return GenericBackend(scheme, bucket, options)

@@ -1,74 +1,71 @@
 """S3 and compatible stores: one conditional single-part PUT per create, no cache, no existence
 checks. [ST10] [ST11] [ST13]
 
-s3fs finds credentials and endpoints as its users expect, and keeps the connections. The requests
-are made here, by name, because its file-like calls check before they act, split names at `?`, and
-cache listings.
+The options are those of s3fs. botocore turns them, and the environment, into credentials, a region,
+addresses and headers: of each kind of request its client makes one that is not sent, and all
+requests are made after that pattern, signed by botocore and sent by store.backends.http.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
+import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import os
+import re
+import socket
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from socket import gaierror
-from typing import Any
-from urllib.parse import urlsplit
-
-from aiobotocore.httpsession import AIOHTTPSession
-from botocore.utils import parse_timestamp
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote_plus, urlsplit
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 from ...errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
 from ..base import ObjectInfo, Unfinished
 from ..options import StorageOptions, public_endpoint
 from .arrow_filesystem import TAIL, span, whole_size
-from .backend import (
-    CONNECT_S,
-    NOT_IN_XML,
-    READ_S,
-    SENDING_S,
-    Backend,
-    NotOfferedError,
-    Upload,
-    wait,
-)
-from .client_internals import call_s3, follow_no_redirects, parse_s3_times
+from .backend import NOT_IN_XML, NotOfferedError, Upload
+from .http import CONNECT_S, OF_FILES, READ_S, Answer, HttpBackend, HttpClient, RefusalError, Way
 from .retry import TransientError
-from .s3_gets import SENT, Gets, clone_request
 
-# The HTTP session below botocore, without automatic repeats and redirects.
-
-
-class OnceSession(AIOHTTPSession):  # type: ignore[misc]  # aiobotocore ships no types
-    """Sends every request once, to the endpoint and nowhere else."""
-
-    def __init__(self, *more: Any, **settings: Any) -> None:
-        super().__init__(*more, **settings)
-        self._settings = settings
-
-    async def send(self, request: Any) -> Any:
-        if (sent := SENT.get()) is not None:
-            sent.append((request, self._settings))
-        return await super().send(request)
-
-    async def _get_session(self, proxy_url: Any) -> Any:
-        session = await super()._get_session(proxy_url)
-        follow_no_redirects(session)
-        return session
-
-
-# a range from this length on, of a data file: not an object of the table's state, which may be
-# missing and has only a size limit
-DATA_BYTES = 64 * 1024
 MAX_PARTS = 10_000
 _CONFIG = {
     "connect_timeout": CONNECT_S,
     "read_timeout": READ_S,
-    "max_pool_connections": 64,
     # `rclone serve s3` returns the whole object's checksum with a part of it
     "response_checksum_validation": "when_required",
+}
+_SECRETS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_KEY = "KEY"
+# what a request of each kind needs beside the bucket
+_KINDS: dict[str, dict[str, Any]] = {
+    "put_object": {"Key": _KEY, "Body": b""},
+    "get_object": {"Key": _KEY},
+    "head_object": {"Key": _KEY},
+    "delete_object": {"Key": _KEY},
+    "list_objects_v2": {},
+    "delete_objects": {"Delete": {"Objects": [{"Key": _KEY}]}},
+    "create_multipart_upload": {"Key": _KEY},
+    "upload_part": {"Key": _KEY, "UploadId": "-", "PartNumber": 1, "Body": b""},
+    "complete_multipart_upload": {"Key": _KEY, "UploadId": "-", "MultipartUpload": {"Parts": []}},
+    "abort_multipart_upload": {"Key": _KEY, "UploadId": "-"},
+    "list_multipart_uploads": {},
+}
+_OF_ONE_REQUEST = re.compile(
+    r"authorization|x-amz-date|x-amz-content-sha256|x-amz-security-token|amz-sdk-.*"
+    r"|content-(length|md5)|expect|transfer-encoding|x-amz-trailer|x-amz-checksum-(?!algorithm).*"
+)
+_SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=[^,]+/\d{8}/([^/,]+)/s3/aws4_request, ")
+_CHECKSUMS: dict[str, Callable[[bytes], bytes]] = {
+    "CRC32": lambda data: zlib.crc32(data).to_bytes(4, "big"),
+    "SHA1": lambda data: hashlib.sha1(data, usedforsecurity=False).digest(),
+    "SHA256": lambda data: hashlib.sha256(data).digest(),
 }
 _REGIONS = frozenset(
     {
@@ -80,17 +77,256 @@ _REGIONS = frozenset(
 )
 
 
-def _parse_time(text: Any) -> datetime:
-    """The same as botocore's own parser, which takes most of the time of a listing: it tries every
-    form of a date on each object. Lists have one form."""
-    if isinstance(text, str) and text.endswith("Z"):
-        with contextlib.suppress(ValueError):
-            return datetime.fromisoformat(text)
-    parsed: datetime = parse_timestamp(text)
-    return parsed
+class _Pattern(NamedTuple):
+    """A request of one kind. url: of the bucket, or of its objects without their keys; region:
+    empty if requests are not signed; checksum: which a body is sent with; empty: none."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    region: str
+    checksum: str
 
 
-class S3Backend(Backend):
+class _NotToBeSentError(Exception):
+    """A request as botocore's client would have sent it."""
+
+    def __init__(self, request: Any) -> None:
+        super().__init__()
+        self.request = request
+
+
+class Account:
+    """One process' way to S3 with one set of options; for any number of threads."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        from botocore import UNSIGNED
+        from botocore.config import Config
+        from botocore.session import Session  # late: an extra
+
+        # At DEBUG it logs what it signs, with the session's token. A level of its own keeps that
+        # from a root logger at DEBUG; whoever sets the level of "botocore" has asked for it.
+        log = logging.getLogger("botocore")
+        if log.level == logging.NOTSET:
+            log.setLevel(logging.INFO)
+        given = {name: value for name, value in options.items() if name not in OF_FILES}
+        config = {**_CONFIG, **(given.pop("config_kwargs", None) or {})}
+        config["retries"] = {"total_max_attempts": 1}
+        self._more = dict(given.pop("s3_additional_kwargs", None) or {})
+        checksum = self._more.get("ChecksumAlgorithm")
+        if checksum not in (None, *_CHECKSUMS):
+            raise UsageError(
+                f"ChecksumAlgorithm in s3_additional_kwargs is one of {', '.join(_CHECKSUMS)}, not "
+                f"{checksum!r}"
+            )
+        if given.pop("requester_pays", False):
+            self._more["RequestPayer"] = "requester"
+        self._made_of = _client_arguments(given)
+        if given.pop("anon", False):
+            config["signature_version"] = UNSIGNED
+            self._made_of = {
+                name: value for name, value in self._made_of.items() if name not in _SECRETS
+            }
+        self._session = _session(given) or Session(**given)
+        self._config = Config(**config)
+        self._lock = threading.Lock()
+        self._clients: dict[str, Any] = {"": self._client("")}
+        self._patterns: dict[tuple[str, str, str], _Pattern] = {}
+        self._regions: dict[str, str] = {}  # of buckets that are elsewhere than assumed
+        self.endpoint = str(self._clients[""].meta.endpoint_url)
+        self.http = HttpClient(self._way())
+        self._credentials = self._found_credentials()
+
+    def send(
+        self,
+        kind: str,
+        bucket: str,
+        key: str = "",
+        query: Mapping[str, str] = {},  # never mutated
+        headers: Mapping[str, str] = {},
+        body: bytes = b"",
+    ) -> Answer:
+        """One request; a second one only if the bucket is in another region of Amazon's, whose
+        name comes with the refusal of the first."""
+        answer = self._send(kind, bucket, key, query, headers, body)
+        elsewhere = answer.headers.get("x-amz-bucket-region")
+        if answer.status not in (301, 307, 400, 403) or not elsewhere or not self.is_amazon:
+            return answer
+        if elsewhere in (self._regions.get(bucket), self._clients[""].meta.region_name):
+            return answer
+        self._regions[bucket] = elsewhere
+        return self._send(kind, bucket, key, query, headers, body)
+
+    @property
+    def is_amazon(self) -> bool:
+        host = urlsplit(self.endpoint).hostname or ""
+        return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+    def _send(
+        self,
+        kind: str,
+        bucket: str,
+        key: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> Answer:
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+
+        pattern = self._pattern(kind, bucket)
+        url = pattern.url + quote(key, safe="/~")
+        if query:
+            pairs = (f"{name}={quote(value, safe='-_.~')}" for name, value in query.items())
+            url += f"?{'&'.join(pairs)}"
+        sent = {**pattern.headers, **headers}
+        if pattern.checksum:
+            digest = base64.b64encode(_CHECKSUMS[pattern.checksum](body)).decode()
+            sent[f"x-amz-checksum-{pattern.checksum.lower()}"] = digest
+        if pattern.region:
+            request = AWSRequest(pattern.method, url, headers=sent, data=body)
+            request.context["client_config"] = self._config
+            account = self._credentials.get_frozen_credentials()
+            S3SigV4Auth(account, "s3", pattern.region).add_auth(request)
+            sent = dict(request.headers.items())
+        if pattern.method in ("PUT", "POST"):
+            sent["Content-Length"] = str(len(body))
+        return self.http.send(pattern.method, url, sent, body)
+
+    def _pattern(self, kind: str, bucket: str) -> _Pattern:
+        region = self._regions.get(bucket, "")
+        found = self._patterns.get((kind, bucket, region))
+        if found is None:
+            with self._lock:
+                found = self._new_pattern(kind, bucket, region)
+            self._patterns[kind, bucket, region] = found
+        return found
+
+    def _new_pattern(self, kind: str, bucket: str, region: str) -> _Pattern:
+        if region not in self._clients:
+            self._clients[region] = self._client(region)
+        client = self._clients[region]
+        operation = client.meta.service_model.operation_model(
+            client.meta.method_to_api_mapping[kind]
+        )
+        takes = operation.input_shape.members
+        more = {name: value for name, value in self._more.items() if name in takes}
+        try:
+            getattr(client, kind)(**{**more, "Bucket": bucket, **_KINDS[kind]})
+        except _NotToBeSentError as made:
+            request = made.request
+        headers = {
+            name: value.decode() if isinstance(value, bytes) else str(value)
+            for name, value in request.headers.items()
+        }
+        login = headers.get("Authorization", "")
+        signed = _SIGNED.match(login)
+        if login and signed is None:
+            raise UsageError(
+                f"s3://{bucket}: requests are to be signed in another way than s3v4; leave "
+                "signature_version out of config_kwargs"
+            )
+        return _Pattern(
+            method=request.method,
+            url=request.url.partition("?")[0].removesuffix(_KEY if "Key" in _KINDS[kind] else ""),
+            headers={
+                name: value
+                for name, value in headers.items()
+                if not _OF_ONE_REQUEST.fullmatch(name.lower())
+                or name.lower() == "x-amz-sdk-checksum-algorithm"
+            },
+            region=signed[1] if signed else "",
+            checksum=headers.get("x-amz-sdk-checksum-algorithm", ""),
+        )
+
+    def _client(self, region: str) -> Any:
+        made_of = {**self._made_of, **({"region_name": region} if region else {})}
+        client = self._session.create_client("s3", config=self._config, **made_of)
+        client.meta.events.register("before-send.s3", _keep)
+        return client
+
+    def _found_credentials(self) -> Any:
+        from botocore.credentials import Credentials
+
+        key, secret, token = (self._made_of.get(name) for name in _SECRETS)
+        if key and secret:
+            return Credentials(key, secret, token)
+        return self._session.get_credentials()
+
+    def _way(self) -> Way:
+        from botocore.httpsession import get_cert_path
+        from botocore.utils import get_environ_proxies
+
+        config = self._clients[""].meta.config
+        if config.proxies_config:
+            raise UsageError("proxies_config in config_kwargs is not supported")
+        verify = self._made_of.get("verify")
+        if verify is None:
+            verify = self._session.get_config_variable("ca_bundle")
+        keepalive = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)] if config.tcp_keepalive else []
+        return Way(
+            connect_s=config.connect_timeout,
+            read_s=config.read_timeout,
+            verify=get_cert_path(
+                os.environ.get("REQUESTS_CA_BUNDLE", True) if verify is None else verify
+            ),
+            certificate=config.client_cert,
+            proxies=(
+                get_environ_proxies(self.endpoint) if config.proxies is None else config.proxies
+            ),
+            socket_options=keepalive,
+        )
+
+
+def _keep(request: Any, **_: Any) -> None:
+    raise _NotToBeSentError(request)
+
+
+def _session(given: dict[str, Any]) -> Any:
+    """The caller's own session, taken from what was given, if there is one."""
+    from botocore.session import Session
+
+    session = given.pop("session", None)
+    if session is not None and (
+        not isinstance(session, Session) or inspect.iscoroutinefunction(session.get_credentials)
+    ):
+        raise UsageError(
+            "session in storage_options is a botocore.session.Session, or leave it out and give "
+            f"profile; this one is a {type(session).__module__}.{type(session).__qualname__}"
+        )
+    return session
+
+
+def _credential_errors() -> tuple[type[Exception], ...]:
+    from botocore import exceptions as boto
+
+    names = ("CredentialRetrieval", "NoAuthToken", "NoCredentials", "PartialCredentials", "SSO")
+    return tuple(getattr(boto, f"{name}Error") for name in (*names, "TokenRetrieval"))
+
+
+def _client_arguments(given: dict[str, Any]) -> dict[str, Any]:
+    """What the client is made of, taken from the options: s3fs' own names win over
+    client_kwargs."""
+    made_of = dict(given.pop("client_kwargs", None) or {})
+    for name, other in (("key", "username"), ("secret", "password")):
+        if given.get(name) and given.get(other):
+            raise UsageError(f"give {name} or {other} in storage_options, not both")
+    use_ssl = given.pop("use_ssl", True)
+    made_of.setdefault("use_ssl", use_ssl)
+    names = {
+        "aws_access_key_id": ("key", "username"),
+        "aws_secret_access_key": ("secret", "password"),
+        "aws_session_token": ("token",),
+        "endpoint_url": ("endpoint_url",),
+    }
+    for name, ours in names.items():
+        value = next(filter(None, [given.pop(each, None) for each in ours]), None)
+        if value is not None:
+            made_of[name] = value
+    return made_of
+
+
+class S3Backend(HttpBackend):
     """Requests to one bucket, each sent once. [ST14]"""
 
     name = "s3://"
@@ -148,37 +384,31 @@ class S3Backend(Backend):
         endpoint = self._endpoint()
         return self.url + (f" at {endpoint}" if endpoint else "")
 
+    @property
+    def where(self) -> str:
+        return self._endpoint() or "S3"
+
     def connect(self) -> Any:
-        from s3fs import S3FileSystem  # late: an extra
+        from fsspec.config import conf
 
-        # At DEBUG it logs what it signs, with the session's token. A level of its own keeps that
-        # from a root logger at DEBUG; whoever sets the level of "botocore" has asked for it.
-        log = logging.getLogger("botocore")
-        if log.level == logging.NOTSET:
-            log.setLevel(logging.INFO)
-        ours = {"retries": {"total_max_attempts": 1}, "http_session_cls": OnceSession}
-        config = {**_CONFIG, **(self._options.get("config_kwargs") or {}), **ours}
-        fs = S3FileSystem(config_kwargs=config, **self.client_options("config_kwargs"))
-        fs.retries = 1
-        fs.connect()
-        if "session" not in self._options:  # a session of the caller's stays as it is
-            parse_s3_times(fs, _parse_time)
-        return fs
+        try:
+            return Account({**conf.get("s3", {}), **conf.get("s3a", {}), **self._options})
+        except _credential_errors():
+            raise self.no_credentials(self.url) from None
 
-    def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        is_long = end is not None and end - (start or 0) >= DATA_BYTES
-        data, size_bytes = self._fetcher(key, is_long=is_long)(key, span(start, end))
+    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+        data, size_bytes = self._fetch(key, span(start, end))
         # some servers answer a range with the whole object
-        return data[start or 0 : end] if len(data) == size_bytes else data
+        return (data[start or 0 : end] if len(data) == size_bytes else data), size_bytes
 
     def tail(self, key: str) -> tuple[bytes, int]:
-        return self._fetcher(key, is_long=True)(key, TAIL)
+        return self._fetch(key, TAIL)
 
     def write(self, key: str, data: bytes) -> None:
         self._put(key, data)
 
     def create(self, key: str, data: bytes) -> None:
-        version = self._put(key, data, IfNoneMatch="*").get("VersionId")
+        version = self._put(key, data, {"If-None-Match": "*"}).headers.get("x-amz-version-id")
         if version not in (None, "null") and self._endpoint():
             raise UnsafeStoreError(
                 f"{self.url}: versioning is on in this bucket. With versioning, Ceph ignores "
@@ -189,26 +419,25 @@ class S3Backend(Backend):
             )
 
     def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
-        begin = (
-            {"ContinuationToken": mark}
-            if mark
-            else {"StartAfter": _just_below(start_from)}
-            if start_from > prefix
-            else {}
-        )
-        page = self.call("list_objects_v2", prefix, Prefix=prefix, **begin)
+        query = {"list-type": "2", "encoding-type": "url", "prefix": prefix}
+        if mark:
+            query["continuation-token"] = mark
+        elif start_from > prefix:
+            query["start-after"] = _just_below(start_from)
+        page = self.ask_xml("list_objects_v2", prefix, query, "ListBucketResult")
+        told = _fields(page)
         try:
             found = [
                 ObjectInfo(
-                    name=listed["Key"],
-                    size_bytes=listed["Size"],
-                    modified=listed["LastModified"].timestamp(),
+                    name=_named(told, listed["Key"]),
+                    size_bytes=int(listed["Size"]),
+                    modified=_time(listed["LastModified"]),
                 )
-                for listed in page.get("Contents", ())
+                for listed in _all(page, "Contents")
             ]
-            return found, str(page["NextContinuationToken"]) if page["IsTruncated"] else ""
+            return found, told["NextContinuationToken"] if told["IsTruncated"] == "true" else ""
         # for example a proxy's page, which must not pass for an empty list
-        except KeyError as error:
+        except (KeyError, ValueError) as error:
             raise TransientError(
                 f"{self.display_name(prefix)}: the response to a list request is malformed, it "
                 f"lacks {error}",
@@ -216,7 +445,7 @@ class S3Backend(Backend):
             ) from None
 
     def remove(self, key: str) -> None:
-        self.call("delete_object", key, Key=key)
+        self.ask("delete_object", key)
 
     def remove_all(self, keys: Sequence[str]) -> None:
         """One request, except for names that its XML cannot hold."""
@@ -224,25 +453,21 @@ class S3Backend(Backend):
         super().remove_all([key for key in keys if NOT_IN_XML.search(key)])
         if not plain:
             return
-        objects = {"Objects": [{"Key": key} for key in plain], "Quiet": True}
         try:
-            answer = self.persist(lambda: self.call("delete_objects", plain[0], Delete=objects))
+            refused = self.persist(partial(self._remove_plain, plain))
         # Ceph requires the right to delete in the whole bucket for a bulk delete
         except StoreDeniedError:
             super().remove_all(plain)
             return
-        refused = [
-            failure for failure in answer.get("Errors", ()) if failure.get("Code") != "NoSuchKey"
-        ]
         if refused:
             kind = (
                 StoreDeniedError
-                if all(failure.get("Code") == "AccessDenied" for failure in refused)
+                if all(failure["Code"] == "AccessDenied" for failure in refused)
                 else StoreError
             )
             raise kind(
                 f"{self.url}: {len(refused)} of {len(plain)} objects could not be deleted; the "
-                f"first is {refused[0].get('Key')!r} ({self.scrub(str(refused[0].get('Code')))}). "
+                f"first is {refused[0]['Key']!r} ({self.scrub(refused[0]['Code'])}). "
                 "What was deleted stays deleted; trying again is safe."
             )
 
@@ -252,90 +477,133 @@ class S3Backend(Backend):
     def unfinished(self, prefix: str) -> Iterator[Unfinished]:
         """One request for each 1,000; they are billed until they are aborted, and no listing of
         objects shows them. [GC9]"""
-        mark: dict[str, str] = {}
+        query = {"uploads": "", "encoding-type": "url", "prefix": prefix}
         while True:
             try:
                 page = self.persist(
-                    partial(self.call, "list_multipart_uploads", prefix, Prefix=prefix, **mark)
+                    partial(
+                        self.ask_xml,
+                        "list_multipart_uploads",
+                        prefix,
+                        query,
+                        "ListMultipartUploadsResult",
+                    )
                 )
             except NotOfferedError:
                 return
-            for upload in page.get("Uploads", ()):
+            told = _fields(page)
+            for upload in _all(page, "Upload"):
                 yield Unfinished(
-                    name=upload["Key"],
+                    name=_named(told, upload["Key"]),
                     upload=upload["UploadId"],
-                    started=upload["Initiated"].timestamp(),
+                    started=_time(upload["Initiated"]),
                 )
             following = {
-                "KeyMarker": page.get("NextKeyMarker", ""),
-                "UploadIdMarker": page.get("NextUploadIdMarker", ""),
+                "key-marker": _named(told, told.get("NextKeyMarker", "")),
+                "upload-id-marker": told.get("NextUploadIdMarker", ""),
             }
-            if not page.get("IsTruncated") or following == mark:
+            if told.get("IsTruncated") != "true" or following.items() <= query.items():
                 return
-            mark = following
+            query = query | following
 
     def give_up_unfinished(self, key: str, upload: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            self.persist(lambda: self.call("abort_multipart_upload", key, Key=key, UploadId=upload))
+            self.persist(
+                lambda: self.ask("abort_multipart_upload", key, query={"uploadId": upload})
+            )
 
-    def call(self, method: str, key: str, **arguments: Any) -> Any:
-        """One request, by its name in S3's API. key: describes the request."""
-        answer = self.once(
-            key,
-            lambda fs: wait(fs, call_s3(fs, method, Bucket=self._bucket, **arguments), SENDING_S),
+    def ask(
+        self,
+        kind: str,
+        key: str,
+        query: Mapping[str, str] = {},  # never mutated
+        headers: Mapping[str, str] = {},
+        body: bytes = b"",
+    ) -> Answer:
+        """One request, by the name of its kind in botocore. key: the object, or describes the
+        request."""
+        return self.once(key, lambda account: self._sent(account, kind, key, query, headers, body))
+
+    def ask_xml(
+        self,
+        kind: str,
+        key: str,
+        query: Mapping[str, str],
+        root: str,
+        headers: Mapping[str, str] = {},  # never mutated
+        body: bytes = b"",
+    ) -> ElementTree.Element:
+        """One request whose response is a document with this root."""
+
+        def send(account: Account) -> ElementTree.Element:
+            answer = self._sent(account, kind, key, query, headers, body)
+            found = _parsed(answer.body)
+            if found is not None and _local(found) == root:
+                return found
+            if found is not None and _local(found) == "Error":  # with a status of success
+                raise RefusalError(answer._replace(status=500))
+            raise TransientError(
+                f"{self.display_name(key)}: the response is malformed: no {root}, as of an S3 "
+                "store",
+                sent=True,
+            )
+
+        return self.once(key, send)
+
+    def _sent(
+        self,
+        account: Account,
+        kind: str,
+        key: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> Answer:
+        target = key if "Key" in _KINDS[kind] else ""
+        return self.told(account.send(kind, self._bucket, target, query, headers, body))
+
+    def _remove_plain(self, keys: Sequence[str]) -> list[dict[str, str]]:
+        """One request for up to a thousand objects; returns the refusals."""
+        objects = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in keys)
+        body = f"{_DELETE}{objects}<Quiet>true</Quiet></Delete>".encode()
+        digest = hashlib.md5(body, usedforsecurity=False).digest()
+        headers = {"Content-MD5": base64.b64encode(digest).decode()}
+        answer = self.ask_xml(
+            "delete_objects", keys[0], {"delete": ""}, "DeleteResult", headers, body
         )
-        self.tell_time(answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
-        return answer
+        found = [{"Code": "", "Key": "", **failure} for failure in _all(answer, "Error")]
+        return [failure for failure in found if failure["Code"] != "NoSuchKey"]
 
-    def _put(self, key: str, data: bytes, **arguments: Any) -> dict[str, Any]:
+    def _put(self, key: str, data: bytes, headers: Mapping[str, str] = {}) -> Answer:
         """A response without an ETag comes from another service, such as a login page: nothing may
         have been stored."""
-        answer: dict[str, Any] = self.call("put_object", key, Key=key, Body=data, **arguments)
-        if not answer.get("ETag"):
+        answer = self.ask("put_object", key, headers=headers, body=data)
+        if not answer.headers.get("ETag"):
             raise TransientError(
-                (
-                    f"{self.display_name(key)}: the answer is not that of an S3 store, it "
-                    "names no ETag"
-                ),
+                f"{self.display_name(key)}: the answer is not that of an S3 store, it names no "
+                "ETag",
                 sent=True,
             )
         return answer
 
+    def _fetch(self, key: str, headers: Mapping[str, str]) -> tuple[bytes, int]:
+        """The requested bytes, and the length of the whole object."""
+        answer = self.ask("get_object", key, headers=headers)
+        return answer.body, whole_size(answer.headers.get("Content-Range"), answer.body)
+
     def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
-        from botocore import exceptions as boto
+        from botocore.exceptions import BotoCoreError
 
-        response = getattr(
-            error if hasattr(error, "response") else error.__cause__, "response", None
-        )
-        if isinstance(response, dict) and "ResponseMetadata" in response:
-            return self._answer(response, shown), True
-        if isinstance(
-            error,
-            boto.NoCredentialsError | boto.PartialCredentialsError | boto.CredentialRetrievalError,
-        ):
+        if isinstance(error, _credential_errors()):
             return self.no_credentials(shown), False
-        if isinstance(error, boto.ParamValidationError):
+        if isinstance(error, BotoCoreError):  # of the pattern: nothing was sent
             return StoreError(f"{shown}: the client refuses the request: {error}"), False
-        # boto also finds the bucket's region by redirected requests
-        if isinstance(error, RecursionError):
-            return StoreError(
-                f"{shown}: the store redirects every request to another region; check the endpoint"
-            ), True
-        where = self._endpoint() or "S3"
-        if _was_not_sent(error):
-            return TransientError(
-                f"{shown}: no connection to {where}; check the endpoint and the network", sent=False
-            ), False
-        if isinstance(error, TimeoutError | boto.ReadTimeoutError):
-            return TransientError(f"{shown}: no answer from {where} in time", sent=True), False
-        return TransientError(
-            f"{shown}: the connection to {where} failed ({type(error).__name__})", sent=True
-        ), False
+        return super().translate(error, shown)
 
-    def _answer(self, response: dict[str, Any], shown: str) -> Exception:
-        status = int(response["ResponseMetadata"].get("HTTPStatusCode", 0))
-        refusal = response.get("Error", {})
-        code = str(refusal.get("Code", status))
+    def refused(self, answer: Answer, shown: str) -> Exception:
+        document = _parsed(answer.body)
+        said = {} if document is None else _fields(document)
+        status, code = answer.status, said.get("Code") or str(answer.status)
         if code == "NoSuchBucket":
             return StoreError(
                 f"{shown}: there is no bucket {self._bucket}; check the name and the "
@@ -351,154 +619,96 @@ class S3Backend(Backend):
             return StoreError(
                 f"{shown}: bucket {self._bucket} is in another region ({code}); {advice}"
             )
-        return self.answered(status, code, shown, str(refusal.get("Message", "")))
-
-    def _fetcher(
-        self, key: str, *, is_long: bool
-    ) -> Callable[[str, dict[str, str]], tuple[bytes, int]]:
-        """The client that gets a range of this object. [ST41]"""
-        return self._fetch_data if is_long and key.endswith(".parquet") else self._fetch
-
-    def _fetch_data(self, key: str, headers: dict[str, str]) -> tuple[bytes, int]:
-        """Like `_fetch`, but sent by the calling thread, once a GET of s3fs' client has shown how.
-        [ST41]"""
-        beside = self.connection().beside
-        if self._bucket not in beside:
-            return self._fetch_and_learn(key, headers)
-        gets: Gets | None = beside[self._bucket]
-        if gets is None:
-            return self._fetch(key, headers)
-        try:
-            found = self.once(key, lambda _: gets.get(key, headers))
-        except (StoreError, TransientError):
-            if gets.has_worked:
-                raise
-            found = 0  # no response at all
-        if not isinstance(found, int):
-            return found
-        self._count_retry()
-        told = self._fetch(key, headers)  # its errors are the ones to raise
-        is_busy = found != 0 and isinstance(self.answered(found, "", key), TransientError)
-        # the status does not depend on the client: it would be the same for both
-        if not gets.has_worked and not is_busy:
-            beside[self._bucket] = None  # only s3fs' client can do this here, so it continues to
-        return told
-
-    def _fetch_and_learn(self, key: str, headers: dict[str, str]) -> tuple[bytes, int]:
-        connection, sent = self.connection(), list[tuple[Any, dict[str, Any]]]()
-        found = self._fetch(key, headers, sent)
-        gets = None
-        # another release of botocore may differ inside; the bytes are here in any case
-        with contextlib.suppress(Exception):
-            gets = clone_request(connection.fs, *sent[-1], key)
-        connection.beside.setdefault(self._bucket, gets)
-        return found
-
-    def _fetch(
-        self, key: str, headers: dict[str, str], sent: list[Any] | None = None
-    ) -> tuple[bytes, int]:
-        """The requested bytes, and the length of the whole object. sent: receives what the client
-        sends."""
-
-        async def read(fs: Any) -> tuple[bytes, int]:
-            SENT.set(sent)
-            answer = await call_s3(fs, "get_object", Bucket=self._bucket, Key=key, **headers)
-            async with answer["Body"] as body:
-                data = await body.read()
-            return data, whole_size(answer.get("ContentRange"), data)
-
-        return self.once(key, lambda fs: wait(fs, read(fs)))
+        return self.answered(status, code, shown, said.get("Message", ""))
 
     def _endpoint(self) -> str:
         """The endpoint of a store that is not Amazon's; empty for Amazon's own."""
-        endpoint = public_endpoint(str(self.connection().fs.s3.meta.endpoint_url))
-        host = urlsplit(endpoint).hostname or ""
-        return "" if host.endswith((".amazonaws.com", ".amazonaws.com.cn")) else endpoint
+        account: Account = self.connection().client
+        return "" if account.is_amazon else public_endpoint(account.endpoint)
 
 
 class _Parts:
     """A multipart upload: invisible before it is completed."""
 
+    at_once = 4
+
     def __init__(self, backend: S3Backend, key: str) -> None:
         self._backend, self._key = backend, key
-        self._upload = str(
-            backend.persist(lambda: backend.call("create_multipart_upload", key, Key=key))[
-                "UploadId"
-            ]
+        begun = backend.persist(
+            lambda: backend.ask_xml(
+                "create_multipart_upload", key, {"uploads": ""}, "InitiateMultipartUploadResult"
+            )
         )
-        self._tags: list[str] = []
-        self._sent_bytes = 0
+        self._upload = _fields(begun).get("UploadId", "")
+        self._tags: dict[int, str] = {}
+        self._sizes: dict[int, int] = {}
 
-    def send(self, data: bytes) -> None:
-        number = len(self._tags) + 1
+    def send(self, number: int, data: bytes) -> None:
         if number > MAX_PARTS:
             raise StoreError(
                 f"{self._backend.display_name(self._key)} has more than {MAX_PARTS} parts. "
                 "Lower target_file_size."
             )
-        self._tags.append(self._tag(self._ask("upload_part", PartNumber=number, Body=data)))
-        self._sent_bytes += len(data)
+        self._tags[number] = self._tag(
+            self._ask("upload_part", {"partNumber": str(number)}, body=data)
+        )
+        self._sizes[number] = len(data)
 
-    def finish(self, data: bytes) -> None:
-        self.send(data)
-        parts = [
-            {"PartNumber": number, "ETag": tag} for number, tag in enumerate(self._tags, start=1)
-        ]
+    def finish(self, number: int, data: bytes) -> None:
+        self.send(number, data)
+        parts = "".join(
+            f"<Part><PartNumber>{part}</PartNumber><ETag>{escape(tag)}</ETag></Part>"
+            for part, tag in sorted(self._tags.items())
+        )
+        body = f"{_COMPLETE}{parts}</CompleteMultipartUpload>".encode()
         try:
-            answer = self._ask("complete_multipart_upload", MultipartUpload={"Parts": parts})
+            answer = self._backend.persist(
+                lambda: self._backend.ask_xml(
+                    "complete_multipart_upload",
+                    self._key,
+                    {"uploadId": self._upload},
+                    "CompleteMultipartUploadResult",
+                    body=body,
+                )
+            )
         # no such upload: an earlier request completed it, and its response was lost
         except FileNotFoundError:
-            answer = {}
-        if not answer.get("ETag"):
+            self._check()
+            return
+        if not _fields(answer).get("ETag"):
             self._check()
 
     def discard(self) -> None:
-        self._ask("abort_multipart_upload")
+        self._ask("abort_multipart_upload", {})
 
-    def _tag(self, answer: dict[str, Any]) -> str:
-        if not answer.get("ETag"):
+    def _tag(self, answer: Answer) -> str:
+        if not answer.headers.get("ETag"):
             shown = self._backend.display_name(self._key)
             raise StoreError(
                 f"{shown}: the answer is not that of an S3 store, it names no ETag. Run the "
                 "task again."
             )
-        return str(answer["ETag"])
+        return answer.headers["ETag"]
 
     def _check(self) -> None:
         """StoreError unless the object exists with the length that was sent."""
         shown = self._backend.display_name(self._key)
         try:
-            found = self._backend.persist(
-                lambda: self._backend.call("head_object", self._key, Key=self._key)
-            )["ContentLength"]
+            answer = self._backend.persist(lambda: self._backend.ask("head_object", self._key))
         except FileNotFoundError:
             raise StoreError(
                 f"{shown}: the store has forgotten this upload. Run the task again."
             ) from None
-        if found != self._sent_bytes:
+        found, sent = int(answer.headers.get("Content-Length", 0)), sum(self._sizes.values())
+        if found != sent:
             raise StoreError(
-                f"{shown} has {found} bytes where {self._sent_bytes} were written. Run the "
-                "task again."
+                f"{shown} has {found} bytes where {sent} were written. Run the task again."
             )
 
-    def _ask(self, method: str, **arguments: Any) -> Any:
+    def _ask(self, kind: str, query: Mapping[str, str], body: bytes = b"") -> Answer:
         """A request about this upload that may be carried out twice."""
-        return self._backend.persist(
-            lambda: self._backend.call(
-                method, self._key, Key=self._key, UploadId=self._upload, **arguments
-            )
-        )
-
-
-def _was_not_sent(error: Exception) -> bool:
-    """Whether there was no connection. boto also raises EndpointConnectionError when a connection
-    breaks half-way."""
-    from aiohttp import ClientConnectorError
-    from botocore import exceptions as boto
-
-    if isinstance(error, boto.EndpointConnectionError | boto.SSLError):
-        return isinstance(error.__context__, ClientConnectorError | gaierror)
-    return isinstance(error, boto.ConnectTimeoutError | boto.ProxyConnectionError)
+        about = {"uploadId": self._upload, **query}
+        return self._backend.persist(lambda: self._backend.ask(kind, self._key, about, body=body))
 
 
 def _just_below(name: str) -> str:
@@ -508,3 +718,43 @@ def _just_below(name: str) -> str:
     if last <= 1:
         return name[:-1]
     return name[:-1] + ("\ud7ff" if last == 0xE000 else chr(last - 1))
+
+
+_DELETE = '<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+_CODED = re.compile("[%+]").search
+_COMPLETE = '<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+
+
+def _parsed(body: bytes) -> ElementTree.Element | None:
+    try:
+        return ElementTree.fromstring(body)
+    except (ElementTree.ParseError, ValueError):
+        return None
+
+
+def _local(element: ElementTree.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _fields(element: ElementTree.Element) -> dict[str, str]:
+    return {_local(child): child.text or "" for child in element}
+
+
+def _all(element: ElementTree.Element, name: str) -> Iterator[dict[str, str]]:
+    return (_fields(child) for child in element if _local(child) == name)
+
+
+def _named(page: Mapping[str, str], name: str) -> str:
+    """An object's name as a list gives it: some servers ignore the wish for percent-encoding."""
+    return unquote_plus(name) if page.get("EncodingType") == "url" and _CODED(name) else name
+
+
+def _time(text: str) -> float:
+    """The same as botocore's own parser, which takes most of the time of a listing: it tries every
+    form of a date on each object. Lists have one form."""
+    if text.endswith("Z"):
+        with contextlib.suppress(ValueError):
+            return datetime.fromisoformat(text).timestamp()
+    from botocore.utils import parse_timestamp
+
+    return float(parse_timestamp(text).timestamp())

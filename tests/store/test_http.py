@@ -1,0 +1,562 @@
+"""The HTTP client of all stores: what was sent and what was not, every way to a server, and what s3fs' options make of a request.
+[ST5] [ST13] [ST14]
+
+Against servers of a few lines, which see every byte; and real S3, where credentials are to be judged.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import secrets
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.proxy import Fault, FaultProxy, Rule, to
+from tests.servers.servers import free_port
+from tests.store.places import Place, names, sent
+
+from manifestcommit.errors import StoreError, StoreUnclearError, UsageError
+from manifestcommit.store import open_store
+from manifestcommit.store.backends import http
+from manifestcommit.store.backends.http import HttpClient, LostError, NotSentError, Way
+from manifestcommit.store.backends.object_store import PART_BYTES, WHOLE_BYTES
+
+KEYS = {"key": "AKIDEXAMPLE", "secret": "wJalrXUtnFEMI"}
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndata"
+
+
+# --- sent, or not sent -----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def scripted(*answers: bytes | None, context: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[bytes]]]:
+    """(its URL, what it received): a server that answers the requests of all connections in turn, and closes after None or the last."""
+    received: list[bytes] = []
+    left = list(answers)
+
+    def serve(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            while left and (head := connection.recv(1 << 16)):
+                received.append(head)
+                answer = left.pop(0)
+                if answer is None:
+                    return
+                connection.sendall(answer)
+                if not answer.endswith(b"data"):
+                    return
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with contextlib.suppress(OSError):
+                    threading.Thread(
+                        target=serve, args=(context.wrap_socket(connection, server_side=True) if context else connection,)
+                    ).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield f"{'https' if context else 'http'}://127.0.0.1:{listening.getsockname()[1]}", received
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_refused_connection_has_sent_nothing() -> None:
+    with pytest.raises(NotSentError):
+        HttpClient(Way()).send("PUT", f"http://127.0.0.1:{free_port()}/x", {}, b"body")
+    with pytest.raises(NotSentError):
+        HttpClient(Way()).send("PUT", "http://no-such-host.invalid/x", {}, b"body")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        b"HTTP/1.1 2",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"HTTP/1.1 200 OK\r\nETag: x\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nda",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nda\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\nall until the end",
+        b"no HTTP at all\r\n\r\n",
+    ],
+    ids=[
+        "closed",
+        "in the status",
+        "in a header",
+        "after a header",
+        "before the empty line",
+        "half a body",
+        "chunks",
+        "no length",
+        "noise",
+    ],
+)
+def test_half_an_answer_is_none(answer: bytes | None) -> None:
+    """The standard library takes what is cut off for the end; and nothing is sent twice. [ST5] [ST8] [ST14]"""
+    with scripted(answer, OK) as (url, received):
+        with pytest.raises(LostError):
+            HttpClient(Way()).send("PUT", f"{url}/x", {}, b"body")
+        assert len(received) == 1
+
+
+def test_a_kept_connection_that_breaks_is_no_reason_to_send_again() -> None:
+    """A create that succeeded would look like a taken name. [ST5] [ST14]"""
+    client = HttpClient(Way())
+    with scripted(OK, None, OK) as (url, received):
+        assert client.send("PUT", f"{url}/x", {}, b"1").body == b"data"
+        with pytest.raises(LostError):
+            client.send("PUT", f"{url}/x", {}, b"2")
+        assert len(received) == 2
+        assert client.send("PUT", f"{url}/x", {}, b"3").status == 200 and len(received) == 3
+
+
+def test_an_answer_that_comes_too_late_is_lost() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        client = HttpClient(Way(read_s=0.2))
+        with pytest.raises(LostError) as lost:
+            client.send("GET", f"http://127.0.0.1:{deaf.getsockname()[1]}/x", {})
+        assert lost.value.is_late
+
+
+def test_an_answer_that_drips_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[ST14]"""
+    monkeypatch.setattr(http, "REQUEST_S", 0.5)
+
+    def drip() -> None:
+        connection, _ = listening.accept()
+        with contextlib.suppress(OSError), connection:
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+            while True:
+                connection.sendall(b".")
+                time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(LostError) as lost:
+            HttpClient(Way()).send("GET", f"http://127.0.0.1:{listening.getsockname()[1]}/x", {})
+        assert lost.value.is_late and time.monotonic() - began < 5
+        thread.join(10)
+
+
+def test_a_create_tells_not_sent_from_perhaps_carried_out() -> None:
+    """[ST5]"""
+    with pytest.raises(StoreError, match=r"no connection .*asked 3 times") as refused:
+        open_store("s3://b/t", {**KEYS, "endpoint_url": f"http://127.0.0.1:{free_port()}"}).put_if_absent("x", b"1")
+    assert not isinstance(refused.value, StoreUnclearError)
+    with scripted(None) as (url, received), pytest.raises(StoreUnclearError, match="may have been created"):
+        open_store("s3://b/t", {**KEYS, "endpoint_url": url}).put_if_absent("x", b"1")
+    assert len(received) == 1 and b"\r\nIf-None-Match: *\r\n" in received[0] and received[0].endswith(b"1")
+
+
+# --- TLS -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
+    folder = tmp_path_factory.mktemp("tls")
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 -keyout key -out cert"
+    subprocess.run(made.split(), cwd=folder, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert", folder / "key")
+    return folder / "cert", context
+
+
+def test_a_certificate_of_a_known_authority_is_needed(certificate: tuple[Path, ssl.SSLContext]) -> None:
+    """An unknown one ends the handshake: nothing was sent. [ST5]"""
+    cert, context = certificate
+    with scripted(OK, None, context=context) as (url, received):
+        with pytest.raises(NotSentError):
+            HttpClient(Way()).send("PUT", f"{url}/x", {}, b"1")
+        assert received == []
+        assert HttpClient(Way(verify=str(cert))).send("PUT", f"{url}/x", {}, b"1").body == b"data"
+        with pytest.raises(LostError):
+            HttpClient(Way(verify=str(cert))).send("PUT", f"{url}/x", {}, b"2")
+        assert len(received) == 2
+    with scripted(OK) as (url, received), pytest.raises(NotSentError):  # no TLS there
+        HttpClient(Way()).send("PUT", url.replace("http:", "https:") + "/x", {}, b"1")
+
+
+@pytest.mark.parametrize("way", ["verify", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+def test_an_authority_of_ones_own_is_given_as_to_s3fs(
+    certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    cert, context = certificate
+    options: dict[str, Any] = {**KEYS}
+    for name in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    if way == "verify":
+        options["client_kwargs"] = {"verify": str(cert)}
+    else:
+        monkeypatch.setenv(way, str(cert))
+    with scripted(OK, context=context) as (url, _):
+        assert open_store("s3://b/t", {**options, "endpoint_url": url}).get("x") == b"data"
+
+
+# --- requests as s3fs' options make them -----------------------------------------------------------------------------------
+
+
+class Notes(BaseHTTPRequestHandler):
+    """Notes every request; answers what its server is told to. It is also a proxy that answers by itself."""
+
+    protocol_version = "HTTP/1.1"
+    server: Any
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.asked.append((self.command, self.path, dict(self.headers), body))
+        status, headers, told = self.server.reply(self)
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(told)), "ETag": '"e"', **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(told)
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer  # noqa: N815  # names that http.server looks for
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class NotingServer(ThreadingHTTPServer):
+    asked: list[tuple[str, str, dict[str, str], bytes]]
+    reply: Any
+    url: str
+
+
+@contextlib.contextmanager
+def noting(host: str = "127.0.0.1") -> Iterator[NotingServer]:
+    kind = type("Server", (NotingServer,), {"address_family": socket.AF_INET6 if ":" in host else socket.AF_INET})
+    with kind((host, 0), Notes) as server:
+        server.asked = []
+        server.reply = lambda _: (200, {}, b"data")
+        server.url = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[NotingServer]:
+    with noting() as server:
+        yield server
+
+
+@pytest.fixture
+def amazon(server: NotingServer) -> dict[str, Any]:
+    """Options with which requests for Amazon's hosts go to the server, which is their proxy."""
+    return {**KEYS, "use_ssl": False, "config_kwargs": {"proxies": {"http": server.url}}, "client_kwargs": {"region_name": "eu-west-1"}}
+
+
+def header(server: NotingServer, name: str, number: int = -1) -> str | None:
+    return {each.lower(): value for each, value in server.asked[number][2].items()}.get(name.lower())
+
+
+def test_requests_go_to_the_host_that_the_style_of_addresses_wants(server: NotingServer, amazon: dict[str, Any]) -> None:
+    """Virtual hosts on Amazon, paths where a server has an address of its own; and the other way round where that is said. [ST4]"""
+    open_store("s3://bucket/t", amazon).get("a b/%2F+ü")
+    assert server.asked[-1][1] == "http://bucket.s3.eu-west-1.amazonaws.com/t/a%20b/%252F%2B%C3%BC"
+    assert "/eu-west-1/s3/aws4_request" in (header(server, "Authorization") or "")
+    by_path = {**amazon["config_kwargs"], "s3": {"addressing_style": "path"}}
+    open_store("s3://bucket/t", {**amazon, "config_kwargs": by_path}).get("x")
+    assert server.asked[-1][1] == "http://s3.eu-west-1.amazonaws.com/bucket/t/x"
+    open_store("s3://bucket/t", {**KEYS, "endpoint_url": server.url}).get("x")
+    assert server.asked[-1][1] == "/bucket/t/x"
+
+
+def test_a_bucket_in_another_region_of_amazon_is_found(server: NotingServer, amazon: dict[str, Any]) -> None:
+    """Its name comes with the refusal, of which nothing was carried out; later requests go there at once. [ST14]"""
+
+    def reply(request: Notes) -> tuple[int, dict[str, str], bytes]:
+        return (200, {}, b"data") if "ap-south-1" in request.path else (301, {"x-amz-bucket-region": "ap-south-1"}, b"")
+
+    server.reply = reply
+    store = open_store("s3://elsewhere/t", amazon)
+    assert store.put_if_absent("x", b"1") and store.get("x") == b"data"
+    assert [(each[0], each[1].split("/")[2]) for each in server.asked] == [
+        ("PUT", "elsewhere.s3.eu-west-1.amazonaws.com"),
+        ("PUT", "elsewhere.s3.ap-south-1.amazonaws.com"),
+        ("GET", "elsewhere.s3.ap-south-1.amazonaws.com"),
+    ]
+    assert store.identity == "s3://elsewhere"
+
+
+def test_a_proxy_is_used_with_its_login_and_not_for_excepted_hosts(server: NotingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", server.url.replace("http://", "http://someone:pass%20word@"))
+    monkeypatch.setenv("http_proxy", server.url.replace("http://", "http://someone:pass%20word@"))
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    open_store("s3://bucket/t", {**KEYS, "endpoint_url": "http://store.invalid"}).get("x")
+    assert server.asked[-1][1] == "http://store.invalid/bucket/t/x"
+    assert header(server, "Proxy-Authorization") == "Basic c29tZW9uZTpwYXNzIHdvcmQ="
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with noting() as direct:
+        open_store("s3://bucket/t", {**KEYS, "endpoint_url": direct.url}).get("x")
+        assert direct.asked[-1][1] == "/bucket/t/x"
+
+
+def test_an_endpoint_may_have_an_ipv6_address() -> None:
+    try:
+        opened = noting("::1")
+        server = opened.__enter__()
+    except OSError:
+        pytest.skip("NOT RUN on a machine with IPv6: this one has none")
+    with contextlib.ExitStack() as stack:
+        stack.push(opened)
+        store = open_store("s3://bucket/t", {**KEYS, "endpoint_url": server.url})
+        assert store.get("x") == b"data" and server.asked[-1][1] == "/bucket/t/x" and store.identity.endswith(server.url)
+
+
+KEY_MD5 = base64.b64encode(hashlib.md5(b"k" * 32).digest()).decode()
+SSE_C = {"SSECustomerKey": "k" * 32, "SSECustomerAlgorithm": "AES256"}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "of"),
+    [
+        ({"requester_pays": True}, {"x-amz-request-payer": "requester"}, "PUT GET LIST"),
+        ({"s3_additional_kwargs": {"ServerSideEncryption": "AES256"}}, {"x-amz-server-side-encryption": "AES256"}, "PUT"),
+        (
+            {"s3_additional_kwargs": {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "id"}},
+            {"x-amz-server-side-encryption": "aws:kms", "x-amz-server-side-encryption-aws-kms-key-id": "id"},
+            "PUT",
+        ),
+        (
+            {"s3_additional_kwargs": SSE_C},
+            {"x-amz-server-side-encryption-customer-key-md5": base64.b64encode(hashlib.md5(b"k" * 32).digest()).decode()},
+            "PUT GET",
+        ),
+        ({"s3_additional_kwargs": {"ACL": "bucket-owner-full-control"}}, {"x-amz-acl": "bucket-owner-full-control"}, "PUT"),
+        ({"s3_additional_kwargs": {"StorageClass": "STANDARD_IA"}}, {"x-amz-storage-class": "STANDARD_IA"}, "PUT"),
+        ({"s3_additional_kwargs": {"ExpectedBucketOwner": "1"}}, {"x-amz-expected-bucket-owner": "1"}, "PUT GET LIST"),
+        (
+            {"s3_additional_kwargs": {"ChecksumAlgorithm": "SHA256"}},
+            {"x-amz-checksum-sha256": base64.b64encode(hashlib.sha256(b"a text").digest()).decode()},
+            "PUT",
+        ),
+        ({"token": "a session's"}, {"x-amz-security-token": "a session's"}, "PUT GET LIST"),
+        ({"config_kwargs": {"user_agent": "me"}}, {"User-Agent": "me"}, "PUT GET LIST"),
+    ],
+    ids=lambda value: str(next(iter(value.get("s3_additional_kwargs", value)))) if isinstance(value, dict) else "",
+)
+def test_headers_are_those_that_s3fs_would_send(server: NotingServer, options: dict[str, Any], expected: dict[str, str], of: str) -> None:
+    """Also with a create, where no option may take the condition away. [ST10]"""
+    store = open_store("s3://bucket/t", {**KEYS, "endpoint_url": server.url, **options})
+    store.put_if_absent("x", b"a text")
+    store.get("x")
+    server.reply = lambda _: (200, {}, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+    assert names(store) == []
+    for number, kind in enumerate(("PUT", "GET", "LIST")):
+        for name, value in expected.items():
+            assert (header(server, name, number) == value) == (kind in of.split()), (kind, name)
+    assert header(server, "If-None-Match", 0) == "*" and header(server, "Content-Length", 0) == "6"
+
+
+IGNORED: dict[str, Any] = {
+    "default_block_size": 1, "default_fill_cache": False, "default_cache_type": "none", "version_aware": True, "cache_regions": True,
+    "asynchronous": True, "loop": None, "max_concurrency": 1, "fixed_upload_size": True, "local_expiry_check": True,
+    "skip_instance_cache": True, "use_listings_cache": True, "listings_expiry_time": 9, "max_paths": 9,
+}  # fmt: skip
+MEANT = {
+    "anon", "endpoint_url", "key", "secret", "token", "use_ssl", "s3_additional_kwargs", "client_kwargs", "requester_pays", "config_kwargs",
+    "session", "username", "password",
+}  # fmt: skip
+
+
+def test_every_option_that_s3fs_documents_is_taken_or_makes_no_difference(server: NotingServer) -> None:
+    """Those of caches, of files and of event loops have nothing to do with single requests."""
+    import inspect
+
+    from s3fs import S3FileSystem
+
+    documented = set(inspect.signature(S3FileSystem.__init__).parameters) - {"self", "kwargs"}
+    assert documented - MEANT - IGNORED.keys() == set()
+    store = open_store("s3://bucket/t", {**KEYS, "endpoint_url": server.url, **IGNORED})
+    assert store.get("x") == b"data" and len(server.asked) == 1
+
+
+def test_keys_have_two_names_and_client_kwargs_the_last_word(server: NotingServer) -> None:
+    for options in (
+        {"username": "AKID", "password": "s"},
+        {"client_kwargs": {"aws_access_key_id": "AKID", "aws_secret_access_key": "s"}},
+        {"key": "AKID", "secret": "s", "client_kwargs": {"aws_access_key_id": "other", "aws_secret_access_key": "other"}},
+    ):
+        open_store("s3://bucket/t", {**options, "endpoint_url": server.url}).get("x")
+        assert "Credential=AKID/" in (header(server, "Authorization") or "")
+    with pytest.raises(UsageError, match="key or username"):
+        open_store("s3://bucket/t", {"key": "a", "username": "b"}).get("x")
+
+
+def botocores_own() -> Any:
+    from botocore.session import Session
+
+    session = Session()
+    session.set_credentials("AKIDSESSION", "secret")
+    return session
+
+
+def test_a_session_of_ones_own_is_botocores(server: NotingServer) -> None:
+    from aiobotocore.session import AioSession
+
+    open_store("s3://bucket/t", {"session": botocores_own(), "endpoint_url": server.url}).get("x")
+    assert "Credential=AKIDSESSION/" in (header(server, "Authorization") or "")
+    with pytest.raises(UsageError, match=r"session in storage_options is a botocore\.session\.Session.*AioSession"):
+        open_store("s3://bucket/t", {"session": AioSession(), "endpoint_url": server.url}).get("x")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"no_such_option": 1}, "no_such_option"),
+        ({"config_kwargs": {"connector_args": {}}}, "connector_args"),
+        ({"config_kwargs": {"proxies_config": {"proxy_ca_bundle": "x"}}}, "proxies_config"),
+        ({"config_kwargs": {"signature_version": "s3"}}, "signature_version"),
+        ({"s3_additional_kwargs": {"ChecksumAlgorithm": "CRC32C"}}, "ChecksumAlgorithm|CRC32C"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(server: NotingServer, options: dict[str, Any], told: str) -> None:
+    store = open_store("s3://bucket/t", {**KEYS, "endpoint_url": server.url, **options})
+    with pytest.raises((UsageError, StoreError), match=told):
+        store.put("x", b"")
+    assert server.asked == []
+
+
+def test_the_settings_of_fsspec_count(server: NotingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for s3fs: those of its file, or of FSSPEC_S3_ENDPOINT_URL and the like."""
+    from fsspec.config import conf
+
+    monkeypatch.setitem(conf, "s3", {**KEYS, "endpoint_url": server.url})
+    assert open_store("s3://bucket/t").get("x") == b"data"
+
+
+# --- credentials that S3 judges --------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import datetime as dt, json, sys
+with open(sys.argv[1], "a") as count:
+    count.write("x")
+number = len(open(sys.argv[1]).read())
+until = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=int(sys.argv[2]))
+print(json.dumps({"Version": 1, "AccessKeyId": sys.argv[3], "SecretAccessKey": sys.argv[4], "Expiration": until.isoformat()}))
+"""
+
+
+def test_credentials_that_end_are_renewed_in_the_middle(rgw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a role end every hour; a profile names them, and botocore's session renews them. [SE1]"""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    calls = tmp_path / "calls"
+    command = f"{sys.executable} {tmp_path / 'program.py'} {calls} 2 {rgw.key} {rgw.secret}"
+    (tmp_path / "config").write_text(f"[profile rotating]\ncredential_process = {command}\nregion = us-east-1\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    store = open_store(f"s3://{rgw.bucket()}/t", {"profile": "rotating", "endpoint_url": rgw.endpoint})
+    store.put("x", b"1")
+    first = len(calls.read_text())
+    assert store.get("x") == b"1" and len(calls.read_text()) > first, "they end within two seconds: too soon to be used again"
+
+
+def test_a_program_that_gives_no_credentials_is_told(rgw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[ST5] [SE1]"""
+    (tmp_path / "config").write_text("[profile broken]\ncredential_process = false\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    store = open_store("s3://bucket/t", {"profile": "broken", "endpoint_url": rgw.endpoint})
+    with pytest.raises(StoreError, match="no usable credentials were found"):
+        store.put_if_absent("x", b"1")
+
+
+def test_a_public_bucket_is_read_without_credentials(rgw: Any) -> None:
+    bucket = rgw.bucket()
+    everybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
+    rgw.call("put_bucket_policy", Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [everybody]}))
+    rgw.call("put_object", Bucket=bucket, Key="t/x", Body=b"1")
+    store = open_store(f"s3://{bucket}/t", {"anon": True, **KEYS, "endpoint_url": rgw.endpoint})
+    assert store.get("x") == b"1"
+    with pytest.raises(StoreError, match="denied"):
+        store.put("x", b"2")
+
+
+# --- large bodies ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(s3_behind_proxy: Place) -> Place:
+    return s3_behind_proxy
+
+
+def test_a_large_range_comes_by_several_requests_and_a_small_object_by_one(place: Place, proxy: FaultProxy) -> None:
+    """Also where only a limit of the length is known. [ST8] [ST42]"""
+    store = place.open()
+    body = secrets.token_bytes(2 * WHOLE_BYTES + 5)
+    store.put("large", body)
+    store.put("small", b"small")
+    proxy.reset()
+    assert store.get("small", 0, 1 << 30) == b"small" and sent(proxy) == ["GET"]
+    assert store.get("large", 7, WHOLE_BYTES) == body[7:WHOLE_BYTES] and sent(proxy) == ["GET"]
+    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="answer_cut"), times=2)]
+    assert store.get("large", 7, 1 << 30) == body[7:]
+    assert len(sent(proxy)) == 1 + 2 + 2, "the first, two parts of what follows, and what was cut"
+    assert store.get("large", 3, len(body) - 1) == body[3:-1]
+
+
+def test_an_object_that_changes_while_it_is_read_is_told(place: Place, proxy: FaultProxy) -> None:
+    """Half of the one and half of the other would be neither. [ST8] [ST42]"""
+    store = place.open()
+    store.put("x", bytes(2 * WHOLE_BYTES))
+    read: Callable[..., Any] = store._backend.read  # type: ignore[attr-defined]
+
+    def change(key: str, start: int | None, end: int | None) -> Any:
+        found = read(key, start, end)
+        if not start:
+            place.open().put("x", bytes(WHOLE_BYTES + 1))
+        return found
+
+    store._backend.read = change  # type: ignore[attr-defined]
+    with pytest.raises(StoreError, match="changed while it was read"):
+        store.get("x", 0, 2 * WHOLE_BYTES)
+
+
+def test_parts_go_up_at_once_and_no_more_than_a_few_are_held(place: Place, proxy: FaultProxy) -> None:
+    """[ST2]"""
+    store = place.open()
+    proxy.faults = lambda each: Fault(kind="answer_delayed", delay_s=0.5) if "partNumber" in each.query else None
+    output, body = store.create_output("x"), secrets.token_bytes(8 * PART_BYTES)
+    began = time.monotonic()
+    most = 0
+    for start in range(0, len(body), PART_BYTES // 2):
+        output.write(body[start : start + PART_BYTES // 2])
+        most = max(most, len(output._sending))  # type: ignore[attr-defined]
+    output.close()
+    assert most == 4 and time.monotonic() - began < 8 * 0.5
+    assert store.get("x") == body
+
+
+def test_many_threads_share_the_connections(server: NotingServer) -> None:
+    """[ST13]"""
+    store = open_store("s3://bucket/t", {**KEYS, "endpoint_url": server.url})
+    server.reply = lambda request: (200, {}, request.path.encode())
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda number: store.get(f"x{number}"), range(200)))
+    assert found == [f"/bucket/t/x{number}".encode() for number in range(200)]
