@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.chaos.history import part_does
 from tests.chaos.work import Board, Part, fingerprint_of, halves, rows
-from tests.chaos.world import EXTRAS, Actor, World
+from tests.chaos.world import AGAIN, EXTRAS, Actor, World
 
 import manifestcommit as mc
 from manifestcommit.store import open_store
@@ -127,7 +127,8 @@ class Worker(Actor):
             return None
 
     def begin(self, table: str, key: str | None = None, *, recoverable: bool = False) -> mc.Job:
-        url, fingerprint = self.world.urls[table], fingerprint_of(key) or (key if recoverable else None)
+        # Whoever brings a slot again declares the same of it, in whichever way: two may do so at once.
+        url, fingerprint = self.world.urls[table], fingerprint_of(key) or (key if table == AGAIN else None)
         return mc.begin(url, key=key, fingerprint=fingerprint, recoverable=recoverable, storage_options=self.world.options)
 
     def fill(self, job: mc.Job, part: Part, *, recoverable: bool = False) -> None:
