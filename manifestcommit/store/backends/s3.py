@@ -477,7 +477,8 @@ class S3Backend(HttpBackend):
     def unfinished(self, prefix: str) -> Iterator[Unfinished]:
         """One request for each 1,000; they are billed until they are aborted, and no listing of
         objects shows them. [GC9]"""
-        query = {"uploads": "", "encoding-type": "url", "prefix": prefix}
+        # without "encoding-type", which Ceph follows here, and does not say in its response
+        query = {"uploads": "", "prefix": prefix}
         while True:
             try:
                 page = self.persist(

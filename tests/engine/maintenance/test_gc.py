@@ -532,10 +532,11 @@ def test_on_s3_with_uploads_that_were_never_finished(rgw: Any) -> None:
     store = open_store(place, options)
     job = mc.begin(place, storage_options=options)
     left = [f"day=x/00000-{'0' * 16}-0-{job.id}.parquet", "someone else's.bin"]
-    for name in left:
-        store.create_output(name).write(b"x" * 9_000_000)
     beside = open_store(f"{place}0", options)
-    beside.create_output(left[0]).write(b"x" * 9_000_000)
+    for each, name in ((store, left[0]), (store, left[1]), (beside, left[0])):
+        output: Any = each.create_output(name)
+        output.write(b"x" * 9_000_000)
+        output._await(0)  # parts are sent in the background
     young = mc.begin(place, storage_options=options)
     for _ in range(2):
         assert {each.name for each in store.unfinished()} == set(left)

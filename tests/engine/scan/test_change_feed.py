@@ -46,6 +46,7 @@ from manifestcommit.testing.faults import FaultCall, FaultStore
 
 DAY, ID = Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long")
 SCHEMA = Schema(fields=(DAY, ID))
+DIGEST = f"sha256:{0:064}"
 BY = (1,)
 HOSTILE = ("plain", "a b%20+=#'\"", "漢é", "..x", "z" * 60, "-")
 
@@ -77,7 +78,7 @@ class History:
         job = object_names.job_id(self.head.version, self.head.snapshot.table_id, secrets.token_bytes(16))
         label = secrets.token_hex(4) if foreign else job
         add = tuple(
-            Entry(path=f"day={day}/{at:05d} {label}.parquet", partition=(day,), rows=rows, bytes=10 + at, job=job)
+            Entry(path=f"day={day}/{at:05d} {label}.parquet", partition=(day,), rows=rows, bytes=10 + at, digest=DIGEST, job=job)
             for at, day in enumerate(days)
         )
         made = Write(
@@ -333,7 +334,8 @@ def test_a_version_of_several_jobs_is_decided_by_the_job_of_each_entry(history: 
     """[SP8] [OB10]"""
     head = history.head
     entries = [
-        Entry(path=f"{job}.parquet", partition=("d",), rows=1, bytes=1, added=8, job=job) for job in ("compacts", "appends", "overwrites")
+        Entry(path=f"{job}.parquet", partition=("d",), rows=1, bytes=1, digest=DIGEST, added=8, job=job)
+        for job in ("compacts", "appends", "overwrites")
     ]
     commits = (
         Commit(job="compacts", commit_id="compacts.1", operation="replace", summary=Summary(removed_files=3)),
