@@ -53,9 +53,7 @@ LEFT_OUT: dict[str, str] = {
         "a_rollback_leads_a_source_that_was_forgotten_back_to_where_it_first_began a_twin_that_began_before_never_commits_what_was_set_back"
     ),
     "engine/row_changes/test_merge.py": "a_merge_leaves_what_it_should_row_by_row",
-    "engine/row_changes/test_merge_clauses.py": (
-        "a_merge_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it it_leaves_what_duckdb_leaves"
-    ),
+    "engine/row_changes/test_merge_clauses.py": ("a_merge_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it"),
     "engine/row_changes/test_overwrite.py": (
         "an_overwrite_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it the_data_replaces_exactly_the_rows_that_match"
     ),

@@ -36,7 +36,7 @@ SHARES = {
     "simulator": 0.65,
     "spark": 0.49,
     "stateful": 0.42,
-    "store": 0.75,
+    "store": 0.7,
 }
 # These ways of going wrong, and of running, are in the quick set however it is cut.
 ALWAYS = (

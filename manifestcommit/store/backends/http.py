@@ -215,7 +215,7 @@ class _Response(http.client.HTTPResponse):
         if lines.last.strip(b"\r\n") or not lines.last:
             raise http.client.HTTPException("the head of the response is cut off")
         if self.length is None and not self.chunked and self.status < 300:
-            raise http.client.HTTPException("the response does not tell its length")
+            raise http.client.HTTPException("the response has no length")
 
 
 class _Lines:
