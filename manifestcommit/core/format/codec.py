@@ -378,11 +378,11 @@ def check_output(
         strangers = [
             entry.path
             for entry in entries
-            if entry.job != job or job_of_data_file(entry.path) != job
+            if (entry.job, job_of_data_file(entry.path)) != (job, job) or entry.digest is None
         ]
         strangers += [ref.path for ref in manifests if job_of_manifest(ref.path) != job]
         if strangers:
-            raise ValueError(f"it lists {strangers[0]!r}, which is of another job")
+            raise ValueError(f"it lists {strangers[0]!r}, which is of another job or has no digest")
     except (UnsafePathError, ValueError) as error:
         raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
 

@@ -886,6 +886,7 @@ SPOILED: dict[str, Spoil] = {
     "more than can be counted": lambda task, own: task["entries"][0].update(rows=2**63),
     "a value of another type": lambda task, own: task["entries"][0].update(partition=[5]),
     "a bound of another type": lambda task, own: next(iter(task["entries"][0]["columns"].values())).update(min={}),
+    "a file without a digest": lambda task, own: task["entries"][0].pop("digest"),
     "another width": lambda task, own: task["entries"][0].update(partition=[]),
 }
 
