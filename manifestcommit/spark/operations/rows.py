@@ -267,7 +267,17 @@ class SparkMatch:
 
 
 def _arrow(schema: Schema) -> pa.Schema:
-    return arrow_schema(schema, physical=False, ids=False)
+    """The columns in Arrow, whose members may be null: those of a variant that is null are."""
+    fields = arrow_schema(schema, physical=False, ids=False)
+    return pa.schema([field.with_type(_nullable(field.type)) for field in fields])
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _nullable(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
+    return pa.list_(_nullable(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def _alias(name: str, other: str) -> Column:
@@ -351,7 +361,7 @@ def _changes(work: _Work, path: str, batches: Batches) -> Iterator[pa.RecordBatc
 def _remaining(work: _Work, batches: Batches) -> Iterator[pa.RecordBatch]:
     for batch in map(sound, batches):
         left = work.decided(batch, new=True).remaining()
-        types = (batch.schema.field("target." + name).type for name in left.column_names)
+        types = (_nullable(batch.schema.field(f"target.{name}").type) for name in left.column_names)
         schema = pa.schema(list(zip(left.column_names, types, strict=True)))
         yield from left.cast(schema).to_batches()
 
