@@ -352,7 +352,7 @@ EXPORTS: tuple[Mutant, ...] = (
         "rewritten rows are looked at first",
         "A folder whose last file has a value that no column can hold is left as an unfinished table, which takes no other files.",
         "AF2",
-        ("engine/datafile/foreign_file.py", "                    _conformed(conformer, batch, name)\n", "                    pass\n"),
+        ("engine/datafile/foreign_file.py", "                count_fitting(name, _batches(parquet), schema)\n", "                pass\n"),
         tests="engine/maintenance/test_adopt.py::test_nanoseconds_that_would_be_lost_are_refused",
     ),
     mutant(

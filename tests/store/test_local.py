@@ -381,6 +381,21 @@ def test_a_folder_that_another_writer_made_is_synced_once(local: LocalStore, tmp
         assert sorted(name for name in synced if ".mc-tmp-" not in name) == wanted
 
 
+def test_a_folder_that_is_made_again_is_synced_again(local: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk may give it the number of the one that was removed. [ST2]"""
+    synced: list[str] = []
+    sync, make = os.fsync, os.mkdir
+
+    def made_with_a_known_number(folder: str) -> None:
+        make(folder)
+        linux._DURABLE.add((folder, os.stat(folder).st_ino))
+
+    monkeypatch.setattr("os.mkdir", made_with_a_known_number)
+    monkeypatch.setattr("os.fsync", lambda descriptor: (synced.append(os.readlink(f"/proc/self/fd/{descriptor}")), sync(descriptor)))
+    finished(local, "p=1/file")
+    assert {str(tmp_path), str(tmp_path / "root")} <= set(synced)
+
+
 def test_a_delete_that_fails_names_the_object_and_what_is_gone_is_no_error(local: LocalStore) -> None:
     """Deleting goes on behind a name that someone else took away, and stops at one that cannot be removed. [ST5]"""
     for name in ("a/x %.txt", "b/y", "c"):

@@ -116,12 +116,7 @@ def footer_schema(store: Store, path: str, judge: FooterJudge) -> pa.Schema:
     try:
         with store.open_input(path) as stream:
             file, _ = judge.open(stream, coerce_int96_timestamp_unit="us")
-            old = {column.path for column in file.schema if column.physical_type == "INT96"}
-            instants = [
-                field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field
-                for field in file.schema_arrow
-            ]
-            return pa.schema(instants)  # INT96, as Spark writes it, is always an instant
+            return _with_int96_instants(file)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise UsageError(
             f"{store.url}/{path} cannot be read as a Parquet file: {error}. Nothing was added."
@@ -190,9 +185,7 @@ def read_facts(
             file = _Candidate(name, parquet, schema, ())
             is_rewritten = rewrite and any(map(_has_nanoseconds, parquet.schema_arrow.types))
             if is_rewritten:
-                conformer = Conformer(schema)
-                for batch in _batches(parquet):
-                    _conformed(conformer, batch, name)
+                count_fitting(name, _batches(parquet), schema)
             inside = {
                 field.name: file.only_value(field)
                 for field in schema.fields
@@ -248,34 +241,32 @@ def read_rows(store: Store, path: str, judge: FooterJudge) -> Iterator[pa.Record
         raise UnreadableFileError(f"{name} cannot be read as a Parquet file: {error}") from error
 
 
-def check_rows(store: Store, path: str, batches: Iterable[pa.RecordBatch], schema: Schema) -> int:
-    """How many rows there are; SchemaMismatchError if one of them does not fit the table."""
+def count_fitting(name: str, batches: Iterable[pa.RecordBatch], schema: Schema) -> int:
+    """How many rows the file of this name has; SchemaMismatchError if one of them does not fit the
+    table."""
     conformer, rows = Conformer(schema), 0
     for batch in batches:
-        _conformed(conformer, batch, f"{store.url}/{path}")
-        rows += batch.num_rows
+        try:
+            rows += conformer.conform(batch).num_rows
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(f"{name}: {error} Nothing was adopted.") from error
     return rows
 
 
-def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+def _with_int96_instants(file: pq.ParquetFile) -> pa.Schema:
+    """The columns in Arrow. INT96, as Spark writes it, is always an instant."""
     old = {column.path for column in file.schema if column.physical_type == "INT96"}
-    fields = [
-        field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field
-        for field in file.schema_arrow
-    ]
-    for batch in file.iter_batches():
-        columns = [
-            array.cast(field.type) if field.name in old else array
-            for field, array in zip(fields, batch.columns, strict=True)
+    return pa.schema(
+        [
+            field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field
+            for field in file.schema_arrow
         ]
-        yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    )
 
 
-def _conformed(conformer: Conformer, batch: pa.RecordBatch, file: str) -> pa.RecordBatch:
-    try:
-        return conformer.conform(batch)
-    except SchemaMismatchError as error:
-        raise SchemaMismatchError(f"{file}: {error} Nothing was adopted.") from error
+def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    schema = _with_int96_instants(file)
+    return (batch.cast(schema) for batch in file.iter_batches())
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:

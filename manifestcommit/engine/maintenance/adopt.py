@@ -41,7 +41,7 @@ from ..datafile.foreign_file import (
     FileFacts,
     Union,
     UnreadableFileError,
-    check_rows,
+    count_fitting,
     inspect_file,
     read_facts,
     read_rows,
@@ -732,7 +732,8 @@ class _Listed(_Pending):
     def _inspect(self, file: ListedFile) -> Entry:
         if file.rewrite:
             store, path = self._session.store, file.path
-            rows = check_rows(store, path, self._rows(path), self._listed.schema)
+            name = f"{store.url}/{path}"
+            rows = count_fitting(name, self._rows(path), self._listed.schema)
             return Entry(path=path, partition=file.partition, rows=rows, bytes=file.bytes, job="")
         return inspect_file(
             self._session.store,

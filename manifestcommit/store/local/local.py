@@ -693,6 +693,7 @@ def _make_folders(folder: str) -> Sequence[str]:
     made = _make_folders(parent) if parent != folder else ()
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder)
+    _DURABLE.discard((folder, os.stat(folder).st_ino))  # as one that was removed may have been
     return (*made, folder)
 
 

@@ -15,7 +15,8 @@ from tests.spark.clusters import Driver, set_trap, sprung
 
 pytestmark = pytest.mark.thorough
 BY_TASKS = [work for work in WORKS if work != "update"]  # which needs no task
-# A merge by clauses of a DataFrame declares another thing than one of Arrow data: its rerun has to be of the same kind.
+# The statement of SQL names the inserted columns, which the call leaves to its default: it declares another thing, so that neither is a
+# rerun of the other.
 RERUN_HERE = [work for work in BY_TASKS if work != "merge by clauses"]
 
 
