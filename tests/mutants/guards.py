@@ -343,10 +343,9 @@ STORES: tuple[Mutant, ...] = (
         "A page that is no list passes for an empty one: the table seems to be removed.",
         "IV2 ST3 CM5",
         (
-            _S3,
-            '            raise TransientError(\n                f"{self.display_name(key)}: the response is malformed',
-            '            return ElementTree.fromstring("<x><IsTruncated>false</IsTruncated></x>")\n'
-            '            raise TransientError(\n                f"{self.display_name(key)}: the response is malformed',
+            _HTTP,
+            '        raise self.malformed(key, f"no {root}")',
+            '        return ElementTree.fromstring("<x><IsTruncated>false</IsTruncated></x>")',
         ),
         tests="store/test_trust.py::test_an_empty_answer_to_a_list_is_no_empty_list",
     ),

@@ -136,37 +136,12 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no typ
         except FileNotFoundError:
             return FileInfo(path, FileType.NotFound)
 
-    def get_file_info_selector(self, selector: Any) -> Any:
-        raise NotImplementedError(_ONLY_READS)
+    def _refuse(self, *_: object, **__: object) -> Any:
+        raise NotImplementedError(
+            "this filesystem reads the files of a snapshot; write through manifestcommit.write or "
+            "begin"
+        )
 
-    def create_dir(self, path: str, recursive: bool) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def delete_dir(self, path: str) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def delete_file(self, path: str) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def move(self, src: str, dest: str) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def copy_file(self, src: str, dest: str) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def open_output_stream(self, path: str, metadata: Any) -> Any:
-        raise NotImplementedError(_ONLY_READS)
-
-    def open_append_stream(self, path: str, metadata: Any) -> Any:
-        raise NotImplementedError(_ONLY_READS)
-
-
-_ONLY_READS = (
-    "this filesystem reads the files of a snapshot; write through manifestcommit.write or begin"
-)
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _refuse
+    delete_root_dir_contents = delete_file = move = copy_file = _refuse
+    open_output_stream = open_append_stream = _refuse
