@@ -1759,11 +1759,30 @@ READING: tuple[Mutant, ...] = (
         "IV2 LY7 RD1",
         (
             _HEAD,
-            "head, intents = _newest_object(store, hint.version, glanced)",
+            "head, intents = _newest_object(store, hint.version, glanced, above)",
             "head, intents = glanced, {}",
         ),
         tests="faults/test_answers.py::test_no_hint_changes_what_is_read_or_where_a_commit_lands",
         theme="appends",
+    ),
+    mutant(
+        "digest of a hint",
+        "What was got after the list beside it is taken for the head: a deleted version that a stalled writer brought back.",
+        "IV2 IV8 LY7 RD1",
+        (_HEAD, "return got, above if got is not None and got.digest == hint.digest else None", "return got, above"),
+        tests="faults/test_stalled.py::test_a_version_that_came_back_beside_the_list_is_not_the_head",
+        theme="gc",
+    ),
+    mutant(
+        "hint before the create",
+        "A hint that is put before its version says a digest that was never there, and readers of it wait for one more list.",
+        "LY7 CM7",
+        (
+            _COMMIT,
+            "            above, _ = side_by_side(session.store, list_base, hint)\n",
+            "            above = list_base()\n",
+        ),
+        tests="engine/commit/test_round_trips.py::test_an_append_waits_for_five_requests",
     ),
     mutant(
         "entries in the head",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
@@ -40,6 +41,7 @@ from ..metadata.version_chain import (
     read_object,
     resolve_head,
 )
+from ..runtime.concurrency import side_by_side
 from ..runtime.environment import Limits
 from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
 from .conflict_inputs import find_winners, load_conflict_inputs
@@ -510,19 +512,23 @@ class _CommitLoop:
             return self._outcome("unknown", reason=reason), self._head
         if counted is None:
             return None, newest
-        if isinstance(self._part, Member):  # it is no state of the table yet, nor has it a hint
+        if isinstance(self._part, Member):  # it is no state of the table yet
             return self._outcome("committed", version=counted), newest
         self._session.known = newest
         if counted == mine.version:
             self._group.settled(mine.snapshot)
-        put_hint(self._session, counted)
         return self._outcome("committed", version=counted), newest
 
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
         session, base = self._session, self._head
-        above = list_above(session.store, base.version)
+        list_base = partial(list_above, session.store, base.version)
+        if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
+            above = list_base()
+        else:  # the hint decides nothing [CM7]
+            hint = partial(put_hint, session, mine.version, mine.digest)
+            above, _ = side_by_side(session.store, list_base, hint)
         versions = above.versions
         if base.version not in versions and (not versions or versions[-1] <= mine.version):
             raise removed(session, base, mine)

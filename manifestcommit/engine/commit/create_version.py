@@ -268,7 +268,7 @@ def create_table(
             "Trying again is safe."
         )
     if verdict == "mine":
-        put_hint(session, 1)
+        put_hint(session, 1, codec.digest(data))
     # Versions never restart at a root: an object of version 1 that could be created says nothing if
     # later ones are above it.
     session.known = open_head(session.store)
@@ -328,9 +328,9 @@ def create_version(
     return "unknown", reason, None
 
 
-def put_hint(session: TableContext, version: int) -> None:
+def put_hint(session: TableContext, version: int, digest: str) -> None:
     with contextlib.suppress(StoreError):  # it only shortens a LIST [CM7]
-        session.store.put(object_names.HINT, codec.encode_hint(version))
+        session.store.put(object_names.HINT, codec.encode_hint(version, digest))
 
 
 def pause(session: TableContext, tried: int, first_s: float, longest_s: float) -> float:

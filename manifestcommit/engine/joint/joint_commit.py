@@ -380,7 +380,8 @@ class _JointCommit:
             version = placed[part.table_id].version
             assert version is not None
             with contextlib.suppress(StoreError):
-                part.session.store.put(object_names.HINT, codec.encode_hint(version, attempt))
+                hint = codec.encode_hint(version, attempt=attempt)
+                part.session.store.put(object_names.HINT, hint)
             if PROPERTY in part.head.snapshot.properties:
                 with contextlib.suppress(ManifestCommitError):  # the next export catches up [EX2]
                     part.session.open()

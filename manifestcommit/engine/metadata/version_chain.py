@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Literal, Protocol, cast
 
 import msgspec
@@ -33,6 +34,7 @@ from ...errors import (
 )
 from ...store import Store
 from ...store.base import store_beside
+from ..runtime.concurrency import side_by_side
 from ..runtime.environment import Env
 from .manifests import ManifestReader, create_own
 
@@ -226,7 +228,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_head(store: Store) -> Head:
-    """The latest version as of this call: hint, get, list. TableNotFoundError if there is no
+    """The latest version as of this call: hint; get beside list. TableNotFoundError if there is no
     version at all. [RD1]
 
     Two more requests if the hint is out of date, one more if there is none.
@@ -234,9 +236,16 @@ def open_head(store: Store) -> Head:
     return open_above(store)[0]
 
 
-def open_above(store: Store) -> tuple[Head, dict[str, int]]:
+def open_above(store: Store, known: Head | None = None) -> tuple[Head, dict[str, int]]:
     """The latest version as of this call, and the intents in its listing: job -> size in bytes.
-    Requests as for `open_head`. [RD1] [CM19]"""
+    Requests as for `open_head`; one list if `known`, from an earlier call, is still the latest.
+    [RD1] [CM19]"""
+    if known is not None and known.top is None and known.snapshot.pending is None:
+        # an error counts in the whole list, as with a hint
+        with contextlib.suppress(CorruptMetadataError):
+            newest, intents = resolve_head(store, known.version, known)
+            if newest is not None:
+                return newest, intents
     hint, glanced, head, intents = _object_by_hint(store)
     return settled_head(store, head, hint, glanced), intents
 
@@ -322,12 +331,12 @@ def _object_by_hint(store: Store) -> tuple[Hint | None, Head | None, Head, dict[
     """The hint, the version that it names (None: it led nowhere), the newest object, and the
     intents in its listing."""
     hint = _hinted(store)
-    glanced = _glance(store, hint.version) if hint is not None else None
+    glanced, above = (None, None) if hint is None else _got_beside_list(store, hint)
     head, intents = None, dict[str, int]()
     if hint is not None:
         # an error counts in the whole list: a hint may name what a job of a removed table has left
         with contextlib.suppress(CorruptMetadataError):
-            head, intents = _newest_object(store, hint.version, glanced)
+            head, intents = _newest_object(store, hint.version, glanced, above)
     if head is None:
         glanced = None
         head, intents = _newest_object(store, 0)
@@ -345,12 +354,13 @@ def _is_beneath(base: Head, member: Head) -> bool:
 
 
 def _newest_object(
-    store: Store, start: int, head: Head | None = None
+    store: Store, start: int, head: Head | None = None, above: VersionListing | None = None
 ) -> tuple[Head | None, dict[str, int]]:
     """The newest object of the table for certain, None: no version from `start` on; and the intents
     in the listing. [RD1] [CM5]
 
-    head: an object that was fetched before, if any. The latest version is never deleted. So an
+    head: an object that was fetched before, if any; above: a list from `start` on that counts as
+    made after that, if there is one. The latest version is never deleted. So an
     object that was fetched before a listing that shows nothing above it is the latest; one that was
     fetched after the listing may have been deleted between the two, and created again by a stalled
     writer. Objects of other tables are skipped, as long as there is one of the table that has
@@ -358,7 +368,8 @@ def _newest_object(
     """
     others: dict[int, Head] = {}  # read before the listing that counts
     for tried in range(_RESTARTS):
-        above = list_above(store, start)
+        if above is None or tried:
+            above = list_above(store, start)
         if not above.versions:
             return None, above.intents
         strays = _strays(above, others)
@@ -582,6 +593,21 @@ def _glance(store: Store, version: int) -> Head | None:
     with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
         return read_object(store, version)
     return None
+
+
+def _got_beside_list(store: Store, hint: Hint) -> tuple[Head | None, VersionListing | None]:
+    """The version that the hint names, and a list from it on; None: that list does not count.
+
+    The list may come first. If nothing is above the version there, its object at that moment was
+    never deleted; so the object that was there before the hint was put, which has its digest, was
+    that one, and what was got is it, if it has that digest, too. [RD1]
+    """
+    if hint.digest is None:
+        return _glance(store, hint.version), None
+    got, above = side_by_side(
+        store, partial(_glance, store, hint.version), partial(list_above, store, hint.version)
+    )
+    return got, above if got is not None and got.digest == hint.digest else None
 
 
 def _check_beside(store: Store, head: Head, other: Head) -> None:
