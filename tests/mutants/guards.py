@@ -58,6 +58,13 @@ STORES: tuple[Mutant, ...] = (
         needs="server",
     ),
     mutant(
+        "listed length",
+        "A data file of another length than is listed is read as far as it is listed.",
+        "RD2 RD14",
+        ("store/backends/arrow_filesystem.py", "            if found != self._size:", "            if False:"),
+        tests="engine/scan/test_checked_dataset.py::test_a_file_that_is_longer_than_listed_is_damaged",
+    ),
+    mutant(
         "ifGenerationMatch",
         "A create on Google Cloud Storage replaces what is there: of two winners of a version the first is lost.",
         "IV1 ST1 ST10",

@@ -1775,14 +1775,14 @@ READING: tuple[Mutant, ...] = (
     ),
     mutant(
         "hint before the create",
-        "A hint that is put before its version says a digest that was never there, and readers of it wait for one more list.",
-        "LY7 CM7",
+        "A stalled writer's hint says a digest that was never there: a reader whose list came before takes its object for the head.",
+        "IV2 IV8 LY7 CM7 RD1",
         (
             _COMMIT,
-            "            above, _ = side_by_side(session.store, list_base, hint)\n",
-            "            above = list_base()\n",
+            "        verdict, reason, winner = create_version(",
+            "        put_hint(self._session, snapshot.version, codec.digest(data))\n        verdict, reason, winner = create_version(",
         ),
-        tests="engine/commit/test_round_trips.py::test_an_append_waits_for_five_requests",
+        tests="engine/commit/test_round_trips.py::test_no_hint_says_a_digest_before_its_version_is_there",
     ),
     mutant(
         "entries in the head",

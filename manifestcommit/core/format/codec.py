@@ -207,7 +207,9 @@ def read_hint(data: bytes) -> Hint | None:
     match = _HINT.fullmatch(data)
     if match is None:
         return None
-    digest, attempt = (each and each.decode("ascii") for each in match.groups()[1:])
+    digest, attempt = (
+        None if each is None else each.decode("ascii") for each in match.groups()[1:]
+    )
     return Hint(version=int(match[1]), digest=digest, attempt=attempt)
 
 

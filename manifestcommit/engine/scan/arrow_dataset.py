@@ -19,6 +19,7 @@ from ...core.schema.values import from_array
 from ...core.table.entries import FooterRef
 from ...core.table.snapshot import Snapshot
 from ...errors import ManifestCommitError
+from ...store.backends.arrow_filesystem import knowing_sizes
 from ...store.base import check_files, missing_file
 from ..datafile.foreign_footer import damaged_file, footers_of, noted_footer
 from ..metadata.table_context import TableContext
@@ -311,6 +312,9 @@ def open_dataset(
     paths = table.column("path").to_pylist()
     check_files(session.store, paths, must_exist=True)
     filesystem, base = session.store.filesystem()
+    filesystem = knowing_sizes(
+        filesystem, dict(zip(paths, table.column("bytes").to_pylist(), strict=True))
+    )
     dataset = ds.FileSystemDataset.from_paths(
         [f"{base}/{path}" for path in paths],
         schema=physical,

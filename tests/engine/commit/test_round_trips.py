@@ -144,3 +144,18 @@ def test_an_append_in_a_loop_waits_for_four(far: tuple[str, Waits]) -> None:
 
     append()
     assert longest(waits, append) == 4, waits.chains
+
+
+def test_a_read_of_inlined_entries_waits_for_three(far: tuple[str, Waits]) -> None:
+    """Hint; head beside list; the files beside each other. [CM11]"""
+    url, waits = far
+    assert longest(waits, lambda: mc.Table(url).to_arrow()) == 3, waits.chains
+
+
+def test_no_hint_says_a_digest_before_its_version_is_there(far: tuple[str, Waits]) -> None:
+    """Who reads such a hint, and then a list, may trust what has the digest. [LY7] [CM7] [RD1]"""
+    url, waits = far
+    mc.write(rows(3), url)
+    writes = [each.split()[1:] for each in waits.chains if each.split()[1] in ("create", "put")]
+    names = [name for _, name in writes if name.startswith("_manifest/")]
+    assert names == ["_manifest/versions/00000000000000000005.json.zst", "_manifest/hint"], waits.chains
