@@ -506,6 +506,8 @@ def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[tuple[st
     names is not a snapshot, so they are read until two readings agree. [ST3]"""
     within = prefix.removeprefix(base) if prefix.startswith(base) else ""
     least = start_from.removeprefix(base) if start_from.startswith(base) else ""
+    if not least and start_from > base:
+        return []
     names = _names(folder)
     wanted = united = _wanted(names, within, least)
     for _ in range(_SCANS):
