@@ -1771,7 +1771,6 @@ READING: tuple[Mutant, ...] = (
         "IV2 IV8 LY7 RD1",
         (_HEAD, "return got, above if got is not None and got.digest == hint.digest else None", "return got, above"),
         tests="faults/test_stalled.py::test_a_version_that_came_back_beside_the_list_is_not_the_head",
-        theme="gc",
     ),
     mutant(
         "hint before the create",
