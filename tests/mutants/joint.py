@@ -140,7 +140,8 @@ JOINT: tuple[Mutant, ...] = (
         "joint member known",
         "A member puts the hint before it is decided, and its writer takes it for the head.",
         "MT7",
-        (_COMMIT, "if isinstance(self._part, Member):", "if False:"),
+        (_COMMIT, "if isinstance(self._part, Member):  # it has", "if False:  # it has"),
+        (_COMMIT, "if isinstance(self._part, Member):  # it is", "if False:  # it is"),
         tests=_TESTS + "n_tables_take_3n_requests",
     ),
     mutant(

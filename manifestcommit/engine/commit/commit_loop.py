@@ -38,10 +38,11 @@ from ..metadata.version_chain import (
     home_of,
     list_above,
     newest_above,
+    put_hint,
     read_object,
     resolve_head,
+    side_by_side,
 )
-from ..runtime.concurrency import side_by_side
 from ..runtime.environment import Limits
 from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
 from .conflict_inputs import find_winners, load_conflict_inputs
@@ -51,7 +52,6 @@ from .create_version import (
     create_version,
     fenced_outcome,
     pause,
-    put_hint,
     settled_outcome,
 )
 from .group_commit import Committers, GroupCommit
@@ -527,7 +527,7 @@ class _CommitLoop:
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
             above = list_base()
         else:  # the hint decides nothing [CM7]
-            hint = partial(put_hint, session, mine.version, mine.digest)
+            hint = partial(put_hint, session.store, mine.version, mine.digest)
             above, _ = side_by_side(session.store, list_base, hint)
         versions = above.versions
         if base.version not in versions and (not versions or versions[-1] <= mine.version):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -34,7 +35,6 @@ from ...errors import (
 )
 from ...store import Store
 from ...store.base import store_beside
-from ..runtime.concurrency import side_by_side
 from ..runtime.environment import Env
 from .manifests import ManifestReader, create_own
 
@@ -88,6 +88,10 @@ def _error(url: str, name: str, what: str, remedy: str) -> CorruptMetadataError:
 
 
 # Asks the home of a joint commit what became of one of its members.
+
+
+_T = TypeVar("_T")
+_U = TypeVar("_U")
 
 
 class _Opened(Protocol):
@@ -331,8 +335,17 @@ def _object_by_hint(store: Store) -> tuple[Hint | None, Head | None, Head, dict[
     """The hint, the version that it names (None: it led nowhere), the newest object, and the
     intents in its listing."""
     hint = _hinted(store)
-    glanced, above = (None, None) if hint is None else _got_beside_list(store, hint)
-    head, intents = None, dict[str, int]()
+    glanced = head = above = None
+    intents = dict[str, int]()
+    if hint is not None and hint.digest is None:
+        glanced = _glance(store, hint.version)
+    elif hint is not None:
+        get, look = partial(_glance, store, hint.version), partial(list_above, store, hint.version)
+        glanced, above = side_by_side(store, get, look)
+        # The list may come first. If nothing is above the version there, its object of that moment
+        # was never deleted. One of this digest was there before the hint was put: it is that one.
+        if glanced is None or glanced.digest != hint.digest:
+            above = None
     if hint is not None:
         # an error counts in the whole list: a hint may name what a job of a removed table has left
         with contextlib.suppress(CorruptMetadataError):
@@ -587,6 +600,12 @@ def _hinted(store: Store) -> Hint | None:
     return hint if hint is not None and hint.version else None
 
 
+def put_hint(store: Store, version: int, digest: str | None, attempt: str | None = None) -> None:
+    """Best effort: it only shortens a list. [CM7]"""
+    with contextlib.suppress(StoreError):
+        store.put(object_names.HINT, codec.encode_hint(version, digest, attempt))
+
+
 def _glance(store: Store, version: int) -> Head | None:
     """The version that the hint names, if it can be read. It may be any version, and proves
     nothing. [LY7]"""
@@ -595,19 +614,18 @@ def _glance(store: Store, version: int) -> Head | None:
     return None
 
 
-def _got_beside_list(store: Store, hint: Hint) -> tuple[Head | None, VersionListing | None]:
-    """The version that the hint names, and a list from it on; None: that list does not count.
-
-    The list may come first. If nothing is above the version there, its object at that moment was
-    never deleted; so the object that was there before the hint was put, which has its digest, was
-    that one, and what was got is it, if it has that digest, too. [RD1]
-    """
-    if hint.digest is None:
-        return _glance(store, hint.version), None
-    got, above = side_by_side(
-        store, partial(_glance, store, hint.version), partial(list_above, store, hint.version)
-    )
-    return got, above if got is not None and got.digest == hint.digest else None
+def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], _U]) -> tuple[_T, _U]:
+    """The results of two requests that may take effect in either order: at once, if the store is
+    behind a network; a simulated store draws which one goes first."""
+    if getattr(store, "goes_second_first", bool)():
+        later = second()
+        return first(), later
+    if not getattr(store, "is_remote", False):
+        return first(), second()
+    with ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside") as pool:
+        beside = pool.submit(second)
+        found = first()
+        return found, beside.result()
 
 
 def _check_beside(store: Store, head: Head, other: Head) -> None:

@@ -39,20 +39,6 @@ def map_concurrently(
         return list(pool.map(work, items))
 
 
-def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], _U]) -> tuple[_T, _U]:
-    """The results of two requests that may take effect in either order: at once, if the store is
-    behind a network; a simulated store draws which one goes first."""
-    if getattr(store, "goes_second_first", bool)():
-        later = second()
-        return first(), later
-    if not is_remote(store):
-        return first(), second()
-    with ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside") as pool:
-        beside = pool.submit(second)
-        found = first()
-        return found, beside.result()
-
-
 def map_in_batches(
     store: Store, work: Callable[[_T], _U], items: Sequence[_T], *, few: int = _AT_ONCE
 ) -> Iterator[_U]:
