@@ -1766,6 +1766,13 @@ READING: tuple[Mutant, ...] = (
         theme="appends",
     ),
     mutant(
+        "own copy of a known head",
+        "What a caller does with a snapshot that it was given becomes part of this process' next commit.",
+        "RD1",
+        (_HEAD, "            own = Head(snapshot=snapshot, digest=known.digest, data=known.data)", "            own = known"),
+        tests="api/test_api.py::test_whoever_changes_what_a_table_told_changes_nothing_in_the_table",
+    ),
+    mutant(
         "digest of a hint",
         "What was got after the list beside it is taken for the head: a deleted version that a stalled writer brought back.",
         "IV2 IV8 LY7 RD1",

@@ -404,7 +404,8 @@ class _CommitLoop:
         if verdict == "unknown":
             return self._outcome("unknown", reason=reason)
         if verdict == "mine":
-            outcome, newest = self._won(Head(snapshot=snapshot, digest=codec.digest(data)))
+            mine = Head(snapshot=snapshot, digest=codec.digest(data), data=data)
+            outcome, newest = self._won(mine)
             if outcome is not None:
                 return outcome
         else:

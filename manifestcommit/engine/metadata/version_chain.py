@@ -217,11 +217,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     top: a member of a joint commit above it, which was not committed when this was read; is_void:
     whether that member is known to be aborted, so that it never will be [MT8]; taken: how many
     names right above it (above `top`, where there is one) jobs of a removed table have taken, so
-    that the next version's is the one after these [LY15].
+    that the next version's is the one after these [LY15]; data: the object's bytes, if they are
+    kept.
     """
 
     snapshot: Snapshot
     digest: str
+    data: bytes = b""
     top: Head | None = None
     is_void: bool = False
     taken: int = 0
@@ -244,10 +246,14 @@ def open_above(store: Store, known: Head | None = None) -> tuple[Head, dict[str,
     """The latest version as of this call, and the intents in its listing: job -> size in bytes.
     Requests as for `open_head`; one list if `known`, from an earlier call, is still the latest.
     [RD1] [CM19]"""
-    if known is not None and known.top is None and known.snapshot.pending is None:
-        # an error counts in the whole list, as with a hint
+    if known is not None and known.data and known.top is None and known.snapshot.pending is None:
+        # decoded anew: callers own what they were told of it. An error counts in the whole list, as
+        # with a hint.
         with contextlib.suppress(CorruptMetadataError):
-            newest, intents = resolve_head(store, known.version, known)
+            name = object_names.version_name(known.version)
+            snapshot = codec.decode_snapshot(known.data, name=name)
+            own = Head(snapshot=snapshot, digest=known.digest, data=known.data)
+            newest, intents = resolve_head(store, known.version, own)
             if newest is not None:
                 return newest, intents
     hint, glanced, head, intents = _object_by_hint(store)
@@ -508,7 +514,7 @@ def read_object(store: Store, version: int) -> Head | None:
     except FileNotFoundError:
         return None
     snapshot = codec.decode_snapshot(data, name=name, pending=True)
-    return Head(snapshot=snapshot, digest=codec.digest(data))
+    return Head(snapshot=snapshot, digest=codec.digest(data), data=data)
 
 
 def read_version(store: Store, head: Head, version: int) -> Head:
