@@ -210,7 +210,7 @@ class HttpBackend(Backend):
 
 
 def parsed(body: bytes) -> ElementTree.Element | None:
-    """The document without its namespace; None: it is none."""
+    """The document without its namespace, or None."""
     try:
         return ElementTree.fromstring(_NAMESPACE.sub(b"", body, count=1))
     except (ElementTree.ParseError, ValueError):

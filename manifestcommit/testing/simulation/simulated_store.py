@@ -168,10 +168,10 @@ class SimulatedStore:
         return self._others(rest) if scheme == "sim" and self._others is not None else None
 
     def goes_second_first(self) -> bool:
-        """Draw the order of two requests that go side by side.
+        """Return which of two requests that go side by side takes effect first, as is drawn.
 
         Returns:
-            Whether the second one takes effect first.
+            Whether it is the second one.
 
         Spec: RD1.
         """
