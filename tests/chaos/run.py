@@ -8,8 +8,8 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -119,7 +119,7 @@ def run(settings: Settings, say: Say, server: S3Server | None = None) -> Summary
             proxy.faults = weather
         stage = _Stage(settings, world, schedule, weather, proxy, say)
         try:
-            with _nursery(world) as nursery:
+            with closing(Nursery(world)) as nursery:
                 stage.play(nursery)
             summary = stage.sum_up()
         except BaseException:
@@ -315,15 +315,6 @@ class _Stage:
             f"kills {self.signals[signal.SIGKILL] + counts['died']}, stops {self.signals[signal.SIGSTOP]}, "
             f"faults {self.weather.seen.total()}, reads {counts['read'] + counts['read together']}, reruns {counts['rerun']}"
         )
-
-
-@contextmanager
-def _nursery(world: World) -> Iterator[Nursery]:
-    nursery = Nursery(world)
-    try:
-        yield nursery
-    finally:
-        nursery.close()
 
 
 def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: FaultProxy | None) -> World:

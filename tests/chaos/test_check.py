@@ -256,6 +256,22 @@ def test_what_stands_twice_in_the_chain_is_found(fed: Fed) -> None:
     assert f"sets back the watermarks of {[SOURCES[0]]}" in check.check_chain([*links[:-1], back])[0]
 
 
+def test_what_only_gc_and_tags_may_change_is_found(fed: Fed) -> None:
+    """[GC1] [GC2] [GC3]"""
+    links = check.read_chain(mc.Table(fed.root)._session.store)
+    tag = {"t": {"version": 1}}
+    for older, newer, said in (
+        ({"fence": 2}, {}, "fence went back from 2 to 1"),
+        ({}, {"fence": 2}, "fence moved, and no gc did it"),
+        ({}, {"expired": 2}, "versions below 2 are expired, and jobs born from 1 on may commit"),
+        ({}, {"tags": tag}, "the tags were {} and are"),
+        ({"expired": 2, "fence": 2}, {"expired": 2, "fence": 2, "tags": tag}, "gives version 1 the name 't', which was expired before"),
+    ):
+        pairs = zip(links[-2:], (older, newer), strict=True)
+        changed = [msgspec.structs.replace(link, snapshot={**link.snapshot, **more}) for link, more in pairs]
+        assert any(said in each for each in check.check_chain([*links[:-2], *changed])), said
+
+
 def test_after_a_rewind_a_watermark_is_lower_and_a_key_may_be_there_again(fed: Fed) -> None:
     """[WM5]"""
     ranges: Ranges = dict.fromkeys(SOURCES, (2 * STEP, 3 * STEP))

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,17 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         if name == "founder":
             return Actor(name=name, steps=self.round.founding)
         if name == "closer":
-            return Actor(name=name, steps=(Step(operation="close"),))
+            return Actor(name=name, steps=(Step(operation="close"), *self._repeats()))
         if name == "cleaner":
             clean = Step(operation="gc", arguments={"foreign": self.round.foreign})
-            return Actor(name=name, steps=(clean, clean))
+            return Actor(name=name, steps=(clean, clean, *self._repeats()))
         return next(actor for actor in self.round.actors if actor.name == name)
+
+    def _repeats(self) -> Iterator[Step]:
+        """Every key of the round once more: what is known of it when all is over."""
+        steps = [*self.round.founding, *(step for actor in self.round.actors for step in actor.steps)]
+        keys = {step.arguments["key"] for step in steps if step.arguments.get("key")}
+        return (Step(operation="repeat", arguments={"key": key}) for key in sorted(keys))
 
 
 class Process:

@@ -7,8 +7,8 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ def run(settings: Settings, say: Say, server: S3Server | None = None) -> Summary
         with ExitStack() as stack:
             proxy = stack.enter_context(FaultProxy(server.endpoint)) if server is not None else None
             bucket = server.bucket() if server is not None else ""
-            nursery = stack.enter_context(nursery_of(folder, settings.store))
+            nursery = stack.enter_context(closing(nursery_of(folder, settings.store)))
             for count in range(1, settings.rounds + 1):
                 number = settings.only or count
                 place = place_of(folder, draw(settings.seed, number, settings.store), f"{count}", bucket, server, proxy)
@@ -114,7 +114,9 @@ def report(summary: Summary, say: Say) -> None:
         say(f"  VIOLATION: {each}")
     if summary.findings:
         say(f"{where}: FAILED in round {summary.round}; log, archive and table lie in {summary.folder}")
-        say(f"  again: python -m tests.races --store {summary.store} --seed {summary.seed} --only {summary.round} --rounds 20")
+        say(
+            f"  again: python -m tests.chaos --about races --store {summary.store} --seed {summary.seed} --only {summary.round} --rounds 20"
+        )
     else:
         say(f"{where}: passed, nothing live was deleted, nothing dead is left, a serial order explains each round")
 
@@ -252,13 +254,8 @@ class Stage:
         self.nursery.signal(f"{self.name} {name}", number)
 
 
-@contextmanager
-def nursery_of(folder: Path, store: StoreKind) -> Iterator[Nursery]:
-    nursery = Nursery(Ground(folder=str(folder), store=store), "tests.races.actor")
-    try:
-        yield nursery
-    finally:
-        nursery.close()
+def nursery_of(folder: Path, store: StoreKind) -> Nursery:
+    return Nursery(Ground(folder=str(folder), store=store), "tests.races.actor")
 
 
 def place_of(folder: Path, drawn: Round, name: str, bucket: str, server: S3Server | None, proxy: FaultProxy | None) -> Place:
@@ -295,8 +292,3 @@ def _keep_remains(place: Place) -> None:
         path = Path(place.folder) / "objects" / info.name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(store.get(info.name))
-
-
-def failed(summaries: Sequence[Summary]) -> bool:
-    """Whether any round of any run was wrong."""
-    return any(each.findings for each in summaries)
