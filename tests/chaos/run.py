@@ -26,7 +26,7 @@ from tests.chaos.world import (
     notes_folder,
     put_file,
 )
-from tests.faults.proxy import FaultProxy
+from tests.kit.proxy import FaultProxy
 from tests.servers.servers import S3Server
 
 from manifestcommit.store import open_store

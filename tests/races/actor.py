@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from tests.chaos.nursery import load, serve
 from tests.chaos.world import NoteReader, notes_folder
-from tests.faults.clocks import CLOCKS
+from tests.kit.clocks import CLOCKS
 from tests.races import operations
 from tests.races.draw import Actor, Moment, Round, Step
 from tests.races.records import Log, Outcome, Record, merge

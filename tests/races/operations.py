@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.faults.tables import change_of
+from tests.kit.tables import change_of
 from tests.races.history import item, items
 from tests.races.records import Outcome, Record
 

@@ -16,7 +16,7 @@ import msgspec
 from tests.chaos.nursery import Nursery
 from tests.chaos.schedule import Schedule, Weather
 from tests.chaos.world import NoteReader, notes_folder
-from tests.faults.proxy import Fault, FaultProxy, Request
+from tests.kit.proxy import Fault, FaultProxy, Request
 from tests.races import check
 from tests.races.actor import Ground, Place
 from tests.races.draw import Round, StoreKind, draw

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.chaos import __main__ as command
+from tests.kit.sizes import rounds
 from tests.races import check
 from tests.races import run as races
 from tests.races.actor import Place
@@ -22,7 +23,6 @@ from tests.races.operations import parquet
 from tests.races.records import Log, Record, merge
 from tests.races.run import Settings, Stage, Summary, Total, nursery_of, place_of, report
 from tests.servers.servers import S3Server
-from tests.sizes import rounds
 
 from manifestcommit.core.table import object_names
 

@@ -12,9 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.tables import begin, check_table, memory, positions, read, read_ids, rows, session, write
-from tests.jobs import job_on
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import begin, check_table, job_on, memory, positions, read, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.core.schema import partitioning as partition_pattern

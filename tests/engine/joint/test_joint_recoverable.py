@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.engine.job.test_task_recovery import unread
 from tests.engine.joint.tables import DAY, Crash, Hurried, Lake, append, sound, tables_on_disk
-from tests.faults.test_two_phase import Turns
-from tests.sizes import rounds
+from tests.kit.faults import Turns
+from tests.kit.sizes import rounds
+from tests.kit.tables import unread
 
 import manifestcommit as mc
 from manifestcommit.core.commit.change import Abort, Write
