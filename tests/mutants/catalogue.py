@@ -7,9 +7,7 @@ from pathlib import Path
 
 from tests.mutants.mutant import Mutant, read_table
 
-TABLES = [Path(__file__).with_name(f"{subject}.txt") for subject in ("protocol", "guards", "exports", "feed", "joint")]
-
-_LISTED = [each for path in TABLES for each in read_table(path.read_text("utf-8"))]
+_LISTED = [each for path in sorted(Path(__file__).parent.glob("*.txt")) for each in read_table(path.read_text("utf-8"))]
 MUTANTS: Mapping[str, Mutant] = {each.name: each for each in _LISTED}
 SIMULATED: Mapping[str, Mutant] = {name: each for name, each in MUTANTS.items() if each.theme}
 
