@@ -1,6 +1,6 @@
 """A process of a round: does its steps one after the other, is killed or stopped where its part says so, and writes down all of it.
 
-Run as a module it is the nursery of a whole run: `python -m tests.races.actor`, told what to start on its standard input.
+Run as a module it is the pool of a whole run: `python -m tests.races.actor`, told what to start on its standard input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.chaos.nursery import load, serve
+from tests.chaos.process_pool import load, serve
 from tests.chaos.world import NoteReader, notes_folder
 from tests.kit.clocks import CLOCKS
 from tests.races import operations

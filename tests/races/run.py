@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.chaos.nursery import Nursery
+from tests.chaos.process_pool import ProcessPool
 from tests.chaos.schedule import Schedule, Weather
 from tests.chaos.world import NoteReader, notes_folder
 from tests.kit.proxy import Fault, FaultProxy, Request
@@ -71,11 +71,11 @@ def run(settings: Settings, say: Say, server: S3Server | None = None) -> Summary
         with ExitStack() as stack:
             proxy = stack.enter_context(FaultProxy(server.endpoint)) if server is not None else None
             bucket = server.bucket() if server is not None else ""
-            nursery = stack.enter_context(closing(nursery_of(folder, settings.store)))
+            pool = stack.enter_context(closing(pool_of(folder, settings.store)))
             for count in range(1, settings.rounds + 1):
                 number = settings.only or count
                 place = place_of(folder, draw(settings.seed, number, settings.store), f"{count}", bucket, server, proxy)
-                findings = Stage(place, f"{count}", nursery, proxy, total).play()
+                findings = Stage(place, f"{count}", pool, proxy, total).play()
                 if findings:
                     _keep_remains(place)
                     break
@@ -138,9 +138,9 @@ class Total:
 class Stage:
     """The course of one round. name: that of its folder."""
 
-    def __init__(self, place: Place, name: str, nursery: Nursery, proxy: FaultProxy | None, total: Total) -> None:
+    def __init__(self, place: Place, name: str, pool: ProcessPool, proxy: FaultProxy | None, total: Total) -> None:
         self.place, self.round, self.name = place, place.round, name
-        self.nursery, self.proxy, self.total = nursery, proxy, total
+        self.pool, self.proxy, self.total = pool, proxy, total
         self.notes, self.lines = NoteReader(Path(place.folder)), list[dict[str, Any]]()
         self.weather = Weather(self.round.seed * 1000 + self.round.number, Schedule(blows=(), windows=self.round.windows))
         self.asked, self.heard_s = 0, time.monotonic()
@@ -223,7 +223,7 @@ class Stage:
 
     def _look_after(self) -> None:
         """Reads what the living have noted, and brings the dead back."""
-        for event in self.nursery.events():
+        for event in self.pool.events():
             name = (event.get("signalled") or event.get("ended", "")).partition(" ")[2]
             if "ended" in event:
                 self._bury(name, event["code"])
@@ -248,14 +248,14 @@ class Stage:
     def _start(self, name: str, incarnation: int) -> None:
         self.heard_s = time.monotonic()
         self.living[name] = incarnation
-        self.nursery.start(f"{self.name} {name}", incarnation)
+        self.pool.start(f"{self.name} {name}", incarnation)
 
     def _signal(self, name: str, number: int) -> None:
-        self.nursery.signal(f"{self.name} {name}", number)
+        self.pool.signal(f"{self.name} {name}", number)
 
 
-def nursery_of(folder: Path, store: StoreKind) -> Nursery:
-    return Nursery(Ground(folder=str(folder), store=store), "tests.races.actor")
+def pool_of(folder: Path, store: StoreKind) -> ProcessPool:
+    return ProcessPool(Ground(folder=str(folder), store=store), "tests.races.actor")
 
 
 def place_of(folder: Path, drawn: Round, name: str, bucket: str, server: S3Server | None, proxy: FaultProxy | None) -> Place:

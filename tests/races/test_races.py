@@ -21,7 +21,7 @@ from tests.races.actor import Place
 from tests.races.draw import Actor, Moment, Round, Step, draw
 from tests.races.operations import parquet
 from tests.races.records import Log, Record, merge
-from tests.races.run import Settings, Stage, Summary, Total, nursery_of, place_of, report
+from tests.races.run import Settings, Stage, Summary, Total, place_of, pool_of, report
 from tests.servers.servers import S3Server
 
 from manifestcommit.core.table import object_names
@@ -100,8 +100,8 @@ def play(folder: Path, actors: tuple[Actor, ...]) -> tuple[Place, list[Record]]:
     """A round of these actors in which nothing is wrong, as it was left."""
     drawn = Round(seed=1, number=1, store="local", tight=True, foreign=False, founding=FOUNDING, actors=actors)
     place = place_of(folder, drawn, "1", "", None, None)
-    with closing(nursery_of(folder, "local")) as nursery:
-        stage = Stage(place, "1", nursery, None, Total())
+    with closing(pool_of(folder, "local")) as pool:
+        stage = Stage(place, "1", pool, None, Total())
         assert stage.play() == []
     return place, stage.records
 
