@@ -588,26 +588,6 @@ def test_joining_a_table_that_is_partitioned_otherwise_is_refused(store: MemoryS
     assert read_ids(store) == [1]
 
 
-@pytest.mark.parametrize("difference", ["partitioning", "type"])
-def test_creating_a_table_that_is_there_with_another_shape_is_refused(store: MemoryStore, difference: str) -> None:
-    """A caller who is told that the table is partitioned by day, and it is not, overwrites a day and loses the table. [CM13]"""
-    from manifestcommit.core.schema.arrow_schema import from_arrow
-    from manifestcommit.engine.operations import alter
-
-    def schema(kind: pa.DataType) -> Any:
-        return from_arrow(pa.schema([("id", pa.int64()), ("day", kind)]), iter(range(1, 99)).__next__)
-
-    alter.create(session(store), schema(pa.string()), [], {})
-    alter.create(session(store), schema(pa.string()), [], {})
-    with pytest.raises((SchemaMismatchError, UsageError)):
-        alter.create(
-            session(store),
-            schema(pa.date32() if difference == "type" else pa.string()),
-            ["day"] if difference == "partitioning" else [],
-            {},
-        )
-
-
 def test_a_job_that_creates_its_table_each_time_outlives_changes_of_columns(tmp_path: Path) -> None:
     """`exist_ok`: there is such a table, and rows of the given columns fit it. [CM13]"""
     path, given = str(tmp_path / "t"), pa.schema([("id", pa.int32()), ("day", pa.string())])
