@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.jobs import job_on
+from tests.kit.tables import job_on
 
 import manifestcommit as mc
 from manifestcommit.engine.metadata.table_context import TableContext
