@@ -42,7 +42,7 @@ _HOMES = {
     "engine.row_changes.clauses": "Delete Insert Update",
     "engine.runtime.outcome": "JobMetrics JobResult JobResults Outcome",
     "errors": (
-        "CommitConflictError CorruptMetadataError DataFileMissingError JobAbortedError "
+        "CommitConflictError ConstraintError CorruptMetadataError DataFileMissingError JobAbortedError "
         "JobFencedError KeyReusedError ManifestCommitError NotATableError OutcomeUnknownError "
         "OutputGoneError SchemaMismatchError SnapshotExpiredError StoreDeniedError StoreError "
         "StoreFullError StoreUnclearError TableNotFoundError UndecidedError UnsafeStoreError "
@@ -70,12 +70,20 @@ def _load_exporter() -> "_Exporter":
     return exporter
 
 
+def _load_gate() -> "_Gate":
+    from .gate import rows  # late: only tables with constraints need it
+
+    return rows
+
+
 # Here, where every process passes: one that names no public call, such as Spark's, commits too.
 _export_hook.register(_load_exporter)
+_export_hook.register(_load_gate, "gate")
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403  # `__all__` of `api` says which
     from .engine.metadata.exports import Exporter as _Exporter
+    from .engine.metadata.table_context import Gate as _Gate
 else:  # not for type checkers: with a `__getattr__` they take every name for one that exists
 
     def __getattr__(name: str) -> Any:

@@ -110,6 +110,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("self", "session", "kind", "error", "trace"), anything),
     "as_of": optional(moment),
     "columns": optional(names),
+    "condition": text("SQL that is true or false of a row, as a text", "'amount > 0'"),
     "conflict": one_of(*get_args(ConflictChoice)),
     "connection": optional(duckdb_connection),
     "end_version": optional(whole(1)),

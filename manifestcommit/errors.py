@@ -139,6 +139,33 @@ class JobAbortedError(ManifestCommitError):
     """
 
 
+class ConstraintError(ManifestCommitError):
+    """Rows violate a constraint of the table; nothing was committed.
+
+    Attributes:
+        constraint: the constraint's name.
+        violations: how many rows violate it, of those that were examined.
+        examples: the values of a few of these rows, in the columns that the constraint names.
+
+    Remedy: correct these rows or leave them out; if they are right, `Table.drop_constraint`.
+
+    Spec: CK2.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        constraint: str = "",
+        violations: int = 0,
+        examples: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.constraint = constraint
+        self.violations = violations
+        self.examples = examples
+
+
 class SchemaMismatchError(ManifestCommitError):
     """The data does not fit the table's schema; raised before any task starts.
 

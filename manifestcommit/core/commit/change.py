@@ -18,6 +18,7 @@ from ..table.entries import Count, Entry, ManifestRef, Time
 from ..table.snapshot import (
     REPLACE,
     Author,
+    Constraint,
     KeyRecord,
     RunRef,
     Snapshot,
@@ -97,7 +98,8 @@ class Write(_OfJob, frozen=True, kw_only=True):
     [CF17]; declared: digest of what the caller declared with the key; stream: the streaming batch
     that it is; first: nothing may have been committed before [CF18]; reason: a text for people;
     together: where it is prepared as a part of a joint commit, the jobs of all its tables, the
-    home's first. [MT11]
+    home's first [MT11]; checked: ids of the constraints that none of its rows violates [CK2];
+    constrain: constraints that it adds to the table, None: drops. [CK3]
     """
 
     key: str | None = None
@@ -119,6 +121,8 @@ class Write(_OfJob, frozen=True, kw_only=True):
     first: bool = False
     reason: str | None = None
     together: tuple[TogetherJob, ...] = ()
+    checked: tuple[str, ...] = ()
+    constrain: dict[str, Constraint | None] = {}
     summary: Summary = Summary()
 
     @property

@@ -188,6 +188,7 @@ class Job:
         self._advances: list[Advance] = []
         self._stream: StreamBatch | None = None
         self._change: Write | None = None
+        self._checked: frozenset[str] | None = None  # constraints that all plans check
         self._tasks = 0
         self._is_read = False  # whether its commit rests on the whole table as of its birth [MT16]
         self.is_declared = False  # whether anything was, or rows were handed in
@@ -399,6 +400,7 @@ class Job:
             initial=planned.initial,
             edits=planned.edits,
         )
+        self._checked = frozenset(planned.checked)
         if planned.overwrite is not None:
             self.overwrite(None, conflict=planned.overwrite.conflict)
 
@@ -444,7 +446,7 @@ class Job:
         self._layout = layout
         self._check_missing()
         self._writing = True
-        return files.plan_for(
+        plan = files.plan_for(
             head.snapshot,
             url=self.url,
             job=self.id,
@@ -454,6 +456,11 @@ class Job:
             sources=source_ranges_of(sources),
             shared=self.recovery is not None,
         )
+        # tasks of an earlier attempt had another plan: the commit checks their files
+        held = plan.constraints.values() if self.recovery is None else ()
+        ids = frozenset(each.id for each in held)
+        self._checked = ids if self._checked is None else self._checked & ids
+        return plan
 
     def add_written(
         self,
@@ -565,6 +572,7 @@ class Job:
         )
         self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)
         self._found.append(entry)
+        self._checked = frozenset()
         self._check_missing()
         return entry
 
@@ -726,6 +734,7 @@ class Job:
             advances=advances,
             stream=self._stream,
             first=self._first is not None,
+            checked=tuple(sorted(self._checked or ())),
             summary=self._ledger.summary(self._tasks),
         )
 

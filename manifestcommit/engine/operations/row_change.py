@@ -121,6 +121,7 @@ class RowChange:
         self._manifests: list[ManifestRef] = []
         self._touched: list[PartitionPattern] = []
         self._tasks = 0
+        self.is_checked = True  # whether all its files are written by `plan`
         self.is_as_begun = False  # a rerun that declares no more
 
     @property
@@ -190,7 +191,9 @@ class RowChange:
         """Plan how its files are written: with the columns and the partitioning of the snapshot.
         Proves the store first. [DF3] [ST12]"""
         self.session.prove(self.snapshot.proven)
-        return plan_rewrite(self.session.store.url, self.snapshot, self.id, sources=sources)
+        return plan_rewrite(
+            self.session.store.url, self.snapshot, self.id, sources=sources, is_new=True
+        )
 
     def remove(self, entries: pa.Table) -> None:
         """Remove these files. entries: rows of `engine.scan.planning.entries_table` of this
@@ -242,6 +245,9 @@ class RowChange:
             based_on=self._based_on,
             advances=self._advances,
             reason=self._reason,
+            checked=tuple(sorted(each.id for each in self.snapshot.constraints.values()))
+            if writes and self.is_checked
+            else (),
             summary=self._ledger.summary(self._tasks),
         )
 
