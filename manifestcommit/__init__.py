@@ -42,8 +42,9 @@ _HOMES = {
     "engine.row_changes.clauses": "Delete Insert Update",
     "engine.runtime.outcome": "JobMetrics JobResult JobResults Outcome",
     "errors": (
-        "CommitConflictError ConstraintError CorruptMetadataError DataFileMissingError JobAbortedError "
-        "JobFencedError KeyReusedError ManifestCommitError NotATableError OutcomeUnknownError "
+        "CommitConflictError ConstraintError CorruptMetadataError DataFileMissingError "
+        "JobAbortedError JobFencedError KeyReusedError ManifestCommitError NotATableError "
+        "OutcomeUnknownError "
         "OutputGoneError SchemaMismatchError SnapshotExpiredError StoreDeniedError StoreError "
         "StoreFullError StoreUnclearError TableNotFoundError UndecidedError UnsafeStoreError "
         "UnsupportedFormatError UnsupportedTypeError UsageError VersionNotFoundError "

@@ -5,6 +5,7 @@ This module is the `Gate` that the engine calls, for tables that have constraint
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +19,7 @@ from ..core.commit.conflict import Violation
 from ..core.filter.arrow_expression import parse_expression, spark_order
 from ..core.filter.predicate import ColumnPath, Not, Predicate
 from ..core.filter.sql_expression import Session, columns_of, compile_value
-from ..core.filter.sql_syntax import IncompleteError, NotUnderstoodError
+from ..core.filter.sql_syntax import IncompleteError, NotUnderstoodError, parse
 from ..core.schema import arrow_schema
 from ..core.schema.evolution import apply_edits
 from ..core.schema.fields import Field, Schema, StructType, shown, type_text
@@ -58,23 +59,15 @@ def bind(
     one cannot be evaluated by every process at any time alike. [CK1]"""
     bound = {}
     for name, condition in conditions.items():
-        if not isinstance(condition, str):
+        if not isinstance(name, str) or not isinstance(condition, str):
             raise UsageError(
                 f"constraint {shown(name)}: expected SQL text, got {shown(condition)}; nothing was "
                 "changed"
             )
-        columns: dict[str, int] = {}
-        resolve = columns_of(schema)
-
-        def noted(names: tuple[str, ...], into: dict[str, int] = columns) -> Any:
-            path, field = resolve(names)
-            into[_spelled(names)] = field.id
-            return path, field
-
-        with _readable(name, condition):
-            _compiled(condition, noted)
         bound[name] = Constraint(
-            id=session.env.randomness(8).hex(), condition=condition, columns=columns
+            id=session.env.randomness(8).hex(),
+            condition=condition,
+            columns=_columns_named(name, condition, schema),
         )
         _check_of(name, bound[name], schema, physical=False)
     try:
@@ -82,6 +75,20 @@ def bind(
     except ValueError as error:
         raise UsageError(f"constraints: {error}; nothing was changed") from None
     return bound
+
+
+def _columns_named(name: str, condition: str, schema: Schema) -> dict[str, int]:
+    columns: dict[str, int] = {}
+    resolve = columns_of(schema)
+
+    def noted(names: tuple[str, ...]) -> tuple[ColumnPath, Field]:
+        path, field = resolve(names)
+        columns[_spelled(names)] = field.id
+        return path, field
+
+    with _readable(name, condition):
+        _compiled(condition, noted)
+    return columns
 
 
 def check_schema(snapshot: Snapshot, schema: Schema) -> None:
@@ -166,6 +173,34 @@ def first_violation(
     return None
 
 
+def violation(session: TableContext, snapshot: Snapshot, name: str) -> Violation | None:
+    """What violates this constraint of the snapshot. [CK2]"""
+    return first_violation(session, snapshot, {name: snapshot.constraints[name]})
+
+
+def text_of(constraint: Constraint, schema: Schema) -> str:
+    """The condition with the names that its columns have in this schema. [CK1]"""
+    from sqlglot import exp  # late, as in all modules
+
+    places = {id: path for id, (path, _) in _places(schema.fields, (), physical=False)}
+    text, made, at = constraint.condition, [], 0
+    nodes = parse(text).find_all(exp.Column, exp.Dot)
+    named = [list(node.parts) for node in nodes if not isinstance(node.parent, exp.Dot)]
+    for parts in sorted(named, key=lambda parts: int(parts[0].meta["start"])):
+        names = tuple(part.name for part in parts)
+        path = places.get(constraint.columns.get(_spelled(names), -1), names)
+        if [name.lower() for name in path] == [name.lower() for name in names]:
+            continue
+        made += [text[at : parts[0].meta["start"]], ".".join(map(_quoted, path))]
+        at = parts[-1].meta["end"] + 1
+    return "".join([*made, text[at:]])
+
+
+def _quoted(name: str) -> str:
+    plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name, re.ASCII | re.IGNORECASE)
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
 def _read(
     session: TableContext, snapshot: Snapshot, entries: pa.Table, check: Check
 ) -> Violation | None:
@@ -193,12 +228,15 @@ def _violation(check: Check, rows: pa.Table) -> Violation | None:
     if not count:
         return None
     places = pc.indices_nonzero(failed).slice(0, _EXAMPLES)
-    few = rows.select(list(check.columns)).take(places).to_pylist()
+    few = rows.select(list(check.columns)).rename_columns(list(check.columns.values()))
     return Violation(
         constraint=check.name,
         condition=check.condition,
         rows=count,
-        examples=tuple(", ".join(f"{k} = {_short(v)}" for k, v in row.items()) for row in few),
+        examples=tuple(
+            ", ".join(f"{name} = {_short(value)}" for name, value in row.items())
+            for row in few.take(places).to_pylist()
+        ),
     )
 
 
@@ -223,13 +261,14 @@ def _check_of(name: str, constraint: Constraint, schema: Schema, *, physical: bo
     """The constraint on rows with these columns, whatever they are called by now. physical: rows
     have the names of data files."""
     places = dict(_places(schema.fields, (), physical=physical))
-    top: dict[str, None] = {}
+    called = {(f.file_name if physical else f.name): f.name for f in schema.fields}
+    top: dict[str, str] = {}
 
     def resolve(names: tuple[str, ...]) -> tuple[ColumnPath, Field]:
         found = places.get(constraint.columns.get(_spelled(names), -1))
         if found is None:
             raise UsageError(f"the table has no column {_spelled(names)!r}")
-        top[found[0][0]] = None
+        top[found[0][0]] = called[found[0][0]]
         return found
 
     with _readable(name, constraint.condition):
@@ -242,10 +281,10 @@ def _check_of(name: str, constraint: Constraint, schema: Schema, *, physical: bo
         mask_of(columns.empty_table(), form)
     return Check(
         name=name,
-        condition=constraint.condition,
+        condition=text_of(constraint, schema),
         form=form,
         fails=Not(arg=predicate),
-        columns=tuple(top),
+        columns=top,
     )
 
 

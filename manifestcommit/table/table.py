@@ -935,16 +935,20 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """List the constraints of the table.
 
         Returns:
-            Name -> the SQL condition that no row violates, with columns as they were called when it
-            was added.
+            Name -> the SQL condition that no row violates, with the columns' names of now.
 
         Raises:
             TableNotFoundError: there is no table at the path.
 
         Spec: CK1.
         """
-        found = self._session.open().snapshot.constraints
-        return {name: each.condition for name, each in sorted(found.items())}
+        snapshot = self._session.open().snapshot
+        if not snapshot.constraints or snapshot.schema is None:
+            return {}
+        from ..gate.rows import text_of  # late: few tables have any
+
+        found = sorted(snapshot.constraints.items())
+        return {name: text_of(each, snapshot.schema) for name, each in found}
 
     @checked()
     def add_constraint(

@@ -628,7 +628,7 @@ def constrained_column_is_gone(
 ) -> Conflict | None:
     """The change drops a column that a constraint of the table names, or adds a constraint that
     names a column which the table no longer has. [CK3]"""
-    if not change.edits and not change.constrain or head.schema is None:
+    if head.schema is None or not (change.edits or change.constrain):
         return None
     fields = apply_edits(head.schema, change.edits).fields
     columns = {field.id for _, field in walk(fields)}

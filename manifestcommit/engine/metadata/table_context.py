@@ -17,7 +17,7 @@ from ...core.commit.change import Change, Write
 from ...core.commit.conflict import Violation
 from ...core.schema.fields import Schema
 from ...core.table import object_names
-from ...core.table.snapshot import Author, Note, Snapshot, Summary, allowed, is_far
+from ...core.table.snapshot import Author, Constraint, Note, Snapshot, Summary, allowed, is_far
 from ...store import Store
 from ...store.base import now_of
 from ...store.probes.doctor import prove
@@ -58,6 +58,12 @@ class Gate(Protocol):
     def check_change(
         self, session: TableContext, head: Snapshot, change: Write, names: Sequence[str]
     ) -> Violation | None: ...
+
+    def violation(
+        self, session: TableContext, snapshot: Snapshot, name: str
+    ) -> Violation | None: ...
+
+    def text_of(self, constraint: Constraint, schema: Schema) -> str: ...
 
     def check_schema(self, snapshot: Snapshot, schema: Schema) -> None: ...
 
