@@ -42,7 +42,8 @@ _HOMES = {
     "engine.row_changes.clauses": "Delete Insert Update",
     "engine.runtime.outcome": "JobMetrics JobResult JobResults Outcome",
     "errors": (
-        "CommitConflictError ConstraintError CorruptMetadataError DataFileMissingError "
+        "CheckFailedError CommitConflictError ConstraintError CorruptMetadataError "
+        "DataFileMissingError "
         "JobAbortedError JobFencedError KeyReusedError ManifestCommitError NotATableError "
         "OutcomeUnknownError "
         "OutputGoneError SchemaMismatchError SnapshotExpiredError StoreDeniedError StoreError "
@@ -50,6 +51,7 @@ _HOMES = {
         "UnsupportedFormatError UnsupportedTypeError UsageError VersionNotFoundError "
         "WatermarkError WatermarkGapError WatermarkMismatchError WatermarkOverlapError"
     ),
+    "gate.staged": "Staged staged",
     "interop.export_result": "Export",
     "job": "DroppedJobWarning Job begin commit commit_all write",
     "joint": "JointOutcome PinnedTable read_together rollback_together tag_together",
@@ -91,7 +93,7 @@ else:  # not for type checkers: with a `__getattr__` they take every name for on
         """A public name, on first use, from its module (PEP 562)."""
         if name == "__all__":
             return sorted([*_HOME_OF, "__version__"])
-        if name in ("errors", "store", "testing"):  # public modules
+        if name in ("checks", "errors", "store", "testing"):  # public modules
             return import_module(f".{name}", __name__)
         if name not in _HOME_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -94,6 +94,7 @@ _FLAGS = (
     "lazy",
     "merge_schema",
     "only_manifests",
+    "publish",
     "recoverable",
     "rewrite",
 )

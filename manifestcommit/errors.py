@@ -166,6 +166,23 @@ class ConstraintError(ManifestCommitError):
         self.examples = examples
 
 
+class CheckFailedError(ManifestCommitError):
+    """A check of a staged job failed: it is not published, and stays staged.
+
+    Attributes:
+        failed: the name of each check that failed -> why.
+
+    Remedy: look at the job's rows (`rows` of the staged job), then abort it, or publish it all the
+    same by a call without this check.
+
+    Spec: CK6.
+    """
+
+    def __init__(self, message: str, *, failed: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.failed = dict(failed or {})
+
+
 class SchemaMismatchError(ManifestCommitError):
     """The data does not fit the table's schema; raised before any task starts.
 

@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 
@@ -38,8 +38,57 @@ from .errors import (
 from .store import StorageOptions, open_store
 from .terminal.progress import Progress
 
+if TYPE_CHECKING:
+    from .gate.staged import Staged
+
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
+
+
+@overload
+def write(
+    data: Any,
+    path: Path,
+    *,
+    mode: Literal["append", "overwrite", "error", "ignore"] = ...,
+    partition_by: list[str] | str | None = ...,
+    overwrite: Overwritten = ...,
+    conflict: Literal["serializable", "blind", "fail"] = ...,
+    key: str | None = ...,
+    fingerprint: str | None = ...,
+    watermarks: Ranges | None = ...,
+    merge_schema: bool = ...,
+    target_file_size: int | str | None = ...,
+    recoverable: bool = ...,
+    based_on: int | None = ...,
+    publish: Literal[True] = ...,
+    message: str | None = ...,
+    metadata: Mapping[str, str] | None = ...,
+    storage_options: Mapping[str, Any] | None = ...,
+) -> Outcome: ...
+
+
+@overload
+def write(
+    data: Any,
+    path: Path,
+    *,
+    mode: Literal["append", "overwrite", "error", "ignore"] = ...,
+    partition_by: list[str] | str | None = ...,
+    overwrite: Overwritten = ...,
+    conflict: Literal["serializable", "blind", "fail"] = ...,
+    key: str | None = ...,
+    fingerprint: str | None = ...,
+    watermarks: Ranges | None = ...,
+    merge_schema: bool = ...,
+    target_file_size: int | str | None = ...,
+    recoverable: bool = ...,
+    based_on: int | None = ...,
+    publish: Literal[False],
+    message: str | None = ...,
+    metadata: Mapping[str, str] | None = ...,
+    storage_options: Mapping[str, Any] | None = ...,
+) -> Staged: ...
 
 
 @checked()
@@ -58,10 +107,11 @@ def write(
     target_file_size: int | str | None = None,
     recoverable: bool = False,
     based_on: int | None = None,
+    publish: bool = True,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> Outcome:
+) -> Outcome | Staged:
     """Write rows and commit them with their watermarks, atomically and exactly once.
 
     All of it is visible at once, or none of it. A rerun with the same `key` does nothing and
@@ -106,6 +156,9 @@ def write(
             and `slice` do, and joins, `group_by` and `concat_tables` of other tables do not. Rows
             that went through pandas, Polars, DuckDB, an RDD or a checkpoint do not. Give it where
             the rows are computed.
+        publish: False stages the job: the rows are written, and nobody reads them before `publish`
+            of the staged job that is returned. It can be read and checked before, from any process.
+            By default True.
         message: what the commit is for, a text of up to 2,000 characters, kept in the commit's
             record and shown by `Table.history`; by default none.
         metadata: name -> text, such as {"airflow_run": "…", "git": "…"}, kept and shown likewise;
@@ -116,7 +169,8 @@ def write(
 
     Returns:
         The outcome: the version that holds the rows, and whether an earlier run committed them.
-        With mode="ignore", where the table exists: of the kind "unchanged", with its version.
+        With mode="ignore", where the table exists: of the kind "unchanged", with its version. With
+        publish=False the staged job.
 
     Raises:
         UsageError: an argument is wrong; no task has started.
@@ -159,6 +213,10 @@ def write(
         "target_file_size": target_file_size,
         "sources": sources,
     }
+    if not publish and (recoverable or mode in ("error", "ignore")):
+        raise UsageError(
+            "publish=False is for mode append or overwrite, without recoverable; nothing was done"
+        )
     try:
         with job:
             if mode == "overwrite":
@@ -168,11 +226,18 @@ def write(
             for each in advances_of(watermarks):
                 job.advance(each.source, each.start, each.end)
             job.write(data, partition_by=partition_by, **options)
+            if not publish:
+                begun.seal(held=True)
+                begun.prepare()
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
         version = session.open().version
         return Outcome(kind="unchanged", job_id=job._job.id, version=version)
+    if not publish:
+        from .gate.staged import Staged  # late: few jobs are staged
+
+        return Staged(path, begun.id, storage_options)
     assert job.outcome is not None
     return job.outcome
 

@@ -43,13 +43,13 @@ _ANYWHERE = Session(is_utc=True)
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A constraint as it is evaluated on rows with these columns. fails: what bounds have to rule
-    out; columns: the top-level columns that it reads."""
+    out; columns: the top-level columns that it reads -> what the table calls them."""
 
     name: str
     condition: str
     form: Any
     fails: Predicate
-    columns: tuple[str, ...]
+    columns: dict[str, str]
 
 
 def bind(

@@ -88,12 +88,13 @@ def find_conflict(
 
 def needs_winners(change: Change) -> bool:
     """Whether the commits since the base version, or since `based_on`, must be read; an append
-    needs only the latest version. [CF2] [CF3] [CF16] [KY4] [CK3]"""
+    needs only the latest version. [CF2] [CF3] [CF16] [KY4] [CK3] [CK6]"""
     match change:
         case Write():
             overwrite = change.overwrite
             serializable = overwrite is not None and overwrite.conflict == "serializable"
-            return bool(change.reads or change.constrain) or serializable
+            others = change.reads or change.constrain or change.audited is not None
+            return bool(others) or serializable
         case Retention():
             return change.keys_from > 0
         case _:
@@ -555,6 +556,7 @@ def stream_skips_batches(
 # of the conflict that the commit loop resolves by checking the job's files [CK2]
 ROWS_ARE_UNCHECKED = "rows_are_unchecked"
 CONSTRAINT_VIOLATED = "constraint_violated"
+AUDIT_IS_OLD = "audited_table_was_changed"
 ROWS_CAME_SINCE = "rows_came_since_the_proof"
 
 
@@ -597,6 +599,25 @@ def rows_came_since_the_proof(
                 winner=(
                     f"version {winner.version} ({winner.commit.operation} by job "
                     f"{winner.commit.job}) may have added rows since {change.since}"
+                ),
+            )
+    return None
+
+
+def audited_table_was_changed(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The table that the change would make was checked, and others have changed rows since: what
+    was checked is not what would be. [CK6]"""
+    for winner in winners if change.audited is not None else ():
+        is_later = change.audited is not None and winner.version > change.audited
+        if is_later and winner.commit.operation != REPLACE and winner.commit.touched:
+            return Conflict(
+                rule=AUDIT_IS_OLD,
+                mine=f"was checked as a change of version {change.audited}",
+                winner=(
+                    f"version {winner.version} ({winner.commit.operation} by job "
+                    f"{winner.commit.job}) changed rows since"
                 ),
             )
     return None
@@ -670,6 +691,7 @@ RULES: Mapping[type[Any], tuple[Rule, ...]] = {
         constraint_is_other,
         constrained_column_is_gone,
         rows_came_since_the_proof,
+        audited_table_was_changed,
         rows_are_unchecked,
     ),
 }

@@ -267,7 +267,7 @@ def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
         )
     raw = decompress(data, name=name, limit=MAX_INTENT_RAW_BYTES)
     prepared = _prepared(raw, name, intent_name)
-    if prepared.done is not None or prepared.change.together:
+    if prepared.done is not None or prepared.held or prepared.change.together:
         raise CorruptMetadataError(
             damaged(name, "it asks for what was done before, or for several tables"),
             object_name=name,
@@ -296,6 +296,7 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
             or change.reason is not None
             or change.first
             or change.constrain
+            or change.audited is not None
         ):
             raise ValueError("it holds what only a commit of its own can do")
         if change.message is not None:

@@ -224,7 +224,8 @@ class Summary(
 
     rows_*, bytes_*, files_*: the job's input, and the contents of its files, None: not counted;
     attempts to unknowns: as known before the create; seconds: from begin to the create; prepare_s:
-    the part spent on the prepared object; checks: reserved, writers leave it empty.
+    the part spent on the prepared object; checks: name of each check that was made before the job
+    was published -> whether it held. [CK6]
     """
 
     files: Count = 0

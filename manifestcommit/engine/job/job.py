@@ -666,14 +666,15 @@ class Job:
             self._meter.end("prepared")
         return self.id
 
-    def seal(self, together: tuple[TogetherJob, ...] = ()) -> None:
-        """Fix what `prepare` makes durable. together: the jobs that it is committed with. [MT11]"""
+    def seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
+        """Fix what `prepare` makes durable. together: the jobs that it is committed with [MT11];
+        held: it waits for whoever publishes it. [CK5]"""
         if self._state is JobState.OPEN:
             summary = self._ledger.summary(self._tasks)
             self._meter = self._session.meter(self.ensure_id(), self._mode, summary, "first")
             change, head = self.change(), self._table(None, ())
             change, self._together = prepared_together(change, together), together
-            self._sealed = seal(self._session, head, change, self._record)
+            self._sealed = seal(self._session, head, change, self._record, held=held)
         elif self._sealed and together != self._together:
             raise UsageError(f"{self.url}: this job was prepared in another way; nothing was done")
 
