@@ -322,7 +322,9 @@ class Execution:
         return self._names.changed(statement.target).table()
 
     def _write(self, df: DataFrame, place: Place, **options: Any) -> Outcome:
-        return job.write(df, place.path, storage_options=place.options, **options, **self._declared)
+        given = {**options, **self._declared}
+        made: Outcome = job.write(df, place.path, storage_options=place.options, **given)
+        return made
 
     def _created(self, statement: sql.CreateAs) -> Place:
         """Where the new table is to be."""

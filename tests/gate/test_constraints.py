@@ -442,6 +442,23 @@ def test_a_compaction_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.Monk
     assert mc.Table(path).add_constraint("positive", "amount > 0").committed and len(tries) == 1
 
 
+def test_of_two_that_add_a_constraint_of_one_name_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[CK3]"""
+    path = tmp_path / "t"
+    mc.write(rows(1.0), path)
+    found = constraints.first_violation
+
+    def beside(*given: Any) -> Any:
+        monkeypatch.setattr(constraints, "first_violation", found)
+        mc.Table(path).add_constraint("Positive", "amount >= 1")
+        return found(*given)
+
+    monkeypatch.setattr(constraints, "first_violation", beside)
+    with pytest.raises(mc.CommitConflictError, match="constraint_is_other"):
+        mc.Table(path).add_constraint("positive", "amount > 0")
+    assert mc.Table(path).constraints() == {"Positive": "amount >= 1"}
+
+
 def test_a_column_that_is_dropped_meanwhile_takes_no_constraint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[CK3]"""
     path = tmp_path / "t"
@@ -455,6 +472,31 @@ def test_a_column_that_is_dropped_meanwhile_takes_no_constraint(tmp_path: Path, 
     monkeypatch.setattr(constraints, "first_violation", beside)
     with pytest.raises(mc.CommitConflictError, match="constrained_column_is_gone"):
         mc.Table(path).add_constraint("positive", "amount > 0")
+
+
+def test_a_file_of_others_is_checked_beside_rows_that_were(path: Path) -> None:
+    """[CK2]"""
+    (path / "day=a").mkdir()
+    pq.write_table(rows(-1.0), path / "day=a" / "theirs.parquet")
+    job = mc.begin(path)
+    job.write(rows(1.0))
+    job.add_files(["day=a/theirs.parquet"])
+    with pytest.raises(mc.ConstraintError, match=r"theirs\.parquet"):
+        job.commit()
+    assert amounts(path) == []
+
+
+def test_tasks_of_an_earlier_attempt_are_checked_by_the_commit(tmp_path: Path) -> None:
+    """They were planned when there was no constraint. [CK2] [AB6]"""
+    path = tmp_path / "t"
+    mc.write(rows(1.0), path)
+    job = mc.begin(path, "k", recoverable=True, fingerprint="f")
+    job.write(rows(-1.0))
+    job.abort()
+    mc.Table(path).add_constraint("positive", "amount > 0")
+    with pytest.raises(mc.ConstraintError):
+        mc.write(rows(-1.0), path, key="k", recoverable=True, fingerprint="f")
+    assert amounts(path) == [1.0]
 
 
 def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:

@@ -41,10 +41,11 @@ NAMES = (
     "snapshot-authored",
     "snapshot-pending",
     "snapshot-home",
+    "snapshot-constraints",
     "snapshot-future",
 )
 SCHEMAS = golden.FOLDER.parent / "schemas"
-PREPARED_NAMES = ("prepared", "prepared-based-on", "prepared-authored", "prepared-together")
+PREPARED_NAMES = ("prepared", "prepared-based-on", "prepared-authored", "prepared-together", "prepared-staged")
 VALIDATOR = Draft202012Validator(json.loads((SCHEMAS / "snapshot.json").read_text("utf-8")))
 PREPARED = Draft202012Validator(
     json.loads((SCHEMAS / "prepared.json").read_text("utf-8")),
@@ -88,6 +89,7 @@ def test_the_golden_objects_are_those_that_were_once_written() -> None:
         ("snapshot-authored", golden.authored()),
         ("snapshot-pending", golden.pending()),
         ("snapshot-home", golden.home()),
+        ("snapshot-constraints", golden.constrained()),
     ],
 )
 def test_a_golden_snapshot_means_what_it_always_meant(name: str, expected: Snapshot) -> None:
@@ -226,6 +228,13 @@ def test_a_golden_prepared_job_that_says_who_made_it_means_what_it_always_meant(
     PREPARED.validate(document("prepared-authored"))
 
 
+def test_a_golden_staged_job_means_what_it_always_meant() -> None:
+    """[CK2] [CK5] [CP1]"""
+    assert codec.decode_prepared(stored("prepared-staged"), name=object_names.prepared_name(golden.JOB)) == golden.staged()
+    assert codec.decompress(codec.encode_prepared(golden.staged()), name="x") == golden.to_json(document("prepared-staged"))
+    PREPARED.validate(document("prepared-staged"))
+
+
 def test_a_golden_prepared_job_of_several_means_what_it_always_meant() -> None:
     """[MT11] [CP1]"""
     assert codec.decode_prepared(stored("prepared-together"), name=object_names.prepared_name(golden.JOB)) == golden.together()
@@ -237,12 +246,12 @@ def test_a_golden_prepared_job_of_several_means_what_it_always_meant() -> None:
 
 
 def test_the_golden_prepared_job_has_every_member() -> None:
-    """But for what no prepared job may hold: a batch of a stream, a reason, and that it is to be the first. [AB3]"""
-    alone = {"first", "reason", "stream"}
+    """But for what no prepared job may hold: a batch of a stream, a reason, that it is to be the first, constraints, an audit. [AB3]"""
+    alone = {"first", "reason", "stream", "constrain", "audited"}
     members = set(msgspec.structs.asdict(golden.prepared().change)) - alone
-    later = {"based_on", "message", "metadata", "author", "together"}  # of examples of their own
+    later = {"based_on", "message", "metadata", "author", "together", "checked"}  # of examples of their own
     assert set(document("prepared")["change"]) | later == members == set(PREPARED.schema["$defs"]["change"]["properties"])
-    assert set(document("prepared")) == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
+    assert set(document("prepared")) | {"held"} == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
 
 
 def test_the_json_schema_of_prepared_jobs_accepts_it_and_what_is_written_now() -> None:
@@ -382,6 +391,7 @@ def test_the_json_schema_accepts_the_golden_snapshots(name: str) -> None:
         golden.authored(),
         golden.pending(),
         golden.home(),
+        golden.constrained(),
     ],
 )
 def test_the_json_schema_accepts_what_is_written_now(snapshot: Snapshot) -> None:
