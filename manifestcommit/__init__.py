@@ -12,8 +12,9 @@ together.
     )
     df = mc.read_committed("file:///lake/flights")
 
-Public is what `manifestcommit`, `manifestcommit.errors`, `manifestcommit.store` and
-`manifestcommit.testing` export. Every other module is internal and may change in any release.
+Public is what `manifestcommit`, `manifestcommit.checks`, `manifestcommit.errors`,
+`manifestcommit.store` and `manifestcommit.testing` export. Every other module is internal and may
+change in any release.
 
 The guarantees are spelled out in spec/v1.md; docstrings cite its clauses. Importing this module is
 cheap: what its names need is loaded when one of them is first used, and Spark when it is needed.
@@ -28,7 +29,7 @@ from .version import __version__ as __version__
 # The public names of each module; `api` has them for type checkers.
 _HOMES = {
     "core.commit.audit": "VerifyFinding",
-    "core.commit.conflict": "Conflict",
+    "core.commit.conflict": "Conflict Violation",
     "core.table.snapshot": "Snapshot",
     "core.table.watermark": "WatermarkMismatch",
     "engine.inspection.table_metrics": "TableMetrics",
@@ -51,12 +52,12 @@ _HOMES = {
         "UnsupportedFormatError UnsupportedTypeError UsageError VersionNotFoundError "
         "WatermarkError WatermarkGapError WatermarkMismatchError WatermarkOverlapError"
     ),
-    "gate.staged": "Staged staged",
     "interop.export_result": "Export",
     "job": "DroppedJobWarning Job begin commit commit_all write",
     "joint": "JointOutcome PinnedTable read_together rollback_together tag_together",
     "joint_transaction": "Transaction TransactionRows transaction",
     "report.page": "Report",
+    "staging": "Staged staged",
     "spark_sql.door": "attach register sql",
     "store.probes.doctor": "DoctorCheck DoctorLatency DoctorReport",
     "table": "Table gc read_committed",
@@ -79,9 +80,16 @@ def _load_gate() -> "_Gate":
     return rows
 
 
+def _load_staging() -> Any:
+    from . import staging  # late: few jobs are staged
+
+    return staging
+
+
 # Here, where every process passes: one that names no public call, such as Spark's, commits too.
 _export_hook.register(_load_exporter)
 _export_hook.register(_load_gate, "gate")
+_export_hook.register(_load_staging, "staging")
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403  # `__all__` of `api` says which

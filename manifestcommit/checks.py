@@ -46,6 +46,9 @@ def expect(condition: str) -> Check:
     Returns:
         The check.
 
+    Raises:
+        UsageError: the condition is no text; `Staged.check` says whether it can be evaluated.
+
     Example:
         `checks.expect("amount BETWEEN 0 AND 1000000")`
 
@@ -69,6 +72,9 @@ def expect_unique(columns: list[str] | str) -> Check:
 
     Returns:
         The check.
+
+    Raises:
+        UsageError: `columns` are no names.
 
     Spec: CK6.
     """
@@ -119,6 +125,9 @@ def on_table(check: Callable[[Any], Any]) -> Check:
 
     Returns:
         The check.
+
+    Raises:
+        UsageError: it is no callable.
 
     Spec: CK6.
     """

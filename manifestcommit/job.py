@@ -24,6 +24,7 @@ from .core.table.watermark import in_order_of_advances, predecessors
 from .engine.datafile.row_buffer import record_batches
 from .engine.job import job as engine_job
 from .engine.job.two_phase import commit_prepared
+from .engine.metadata import export_hook
 from .engine.metadata.table_context import TableContext
 from .engine.runtime.outcome import JobMetrics, JobResult, JobResults, Outcome, committed_or_raise
 from .engine.runtime.validation import Ranges, advances_of, is_spark, wrong
@@ -39,7 +40,7 @@ from .store import StorageOptions, open_store
 from .terminal.progress import Progress
 
 if TYPE_CHECKING:
-    from .gate.staged import Staged
+    from .staging import Staged
 
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
@@ -235,9 +236,8 @@ def write(
         version = session.open().version
         return Outcome(kind="unchanged", job_id=job._job.id, version=version)
     if not publish:
-        from .gate.staged import Staged  # late: few jobs are staged
-
-        return Staged(path, begun.id, storage_options)
+        opened: Staged = export_hook.registered("staging")().Staged(path, begun.id, storage_options)
+        return opened
     assert job.outcome is not None
     return job.outcome
 

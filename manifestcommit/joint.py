@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
-    from .gate.staged import Staged
+    from .staging import Staged
     from .table.conditions import Condition
 
 Tables = Iterable[Path | Table] | Mapping[str, Path | Table]
@@ -156,7 +156,7 @@ class PreparedTransaction:
 
         Spec: CK5.
         """
-        from .gate.staged import Staged  # late: few jobs are staged
+        from .staging import Staged  # late: few jobs are staged
 
         return {url: Staged(url, job, self._storage_options) for url, job in self.jobs.items()}
 

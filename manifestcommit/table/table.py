@@ -931,25 +931,6 @@ class Table(RowChanges, RemovedFiles, TableReads):
         session = self._session.noting(message, metadata)
         return committed_or_raise(alter.set_properties(session, properties), session.store.url)
 
-    def constraints(self) -> dict[str, str]:
-        """List the constraints of the table.
-
-        Returns:
-            Name -> the SQL condition that no row violates, with the columns' names of now.
-
-        Raises:
-            TableNotFoundError: there is no table at the path.
-
-        Spec: CK1.
-        """
-        snapshot = self._session.open().snapshot
-        if not snapshot.constraints or snapshot.schema is None:
-            return {}
-        from ..gate.rows import text_of  # late: few tables have any
-
-        found = sorted(snapshot.constraints.items())
-        return {name: text_of(each, snapshot.schema) for name, each in found}
-
     @checked()
     def add_constraint(
         self,

@@ -196,6 +196,10 @@ def merge_that_inserts(path: Path) -> None:
     mc.Table(path).merge(rows(-3.0, first=7), on="id", when_matched=None, when_not_matched=mc.Insert())
 
 
+def merge_that_inserts_whole_rows(path: Path) -> None:
+    mc.Table(path).merge(rows(-3.0, first=7), on="id", when_matched=None)
+
+
 def merge_by_clauses(path: Path) -> None:
     mc.Table(path).merge(rows(3.0), on="id", when_matched=mc.Update(set={"amount": "-1.0"}))
 
@@ -218,7 +222,7 @@ def together(path: Path) -> None:
 
 WAYS: list[Callable[[Path], None]] = [
     pandas, polars, duckdb, overwrite, part, recoverable, with_a_new_column, added_file, update, merge, merge_that_inserts,
-    merge_by_clauses, overwrite_where, prepared, together,
+    merge_that_inserts_whole_rows, merge_by_clauses, overwrite_where, prepared, together,
 ]  # fmt: skip
 
 

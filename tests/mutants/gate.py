@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, mutant
 
 _CONFLICT, _APPLY, _LOOP = "core/commit/conflict.py", "core/commit/apply.py", "engine/commit/commit_loop.py"
-_HERE, _STAGED = "gate/test_constraints.py::", "gate/test_staged.py::"
+_HERE, _STAGED = "gate/test_constraints.py::", "gate/test_staging.py::"
 
 GATE: tuple[Mutant, ...] = (
     mutant(
@@ -47,7 +47,7 @@ GATE: tuple[Mutant, ...] = (
         "unchecked tasks",
         "Tasks that an earlier attempt finished, when there was no constraint, pass as checked.",
         "CK2 AB6",
-        ("engine/job/job.py", "held = plan.constraints.values() if self.recovery is None else ()", "held = plan.constraints.values()"),
+        ("engine/job/task_recovery.py", '"url": None, "shared": None}', '"url": None, "shared": None, "constraints": None}'),
         tests=f"{_HERE}test_tasks_of_an_earlier_attempt_are_checked_by_the_commit",
     ),
     mutant(

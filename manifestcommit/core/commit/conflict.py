@@ -42,8 +42,17 @@ class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows that violate a constraint. constraint, condition: its name and its SQL; rows: how many;
-    examples: the values of a few of them; files: paths of a few files that hold such rows. [CK2]"""
+    """Rows that violate a constraint.
+
+    Attributes:
+        constraint: its name.
+        condition: its SQL.
+        rows: how many rows violate it, of those that were examined.
+        examples: the values of a few of them, in the columns that the condition names.
+        files: paths of a few files that hold such rows, where these were written.
+
+    Spec: CK2.
+    """
 
     constraint: str
     condition: str
@@ -580,6 +589,8 @@ def rows_are_unchecked(
 
 def unchecked(head: Snapshot, change: Write) -> list[str]:
     """The names of the constraints against which the rows of a change were not checked. [CK2]"""
+    if not head.constraints and not change.constrain:
+        return []
     constraints = constraints_after(head, change)
     return sorted(name for name, each in constraints.items() if each.id not in change.checked)
 
@@ -635,7 +646,9 @@ def constraint_is_other(
                 mine=f"adds the constraint {name!r}",
                 winner="the table has a constraint of that name by now",
             )
-    if len(constraints_after(head, change)) <= max(MOST_CONSTRAINTS, len(head.constraints)):
+    if not change.constrain or len(constraints_after(head, change)) <= max(
+        MOST_CONSTRAINTS, len(head.constraints)
+    ):
         return None
     return Conflict(
         rule="constraint_is_other",

@@ -542,10 +542,11 @@ def _check(snapshot: Snapshot, name: str) -> None:
         raise ValueError("partition_by names a field that the schema does not have")
     if not all(is_folder_column(*each) for layout in snapshot.former_folders for each in layout):
         raise ValueError("former_folders holds what makes no folder")
-    check_constraints(snapshot.constraints)
-    named = {id for each in snapshot.constraints.values() for id in each.columns.values()}
-    if named and not named <= {field.id for _, field in walk(fields)}:
-        raise ValueError("a constraint names a field that the schema does not have")
+    if snapshot.constraints:
+        check_constraints(snapshot.constraints)
+        named = {id for each in snapshot.constraints.values() for id in each.columns.values()}
+        if not named <= {field.id for _, field in walk(fields)}:
+            raise ValueError("a constraint names a field that the schema does not have")
     width = len(snapshot.partition_by)
     _check_listed(snapshot.added, snapshot.manifests, width)
     if any(

@@ -21,7 +21,6 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
     [OB2]"""
     fields = snapshot.schema.fields if snapshot.schema else ()
     names = {field.id: field.name for field in fields}
-    columns = {field.id: ".".join(path) for path, field in walk(fields)}
     return {
         "url": url,
         "version": snapshot.version,
@@ -48,13 +47,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
             for name, tag in snapshot.tags.items()
         },
         "properties": snapshot.properties,
-        "constraints": {
-            name: {
-                "condition": each.condition,
-                "columns": {text: columns.get(id) for text, id in each.columns.items()},
-            }
-            for name, each in sorted(snapshot.constraints.items())
-        },
+        "constraints": _constraints(snapshot),
         "joint": joint_of(snapshot, url),
         "rank": snapshot.rank,
         "decided_by": sorted(record.root for record in snapshot.homes.values()),
@@ -72,6 +65,19 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
             }
             for commit in snapshot.commits
         ],
+    }
+
+
+def _constraints(snapshot: Snapshot) -> dict[str, Any]:
+    """Name -> the condition, and what the table calls each column of it."""
+    fields = snapshot.schema.fields if snapshot.schema else ()
+    columns = {field.id: ".".join(path) for path, field in walk(fields)}
+    return {
+        name: {
+            "condition": each.condition,
+            "columns": {text: columns.get(id) for text, id in each.columns.items()},
+        }
+        for name, each in sorted(snapshot.constraints.items())
     }
 
 

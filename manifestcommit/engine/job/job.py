@@ -456,9 +456,7 @@ class Job:
             sources=source_ranges_of(sources),
             shared=self.recovery is not None,
         )
-        # tasks of an earlier attempt had another plan: the commit checks their files
-        held = plan.constraints.values() if self.recovery is None else ()
-        ids = frozenset(each.id for each in held)
+        ids = frozenset(each.id for each in plan.constraints.values())
         self._checked = ids if self._checked is None else self._checked & ids
         return plan
 

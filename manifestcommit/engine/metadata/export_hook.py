@@ -1,5 +1,5 @@
-"""The registered loaders of what is above the engine and called by it: the exporter and the gate.
-[EX2] [EX4] [CK2]
+"""The registered loaders of what is called from below: the exporter, the gate, and staged jobs.
+[EX2] [EX4] [CK2] [CK5]
 
 `manifestcommit/__init__.py` registers them, so that every process has them; therefore this module
 needs the standard library only. `exports.Exporter` and `table_context.Gate` say what the loaders
@@ -15,11 +15,12 @@ _registered: dict[str, Callable[[], Any]] = {}
 _WITHOUT = {
     "exporter": "exports can be neither made nor protected from gc",
     "gate": "rows cannot be checked against the constraints of a table",
+    "staging": "staged jobs cannot be opened",
 }
 
 
 def register(loader: Callable[[], Any], what: str = "exporter") -> None:
-    """Set the loader of this process's exporter or gate. It is called when one is first needed."""
+    """Set a loader of this process. It is called when what it loads is first needed."""
     _registered[what] = loader
 
 

@@ -3,6 +3,8 @@
 
 A staged job is a prepared job. The view is `apply(latest, change)` in memory: no version, no
 object.
+
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations
@@ -13,39 +15,39 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from ..argument_checks import checked
-from ..checks import Check, as_check
-from ..core.commit.apply import apply
-from ..core.commit.change import Prepared
-from ..core.commit.conflict import (
+from .argument_checks import checked
+from .checks import Check, as_check
+from .core.commit.apply import apply
+from .core.commit.change import Prepared
+from .core.commit.conflict import (
     AUDIT_IS_OLD,
     ROWS_ARE_UNCHECKED,
     find_conflict,
     unchecked,
 )
-from ..core.schema.evolution import apply_edits
-from ..core.table.snapshot import Snapshot
-from ..engine.commit.conflict_inputs import find_winners, load_conflict_inputs
-from ..engine.commit.create_version import settled_outcome
-from ..engine.commit.prepared_job import read_prepared
-from ..engine.job.two_phase import commit_prepared
-from ..engine.metadata.table_context import TableContext
-from ..engine.metadata.version_chain import Head
-from ..engine.runtime.outcome import Outcome, committed_or_raise, constraint_error
-from ..engine.scan.planning import entries_table
-from ..errors import CheckFailedError, UsageError
-from ..store import StorageOptions, open_store
-from ..table.conditions import Condition
-from ..table.reading import TableReads
-from ..table.table import Table
-from .rows import bind, check_change, first_violation
+from .core.schema.evolution import apply_edits
+from .core.table.snapshot import Snapshot
+from .engine.commit.conflict_inputs import find_winners, load_conflict_inputs
+from .engine.commit.create_version import settled_outcome
+from .engine.commit.prepared_job import read_prepared
+from .engine.job.two_phase import commit_prepared
+from .engine.metadata.table_context import TableContext
+from .engine.metadata.version_chain import Head
+from .engine.runtime.outcome import Outcome, committed_or_raise, constraint_error
+from .engine.scan.planning import entries_table
+from .errors import CheckFailedError, UsageError
+from .gate.rows import bind, check_change, first_violation
+from .store import StorageOptions, open_store
+from .table.conditions import Condition
+from .table.reading import TableReads
+from .table.table import Table
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..job import Path
-    from ..table import Resolution
+    from .job import Path
+    from .table import Resolution
 
 _TRIES = 5  # of checks that others make old
 
@@ -56,9 +58,17 @@ class Staged:
     Made by `write(…, publish=False)` and `Transaction.prepare`, and by `staged` in any process. It
     shows the newest version of the table with the job applied to it, again with each call.
 
+    Args:
+        path: the table path, a local path or a URL.
+        job_id: the job's id, as `Staged.job_id` has it and `Table.jobs` lists it.
+        storage_options: what reaches the object store; by default the environment.
+
     Attributes:
         url: the canonical URL of the table path.
         job_id: the job's id.
+
+    Raises:
+        UsageError: the table holds no prepared job of this id.
 
     Spec: CK5, CK6.
     """
@@ -67,7 +77,6 @@ class Staged:
     def __init__(
         self, path: Path, job_id: str, storage_options: Mapping[str, Any] | None = None
     ) -> None:
-        """Open a prepared job, which is read. `staged` says what the arguments are."""
         self._options = StorageOptions(storage_options)
         self._session = TableContext(open_store(path, self._options))
         self.url, self.job_id = self._session.store.url, job_id
@@ -175,7 +184,7 @@ class Staged:
 
         Spec: CK5.
         """
-        from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+        from .engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         own = self._own()
         names = [columns] if isinstance(columns, str) else columns

@@ -13,7 +13,7 @@ import pytest
 
 import manifestcommit as mc
 from manifestcommit import checks
-from manifestcommit.gate.staged import Staged
+from manifestcommit.staging import Staged
 from manifestcommit.store import open_store
 
 
