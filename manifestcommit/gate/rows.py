@@ -34,7 +34,7 @@ from ..engine.scan.planning import entries_table
 from ..errors import UsageError
 
 _EXAMPLES = 3
-_FILES = 5
+_FILES = 3
 _VALUE = 60  # characters of a value in an example
 # A constraint means the same in every process: no zone but UTC, no time, and nothing that only
 # Spark can evaluate.

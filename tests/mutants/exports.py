@@ -99,7 +99,7 @@ EXPORTS: tuple[Mutant, ...] = (
         "writer feature",
         "Writers of Delta append to, vacuum and rewrite a table that is not theirs.",
         "EX3",
-        (_LOG, "[*features, WRITER_FEATURE]", "features"),
+        (_LOG, "[*features, *written, WRITER_FEATURE]", "[*features, *written]"),
         tests=f"{_TESTS}::test_writers_of_delta_refuse_to_write",
     ),
     mutant(
