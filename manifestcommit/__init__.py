@@ -86,10 +86,17 @@ def _load_staging() -> Any:
     return staging
 
 
+def _load_quarantine() -> Any:
+    from . import quarantine  # late: few writes use it
+
+    return quarantine
+
+
 # Here, where every process passes: one that names no public call, such as Spark's, commits too.
 _export_hook.register(_load_exporter)
 _export_hook.register(_load_gate, "gate")
 _export_hook.register(_load_staging, "staging")
+_export_hook.register(_load_quarantine, "quarantine")
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403  # `__all__` of `api` says which

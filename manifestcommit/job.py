@@ -63,6 +63,9 @@ def write(
     recoverable: bool = ...,
     based_on: int | None = ...,
     publish: Literal[True] = ...,
+    on_violation: Literal["error", "quarantine"] = ...,
+    quarantine: Path | None = ...,
+    max_violations: int | float | None = ...,
     message: str | None = ...,
     metadata: Mapping[str, str] | None = ...,
     storage_options: Mapping[str, Any] | None = ...,
@@ -86,6 +89,9 @@ def write(
     recoverable: bool = ...,
     based_on: int | None = ...,
     publish: Literal[False],
+    on_violation: Literal["error", "quarantine"] = ...,
+    quarantine: Path | None = ...,
+    max_violations: int | float | None = ...,
     message: str | None = ...,
     metadata: Mapping[str, str] | None = ...,
     storage_options: Mapping[str, Any] | None = ...,
@@ -109,6 +115,9 @@ def write(
     recoverable: bool = False,
     based_on: int | None = None,
     publish: bool = True,
+    on_violation: Literal["error", "quarantine"] = "error",
+    quarantine: Path | None = None,
+    max_violations: int | float | None = None,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -160,6 +169,13 @@ def write(
         publish: False stages the job: the rows are written, and nobody reads them before `publish`
             of the staged job that is returned. It can be read and checked before, from any process.
             By default True.
+        on_violation: "error", the default: rows that violate a constraint of the table are an
+            error; "quarantine": they go into another table, with the names of the constraints, the
+            job and the time, in one commit with the rest: of Arrow data, in mode append or
+            overwrite. A rerun by key does neither twice.
+        quarantine: the path of that table; by default the table's with ".refused" at its end.
+        max_violations: how many rows may be refused so, or, below 1.0, which share of the rows;
+            more are an error. By default any number.
         message: what the commit is for, a text of up to 2,000 characters, kept in the commit's
             record and shown by `Table.history`; by default none.
         metadata: name -> text, such as {"airflow_run": "…", "git": "…"}, kept and shown likewise;
@@ -200,6 +216,26 @@ def write(
         raise UsageError(
             f'conflict={conflict!r} says when mode="overwrite" aborts; with mode="{mode}" leave it '
             "out"
+        )
+    if on_violation == "quarantine":
+        if not publish or recoverable or based_on is not None or mode in ("error", "ignore"):
+            raise UsageError(
+                'on_violation="quarantine" is for mode append or overwrite, without recoverable, '
+                "based_on and publish=False; nothing was done"
+            )
+        done: Outcome = export_hook.registered("quarantine")().write_quarantined(
+            data,
+            path,
+            (quarantine, max_violations),
+            overwrite={"overwrite": overwrite, "conflict": conflict} if mode == "overwrite" else {},
+            watermarks=watermarks,
+            layout=(partition_by, merge_schema, target_file_size),
+            work=(key, fingerprint, message, metadata, storage_options),
+        )
+        return done
+    if quarantine is not None or max_violations is not None:
+        raise UsageError(
+            'quarantine and max_violations go with on_violation="quarantine"; nothing was done'
         )
     session = TableContext(open_store(path, storage_options)).noting(message, metadata)
     begun = engine_job.Job.begin(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from ..core.filter.predicate import ColumnPath, Not, Predicate
 from ..core.filter.sql_expression import Session, columns_of, compile_value
 from ..core.filter.sql_syntax import IncompleteError, NotUnderstoodError, parse
 from ..core.schema import arrow_schema
+from ..core.schema.arrow_schema import Conformer
 from ..core.schema.evolution import apply_edits
 from ..core.schema.fields import Field, Schema, StructType, shown, type_text
 from ..core.table.snapshot import Constraint, Snapshot, check_constraints
@@ -128,6 +130,39 @@ class RowChecks:
             raise constraint_error(self._url, next(iter(self._found.values())))
 
 
+class Splitter:
+    """Splits rows by the constraints of a table, before they are written. [CK7]"""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        assert snapshot.schema is not None
+        schema = snapshot.schema
+        checks = [
+            _check_of(name, each, schema, physical=True)
+            for name, each in snapshot.constraints.items()
+        ]
+        read = {column for check in checks for column in check.columns}
+        self._fields = tuple(field for field in schema.fields if field.file_name in read)
+        self._conformer = Conformer(Schema(fields=self._fields))
+        self._checks = checks
+
+    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.Array]:
+        """The rows that keep all constraints, the others, and for each of these the names of those
+        that it violates."""
+        if not self._checks:
+            return batch, batch.slice(0, 0), pa.array([], pa.list_(pa.string()))
+        wanted = {field.name.lower() for field in self._fields}
+        names = [name for name in batch.schema.names if name.lower() in wanted]
+        rows = pa.Table.from_batches([self._conformer.conform(batch.select(names))])
+        masks = {check.name: _failed(check, rows).combine_chunks() for check in self._checks}
+        failed = reduce(pc.or_, masks.values())
+        why = [
+            [name for name, mask in masks.items() if mask[place].as_py()]
+            for place in pc.indices_nonzero(failed).to_pylist()
+        ]
+        kept, refused = batch.filter(pc.invert(failed)), batch.filter(failed)
+        return kept, refused, pa.array(why, pa.list_(pa.string()))
+
+
 def check_change(
     session: TableContext, head: Snapshot, change: Write, names: Sequence[str]
 ) -> Violation | None:
@@ -220,10 +255,8 @@ def _read(
 
 
 def _violation(check: Check, rows: pa.Table) -> Violation | None:
-    """The rows for which the condition is false: true and null pass."""
-    with evaluating(check.condition, f"the constraint {check.name!r}:"):
-        mask = mask_of(rows, check.form)
-    failed = pc.fill_null(pc.invert(mask), False)
+    """The rows for which the condition is false, counted."""
+    failed = _failed(check, rows)
     count = pc.sum(failed).as_py() or 0
     if not count:
         return None
@@ -238,6 +271,13 @@ def _violation(check: Check, rows: pa.Table) -> Violation | None:
             for row in few.take(places).to_pylist()
         ),
     )
+
+
+def _failed(check: Check, rows: pa.Table) -> pa.ChunkedArray:
+    """For each row, whether the condition is false: true and null pass."""
+    with evaluating(check.condition, f"the constraint {check.name!r}:"):
+        mask = mask_of(rows, check.form)
+    return pc.fill_null(pc.invert(mask), False)
 
 
 def _together(found: Iterable[Violation | None]) -> Violation:

@@ -547,6 +547,46 @@ def test_a_rollback_takes_the_constraints_of_its_target(path: Path) -> None:
     assert mc.Table(path).constraints() == {} and amounts(path) == [-1.0, 1.0]
 
 
+# --- where it shows ----------------------------------------------------------------------------------------------------------------
+
+
+def test_describe_shows_it_with_the_columns_of_now(path: Path) -> None:
+    """[CK1]"""
+    mc.Table(path).rename_column("amount", "total value")
+    shown = mc.Table(path).describe()["constraints"]
+    assert shown == {"positive": {"condition": "amount > 0", "columns": {"amount": "total value"}}}
+    assert mc.Table(path).constraints() == {"positive": "`total value` > 0"}
+
+
+def test_verify_looks_for_rows_that_violate_one(path: Path) -> None:
+    """[CK1] [RD10]"""
+    mc.write(rows(1.0, 2.0), path)
+    assert mc.Table(path).verify(deep=True).findings == ()
+    snapshot, store = mc.Table(path).snapshot(), open_store(path)
+    wrong = {"most": Constraint(id="0" * 16, condition="amount < 2", columns=snapshot.constraints["positive"].columns)}
+    data = codec.encode_snapshot(msgspec.structs.replace(snapshot, constraints=wrong))
+    store.delete([version_name(snapshot.version)])
+    store.put(version_name(snapshot.version), data)
+    assert mc.Table(path).verify().findings == ()
+    (found,) = mc.Table(path).verify(deep=True).findings
+    assert found.kind == "constraint_violated" and "1 rows violate the constraint 'most' (amount < 2)" in found.problem
+    assert found.object in set(mc.Table(path).files().to_arrow().column("path").to_pylist())
+
+
+def test_a_delta_log_says_it(path: Path) -> None:
+    """[CK1] [EX5]"""
+    mc.Table(path).rename_column("amount", "value")
+    mc.Table(path).set_properties({"export.formats": "delta"})
+    mc.write(rows(1.0).rename_columns(["id", "value", "day"]), path)
+    delta = pytest.importorskip("deltalake").DeltaTable(str(path))
+    assert delta.metadata().configuration["delta.constraints.positive"] == "value > 0"
+    assert "checkConstraints" in delta.protocol().writer_features
+    assert delta.to_pyarrow_table().num_rows == 1 if not delta.protocol().reader_features else True
+    mc.Table(path).drop_constraint("positive")
+    delta = pytest.importorskip("deltalake").DeltaTable(str(path))
+    assert "delta.constraints.positive" not in delta.metadata().configuration
+
+
 # --- what is read is hostile -------------------------------------------------------------------------------------------------------
 
 

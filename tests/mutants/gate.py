@@ -137,4 +137,11 @@ GATE: tuple[Mutant, ...] = (
         ("engine/job/two_phase.py", "audited=audited, summary=summary", "summary=summary"),
         tests=f"{_STAGED}test_another_process_publishes_only_what_was_audited",
     ),
+    mutant(
+        "refused rows",
+        "Rows that violate a constraint are left out of the table, and are in no other one.",
+        "CK7",
+        ("quarantine.py", 'tx["refused"].write(split.refused(columns), merge_schema=True)', "split.refused(columns)"),
+        tests="gate/test_quarantine.py::test_good_and_refused_rows_are_in_one_commit",
+    ),
 )

@@ -448,6 +448,19 @@ ARROWS: dict[str, set[str]] = {
         "store",
         "table",
     },
+    "quarantine": {
+        "core.commit",
+        "core.table",
+        "engine.datafile",
+        "engine.metadata",
+        "engine.runtime",
+        "errors",
+        "gate",
+        "job",
+        "joint_transaction",
+        "store",
+        "table",
+    },
     "joint_transaction": {
         "argument_checks",
         "core.table",
@@ -485,7 +498,7 @@ ARROWS: dict[str, set[str]] = {
         "table",
         "version",
     },
-    "": {"api", "engine.metadata", "gate", "interop", "staging", "version"},
+    "": {"api", "engine.metadata", "gate", "interop", "quarantine", "staging", "version"},
     "cli": {
         "argument_checks",
         "core",

@@ -16,6 +16,7 @@ _WITHOUT = {
     "exporter": "exports can be neither made nor protected from gc",
     "gate": "rows cannot be checked against the constraints of a table",
     "staging": "staged jobs cannot be opened",
+    "quarantine": "refused rows cannot be kept",
 }
 
 
