@@ -26,6 +26,7 @@ from .core.commit.conflict import (
     unchecked,
 )
 from .core.schema.evolution import apply_edits
+from .core.table import object_names
 from .core.table.snapshot import Snapshot
 from .engine.commit.conflict_inputs import find_winners, load_conflict_inputs
 from .engine.commit.create_version import settled_outcome
@@ -80,6 +81,10 @@ class Staged:
         self._options = StorageOptions(storage_options)
         self._session = TableContext(open_store(path, self._options))
         self.url, self.job_id = self._session.store.url, job_id
+        try:
+            object_names.parse_job_id(job_id)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
         found = read_prepared(self._session, job_id)
         if found is None:
             raise UsageError(
