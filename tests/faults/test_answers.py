@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.tables import (
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import (
     Hasty,
     all_snapshots,
     begin,

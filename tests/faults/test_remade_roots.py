@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from tests.faults.helpers import publish
-from tests.faults.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
-from tests.sizes import rest_thorough
+from tests.kit.faults import publish
+from tests.kit.sizes import rest_thorough
+from tests.kit.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
 
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.commit.retention import Policy

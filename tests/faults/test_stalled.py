@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 
 import pytest
-from tests.faults.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
 
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table import object_names

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from tests.footers import changed
+from tests.kit.footers import changed
 
 import manifestcommit as mc
 from manifestcommit.engine.metadata.table_context import TableContext

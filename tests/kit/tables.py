@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from tests.jobs import job_on
 
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Commit, Snapshot
+from manifestcommit.engine.job import job as engine_job
 from manifestcommit.engine.maintenance.compaction import Rewrite, rewriter
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.time_travel import find_key
@@ -195,3 +195,23 @@ def change_of(job: Job) -> Write:
 def rewrite_here(store: Store) -> Rewrite:
     """What a compaction does without Spark."""
     return rewriter(session(store))
+
+
+def job_on(session: TableContext, **options: Any) -> Job:
+    """As `manifestcommit.begin` makes it. options: those of the engine's `Job.begin`."""
+    return Job(engine_job.Job.begin(session, **options))
+
+
+def in_chain(store: Store, job: str) -> list[int]:
+    """The versions that carry the job."""
+    return [head.version for head in all_snapshots(store) if any(each.job == job for each in head.snapshot.commits)]
+
+
+def unread(data: pa.Table) -> pa.RecordBatchReader:
+    """Data whose first batch must not be asked for."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        raise AssertionError("it was read")
+        yield
+
+    return pa.RecordBatchReader.from_batches(data.schema, batches())

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from tests.footers import changed
+from tests.kit.footers import changed
 
 import manifestcommit as mc
 from manifestcommit.store import open_store

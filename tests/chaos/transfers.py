@@ -13,10 +13,9 @@ import msgspec
 from tests.chaos.bank import BANKS, MOST, TILL, Transfer, draw_transfer, rows_of
 from tests.chaos.committer import PLANS
 from tests.chaos.history import birth_of, item
-from tests.chaos.mortal import Mortal
 from tests.chaos.work import Board
 from tests.chaos.worker import UNHEARD
-from tests.chaos.world import Phase, World, get_file, put_file
+from tests.chaos.world import DyingActor, Phase, World, get_file, put_file
 
 import manifestcommit as mc
 from manifestcommit.joint import PreparedTransaction
@@ -27,7 +26,7 @@ Ended: TypeAlias = Literal["done", "lost", "again"]
 _RERUNS = 4
 
 
-class BankActor(Mortal):
+class BankActor(DyingActor):
     """What tellers and clerks have in common."""
 
     @contextmanager

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+import pytest
 
+from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.store import ObjectInfo, Store
 
 
-class Clock:
+class StoreClock:
     """A store whose clock is another one."""
 
     def __init__(self, inner: Store, tell: Callable[[float], float]) -> None:
@@ -33,3 +35,17 @@ CLOCKS: dict[str, Callable[[float], float]] = {
     "backwards": lambda modified: 4e9 - modified,
     "mad": lambda modified: (modified * 1e6 % 97) * 1e8,
 }
+
+
+DAY_S = 86_400
+
+
+class Clock:
+    """The time of this process, which can be moved on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.on_us, now_us = 0, SystemEnv.now_us
+        monkeypatch.setattr(SystemEnv, "now_us", lambda env: now_us(env) + self.on_us)
+
+    def days(self, number: int) -> None:
+        self.on_us += number * DAY_S * 1_000_000

@@ -1,12 +1,19 @@
-"""How much a test tries: less in the usual run, which is to stay short, and all of it in `make proof` (PROOF=1)."""
+"""How much a test tries: less in the usual run, which is to stay short, and all of it in `make proof` (PROOF=1).
+
+And other budgets of snapshots and commits than the usual ones: for a block, or for the rest of a test.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
+import msgspec
 import pytest
+
+from manifestcommit.engine.runtime.environment import tuned, tuning
 
 T = TypeVar("T")
 
@@ -43,3 +50,17 @@ def some(cases: Iterable[T], usual: int) -> Sequence[T]:
     if usual == 1:
         return every[:1]
     return [every[index * (len(every) - 1) // (usual - 1)] for index in range(usual)]
+
+
+class SetBudgets(Protocol):
+    """The fixture `set_budgets`: these budgets are others for the rest of the test."""
+
+    def __call__(self, **changes: int) -> None: ...
+
+
+@contextlib.contextmanager
+def budgets(**changes: int) -> Iterator[None]:
+    """Within the block these budgets are others."""
+    usual = tuning()
+    with tuned(msgspec.structs.replace(usual, budgets=msgspec.structs.replace(usual.budgets, **changes))):
+        yield

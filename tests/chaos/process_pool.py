@@ -23,14 +23,12 @@ import msgspec
 import pyarrow.dataset
 from tests.chaos.auditor import Auditor, Janitor
 from tests.chaos.changer import Changer, Sweeper, Watcher
-from tests.chaos.collector import Collector
-from tests.chaos.committer import Closer, Committer
+from tests.chaos.committer import Closer, Collector, Committer
 from tests.chaos.foreigner import Exporter, Foreigner
-from tests.chaos.producer import Producer
 from tests.chaos.reader import Reader
-from tests.chaos.teller import Clerk, Manager, Teller
+from tests.chaos.transfers import Clerk, Manager, Teller
 from tests.chaos.world import Actor, World, tighten
-from tests.chaos.writer import Writer
+from tests.chaos.writer import Producer, Writer
 
 assert pyarrow.dataset  # loaded here, once: it is what a reader loads late
 
@@ -57,7 +55,7 @@ _GRACE_S = 10.0
 
 
 class Performer(Protocol):
-    """What a nursery runs in a process of its own."""
+    """What runs in a process of its own."""
 
     def run(self) -> None: ...
 
@@ -76,10 +74,10 @@ class Ground(Protocol):
 Born = TypeVar("Born")
 
 
-class Nursery:
+class ProcessPool:
     """The run's side of it. module: what the process runs, which calls `serve`."""
 
-    def __init__(self, world: Ground, module: str = "tests.chaos.nursery") -> None:
+    def __init__(self, world: Ground, module: str = "tests.chaos.process_pool") -> None:
         with (Path(world.folder) / "stderr").open("ab") as errors:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", module],
@@ -110,7 +108,7 @@ class Nursery:
             while data := os.read(self._answers.fileno(), 65536):
                 self._rest += data
         if self._child.poll() is not None:
-            raise RuntimeError(f"the nursery ended by itself: {self._child.returncode}")
+            raise RuntimeError(f"the pool ended by itself: {self._child.returncode}")
         *lines, self._rest = self._rest.split(b"\n")
         return [json.loads(line) for line in lines]
 
