@@ -20,6 +20,7 @@ import pyspark.sql.types
 import pytest
 
 import manifestcommit as mc
+from manifestcommit import checks
 from manifestcommit.cli import parser as main_module
 from manifestcommit.joint import PreparedTransaction
 
@@ -30,6 +31,9 @@ LATE = {
     "Export": mc.Export,
     "Report": mc.Report,
     "DataFrame": pyspark.sql.DataFrame,
+    "Path": str,
+    "Resolution": mc.Resolution,
+    "Staged": mc.Staged,
     "Mapping": Mapping,
     "SparkSession": pyspark.sql.SparkSession,
     "StructType": pyspark.sql.types.StructType,
@@ -112,7 +116,7 @@ def test_there_are_no_fewer_than_there_were() -> None:
 @pytest.mark.parametrize("name", CALLABLES)
 def test_every_type_of_a_signature_is_exported(name: str) -> None:
     """But that of what `Transaction.prepare` returns: its members are said there, and nobody makes one."""
-    public = {*classes(), PreparedTransaction}
+    public = {*classes(), PreparedTransaction, checks.Check}
     for hint in hints(CALLABLES[name]).values():
         for kind in named(hint):
             assert kind in public or kind.__module__.partition(".")[0] in ELSEWHERE, f"{name} names {kind}"
@@ -209,10 +213,17 @@ ONLY_OF = {
     "head": {"--limit"},
     "changes": {"--rows", "--limit"},
     "properties": {"--set", "--unset"},
+    "constraints": {"--add", "--drop"},
     **{name: {"--dry-run"} for name in ("rollback", "rewind", "abort", "recover", "drop-column", "untag")},
 }
 # Commands that are called something else in Python, and those about no table.
-CALLED = {"changes": "changed_files", "head": "to_arrow", "schema": "snapshot", "properties": "set_properties"}
+CALLED = {
+    "changes": "changed_files",
+    "head": "to_arrow",
+    "schema": "snapshot",
+    "properties": "set_properties",
+    "constraints": "add_constraint",
+}
 WITHOUT_TABLE = {"help", "completion"}
 PLACE = {"self", "path", "storage_options"}
 # A rehearsal that results in something else than the act is a call of its own.
