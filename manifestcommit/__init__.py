@@ -44,16 +44,18 @@ _HOMES = {
     "errors": (
         "CommitConflictError CorruptMetadataError DataFileMissingError JobAbortedError "
         "JobFencedError KeyReusedError ManifestCommitError NotATableError OutcomeUnknownError "
-        "OutputGoneError SchemaMismatchError SnapshotExpiredError StoreDeniedError StoreError "
-        "StoreFullError StoreUnclearError TableNotFoundError UndecidedError UnsafeStoreError "
-        "UnsupportedFormatError UnsupportedTypeError UsageError VersionNotFoundError "
-        "WatermarkError WatermarkGapError WatermarkMismatchError WatermarkOverlapError"
+        "OutputGoneError SchemaMismatchError SnapshotExpiredError SourceError "
+        "StoreDeniedError StoreError StoreFullError StoreUnclearError TableNotFoundError "
+        "UndecidedError UnsafeStoreError UnsupportedFormatError UnsupportedTypeError "
+        "UsageError VersionNotFoundError WatermarkError WatermarkGapError "
+        "WatermarkMismatchError WatermarkOverlapError"
     ),
     "interop.export_result": "Export",
     "job": "DroppedJobWarning Job begin commit commit_all write",
     "joint": "JointOutcome PinnedTable read_together rollback_together tag_together",
     "joint_transaction": "Transaction TransactionRows transaction",
     "report.page": "Report",
+    "sources.loading": "LoadOutcome follow load",
     "spark_sql.door": "attach register sql",
     "store.probes.doctor": "DoctorCheck DoctorLatency DoctorReport",
     "table": "Table gc read_committed",
@@ -82,7 +84,7 @@ else:  # not for type checkers: with a `__getattr__` they take every name for on
         """A public name, on first use, from its module (PEP 562)."""
         if name == "__all__":
             return sorted([*_HOME_OF, "__version__"])
-        if name in ("errors", "store", "testing"):  # public modules
+        if name in ("errors", "sources", "store", "testing"):  # public modules
             return import_module(f".{name}", __name__)
         if name not in _HOME_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
