@@ -62,11 +62,11 @@ class ChangedInputError(Exception):
 class Source(Protocol):
     """Rows with positions. A source holds no state: the table has the position.
 
-    A source may have more: `companions`, suffixes of tables beside the loaded one that its chunks
-    write too, and `beside(chunk)`, their rows; `without(chunk, broken)`, the chunk without a part
-    that cannot be decoded; `replaces(chunk)`, a condition on the rows that the chunk's replace;
-    `copy()`, the whole source as one chunk; `open(path, storage_options)`, which returns the source
-    for this table. `files` has examples of them.
+    A source may have more: `companions`, suffix -> columns of the tables beside the loaded one that
+    its chunks write too, and `beside(chunk)`, suffix -> their rows; `without(chunk, broken)`, the
+    chunk without a part that cannot be decoded; `replaces(chunk)`, a condition on the rows that the
+    chunk's replace; `copy(positions)`, the whole source as one chunk; `open(path, options)`,
+    which returns the source for this table. `files` has examples of them.
 
     Spec: LD1.
     """

@@ -6,6 +6,7 @@ commit. The position is the number of that commit, so that two loaders cannot lo
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import fnmatch
 import os
@@ -77,7 +78,7 @@ class LandingFiles:
     Spec: LD3.
     """
 
-    companions = (FILES,)
+    companions: Mapping[str, pa.Schema] = {FILES: _LEDGER}
 
     def __init__(
         self,
@@ -200,17 +201,21 @@ class LandingFiles:
     def rows(self, chunk: Chunk) -> Iterator[pa.RecordBatchReader]:
         """Yield the rows of the chunk's files, files of the same columns as one stream."""
         plan: _Plan = chunk.plan
-        with FooterJudge() as judge:
-            waiting = list(plan.files)
+        waiting = list(plan.files)
+        with FooterJudge() as judge, contextlib.ExitStack() as streams:
             while waiting:
-                first = self._opened(waiting[0], judge)
+                first = self._opened(waiting[0], judge, streams)
                 yield pa.RecordBatchReader.from_batches(
-                    first.schema, self._alike(waiting, first, judge)
+                    first.schema, self._alike(waiting, first, judge, streams)
                 )
         self._check_unchanged(plan.files)
 
     def _alike(
-        self, waiting: list[ObjectInfo], opened: _Opened, judge: FooterJudge
+        self,
+        waiting: list[ObjectInfo],
+        opened: _Opened,
+        judge: FooterJudge,
+        streams: contextlib.ExitStack,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the first of these files and those behind it that have its columns; they are
         taken off the list."""
@@ -219,15 +224,16 @@ class LandingFiles:
             file = waiting.pop(0)
             with _reading(file.name):
                 yield from opened.batches
-            opened.close()
+            streams.close()
             if not waiting:
                 return
-            opened = self._opened(waiting[0], judge)
+            opened = self._opened(waiting[0], judge, streams)
             if opened.schema != schema:
-                opened.close()
                 return
 
-    def _opened(self, file: ObjectInfo, judge: FooterJudge) -> _Opened:
+    def _opened(
+        self, file: ObjectInfo, judge: FooterJudge, streams: contextlib.ExitStack
+    ) -> _Opened:
         format = self._format or _ENDINGS.get(os.path.splitext(file.name)[1].lower())
         if format is None:
             raise BrokenInputError(
@@ -236,7 +242,7 @@ class LandingFiles:
         expected = self._expected()
         with _reading(file.name):
             try:
-                stream = self._store.open_input(file.name)
+                stream = streams.enter_context(self._store.open_input(file.name))
             except FileNotFoundError:
                 raise SourceError(
                     f"{self.name}: {file.name} was removed while it was loaded; nothing of this "
@@ -357,7 +363,7 @@ class _Opened:
         file_column: str | None,
         judge: FooterJudge,
     ) -> None:
-        self._stream, self._name, self._column = stream, name, file_column
+        self._name, self._column = name, file_column
         if file_column is not None and expected is not None and file_column in expected.names:
             expected = expected.remove(expected.get_field_index(file_column))
         if format == "csv":
@@ -387,9 +393,6 @@ class _Opened:
             if self._column is not None:
                 columns.append(pa.array([self._name] * batch.num_rows, pa.string()))
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 def _csv(stream: BinaryIO, expected: pa.Schema | None, given: Mapping[str, Any]) -> Any:

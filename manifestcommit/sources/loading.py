@@ -34,6 +34,7 @@ from ..errors import (
 from ..job import Job, Path, begin
 from ..joint_transaction import Transaction, transaction
 from ..store import StorageOptions
+from ..table.creation import create_table
 from ..table.table import Table
 from ..terminal.progress import Steps
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position, Source
@@ -263,10 +264,11 @@ class _Loader:
         self._source: Any = source if opens is None else opens(path, self._options)
         self._max_bytes, self._max_errors = max_bytes, max_errors
         self._write, self._note = dict(write), dict(note)
-        self._companions = {
-            suffix: os.fspath(path).rstrip("/") + suffix
-            for suffix in getattr(self._source, "companions", ())
-        }
+        self._companions: dict[str, str] = {}
+        self._schemas: dict[str, Any] = {}
+        for suffix, schema in getattr(self._source, "companions", {}).items():
+            self._companions[suffix] = os.fspath(path).rstrip("/") + suffix
+            self._schemas[suffix] = schema
         self._chunks: Iterator[Chunk] | None = None
         self._committed: list[Outcome] = []
         self._broken: dict[str, str] = {}
@@ -387,6 +389,7 @@ class _Loader:
                 self._fill(job, chunk, replace_all=replace_all)
             assert job.outcome is not None
             return job.outcome
+        self._make_companions()
         places = [os.fspath(self._path), *self._companions.values()]
         with transaction(places, storage_options=self._options, **note) as tx:
             if replaced is None:
@@ -397,6 +400,22 @@ class _Loader:
                 tx[self._companions[suffix]].write(rows)
         assert tx.outcome is not None
         return next(iter(tx.outcome.outcomes.values()))
+
+    def _make_companions(self) -> None:
+        """Make the tables beside, once, of a rank by which the loaded table decides. [MT2]"""
+        while self._schemas:
+            suffix, schema = next(iter(self._schemas.items()))
+            try:
+                _ = Table(self._companions[suffix], self._options).version
+            except TableNotFoundError:
+                create_table(
+                    self._companions[suffix],
+                    schema,
+                    rank=1,
+                    exist_ok=True,
+                    storage_options=self._options,
+                )
+            del self._schemas[suffix]
 
     def _fill(self, job: Job, chunk: Chunk, *, replace_all: bool) -> None:
         if replace_all:
