@@ -12,8 +12,9 @@ together.
     )
     df = mc.read_committed("file:///lake/flights")
 
-Public is what `manifestcommit`, `manifestcommit.errors`, `manifestcommit.store` and
-`manifestcommit.testing` export. Every other module is internal and may change in any release.
+Public is what `manifestcommit`, `manifestcommit.errors`, `manifestcommit.sources`,
+`manifestcommit.store` and `manifestcommit.testing` export. Every other module is internal and may
+change in any release.
 
 The guarantees are spelled out in spec/v1.md; docstrings cite its clauses. Importing this module is
 cheap: what its names need is loaded when one of them is first used, and Spark when it is needed.

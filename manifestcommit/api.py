@@ -31,6 +31,7 @@ from .errors import (
     OutputGoneError,
     SchemaMismatchError,
     SnapshotExpiredError,
+    SourceError,
     StoreDeniedError,
     StoreError,
     StoreFullError,
@@ -58,6 +59,7 @@ from .joint import (
 )
 from .joint_transaction import Transaction, TransactionRows, transaction
 from .report.page import Report
+from .sources.loading import LoadOutcome, follow, load
 from .spark_sql.door import attach, register, sql
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, gc, read_committed
@@ -93,6 +95,7 @@ __all__ = [
     "KeyReusedError",
     "Lineage",
     "Listing",
+    "LoadOutcome",
     "LostGroup",
     "ManifestCommitError",
     "MergeBuilder",
@@ -109,6 +112,7 @@ __all__ = [
     "SkippedFile",
     "Snapshot",
     "SnapshotExpiredError",
+    "SourceError",
     "StoreDeniedError",
     "StoreError",
     "StoreFullError",
@@ -138,7 +142,9 @@ __all__ = [
     "commit",
     "commit_all",
     "create_table",
+    "follow",
     "gc",
+    "load",
     "read_committed",
     "read_together",
     "register",

@@ -341,7 +341,7 @@ class SourceError(ManifestCommitError):
     """A source cannot give the rows that come next; what was loaded before stays.
 
     Remedy: what the message says: the rows are gone, a part of them cannot be decoded, or the
-    source was made anew.
+    source was made again.
 
     Spec: LD4.
     """

@@ -479,14 +479,14 @@ def files(
 
     Each file is loaded once, by its name and its content: one that is uploaded again is another
     one. A file that is replaced while it is read is read again. Names with a part that begins with
-    a dot or an underscore are passed over, as markers and temporary files.
+    a dot or an underscore are skipped, as markers and temporary files.
 
     Args:
         path: where the files land: a folder, or a URL of a store that tables can lie in.
         format: "csv", "json" (one object a line) or "parquet"; by default what the ending of each
             file says.
-        pattern: only files whose name below `path` matches it, such as "orders/*.csv"; `*` stands
-            for any text, also with slashes; by default all.
+        pattern: only files whose name below `path` matches it, such as "orders/*.csv"; `*` is
+            any text, also with slashes; by default all.
         schema: the columns and their types; by default those of the table, and for its first files
             what pyarrow infers from their beginning.
         file_column: the name of a column that gets the name of each row's file; by default none.

@@ -54,7 +54,7 @@ class LoadOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         files: how many data files they were written to.
         version: the version that holds the last chunk; None: there was nothing to load.
         positions: source -> its position in the table after the load.
-        broken: part -> why it could not be decoded, of the parts that were passed over.
+        broken: part -> why it could not be decoded, of the parts that were skipped.
         planned: of a dry run: what each chunk is.
 
     Spec: LD1.
@@ -106,11 +106,10 @@ def load(
             those that were loaded in a second table beside it, `<path>.files`.
         max_bytes: about how many bytes of the source one commit takes, or a text such as "128MB";
             by default "512MB".
-        partition_by: the columns that partition the table, for its first write; by default none, or
-            those that it has.
-        merge_schema: add the columns that the source has and the table has not; by default False.
+        partition_by: as for `write`.
+        merge_schema: as for `write`.
         max_errors: how many parts that cannot be decoded, such as broken files, are recorded and
-            passed over; one more ends the load. By default 0.
+            skipped; one more ends the load. By default 0.
         restart: replace all rows of the table by the whole source, in one commit, and go on from
             there: for a follower whose source no longer has the changes since its position. By
             default False.
@@ -125,7 +124,7 @@ def load(
 
     Raises:
         SourceError: the source no longer has the rows after the table's position, or a part cannot
-            be decoded and `max_errors` are passed over already; what was committed before stays.
+            be decoded and `max_errors` are skipped already; what was committed before stays.
         UsageError: an argument is wrong.
         SchemaMismatchError: the rows do not fit the table.
         NotATableError: the folder holds plain files.
@@ -375,7 +374,7 @@ class _Loader:
             ) from broken
         for part in broken.parts:
             self._broken[part] = broken.reason
-            LOG.warning("%s: passed over %r: %s", self.url, part, broken.reason)
+            LOG.warning("%s: skipped %r: %s", self.url, part, broken.reason)
         reduced: Chunk = without(chunk, broken)
         return reduced
 
