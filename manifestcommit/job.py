@@ -208,21 +208,13 @@ def write(
 
     Spec: CM1, CM10, CF17, CF18, KY1, OB15, SE5, WM2.
     """
-    if mode != "overwrite" and overwrite is not None:
-        raise UsageError(
-            f'overwrite=… names what mode="overwrite" replaces; with mode="{mode}" leave it out'
-        )
-    if mode != "overwrite" and conflict != "serializable":
-        raise UsageError(
-            f'conflict={conflict!r} says when mode="overwrite" aborts; with mode="{mode}" leave it '
-            "out"
-        )
+    _check_mode(mode, overwrite, conflict)
+    is_plain = mode in ("append", "overwrite") and not recoverable
+    if not publish and not is_plain:
+        raise _only_plain("publish=False")
     if on_violation == "quarantine":
-        if not publish or recoverable or based_on is not None or mode in ("error", "ignore"):
-            raise UsageError(
-                'on_violation="quarantine" is for mode append or overwrite, without recoverable, '
-                "based_on and publish=False; nothing was done"
-            )
+        if not (is_plain and publish and based_on is None):
+            raise _only_plain('on_violation="quarantine"')
         done: Outcome = export_hook.registered("quarantine")().write_quarantined(
             data,
             path,
@@ -245,15 +237,6 @@ def write(
     # All rows of the job come from these ranges, and its files say so, unless that would make each
     # entry long.
     sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
-    options: dict[str, Any] = {
-        "merge_schema": merge_schema,
-        "target_file_size": target_file_size,
-        "sources": sources,
-    }
-    if not publish and (recoverable or mode in ("error", "ignore")):
-        raise UsageError(
-            "publish=False is for mode append or overwrite, without recoverable; nothing was done"
-        )
     try:
         with job:
             if mode == "overwrite":
@@ -262,7 +245,13 @@ def write(
                 job._job.be_first(mode)
             for each in advances_of(watermarks):
                 job.advance(each.source, each.start, each.end)
-            job.write(data, partition_by=partition_by, **options)
+            job.write(
+                data,
+                partition_by=partition_by,
+                merge_schema=merge_schema,
+                target_file_size=target_file_size,
+                sources=sources,
+            )
             if not publish:
                 begun.seal(held=True)
                 begun.prepare()
@@ -276,6 +265,26 @@ def write(
         return opened
     assert job.outcome is not None
     return job.outcome
+
+
+def _check_mode(mode: str, overwrite: Overwritten, conflict: str) -> None:
+    """UsageError where what mode="overwrite" takes is given with another mode."""
+    if mode != "overwrite" and overwrite is not None:
+        raise UsageError(
+            f'overwrite=… names what mode="overwrite" replaces; with mode="{mode}" leave it out'
+        )
+    if mode != "overwrite" and conflict != "serializable":
+        raise UsageError(
+            f'conflict={conflict!r} says when mode="overwrite" aborts; with mode="{mode}" leave it '
+            "out"
+        )
+
+
+def _only_plain(argument: str) -> UsageError:
+    return UsageError(
+        f"{argument} is for mode append or overwrite, without recoverable, and a quarantine without "
+        "based_on and publish=False; nothing was done"
+    )
 
 
 @checked()

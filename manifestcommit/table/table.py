@@ -943,7 +943,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """Add a condition that every row has to keep from now on, once the rows of the table do.
 
         A row keeps it where it is true or null, as with CHECK in SQL. Every write is checked,
-        whoever makes it and whenever it began: one that violates a constraint raises
+        however it is made and whenever it began: one that violates a constraint raises
         ConstraintError, and nothing of it is committed. Of the rows that are there, only files are
         read whose bounds leave it open.
 

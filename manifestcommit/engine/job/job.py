@@ -666,7 +666,7 @@ class Job:
 
     def seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
         """Fix what `prepare` makes durable. together: the jobs that it is committed with [MT11];
-        held: it waits for whoever publishes it. [CK5]"""
+        held: it waits for a process that publishes it. [CK5]"""
         if self._state is JobState.OPEN:
             summary = self._ledger.summary(self._tasks)
             self._meter = self._session.meter(self.ensure_id(), self._mode, summary, "first")

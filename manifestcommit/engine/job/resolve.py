@@ -33,7 +33,7 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         job: the job's id.
         state: "prepared": any process can commit or abort it; "staged": as well, and `recover`
-            leaves it to whoever looks at it; "published": as well, and other
+            leaves it to a process that looks at it; "published": as well, and other
             writers commit it for its process, which runs or has died; "running": it is not prepared
             yet, or its process has died; "fenced": it began so long ago that it cannot commit any
             more; "committed"; "aborted".
@@ -67,7 +67,7 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job and what its prepared object says. is_waiting: it is prepared, and nobody has decided
-    it, or it is fenced; is_held: it waits for whoever publishes it [CK5]; advances: what it would
+    it, or it is fenced; is_held: it waits for a process that publishes it [CK5]; advances: what it would
     advance, nothing where it holds no work; error: why the object cannot be read."""
 
     info: JobInfo

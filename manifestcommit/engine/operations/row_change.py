@@ -259,7 +259,7 @@ class RowChange:
         return as_begun(self._declared) if self.is_as_begun and self.record else self._declared
 
     def stage(self) -> None:
-        """Make it durable, for whoever looks at it and publishes it by its id. [CK5]"""
+        """Make it durable, for a process that looks at it and publishes it by its id. [CK5]"""
         sealed = seal(self.session, self.head, self.change(), self.record, held=True)
         put_prepared(self.session, self.id, sealed)
 
