@@ -35,11 +35,12 @@ SNAPSHOTS = {
     "snapshot-full": golden.full(), "snapshot-minimal": golden.minimal(), "snapshot-streaming": golden.streaming(),
     "snapshot-shared": golden.shared(), "snapshot-clocks": golden.clocks(), "snapshot-folders": golden.folders(),
     "snapshot-authored": golden.authored(), "snapshot-pending": golden.pending(), "snapshot-home": golden.home(),
+    "snapshot-constraints": golden.constrained(),
 }  # fmt: skip
 NAMES = (*SNAPSHOTS, "snapshot-future")
 JOBS = {
     "prepared": golden.prepared(), "prepared-based-on": golden.based(), "prepared-authored": golden.authored_job(),
-    "prepared-together": golden.together(),
+    "prepared-together": golden.together(), "prepared-staged": golden.staged(),
 }  # fmt: skip
 SCHEMAS = golden.FOLDER.parent / "schemas"
 VALIDATOR = Draft202012Validator(json.loads((SCHEMAS / "snapshot.json").read_text("utf-8")))
@@ -189,12 +190,12 @@ def test_a_golden_intent_means_what_it_always_meant_and_is_written_again_byte_fo
 
 
 def test_the_golden_prepared_job_has_every_member() -> None:
-    """But for what no prepared job may hold: a batch of a stream, a reason, and that it is to be the first. [AB3]"""
-    alone = {"first", "reason", "stream"}
+    """But for what no prepared job may hold: a batch of a stream, a reason, that it is to be the first, constraints, an audit. [AB3]"""
+    alone = {"first", "reason", "stream", "constrain", "audited"}
     members = set(msgspec.structs.asdict(golden.prepared().change)) - alone
-    later = {"based_on", "message", "metadata", "author", "together"}  # of examples of their own
+    later = {"based_on", "message", "metadata", "author", "together", "checked"}  # of examples of their own
     assert set(document("prepared")["change"]) | later == members == set(PREPARED.schema["$defs"]["change"]["properties"])
-    assert set(document("prepared")) == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
+    assert set(document("prepared")) | {"held"} == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
 
 
 def test_the_json_schema_of_prepared_jobs_accepts_the_least() -> None:

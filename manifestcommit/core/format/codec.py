@@ -20,7 +20,7 @@ import zstandard
 
 from ...errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError, UsageError
 from ..commit.change import Prepared
-from ..schema.fields import Schema, check_schema
+from ..schema.fields import Schema, check_schema, walk
 from ..schema.partitioning import is_folder_column
 from ..table.entries import Entry, ManifestRef, decode
 from ..table.object_names import (
@@ -41,6 +41,7 @@ from ..table.snapshot import (
     PENDING_FORMAT_VERSION,
     Snapshot,
     check_author,
+    check_constraints,
     check_joint,
     check_message,
     check_metadata,
@@ -272,7 +273,7 @@ def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
         )
     raw = decompress(data, name=name, limit=MAX_INTENT_RAW_BYTES)
     prepared = _prepared(raw, name, intent_name)
-    if prepared.done is not None or prepared.change.together:
+    if prepared.done is not None or prepared.held or prepared.change.together:
         raise CorruptMetadataError(
             damaged(name, "it asks for what was done before, or for several tables"),
             object_name=name,
@@ -296,7 +297,13 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
             raise ValueError(
                 f"it is based on version {change.based_on}, and began at {change.birth}"
             )
-        if change.stream is not None or change.reason is not None or change.first:
+        if (
+            change.stream is not None
+            or change.reason is not None
+            or change.first
+            or change.constrain
+            or change.audited is not None
+        ):
             raise ValueError("it holds what only a commit of its own can do")
         if change.message is not None:
             check_message(change.message)
@@ -535,11 +542,17 @@ def _check(snapshot: Snapshot, name: str) -> None:
         raise ValueError("every version but the first has a parent_digest")
     if snapshot.schema is not None:
         check_schema(snapshot.schema)
-    top = {field.id for field in snapshot.schema.fields} if snapshot.schema else set()
+    fields = snapshot.schema.fields if snapshot.schema else ()
+    top = {field.id for field in fields}
     if not top.issuperset(snapshot.partition_by):
         raise ValueError("partition_by names a field that the schema does not have")
     if not all(is_folder_column(*each) for layout in snapshot.former_folders for each in layout):
         raise ValueError("former_folders holds what makes no folder")
+    if snapshot.constraints:
+        check_constraints(snapshot.constraints)
+        named = {id for each in snapshot.constraints.values() for id in each.columns.values()}
+        if not named <= {field.id for _, field in walk(fields)}:
+            raise ValueError("a constraint names a field that the schema does not have")
     width = len(snapshot.partition_by)
     _check_listed(snapshot.added, snapshot.manifests, width)
     if any(

@@ -13,7 +13,13 @@ import msgspec
 from ...core.commit import group_commit
 from ...core.commit.apply import above_taken, apply
 from ...core.commit.change import Abort, Change, ConflictInputs, MergeManifests, Overwrite, Write
-from ...core.commit.conflict import Conflict, find_conflict
+from ...core.commit.conflict import (
+    CONSTRAINT_VIOLATED,
+    ROWS_ARE_UNCHECKED,
+    Conflict,
+    find_conflict,
+    unchecked,
+)
 from ...core.commit.group_commit import CombinedCommit
 from ...core.format import codec
 from ...core.joint.fate import attempt_of, state_before
@@ -30,7 +36,7 @@ from ...errors import (
     VersionNotFoundError,
 )
 from ..metadata import exports
-from ..metadata.table_context import TableContext
+from ..metadata.table_context import TableContext, gate
 from ..metadata.table_root import check_same_root, is_removed, removed
 from ..metadata.time_travel import find_job
 from ..metadata.version_chain import (
@@ -431,7 +437,26 @@ class _CommitLoop:
         inputs = load_conflict_inputs(session, head, change)
         winners = find_winners(session, head, change, self._versions)
         conflict = find_conflict(head.snapshot, change, winners, inputs)
+        if conflict is not None and conflict.rule == ROWS_ARE_UNCHECKED:
+            assert isinstance(change, Write)
+            conflict = self._check_rows(head.snapshot, change)
         return inputs if conflict is None else self._outcome("conflict", conflict=conflict)
+
+    def _check_rows(self, head: Snapshot, change: Write) -> Conflict | None:
+        """Check the job's files against the constraints that its rows were not checked against, by
+        their bounds, else by reading them. None: they keep them, and the change says so. [CK2]"""
+        names = unchecked(head, change)
+        found = gate().check_change(self._session, head, change, names)
+        if found is None:
+            ids = {*change.checked, *(head.constraints[name].id for name in names)}
+            self._change = msgspec.structs.replace(change, checked=tuple(sorted(ids)))
+            return None
+        return Conflict(
+            rule=CONSTRAINT_VIOLATED,
+            mine=f"adds {found.rows:,} rows that violate it",
+            winner=f"the table has the constraint {found.constraint!r}: {found.condition}",
+            violation=found,
+        )
 
     def _may_lack(self, newest: Head) -> bool:
         """Whether an object that was missing at the head may be gone by right. [CM2]

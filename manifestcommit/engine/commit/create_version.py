@@ -19,7 +19,7 @@ from ...core.commit.retention import writer_of
 from ...core.format import codec
 from ...core.schema.fields import Schema
 from ...core.table import object_names
-from ...core.table.snapshot import KeyRecord, Snapshot
+from ...core.table.snapshot import Constraint, KeyRecord, Snapshot
 from ...core.table.watermark import Position
 from ...errors import (
     CorruptMetadataError,
@@ -238,6 +238,7 @@ def create_table(
     sources: Mapping[str, Position] | None = None,
     provisional: bool = False,
     rank: int = 0,
+    constraints: Mapping[str, Constraint] | None = None,
 ) -> Head:
     """Version 1, by this call or by the one that won the race for it: the loser joins. [CM13]"""
     session.prove(())
@@ -258,6 +259,7 @@ def create_table(
         note=session.note,
         author=session.who(),
         rank=rank,
+        constraints=constraints,
     )
     data = codec.encode_snapshot(snapshot)
     put_marker(session.store, table_id, session.env)
