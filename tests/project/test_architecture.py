@@ -138,7 +138,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 67_595, "modules": 273, "loaded": 88}
+CEILINGS = {"lines": 67_595, "modules": 273, "loaded": 88, "lines of tests": 89_950}
 WALKS = {
     "append": {"modules": 46, "switches": 345, "depth": 19},
     "read": {"modules": 25, "switches": 92, "depth": 15},
@@ -147,11 +147,13 @@ WALKS = {
 }
 
 
-def test_the_package_does_not_grow(ours) -> None:
+def test_the_package_and_its_tests_do_not_grow(ours) -> None:
+    tests = [path for path in (REPO / "tests").rglob("*") if not any(part.startswith(".") for part in path.parts[len(REPO.parts) :])]
     counts = {
         "lines": sum(len(module.path.read_text("utf-8").splitlines()) for module in ours.values()),
         "modules": len(ours),
         "loaded": len(loaded_by(f"from {PACKAGE} import write")),
+        "lines of tests": sum(len(path.read_text("utf-8").splitlines()) for path in tests if path.suffix in (".py", ".toml", ".txt")),
     }
     over = {name: (count, CEILINGS[name]) for name, count in counts.items() if count > CEILINGS[name]}
     assert not over, f"{over} (now, ceiling): delete or merge what need not be there; load late what a write does not need"
