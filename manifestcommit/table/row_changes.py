@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..argument_checks import REASON, checked, part_of
 from ..engine.metadata.table_context import TableContext
-from ..engine.operations.row_change import Declared, RowOutcome, drop_removed
+from ..engine.operations.row_change import Declared, RowChange, RowOutcome, drop_removed
 from ..engine.row_changes.clauses import (
     Clauses,
     Delete,
@@ -28,6 +28,7 @@ from ..engine.row_changes.merge import merge
 from ..engine.row_changes.rewrite import NewRows, arrow_data
 from ..engine.row_changes.where import delete_where, overwrite_where, update_where
 from ..engine.runtime.validation import Ranges, anything, condition, optional, rows
+from ..errors import UsageError
 from ..job import is_spark_dataframe
 from ..store import StorageOptions
 from .conditions import Condition, check_meaning
@@ -57,14 +58,22 @@ class RowChanges:
         reason: str | None,
         watermarks: Ranges | None = None,
         based_on: int | None = None,
+        *,
+        publish: bool = True,
     ) -> Declared:
         """What a row change is declared with, and who commits it."""
+        if not publish and reason is not None:
+            raise UsageError(
+                "invalid reason: of what is staged (publish=False), a message is recorded instead; "
+                "nothing was done"
+            )
         return Declared(
             key=key,
             fingerprint=fingerprint,
             reason=reason,
             watermarks=watermarks,
             based_on=based_on,
+            hold=None if publish else RowChange.stage,
         )
 
     @checked(where=condition, reason=optional(REASON))
@@ -78,6 +87,7 @@ class RowChanges:
         reason: str | None = None,
         dry_run: bool = False,
         based_on: int | None = None,
+        publish: bool = True,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
@@ -100,6 +110,8 @@ class RowChanges:
             based_on: the version that the condition was chosen from, where it comes from rows of
                 the table: what others wrote since then, where the condition can be true, is a
                 conflict. By default the newest.
+            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
+                default True.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -124,7 +136,7 @@ class RowChanges:
         """
         check_meaning("where", [where], spark)
         session = self._session.noting(message, metadata)
-        declared = self._declared(key, fingerprint, reason, based_on=based_on)
+        declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
         choice = self._choice(spark, session)
         return delete_where(session, where, choice, declared, dry_run=dry_run)
 
@@ -139,6 +151,7 @@ class RowChanges:
         reason: str | None = None,
         dry_run: bool = False,
         based_on: int | None = None,
+        publish: bool = True,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
@@ -160,6 +173,8 @@ class RowChanges:
             dry_run: count only, and change nothing; by default False.
             based_on: the version that the condition and the values come from, as for `delete`; by
                 default the newest.
+            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
+                default True.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -187,7 +202,7 @@ class RowChanges:
         check_meaning("where", [where])
         check_meaning("set", set.values())
         session = self._session.noting(message, metadata)
-        declared = self._declared(key, fingerprint, reason, based_on=based_on)
+        declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
         return update_where(session, set, where, declared, dry_run=dry_run)
 
     @checked(
@@ -219,6 +234,7 @@ class RowChanges:
         reason: str | None = None,
         watermarks: Ranges | None = None,
         based_on: int | None = None,
+        publish: bool = True,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
@@ -250,6 +266,8 @@ class RowChanges:
             based_on: the version of the table that the source's rows were read from, if they were,
                 as for the function `write`: what others wrote since then, where such a key can lie,
                 is a conflict. By default what the rows carry, else the newest.
+            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
+                default True.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -278,7 +296,7 @@ class RowChanges:
         """
         is_spark = is_spark_dataframe(source)
         session = self._session.noting(message, metadata)
-        declared = self._declared(key, fingerprint, reason, watermarks, based_on)
+        declared = self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish)
         clauses = Clauses(
             as_clauses("when_matched", when_matched, (Update, Delete)),
             as_clauses("when_not_matched", when_not_matched, (Insert,)),
@@ -362,6 +380,7 @@ class RowChanges:
         reason: str | None = None,
         watermarks: Ranges | None = None,
         based_on: int | None = None,
+        publish: bool = True,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
@@ -381,6 +400,8 @@ class RowChanges:
             watermarks: as for `merge`; by default none.
             based_on: the version that the rows were read from, as for the function `write`; by
                 default what the data carries.
+            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
+                default True.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -416,7 +437,7 @@ class RowChanges:
             new,
             where,
             self._choice(spark, session),
-            self._declared(key, fingerprint, reason, watermarks, based_on),
+            self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish),
         )
 
     def _new_rows(self, data: Any, session: TableContext) -> NewRows:

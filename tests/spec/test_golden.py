@@ -35,11 +35,12 @@ SNAPSHOTS = {
     "snapshot-full": golden.full(), "snapshot-minimal": golden.minimal(), "snapshot-streaming": golden.streaming(),
     "snapshot-shared": golden.shared(), "snapshot-clocks": golden.clocks(), "snapshot-folders": golden.folders(),
     "snapshot-authored": golden.authored(), "snapshot-pending": golden.pending(), "snapshot-home": golden.home(),
+    "snapshot-constraints": golden.constrained(),
 }  # fmt: skip
 NAMES = (*SNAPSHOTS, "snapshot-future")
 JOBS = {
     "prepared": golden.prepared(), "prepared-based-on": golden.based(), "prepared-authored": golden.authored_job(),
-    "prepared-together": golden.together(),
+    "prepared-together": golden.together(), "prepared-staged": golden.staged(),
 }  # fmt: skip
 SCHEMAS = golden.FOLDER.parent / "schemas"
 VALIDATOR = Draft202012Validator(json.loads((SCHEMAS / "snapshot.json").read_text("utf-8")))
@@ -189,12 +190,12 @@ def test_a_golden_intent_means_what_it_always_meant_and_is_written_again_byte_fo
 
 
 def test_the_golden_prepared_job_has_every_member() -> None:
-    """But for what no prepared job may hold: a batch of a stream, a reason, and that it is to be the first. [AB3]"""
-    alone = {"first", "reason", "stream"}
+    """But for what no prepared job may hold: a batch of a stream, a reason, that it is to be the first, constraints, an audit. [AB3]"""
+    alone = {"first", "reason", "stream", "constrain", "audited"}
     members = set(msgspec.structs.asdict(golden.prepared().change)) - alone
-    later = {"based_on", "message", "metadata", "author", "together"}  # of examples of their own
+    later = {"based_on", "message", "metadata", "author", "together", "checked"}  # of examples of their own
     assert set(document("prepared")["change"]) | later == members == set(PREPARED.schema["$defs"]["change"]["properties"])
-    assert set(document("prepared")) == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
+    assert set(document("prepared")) | {"held"} == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
 
 
 def test_the_json_schema_of_prepared_jobs_accepts_the_least() -> None:
@@ -291,10 +292,12 @@ def test_other_software_reads_manifests() -> None:
     assert rows == [(golden.LISTED[0].path,)]
 
 
-def test_the_golden_hint_names_the_version() -> None:
+def test_the_golden_hint_names_the_version_and_its_digest() -> None:
     """[LY7]"""
     hint = (golden.FOLDER / "hint").read_bytes()
-    assert codec.decode_hint(hint) == golden.VERSION and codec.encode_hint(golden.VERSION) == hint
+    digest = json.loads((golden.FOLDER / "digests.json").read_text("utf-8"))["snapshot-full.json.zst"]
+    assert codec.read_hint(hint) == codec.Hint(version=golden.VERSION, digest=digest)
+    assert codec.encode_hint(golden.VERSION, digest) == hint and codec.decode_hint(hint) == golden.VERSION
     Draft202012Validator(json.loads((SCHEMAS / "hint.json").read_text("utf-8"))).validate(hint.decode("ascii"))
 
 
@@ -302,7 +305,7 @@ def test_a_golden_hint_tells_of_a_joint_commit() -> None:
     """It never says that a member was aborted. [LY7] [MT7] [OB16]"""
     hint, meant = (golden.FOLDER / "hint-committed").read_bytes(), golden.joint_hint()
     assert codec.read_hint(hint) == meant and codec.decode_hint(hint) == meant.version
-    assert codec.encode_hint(meant.version, meant.attempt) == hint
+    assert codec.encode_hint(meant.version, attempt=meant.attempt) == hint
     assert not hint.isdigit() and len(hint) <= codec.MAX_HINT_BYTES
     Draft202012Validator(json.loads((SCHEMAS / "hint.json").read_text("utf-8"))).validate(hint.decode("ascii"))
     assert codec.read_hint(b"9 yes") is codec.read_hint(hint + b" no") is codec.read_hint(b"9 ") is None

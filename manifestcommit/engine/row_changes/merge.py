@@ -82,6 +82,7 @@ def _add(change: RowChange, match: Match, staged: Staged, clauses: Clauses) -> i
     if not staged.rows or not (updates or inserts):
         return 0
     if inserts and (updates or not match.keys):
+        change.is_checked &= updates  # else `_whole_rows` left that to the commit
         staged.new.register(change)
         if updates and match.most > 1:
             match.write(2).register(change)
@@ -99,6 +100,8 @@ def _whole_rows(
     if not _updates(clauses) and not clauses.unmatched:
         fields = tuple(msgspec.structs.replace(field, nullable=True) for field in keys)
         plan, only_keys = _of_keys(plan, keys, Schema(fields=fields)), True
+    if not (_updates(clauses) and clauses.unmatched):  # not every row comes into the table
+        plan = msgspec.structs.replace(plan, constraints={})
     new = source.write(plan, _check_columns(plan.schema, source.schema, only_keys))
     rules = Compiled([Rule()] if clauses.matched else [], [], [])
     return Staged(plan, new, entries_of(change.session, plan, new), keys, rules, whole=True)
@@ -125,7 +128,7 @@ def _of_keys(plan: WritePlan, keys: Sequence[Field], schema: Schema) -> WritePla
     table."""
     ids = {field.id for field in keys}
     by = tuple(field_id for field_id in plan.partition_by if field_id in ids)
-    return msgspec.structs.replace(plan, schema=schema, partition_by=by)
+    return msgspec.structs.replace(plan, schema=schema, partition_by=by, constraints={})
 
 
 def _check_columns(table: Schema, data: Schema, only_keys: bool) -> list[str]:
