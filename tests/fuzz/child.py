@@ -28,14 +28,9 @@ class Ended:
     peak_bytes: int
 
 
-def in_child(work: Callable[[], Sequence[tuple[str, str, str]]], seconds: float) -> Ended:
-    """The work's result from a process of its own, which is killed after so many seconds of its own time on the processor, or ten times as
-    many on the clock: a machine that has much else to do is no reason."""
-    return next(each_in_child(lambda _: work(), [0], seconds))[1]
-
-
 def each_in_child(work: Work, seeds: Sequence[int], seconds: float) -> Iterator[tuple[int, Ended]]:
-    """For each seed how its work ended, in a process that does as many of them as it survives. seconds: for each, as above."""
+    """For each seed how its work ended, in a process that does as many of them as it survives. It is killed after so many seconds of its
+    own time on the processor for one, or ten times as many on the clock: a machine that has much else to do is no reason."""
     left = list(seeds)
     while left:
         for seed, ended in _one_child(work, left, seconds):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from tests.model.runs import SPEC
 
@@ -69,8 +68,3 @@ def actions() -> dict[str, str]:
                 above = re.search(r"((?:^\\\*.*\n)*)\Z", text[: match.start()], re.MULTILINE)
                 found[match[1]] = above[1] if above else ""
     return found
-
-
-def path_of(module: str) -> Path:
-    """Where a module's file is."""
-    return SPEC / f"{module}.tla"

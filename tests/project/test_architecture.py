@@ -140,7 +140,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 69_753, "modules": 275, "loaded": 88}
+CEILINGS = {"lines": 69_744, "modules": 275, "loaded": 88, "lines of tests": 92_142}
 WALKS = {
     "append": {"modules": 46, "switches": 345, "depth": 19},
     "read": {"modules": 25, "switches": 92, "depth": 15},
@@ -162,13 +162,15 @@ def door_of(name: str) -> str:
     return next((door for door, (parts, _) in DOORS.items() if any(f"{inner}.".startswith(f"{part}.") for part in parts)), "")
 
 
-def test_the_package_does_not_grow(ours) -> None:
+def test_the_package_and_its_tests_do_not_grow(ours) -> None:
     lines = {name: len(module.path.read_text("utf-8").splitlines()) for name, module in ours.items()}
     house = [name for name in ours if not door_of(name)]
+    tests = [path for path in (REPO / "tests").rglob("*") if not any(part.startswith(".") for part in path.parts[len(REPO.parts) :])]
     counts = {
         "lines": sum(lines[name] for name in house),
         "modules": len(house),
         "loaded": len(loaded_by(f"from {PACKAGE} import write")),
+        "lines of tests": sum(len(path.read_text("utf-8").splitlines()) for path in tests if path.suffix in (".py", ".toml", ".txt")),
     }
     over = {name: (count, CEILINGS[name]) for name, count in counts.items() if count > CEILINGS[name]}
     over |= {

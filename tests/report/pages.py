@@ -12,8 +12,6 @@ ALLOWED = {
     *("table", "thead", "tbody", "tr", "th", "td", "label", "input", "bdi"),
     *("svg", "line", "path", "rect", "text"),
 }
-# Attributes whose value may hold a text of the table's.
-FREE = {"title", "aria-label"}
 
 
 class Page(HTMLParser):

@@ -24,7 +24,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.kit.faults import put_intent
-from tests.kit.sizes import budgets
+from tests.kit.sizes import budgets, rounds
 from tests.kit.tables import begin, change_of, check_head, rewrite_here, session
 from tests.stateful.lengths import in_two_lengths
 from tests.stateful.reference import ANY, Advance, Batch, Day, Job, Position, Reference, Row, Touched
@@ -1072,4 +1072,4 @@ class OnDisk(Model):
 
 
 TestReference, TestReferenceAtLength = in_two_lengths(Model, steps=40, quick=5, usual=50, proof=3_000)
-TestReferenceOnDisk, TestReferenceOnDiskAtLength = in_two_lengths(OnDisk, steps=40, quick=2, usual=20, proof=500)
+TestReferenceOnDisk = in_two_lengths(OnDisk, steps=40, quick=rounds(2, 150), usual=2, proof=150)[0]

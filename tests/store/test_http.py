@@ -331,7 +331,6 @@ def test_an_endpoint_may_have_an_ipv6_address() -> None:
         assert store.get("x") == b"data" and server.asked[-1][1] == "/bucket/t/x" and store.identity.endswith(server.url)
 
 
-KEY_MD5 = base64.b64encode(hashlib.md5(b"k" * 32).digest()).decode()
 SSE_C = {"SSECustomerKey": "k" * 32, "SSECustomerAlgorithm": "AES256"}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -519,9 +518,6 @@ def test_data_that_does_not_fit_is_refused_before_anything_is_written(store: Mem
         with pytest.raises(SchemaMismatchError):
             write(store, data)
     assert [info.name for info in store.list("")] == before
-
-
-Racing = Callable[[MemoryStore], Job]
 
 
 @pytest.mark.parametrize(

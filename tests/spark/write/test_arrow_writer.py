@@ -21,7 +21,7 @@ from manifestcommit.engine.datafile.writer import WritePlan
 from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
 from manifestcommit.spark.read.scan import read_files
 from manifestcommit.spark.runtime.task_errors import raised_inside
-from manifestcommit.spark.write.arrow_writer import TaskMessage, TaskWritten, Written, collect, packed, write_dataframe
+from manifestcommit.spark.write.arrow_writer import PlannedWriter, TaskMessage, TaskWritten, Written, collect, packed, write_dataframe
 from manifestcommit.store import StorageOptions
 
 JOB = "v1-0123456789abcdef-00112233445566778899aabbccddeeff"
@@ -143,10 +143,13 @@ def test_an_abort_deletes_nothing(spark, root: str) -> None:
             time.sleep(0.05)
 
     df = spark.createDataFrame(spark.sparkContext.parallelize(range(2), 2).mapPartitionsWithIndex(rows), "n long")
+    plan = plan_for(df, root)
     with pytest.raises(Exception, match="the job fails"):
-        write_dataframe(df, plan_for(df, root))
+        write_dataframe(df, plan)
     (kept,) = on_disk(root)
-    assert kept.startswith("00000-") and pq.read_table(Path(root) / kept).num_rows == 1
+    assert kept.startswith("00000-") and plan.job in kept and pq.read_table(Path(root) / kept).num_rows == 1
+    PlannedWriter(plan, "as Spark calls it", StorageOptions()).abort([])  # where the write goes through the data source
+    assert on_disk(root) == {kept}
 
 
 @pytest.mark.thorough
