@@ -225,10 +225,7 @@ def write(
             work=(key, fingerprint, message, metadata, storage_options),
         )
         return done
-    if quarantine is not None or max_violations is not None:
-        raise UsageError(
-            'quarantine and max_violations go with on_violation="quarantine"; nothing was done'
-        )
+    _check_no_refusal(quarantine, max_violations)
     session = TableContext(open_store(path, storage_options)).noting(message, metadata)
     begun = engine_job.Job.begin(
         session, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
@@ -239,12 +236,7 @@ def write(
     sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
     try:
         with job:
-            if mode == "overwrite":
-                job.overwrite(overwrite, conflict=conflict)
-            elif mode != "append":
-                job._job.be_first(mode)
-            for each in advances_of(watermarks):
-                job.advance(each.source, each.start, each.end)
+            _declare(job, mode, overwrite, conflict, watermarks)
             job.write(
                 data,
                 partition_by=partition_by,
@@ -258,8 +250,7 @@ def write(
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
-        version = session.open().version
-        return Outcome(kind="unchanged", job_id=job._job.id, version=version)
+        return Outcome(kind="unchanged", job_id=begun.id, version=session.open().version)
     if not publish:
         opened: Staged = export_hook.registered("staging")().Staged(path, begun.id, storage_options)
         return opened
@@ -280,10 +271,28 @@ def _check_mode(mode: str, overwrite: Overwritten, conflict: str) -> None:
         )
 
 
+def _check_no_refusal(quarantine: Path | None, max_violations: int | float | None) -> None:
+    if quarantine is not None or max_violations is not None:
+        raise UsageError(
+            'quarantine and max_violations go with on_violation="quarantine"; nothing was done'
+        )
+
+
+def _declare(
+    job: Job, mode: Any, overwrite: Overwritten, conflict: Any, watermarks: Ranges | None
+) -> None:
+    if mode == "overwrite":
+        job.overwrite(overwrite, conflict=conflict)
+    elif mode in ("error", "ignore"):
+        job._job.be_first(mode)
+    for each in advances_of(watermarks):
+        job.advance(each.source, each.start, each.end)
+
+
 def _only_plain(argument: str) -> UsageError:
     return UsageError(
-        f"{argument} is for mode append or overwrite, without recoverable, and a quarantine without "
-        "based_on and publish=False; nothing was done"
+        f"{argument} is for mode append or overwrite, without recoverable, and a quarantine "
+        "without based_on and publish=False; nothing was done"
     )
 
 

@@ -259,8 +259,8 @@ class Prepared(
     """A change that any process can now commit or abort. [AB3]
 
     done: the record of its key, if the key had been committed before the job began: such a job has
-    no work and never commits any; held: it waits for a process that looks at it and publishes it by its
-    id [CK5]; prepared_at: microseconds since the epoch, for people.
+    no work and never commits any; held: it waits for a process that publishes it by its id [CK5];
+    prepared_at: microseconds since the epoch, for people.
     """
 
     format_version: int

@@ -103,8 +103,8 @@ def seal(
     """All that the change's commit needs, as the one object that `put_prepared` makes durable.
     JobFencedError where it cannot commit any more. [AB3] [CM2]
 
-    head: the version at which the job began, or a later one; held: `recover` leaves it to the process that
-    publishes it [CK5]. A list, and one request for every
+    head: the version at which the job began, or a later one; held: `recover` leaves it
+    alone [CK5]. A list, and one request for every
     65,536 files of more than some hundred.
     """
     began_us = session.env.now_us()

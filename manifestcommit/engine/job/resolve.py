@@ -67,8 +67,8 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job and what its prepared object says. is_waiting: it is prepared, and nobody has decided
-    it, or it is fenced; is_held: it waits for a process that publishes it [CK5]; advances: what it would
-    advance, nothing where it holds no work; error: why the object cannot be read."""
+    it, or it is fenced; is_held: `recover` leaves it alone [CK5]; advances: what it would advance,
+    nothing where it holds no work; error: why the object cannot be read."""
 
     info: JobInfo
     is_waiting: bool = False

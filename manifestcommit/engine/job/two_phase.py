@@ -188,8 +188,8 @@ def settle_prepared(session: TableContext, *, abort: bool = False) -> Iterator[J
     What cannot be decided now stays prepared, what is fenced is reported, and what waits for
     another of them is tried again after it. One whose key another job has committed is aborted: if
     a rewind drops the key, this is not what is to be done again. So is one whose conflict no later
-    commit takes away; its result has the conflict, too. One that is held for a process that publishes it
-    is left alone, and later ranges of a source wait for it. [CK5]
+    commit takes away; its result has the conflict, too. One that is held is
+    left alone, and later ranges of a source wait for it. [CK5]
     """
     waits = [each for each in find_jobs(session) if each.is_waiting]
     unread = [each for each in waits if each.error is not None and not abort]
