@@ -6,6 +6,7 @@ No Spark here: `plan` says how files must be written, `take` registers the resul
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
@@ -17,19 +18,23 @@ from ...core.commit.compaction_plan import unite_ranges
 from ...core.format import manifest_table
 from ...core.schema.partitioning import PartitionPattern, bounded, dedupe, of_partition
 from ...core.table.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange
-from ...core.table.snapshot import Snapshot
+from ...core.table.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot
 from ...errors import UsageError
 from ..commit.commit_loop import BasedOn, below, check_based_on, commit, measured
-from ..commit.create_version import found_outcome
+from ..commit.create_version import found_outcome, pause
 from ..datafile.writer import WritePlan, plan_rewrite
 from ..metadata.table_context import TableContext
 from ..metadata.time_travel import find_key_at
 from ..runtime.outcome import InputTotals, JobMetrics, Outcome, WriteTotals, committed_or_raise
 from ..runtime.validation import Ranges, advances_of, check_reason, check_work
 
+LOG = logging.getLogger("manifestcommit.jobs")
+
 Operation = Literal["delete", "merge", "overwrite", "update"]
 Executor = Literal["arrow", "spark"]
 _TRIES = 20
+# what a look at a newer version resolves: others were faster
+_LOST = ("read_partition_was_touched", "replaced_file_is_gone")
 
 
 class RowOutcome(Outcome, frozen=True, kw_only=True):
@@ -47,8 +52,9 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
         files_removed: how many files had no row left.
         files_rewritten: how many files had rows left, which are in new files now.
         executor: what read and rewrote the files: "arrow", in this process, or "spark".
+        tries: how often it was done: once, and again each time that others were faster.
 
-    Spec: RC1, RC8.
+    Spec: RC1, RC8, RC11.
     """
 
     rows_deleted: int | None = None
@@ -58,6 +64,7 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
     files_removed: int | None = None
     files_rewritten: int | None = None
     executor: Executor | None = None
+    tries: int = 1
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +84,30 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Declared()
+
+
+class LostRaceError(Exception):
+    """A row change was overtaken, and may be done again. most: how often in all. [RC11]"""
+
+    def __init__(self, outcome: Outcome, most: int) -> None:
+        super().__init__(outcome.reason)
+        self.outcome, self.most = outcome, most
+
+
+def until_committed(session: TableContext, once: Callable[[], RowOutcome]) -> RowOutcome:
+    """Change rows, and where others were faster begin anew with a new job at the newest version.
+    once: looks at the rows, rewrites files and commits. [RC11]"""
+    tries, limits = 1, session.tuning.limits
+    while True:
+        try:
+            return msgspec.structs.replace(once(), tries=tries)
+        except LostRaceError as lost:
+            if tries >= lost.most:
+                committed_or_raise(lost.outcome, session.store.url)
+            conflict = lost.outcome.conflict
+            LOG.info("%r: try %d lost to others: %s", session.store.url, tries, conflict)
+        session.env.sleep(pause(session, tries, limits.first_pause_s, limits.longest_pause_s))
+        tries += 1
 
 
 class RowChange:
@@ -249,6 +280,16 @@ class RowChange:
         if self._key is None:
             return None
         return as_begun(self._declared) if self.is_as_begun and self.record else self._declared
+
+    def commit_or_lose(self) -> Outcome:
+        """Commit everything atomically, or raise what the outcome stands for; LostRaceError where
+        it may be done again: not where rows were read from a version before. [RC11] [CF17]"""
+        outcome, url = self.commit(), self.session.store.url
+        is_lost = outcome.conflict is not None and outcome.conflict.rule in _LOST
+        if is_lost and self._told.version(self.head, url) is None:
+            most = int(self.snapshot.properties.get(ROW_TRIES_PROPERTY, DEFAULT_ROW_TRIES))
+            raise LostRaceError(outcome, most)
+        return committed_or_raise(outcome, url)
 
     def commit(self) -> Outcome:
         """Commit everything atomically. [CM1]-[CM8]"""

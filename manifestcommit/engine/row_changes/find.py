@@ -27,7 +27,7 @@ from ..datafile.writer import WritePlan, check_rows
 from ..metadata.table_context import TableContext
 from ..operations.row_change import Executor, RowChange, RowOutcome
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently
-from ..runtime.outcome import Kind, committed_or_raise
+from ..runtime.outcome import Kind
 from .clauses import Compiled, Places, Rule, Rules, inserted
 from .conditions import Condition, evaluating, mask_of, needs_spark, understand
 from .rewrite import (
@@ -202,7 +202,8 @@ def finish(
     rows_inserted: int = 0,
 ) -> RowOutcome:
     """Commit, unless there is nothing to commit or a transaction does; returns the outcome, or
-    raises its error. found: None: done before. [RC6] [CM10] [MT3]"""
+    raises its error; LostRaceError where it may be done again. found: None: done before. [RC6]
+    [CM10] [MT3] [RC11]"""
     told: dict[str, Any] = {}
     if found is not None:
         told = {
@@ -229,7 +230,7 @@ def finish(
         return RowOutcome(
             kind=kind, job_id=change.id, version=version, metrics=change.metrics, **told
         )
-    outcome = committed_or_raise(change.commit(), change.session.store.url)
+    outcome = change.commit_or_lose()
     told = told if outcome.kind == "committed" else {}
     return RowOutcome(
         **{name: getattr(outcome, name) for name in outcome.__struct_fields__}, **told

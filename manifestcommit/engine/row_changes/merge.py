@@ -8,6 +8,7 @@ it would return other rows a second time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -18,11 +19,11 @@ from ...core.schema.fields import Field, Schema
 from ...errors import SchemaMismatchError, UsageError
 from ..datafile.writer import WritePlan
 from ..metadata.table_context import TableContext
-from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
+from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome, until_committed
 from ..scan import planning
 from .clauses import Clauses, Compiled, Rule, Update, compile_clauses
 from .find import Choice, Match, Staged, apply, finish
-from .rewrite import NewRows, entries_of
+from .rewrite import NewRows, entries_of, for_each_try
 
 
 def merge(
@@ -38,6 +39,20 @@ def merge(
     """Write the source, compare its keys with the table, write the files that take the place of
     others, and commit. whole: rows are the source's as a whole; `clauses` have no conditions and no
     values then. [RC1] [RC4]"""
+    source = for_each_try(session, source)
+    once = partial(_merge_once, session, source, on, clauses, choice, declared, whole)
+    return until_committed(session, once)
+
+
+def _merge_once(
+    session: TableContext,
+    source: NewRows,
+    on: Sequence[str] | str,
+    clauses: Clauses,
+    choice: Choice,
+    declared: Declared,
+    whole: bool,
+) -> RowOutcome:
     names = [on] if isinstance(on, str) else list(on)
     change = RowChange(session, "merge", ["on", *names, *clauses.declared()], declared)
     if change.already_committed:

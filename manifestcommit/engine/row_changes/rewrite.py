@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.commit.conflict import Conflict
 from ...core.format import manifest_table
 from ...core.schema.arrow_schema import from_arrow, marked_schemas
 from ...core.schema.fields import Schema, arrow_marks
@@ -27,7 +28,7 @@ from ..metadata.table_context import TableContext
 from ..operations.row_change import RowChange, ranges_of
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently, parallel_writers
 from ..runtime.environment import tuning
-from ..runtime.outcome import InputTotals
+from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
 from ..scan.parallel_decode import batches_of, check_digest, checked_bytes
 from .conditions import mask_of
 
@@ -92,6 +93,57 @@ def arrow_data(session: TableContext, data: Any) -> NewRows:
 
     columns = from_arrow(schema, session.new_field_id)
     return NewRows(schema=columns, marks=arrow_marks(schema.metadata), write=write)
+
+
+def for_each_try(session: TableContext, rows: NewRows) -> NewRows:
+    """The same rows for each try of a change. They are evaluated once: each later try copies the
+    files of the one before it into files of its own job. [RC4] [RC11]"""
+    written: list[tuple[WritePlan, NewFiles]] = []
+
+    def write(plan: WritePlan, columns: Sequence[str]) -> NewFiles:
+        new = _copied(session, *written[-1], plan) if written else rows.write(plan, columns)
+        written.append((plan, new))
+        return new
+
+    return rows._replace(write=write)
+
+
+def _copied(session: TableContext, before: WritePlan, new: NewFiles, plan: WritePlan) -> NewFiles:
+    """Copies of files of a job that lost, named as another job's. A conflict, if the table's
+    columns or its partitioning have changed since."""
+    store = session.store
+    if (before.schema, before.partition_by) != (plan.schema, plan.partition_by):
+        others = Conflict(
+            rule="schema",
+            mine="has written rows for the columns and the partitioning of an earlier version",
+            winner="the table has others by now",
+        )
+        committed_or_raise(Outcome(kind="conflict", job_id=plan.job, conflict=others), store.url)
+
+    def one(entry: Entry) -> Entry:
+        folder, _, end = entry.path.rpartition(before.job)
+        copy = msgspec.structs.replace(entry, path=f"{folder}{plan.job}{end}", job=plan.job)
+        try:
+            with store.open_input(entry.path) as source:
+                output = store.create_output(copy.path)
+                try:
+                    while part := source.read(_PACK_BYTES):
+                        output.write(part)
+                except BaseException:
+                    output.discard()
+                    raise
+                output.close()
+        except FileNotFoundError as error:
+            raise DataFileMissingError(
+                f"{store.url}: {entry.path}, which an earlier try of this change has written, is "
+                "gone; nothing was committed. Run it again, and gc with a `grace` that is longer "
+                "than operations take.",
+                path=entry.path,
+            ) from error
+        return copy
+
+    copies = map_concurrently(store, one, entries_of(session, before, new), is_much=True)
+    return NewFiles(entries=copies, touched=new.touched, tasks=new.tasks, intake=new.intake)
 
 
 def entries_of(session: TableContext, plan: WritePlan, new: NewFiles) -> list[Entry]:

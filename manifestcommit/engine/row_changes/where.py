@@ -5,6 +5,7 @@ rewritten (copy-on-write); the rest of the table stays. [RC2] [RC7] [RC10]
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +20,12 @@ from ...core.schema.arrow_schema import arrow_schema
 from ...core.schema.fields import Schema
 from ...errors import UsageError
 from ..metadata.table_context import TableContext
-from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
+from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome, until_committed
 from ..scan import planning
 from .clauses import Assignments, Rule, Rules, declared_set
 from .conditions import Condition, session_of, shown, text_of, understand
 from .find import ArrowRows, Choice, Counts, RowExecutor, apply, counts_by_partition, finish
-from .rewrite import NewRows, entries_of
+from .rewrite import NewRows, entries_of, for_each_try
 
 
 def delete_where(
@@ -37,6 +38,13 @@ def delete_where(
 ) -> RowOutcome:
     """Delete exactly the rows for which the condition is true; a row for which it is null stays.
     [RC2]"""
+    once = partial(_delete_once, session, condition, choice, declared, dry_run)
+    return until_committed(session, once)
+
+
+def _delete_once(
+    session: TableContext, condition: Any, choice: Choice, declared: Declared, dry_run: bool
+) -> RowOutcome:
     change = RowChange(session, "delete", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
@@ -62,6 +70,17 @@ def update_where(
 ) -> RowOutcome:
     """Set columns of exactly the rows for which the condition is true; None: of all rows. [RC7]"""
     condition = pc.scalar(True) if condition is None else condition
+    once = partial(_update_once, session, values, condition, declared, dry_run)
+    return until_committed(session, once)
+
+
+def _update_once(
+    session: TableContext,
+    values: Mapping[str, Any],
+    condition: Any,
+    declared: Declared,
+    dry_run: bool,
+) -> RowOutcome:
     texts = ["where", text_of(condition), "set", *declared_set(values)]
     change = RowChange(session, "update", texts, declared)
     if change.already_committed:
@@ -91,6 +110,14 @@ def overwrite_where(
 ) -> RowOutcome:
     """Replace exactly the rows for which the condition is true; a row for which it is null stays.
     Refused if it is not true for a row of the data (Delta's `replaceWhere`). [RC10] [RC1]"""
+    data = for_each_try(session, data)
+    once = partial(_overwrite_once, session, data, condition, choice, declared)
+    return until_committed(session, once)
+
+
+def _overwrite_once(
+    session: TableContext, data: NewRows, condition: Any, choice: Choice, declared: Declared
+) -> RowOutcome:
     change = RowChange(session, "overwrite", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
