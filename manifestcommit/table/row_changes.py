@@ -1,5 +1,5 @@
 """Row changes of a table: `Table.delete`, `Table.update`, `Table.merge`, `Table.merge_into`,
-`Table.overwrite_where`. [RC1]-[RC10]
+`Table.overwrite_where`. [RC1]-[RC11]
 
 Internal: import from `manifestcommit`.
 """
@@ -87,6 +87,10 @@ class RowChanges:
         which all rows are deleted are only removed, the others are rewritten (copy-on-write). The
         rows stay in older versions until gc expires these.
 
+        As every change of rows, it is done again at the newest version where others were faster,
+        up to 10 times in all, unless it has `based_on` or is part of a transaction: `tries` of the
+        outcome. The table's property `write.row-change-tries` sets another number.
+
         Args:
             where: SQL, such as `"flight = 1545 AND day < '2013-01-02'"`, a pyarrow expression or a
                 Spark Column.
@@ -99,7 +103,7 @@ class RowChanges:
             dry_run: count only, and change nothing; by default False.
             based_on: the version that the condition was chosen from, where it comes from rows of
                 the table: what others wrote since then, where the condition can be true, is a
-                conflict. By default the newest.
+                conflict, and it is tried once. By default the newest.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -109,7 +113,8 @@ class RowChanges:
 
         Raises:
             CommitConflictError: others wrote into a partition in which the condition can be true,
-                or replaced a file that holds such rows: run it again.
+                or replaced a file that holds such rows, in each of the tries that the property
+                `write.row-change-tries` allows, or since `based_on`: run it again.
             KeyReusedError: the key was committed with another condition or fingerprint.
             UsageError: the condition cannot be understood or evaluated, or Spark is needed and not
                 installed.
@@ -120,7 +125,7 @@ class RowChanges:
                 version meanwhile: run it again.
             OutcomeUnknownError: the store did not say whether it was committed.
 
-        Spec: RC2, RC6, RC8, CF17.
+        Spec: RC2, RC6, RC8, RC11, CF17.
         """
         check_meaning("where", [where], spark)
         session = self._session.noting(message, metadata)
@@ -182,7 +187,7 @@ class RowChanges:
         Example:
             `table.update({"delay": "delay + 5"}, where="day = '2013-01-01' AND carrier = 'UA'")`
 
-        Spec: RC7, RC6, RC8, CF17.
+        Spec: RC7, RC6, RC8, RC11, CF17.
         """
         check_meaning("where", [where])
         check_meaning("set", set.values())
@@ -225,7 +230,7 @@ class RowChanges:
         """Merge rows by key (upsert), in one commit.
 
         Rows whose key the source has become its row, or are deleted; its other rows are inserted.
-        The source is evaluated once. Of two merges of one key at once, one gets it.
+        The source is evaluated once. Two merges of one key at once are done one after the other.
 
         Args:
             source: a Spark DataFrame, or anything with `__arrow_c_stream__`, with the table's
@@ -258,7 +263,8 @@ class RowChanges:
 
         Raises:
             CommitConflictError: others wrote into a partition in which such a key can lie (the
-                whole table, unless `on` names the partition columns): run it again.
+                whole table, unless `on` names the partition columns) in each try, as for `delete`,
+                or since `based_on`: run it again.
             WatermarkGapError: a range starts after the current watermark.
             WatermarkOverlapError: a range starts before the current watermark.
             KeyReusedError: the key was committed with another declaration.
@@ -274,7 +280,7 @@ class RowChanges:
         Example:
             `table.merge(corrections, on=["day", "flight"], key="corrections:7")`
 
-        Spec: RC3, RC4, RC6, RC8, RC9, CF17, WM2.
+        Spec: RC3, RC4, RC6, RC8, RC9, RC11, CF17, WM2.
         """
         is_spark = is_spark_dataframe(source)
         session = self._session.noting(message, metadata)
@@ -404,7 +410,7 @@ class RowChanges:
         Example:
             `table.overwrite_where(may, "day >= '2013-05-01' AND day < '2013-06-01'", key="may:2")`
 
-        Spec: RC10, RC6, RC8, CF16, CF17, WM2.
+        Spec: RC10, RC6, RC8, RC11, CF16, CF17, WM2.
         """
         is_spark = is_spark_dataframe(data)
         check_meaning("where", [where], spark or (data.sparkSession if is_spark else None))

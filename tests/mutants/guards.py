@@ -1427,6 +1427,50 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/joint/test_transaction_read.py::test_rows_that_tell_their_version_are_merged_as_they_are_written",
     ),
     mutant(
+        "tries of what is based on a version",
+        "A change whose values come from a version is done again though others have changed its files: its caller is not asked.",
+        "RC11 CF17",
+        (
+            "engine/operations/row_change.py",
+            "if is_lost(outcome) and self._told.version(self.head, url) is None:",
+            "if is_lost(outcome):",
+        ),
+        tests="engine/row_changes/test_tries.py::test_what_is_based_on_a_version_is_tried_once",
+    ),
+    mutant(
+        "later tries look at the newest version",
+        "A change that was overtaken is done again at the version that was overtaken, and loses as long as it is tried.",
+        "RC11",
+        (
+            "engine/operations/row_change.py",
+            "self.head, self.record = session.open(), None",
+            'self.head, self.record = session.__dict__.setdefault("first", session.open()), None',
+        ),
+        tests="engine/row_changes/test_killed.py::test_a_row_change_that_lost_to_others_is_done_again_at_their_version",
+    ),
+    mutant(
+        "source of later tries",
+        "A source that can be read once is read again after a lost race: its rows are nowhere, and the merge is committed.",
+        "RC11 RC4",
+        (
+            "engine/row_changes/rewrite.py",
+            "new = _copied(session, *written[-1], plan) if written else rows.write(plan, columns)",
+            "new = rows.write(plan, columns)",
+        ),
+        tests="engine/row_changes/test_tries.py::test_a_source_is_evaluated_once_however_often_it_is_tried",
+    ),
+    mutant(
+        "columns of later tries",
+        "Files of a lost try are listed in a table with other columns: the values of one that was made anew are lost.",
+        "RC11 CF8",
+        (
+            "engine/row_changes/rewrite.py",
+            "if (before.schema, before.partition_by) != (plan.schema, plan.partition_by):",
+            "if False:",
+        ),
+        tests="engine/row_changes/test_tries.py::test_rows_that_were_written_for_other_columns_are_not_taken_over",
+    ),
+    mutant(
         "what a merged DataFrame was read from",
         "A DataFrame of the table that is changed and merged undoes what others committed to the same keys meanwhile.",
         "CF17 RC3",

@@ -33,7 +33,6 @@ LOG = logging.getLogger("manifestcommit.jobs")
 Operation = Literal["delete", "merge", "overwrite", "update"]
 Executor = Literal["arrow", "spark"]
 _TRIES = 20
-# what a look at a newer version resolves: others were faster
 _LOST = ("read_partition_was_touched", "replaced_file_is_gone")
 
 
@@ -92,6 +91,11 @@ class LostRaceError(Exception):
     def __init__(self, outcome: Outcome, most: int) -> None:
         super().__init__(outcome.reason)
         self.outcome, self.most = outcome, most
+
+
+def is_lost(outcome: Outcome) -> bool:
+    """Whether others were faster, which a look at a newer version resolves."""
+    return outcome.conflict is not None and outcome.conflict.rule in _LOST
 
 
 def until_committed(session: TableContext, once: Callable[[], RowOutcome]) -> RowOutcome:
@@ -285,8 +289,7 @@ class RowChange:
         """Commit everything atomically, or raise what the outcome stands for; LostRaceError where
         it may be done again: not where rows were read from a version before. [RC11] [CF17]"""
         outcome, url = self.commit(), self.session.store.url
-        is_lost = outcome.conflict is not None and outcome.conflict.rule in _LOST
-        if is_lost and self._told.version(self.head, url) is None:
+        if is_lost(outcome) and self._told.version(self.head, url) is None:
             most = int(self.snapshot.properties.get(ROW_TRIES_PROPERTY, DEFAULT_ROW_TRIES))
             raise LostRaceError(outcome, most)
         return committed_or_raise(outcome, url)
