@@ -14,6 +14,7 @@ from tests.row_works import OLD, SCHEMA, before_its_create, data, found, make
 
 import manifestcommit as mc
 from manifestcommit.core.table.object_names import job_of_data_file
+from manifestcommit.engine.operations import row_change
 from manifestcommit.store.local.local import LocalStore
 
 AT_ONCE = 5
@@ -196,11 +197,12 @@ def test_rows_that_were_written_for_other_columns_are_not_taken_over(path: Path,
     """A column that was dropped and added again is another one, for which the files hold no value. [RC11] [CF8]"""
     table, other = mc.Table(path), mc.Table(path)
 
-    def winner() -> None:
+    def between(*given: Any) -> float:
         other.drop_column("text")
         other.add_column("text", "string")
-        mc.write(data(50), path)
+        return 0.0
 
-    with before_its_create(monkeypatch, winner), pytest.raises(mc.CommitConflictError, match="rule schema"):
+    monkeypatch.setattr(row_change, "pause", between)
+    with before_its_create(monkeypatch, lambda: append(path)), pytest.raises(mc.CommitConflictError, match="rule schema"):
         table.overwrite_where(data(0, 1), "day = 'a' AND id < 2")
     assert len(found(path)) == len(OLD) + 1
