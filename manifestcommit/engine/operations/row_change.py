@@ -99,7 +99,7 @@ def is_lost(outcome: Outcome) -> bool:
 
 
 def until_committed(session: TableContext, once: Callable[[], RowOutcome]) -> RowOutcome:
-    """Change rows, and where others were faster begin anew with a new job at the newest version.
+    """Change rows; where others were faster, do it again, as a new job at the newest version.
     once: looks at the rows, rewrites files and commits. [RC11]"""
     tries, limits = 1, session.tuning.limits
     while True:
@@ -286,8 +286,8 @@ class RowChange:
         return as_begun(self._declared) if self.is_as_begun and self.record else self._declared
 
     def commit_or_lose(self) -> Outcome:
-        """Commit everything atomically, or raise what the outcome stands for; LostRaceError where
-        it may be done again: not where rows were read from a version before. [RC11] [CF17]"""
+        """Commit everything atomically, or raise the outcome's error; LostRaceError where it may be
+        done again: not where rows were read from a version before. [RC11] [CF17]"""
         outcome, url = self.commit(), self.session.store.url
         if is_lost(outcome) and self._told.version(self.head, url) is None:
             most = int(self.snapshot.properties.get(ROW_TRIES_PROPERTY, DEFAULT_ROW_TRIES))
