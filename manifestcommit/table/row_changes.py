@@ -1,5 +1,5 @@
 """Row changes of a table: `Table.delete`, `Table.update`, `Table.merge`, `Table.merge_into`,
-`Table.overwrite_where`. [RC1]-[RC11]
+`Table.overwrite_where`. [RC1]-[RC12]
 
 Internal: import from `manifestcommit`.
 """
@@ -24,10 +24,11 @@ from ..engine.row_changes.clauses import (
 )
 from ..engine.row_changes.conditions import running_session
 from ..engine.row_changes.find import ArrowRows, Choice, RowExecutor
-from ..engine.row_changes.merge import merge
+from ..engine.row_changes.merge import MergeOn, merge
 from ..engine.row_changes.rewrite import NewRows, arrow_data
 from ..engine.row_changes.where import delete_where, overwrite_where, update_where
 from ..engine.runtime.validation import Ranges, anything, condition, optional, rows
+from ..errors import UsageError
 from ..job import is_spark_dataframe
 from ..store import StorageOptions
 from .conditions import Condition, check_meaning
@@ -205,8 +206,12 @@ class RowChanges:
     def merge(
         self,
         source: Any,
-        on: Sequence[str] | str,
+        on: Sequence[str] | str | Mapping[str, str],
         *,
+        null_safe: bool | Sequence[str] | str = False,
+        keep: Literal["last"] | None = None,
+        by: str | None = None,
+        merge_schema: bool = False,
         when_matched: Literal["update", "delete"]
         | Update
         | Delete
@@ -235,7 +240,19 @@ class RowChanges:
         Args:
             source: a Spark DataFrame, or anything with `__arrow_c_stream__`, with the table's
                 columns, or with at least `on` where rows are only deleted.
-            on: the columns of the key; a null in one is equal to nothing.
+            on: the columns of the key, or for other names in the source, column of the table ->
+                column of the source; a null in one is equal to nothing.
+            null_safe: a null in a key is equal to a null (SQL's `<=>`): True, for all columns of
+                the key, or the table's columns for which that is so; by default False.
+            keep: "last": of several rows of the source with one key, the one with the highest value
+                of `by` counts, and it is an error if two have that; by default the source has each
+                key once.
+            by: with `keep`, a column of the source: numbers that are no floats, dates, timestamps
+                or texts; a null is the lowest.
+            merge_schema: let the table's schema change in the same commit, as the function `write`
+                does: new columns, which are null in other rows, wider types, members of structs. Of
+                a source whose clauses name their columns, only these count. By default the source
+                has to fit.
             when_matched: what becomes of the table's rows whose key the source has: "update", the
                 default: they become the source's rows; "delete"; None: they stay; or `Update(…)`
                 and `Delete(…)`, one or a list: the first whose condition is true applies.
@@ -269,7 +286,7 @@ class RowChanges:
             WatermarkOverlapError: a range starts before the current watermark.
             KeyReusedError: the key was committed with another declaration.
             SchemaMismatchError: the source does not fit the table.
-            UsageError: the source has a key twice.
+            UsageError: the source has a key twice, or twice with the highest value of `by`.
             VersionNotFoundError: of `based_on`.
             JobFencedError: `based_on`, or what the rows carry, is below the table's fence.
             TableNotFoundError: there is no table at the path.
@@ -280,7 +297,7 @@ class RowChanges:
         Example:
             `table.merge(corrections, on=["day", "flight"], key="corrections:7")`
 
-        Spec: RC3, RC4, RC6, RC8, RC9, RC11, CF17, WM2.
+        Spec: RC3, RC4, RC6, RC8, RC9, RC11, RC12, CF17, WM2.
         """
         is_spark = is_spark_dataframe(source)
         session = self._session.noting(message, metadata)
@@ -296,14 +313,21 @@ class RowChanges:
         is_whole = is_simple(when_matched) and is_simple(when_not_matched) and not clauses.by_source
         spark = spark or (source.sparkSession if is_spark else None)
         choice, new = self._choice(spark, session), self._new_rows(source, session)
-        return merge(session, new, on, clauses, choice, declared, whole=is_whole)
+        if (keep is None) != (by is None):
+            raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
+        compared = MergeOn(on, null_safe, by, merge_schema)
+        return merge(session, new, compared, clauses, choice, declared, whole=is_whole)
 
     @checked(source=rows, reason=optional(REASON))
     def merge_into(
         self,
         source: Any,
-        on: Sequence[str] | str,
+        on: Sequence[str] | str | Mapping[str, str],
         *,
+        null_safe: bool | Sequence[str] | str = False,
+        keep: Literal["last"] | None = None,
+        by: str | None = None,
+        merge_schema: bool = False,
         spark: SparkSession | None = None,
         key: str | None = None,
         fingerprint: str | None = None,
@@ -321,6 +345,10 @@ class RowChanges:
         Args:
             source: as for `merge`.
             on: as for `merge`.
+            null_safe: as for `merge`.
+            keep: as for `merge`.
+            by: as for `merge`.
+            merge_schema: as for `merge`.
             spark: as for `merge`.
             key: as for `merge`.
             fingerprint: as for `merge`.
@@ -345,6 +373,10 @@ class RowChanges:
             self.merge,
             source,
             on,
+            null_safe=null_safe,
+            keep=keep,
+            by=by,
+            merge_schema=merge_schema,
             spark=spark,
             key=key,
             fingerprint=fingerprint,
@@ -362,6 +394,7 @@ class RowChanges:
         data: Any,
         where: Condition,
         *,
+        merge_schema: bool = False,
         spark: SparkSession | None = None,
         key: str | None = None,
         fingerprint: str | None = None,
@@ -380,6 +413,7 @@ class RowChanges:
         Args:
             data: as for the function `write`; without a row, it only deletes.
             where: SQL, a pyarrow expression or a Spark Column, as for `delete`.
+            merge_schema: as for the function `write`; by default False.
             spark: as for `delete`; by default that of a DataFrame.
             key: an idempotency key: a rerun with the same key does nothing; by default none.
             fingerprint: declared with the key, beside the condition; by default nothing.
@@ -410,7 +444,7 @@ class RowChanges:
         Example:
             `table.overwrite_where(may, "day >= '2013-05-01' AND day < '2013-06-01'", key="may:2")`
 
-        Spec: RC10, RC6, RC8, RC11, CF16, CF17, WM2.
+        Spec: RC10, RC6, RC8, RC11, RC12, CF16, CF17, WM2.
         """
         is_spark = is_spark_dataframe(data)
         check_meaning("where", [where], spark or (data.sparkSession if is_spark else None))
@@ -423,6 +457,7 @@ class RowChanges:
             where,
             self._choice(spark, session),
             self._declared(key, fingerprint, reason, watermarks, based_on),
+            merge_schema=merge_schema,
         )
 
     def _new_rows(self, data: Any, session: TableContext) -> NewRows:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from ...core.commit.change import MergeManifests, Write, as_begun, declaration
 from ...core.commit.compaction_plan import unite_ranges
 from ...core.format import manifest_table
+from ...core.schema.evolution import SchemaEdit, apply_edits
 from ...core.schema.partitioning import PartitionPattern, bounded, dedupe, of_partition
 from ...core.table.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange
 from ...core.table.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot
@@ -147,6 +148,8 @@ class RowChange:
         self.id = session.new_job(self.head)
         self._reads: tuple[PartitionPattern, ...] = ()
         self._pinned = declared.pinned
+        self._state = self.head.snapshot
+        self._edits: tuple[SchemaEdit, ...] = ()
         self._told = BasedOn(declared.based_on)
         self._based_on: int | None = None
         if self.record is None:
@@ -160,8 +163,8 @@ class RowChange:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The state whose rows are examined."""
-        return self.head.snapshot
+        """The state whose rows are examined, with the columns that it is to have."""
+        return self._state
 
     @property
     def already_committed(self) -> bool:
@@ -170,11 +173,12 @@ class RowChange:
 
     @property
     def changes(self) -> bool:
-        """Whether a commit would change a row, or record a key or a position."""
+        """Whether a commit would change a row or a column, or record a key or a position."""
         return bool(
             self._removed
             or self._entries
             or self._manifests
+            or self._edits
             or self._advances
             or self._key is not None
         )
@@ -197,6 +201,13 @@ class RowChange:
         return self.session.meter(
             self.id, self._operation, self._ledger.summary(self._tasks)
         ).metrics("running")
+
+    def evolve(self, edits: tuple[SchemaEdit, ...]) -> None:
+        """Change the table's columns together with the rows, which are read and written with the
+        new columns from here on. [RC12] [SC5]"""
+        assert self._state.schema is not None
+        schema = apply_edits(self._state.schema, edits)
+        self._edits, self._state = edits, msgspec.structs.replace(self._state, schema=schema)
 
     def read(self, partitions: Iterable[PartitionPattern]) -> None:
         """Record that rows of these partitions decide what changes: writes to them by others since
@@ -269,6 +280,7 @@ class RowChange:
             # a change that writes no file fits any columns
             schema=self.snapshot.schema if writes else None,
             partition_by=self.snapshot.partition_by if writes else None,
+            edits=self._edits,
             add=tuple(self._entries),
             add_manifests=tuple(self._manifests),
             touched=tuple(self._touched),

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.filter.arrow_expression import columns_in, parse_expression, spark_order
+from ...core.filter.merge_keys import MergeKeys
 from ...core.filter.sql_expression import (
     Resolve,
     Session,
@@ -500,18 +501,25 @@ class Compiled(NamedTuple):
 
 
 def compile_clauses(
-    clauses: Clauses, table: Schema, source: Schema, partition_by: Sequence[int], now_us: int
+    clauses: Clauses,
+    table: Schema,
+    source: Schema,
+    partition_by: Sequence[int],
+    now_us: int,
+    keys: MergeKeys,
 ) -> Compiled:
     """The rules over rows with the columns `target.x` and `source.x`. UsageError for what is no
     condition or value, before any row is read. [RC9]"""
+    pairs = zip(keys.fields, keys.names, strict=True)
+    everything = source_values(table, source, {field.name: name for field, name in pairs})
     nothing, session = Schema(fields=()), session_of(now_us=now_us)
 
     def rules(some: Sequence[Clause], ours: Schema, theirs: Schema) -> list[Rule]:
         resolve, inputs = both_sides(ours, theirs), _inputs(ours, theirs)
-        return [_rule(each, table, theirs, resolve, inputs, session) for each in some]
+        return [_rule(each, table, everything, resolve, inputs, session) for each in some]
 
     for each in clauses.unmatched:
-        _check_partitions(each, table, source, partition_by)
+        _check_partitions(each, table, everything, partition_by)
     return Compiled(
         rules(clauses.matched, table, source),
         rules(clauses.unmatched, nothing, source),
@@ -522,16 +530,17 @@ def compile_clauses(
 def _rule(
     clause: Clause,
     table: Schema,
-    source: Schema,
+    everything: Mapping[str, Any],
     resolve: Resolve,
     inputs: pa.Schema,
     session: Session,
 ) -> Rule:
+    """everything: what a clause sets that names nothing."""
     form = None if clause.where is None else _condition(clause.where, resolve, inputs)
     if isinstance(clause, Delete):
         return Rule(clause.where, form)
     given = given_values(clause)
-    values = source_values(table, source) if given is None else given
+    values = everything if given is None else given
     return Rule(clause.where, form, Assignments(values, table, resolve, inputs, session))
 
 
@@ -569,9 +578,11 @@ def both_sides(table: Schema, source: Schema) -> Resolve:
     return resolve
 
 
-def source_values(table: Schema, source: Schema) -> dict[str, Any]:
-    """Each column that both have, by the source's value in SQL."""
+def source_values(table: Schema, source: Schema, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Each column that both have, by the source's value in SQL. keys: of the table, by name -> the
+    column of the source that is compared with it."""
     names = {field.name.lower(): field.name for field in source.fields}
+    names |= {mine.lower(): name for mine, name in keys.items()}
     return {
         field.name: "source.`" + names[field.name.lower()].replace("`", "``") + "`"
         for field in table.fields
@@ -580,12 +591,12 @@ def source_values(table: Schema, source: Schema) -> dict[str, Any]:
 
 
 def _check_partitions(
-    clause: Clause, table: Schema, source: Schema, partition_by: Sequence[int]
+    clause: Clause, table: Schema, everything: Mapping[str, Any], partition_by: Sequence[int]
 ) -> None:
     """SchemaMismatchError where inserted rows would lack a partition column, as for an append.
     [SC8] [RC9]"""
     values = given_values(clause)
-    names = source_values(table, source) if values is None else values
+    names = everything if values is None else values
     given = {find_column(table, name).id for name in names}
     lacking = [field.name for field in table.fields if field.id in {*partition_by} - given]
     if lacking:

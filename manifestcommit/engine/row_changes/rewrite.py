@@ -4,19 +4,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.commit.conflict import Conflict
 from ...core.format import manifest_table
 from ...core.schema.arrow_schema import from_arrow, marked_schemas
+from ...core.schema.evolution import assign_new_ids
 from ...core.schema.fields import Schema, arrow_marks
 from ...core.schema.partitioning import PartitionPattern
 from ...core.table.entries import Entry, ManifestRef, pack_bins
@@ -75,37 +77,74 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 class NewRows(NamedTuple):
     """Rows that a caller gives. schema: their columns; marks: the versions that they say they were
-    read from; write: writes these columns of all rows, once, in the order of the plan's. [CF17]"""
+    read from; write: writes these columns of all rows, once, under these names of the plan's;
+    latest: the rows with the highest value of a column among those with the same key. [CF17]"""
 
     schema: Schema
     marks: Iterable[str]
-    write: Callable[[WritePlan, Sequence[str]], NewFiles]
+    write: Callable[[WritePlan, Mapping[str, str]], NewFiles]
+    latest: Callable[[Latest], NewRows]
+
+
+class Latest(NamedTuple):
+    """keys, null_safe: columns, of each whether two nulls are one key; by: a column."""
+
+    keys: Sequence[str]
+    null_safe: Sequence[bool]
+    by: str
 
 
 def arrow_data(session: TableContext, data: Any) -> NewRows:
     """Rows with an Arrow stream, which this process writes."""
     schema, batches = record_batches(data)
 
-    def write(plan: WritePlan, columns: Sequence[str]) -> NewFiles:
-        if list(columns) == schema.names:
+    def write(plan: WritePlan, columns: Mapping[str, str]) -> NewFiles:
+        given, names = list(columns), list(columns.values())
+        if given == names == schema.names:
             return write_rows(session, plan, batches)
-        return write_rows(session, plan, (batch.select(columns) for batch in batches))
+        chosen = (batch.select(given).rename_columns(names) for batch in batches)
+        return write_rows(session, plan, chosen)
+
+    def latest(wanted: Latest) -> NewRows:
+        return arrow_data(session, _latest(pa.Table.from_batches(batches, schema), wanted))
 
     columns = from_arrow(schema, session.new_field_id)
-    return NewRows(schema=columns, marks=arrow_marks(schema.metadata), write=write)
+    marks = arrow_marks(schema.metadata)
+    return NewRows(schema=columns, marks=marks, write=write, latest=latest)
+
+
+def _latest(rows: pa.Table, wanted: Latest) -> pa.Table:
+    """The rows with the highest value among those with the same key; several, where several have
+    it. A null is the lowest; rows with a null in their key have no equals. [RC3]"""
+    if not rows.num_rows:
+        return rows
+    codes, alone = [], np.zeros(rows.num_rows, dtype=bool)
+    for name, is_safe in zip(wanted.keys, wanted.null_safe, strict=True):
+        column = rows.column(name).combine_chunks()
+        encoded = column.dictionary_encode(null_encoding="encode").indices
+        codes.append(encoded.to_numpy(zero_copy_only=False))
+        if not is_safe:
+            alone |= column.is_null().to_numpy(zero_copy_only=False)
+    _, groups = np.unique(np.stack(codes), axis=1, return_inverse=True)
+    groups, by = groups.reshape(-1), rows.column(wanted.by).combine_chunks()
+    places = pc.rank(by, "ascending", null_placement="at_start", tiebreaker="min").to_numpy()
+    highest = np.zeros(rows.num_rows, dtype=places.dtype)
+    np.maximum.at(highest, groups, places)
+    return rows.filter(pa.array((places == highest[groups]) | alone))
 
 
 def for_each_try(session: TableContext, rows: NewRows) -> NewRows:
     """The same rows for each try of a change. They are evaluated once: each later try copies the
     files of the one before it into files of its own job. [RC4] [RC11]"""
     written: list[tuple[WritePlan, NewFiles]] = []
+    schema = assign_new_ids(rows.schema, session.new_field_id)  # the same columns in each try
 
-    def write(plan: WritePlan, columns: Sequence[str]) -> NewFiles:
+    def write(plan: WritePlan, columns: Mapping[str, str]) -> NewFiles:
         new = _copied(session, *written[-1], plan) if written else rows.write(plan, columns)
         written.append((plan, new))
         return new
 
-    return rows._replace(write=write)
+    return rows._replace(schema=schema, write=write)
 
 
 def _copied(session: TableContext, before: WritePlan, new: NewFiles, plan: WritePlan) -> NewFiles:
