@@ -140,6 +140,7 @@ class RowChange:
         self.head, self.record = session.open(), None
         if key is not None:
             self.head, self.record = find_key_at(session, self.head, key)
+        self._state, self._edits = self.head.snapshot, tuple[SchemaEdit, ...]()
         if self.snapshot.schema is None:
             raise UsageError(f"{session.store.url} has no columns yet, and no rows")
         self._declared = declaration(
@@ -148,8 +149,6 @@ class RowChange:
         self.id = session.new_job(self.head)
         self._reads: tuple[PartitionPattern, ...] = ()
         self._pinned = declared.pinned
-        self._state = self.head.snapshot
-        self._edits: tuple[SchemaEdit, ...] = ()
         self._told = BasedOn(declared.based_on)
         self._based_on: int | None = None
         if self.record is None:

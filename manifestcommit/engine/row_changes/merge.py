@@ -116,7 +116,8 @@ def _merge_once(
     keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
     keys = _named_in(keys, source.schema, clauses, whole)
     executor = choice.of_merge(snapshot.totals.bytes)
-    staged = (_whole_rows if whole else _some_columns)(change, source, keys, clauses)
+    stage = _whole_rows if whole else partial(_some_columns, evolves=on.merge_schema)
+    staged = stage(change, source, keys, clauses)
     change.rest_on(source.marks)
     partitions = partitions_of_keys(keys, staged.files, staged.plan.partition_by, by)
     change.read(({},) if clauses.by_source else partitions)
@@ -232,11 +233,13 @@ def _whole_rows(change: RowChange, source: NewRows, keys: MergeKeys, clauses: Cl
     return Staged(plan, new, entries_of(change.session, plan, new), keys, rules, whole=True)
 
 
-def _some_columns(change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses) -> Staged:
+def _some_columns(
+    change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, *, evolves: bool
+) -> Staged:
     """Write the columns that the source has, and compile the clauses for them. [RC4] [RC9]"""
     session, snapshot = change.session, change.snapshot
     assert snapshot.schema is not None
-    columns = _source_columns(snapshot.schema, source.schema, keys)
+    columns = _source_columns(snapshot.schema, source.schema, keys, evolves=evolves)
     rules = compile_clauses(
         clauses, snapshot.schema, columns, snapshot.partition_by, session.env.now_us(), keys
     )
@@ -285,9 +288,9 @@ def _check_columns(table: Schema, data: Schema, keys: MergeKeys, only_keys: bool
     return {mine.name: field.name for mine, field in pairs}
 
 
-def _source_columns(table: Schema, data: Schema, keys: MergeKeys) -> Schema:
+def _source_columns(table: Schema, data: Schema, keys: MergeKeys, *, evolves: bool) -> Schema:
     """The source's columns as they are written: those of the table with its types, the keys first,
-    which have bounds then."""
+    which have bounds then. evolves: the table got what it lacked of them."""
     compared = dict(zip(keys.names, keys.fields, strict=True))
     ids = {field.id for field in keys.fields}
     first, known, extra = {}, [], []
@@ -303,7 +306,13 @@ def _source_columns(table: Schema, data: Schema, keys: MergeKeys) -> Schema:
                 extra.append(field)
                 continue
         same = msgspec.structs.replace(field, name=found.name)
-        fit(Schema(fields=(found,)), Schema(fields=(same,)), merge=False)
+        try:
+            fit(Schema(fields=(found,)), Schema(fields=(same,)), merge=False)
+        except SchemaMismatchError:
+            if not evolves:
+                raise
+            extra.append(field)  # no clause writes it, or the table's column would fit by now
+            continue
         if field.name in compared:
             physical = found.physical if found.name == field.name else None
             first[field.name] = msgspec.structs.replace(
