@@ -1427,6 +1427,57 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/joint/test_transaction_read.py::test_rows_that_tell_their_version_are_merged_as_they_are_written",
     ),
     mutant(
+        "columns of a merge",
+        "A merge writes rows with new columns into a table that does not get them: the values are lost.",
+        "RC12 SC5",
+        ("engine/operations/row_change.py", "            edits=self._edits,\n", ""),
+        tests="engine/row_changes/test_merge_columns.py::test_a_merge_adds_columns_and_members_and_widens_types_in_its_one_commit",
+    ),
+    mutant(
+        "columns that no clause writes",
+        "A merge whose source lacks a column makes it nullable in the table.",
+        "RC12",
+        (
+            "engine/row_changes/merge.py",
+            "if whole or field.name.lower() in have",
+            "if True",
+        ),
+        tests="engine/row_changes/test_merge_columns.py::test_an_update_in_a_merge_that_lacks_columns_binds_no_other",
+    ),
+    mutant(
+        "files with null keys",
+        "Files whose key is null are not read for a key that is null: the row is there twice.",
+        "RC3",
+        (
+            "core/filter/merge_keys.py",
+            "return Or(args=(held, IsNull(column=column))) if or_null else held",
+            "return held",
+        ),
+        tests="engine/row_changes/test_merge_columns.py::test_a_null_is_equal_to_a_null_where_that_is_said",
+    ),
+    mutant(
+        "partitions of null keys",
+        "A merge of a null key does not count the partition of null as read: what others write there meanwhile is there twice.",
+        "RC3 CF16",
+        (
+            "core/filter/merge_keys.py",
+            "if all(value is not None or id in keys.null_safe for id, value in row.items())",
+            "if None not in row.values()",
+        ),
+        tests="engine/row_changes/test_merge_columns.py::test_a_merge_of_null_keys_has_read_the_partition_of_null",
+    ),
+    mutant(
+        "rows that are last together",
+        "Of two rows of a key with the highest value one is taken by chance.",
+        "RC3",
+        (
+            "engine/row_changes/rewrite.py",
+            'pc.rank(by, "ascending", tiebreaker="min")',
+            'pc.rank(by, "ascending", tiebreaker="first")',
+        ),
+        tests="engine/row_changes/test_merge_columns.py::test_the_last_row_of_a_key_counts_where_that_is_said",
+    ),
+    mutant(
         "tries of what is based on a version",
         "A change whose values come from a version is done again though others have changed its files: its caller is not asked.",
         "RC11 CF17",

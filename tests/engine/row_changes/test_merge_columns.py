@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.row_works import before_its_create
 
 import manifestcommit as mc
 
@@ -105,8 +106,6 @@ def test_rows_that_only_got_columns_are_no_changed_rows(path: Path) -> None:
 
 def test_what_others_add_meanwhile_is_theirs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same column by another commit conflicts; another one does not, and the merge is done again beside it. [RC12] [RC11] [CF8]"""
-    from tests.row_works import before_its_create
-
     table, other = mc.Table(path), mc.Table(path)
     with before_its_create(monkeypatch, lambda: other.add_column("extra", "string")), pytest.raises(mc.CommitConflictError, match="schema"):
         table.merge(NEW, on="id", merge_schema=True)
@@ -166,6 +165,16 @@ def test_a_null_is_equal_to_a_null_where_that_is_said(tmp_path: Path, clauses: d
         table.merge(pa.table({"a": pa.nulls(2, pa.string()), "b": [1, 1], "v": [1, 2]}), on=["a", "b"], null_safe=True)
     with pytest.raises(mc.UsageError, match="null_safe"):
         table.merge(source, on="a", null_safe=["b"])
+
+
+def test_a_merge_of_null_keys_has_read_the_partition_of_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[RC3] [CF16] [RC11]"""
+    path = tmp_path / "t"
+    source = pa.table({"a": pa.array([None], pa.string()), "v": [1]})
+    mc.write(pa.table({"a": ["x"], "v": [0]}), path, partition_by="a")
+    with before_its_create(monkeypatch, lambda: mc.write(source, path)):
+        assert mc.Table(path).merge(source, on="a", null_safe=True).tries == 2
+    assert rows(path, "a", "v") == [("x", 0), (None, 1)]
 
 
 def test_the_last_row_of_a_key_counts_where_that_is_said(path: Path) -> None:

@@ -54,6 +54,14 @@ def test_a_row_change_that_meets_a_winner_at_its_create_loses_or_is_done_beside_
     check_race(monkeypatch, work, winner, tmp_path / "t", spark)
 
 
+@pytest.mark.parametrize("work", ["merge", "merge by clauses", "overwrite"])
+def test_a_row_change_that_lost_to_others_is_done_again_at_their_version(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """[RC11]"""
+    check_repeated(monkeypatch, work, "deletes a row of its files", tmp_path / "t", spark)
+
+
 def test_each_way_is_the_way_that_it_is_said_to_be(spark: Any, tmp_path: Path) -> None:
     """Where a session is given its tasks do the work; else, and by SQL that this process evaluates, none does. [RC8]"""
     for number, work in enumerate(work for work in WORKS if work != "compact"):
