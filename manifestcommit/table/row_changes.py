@@ -248,7 +248,7 @@ class RowChanges:
                 of `by` counts, and it is an error if two have that; by default the source has each
                 key once.
             by: with `keep`, a column of the source: numbers that are no floats, dates, timestamps
-                or texts; a null is the lowest.
+                or texts; a null is the lowest. By default none.
             merge_schema: let the table's schema change in the same commit, as the function `write`
                 does: new columns, which are null in other rows, wider types, members of structs. Of
                 a source whose clauses name their columns, only these count. By default the source

@@ -1525,7 +1525,7 @@ SPARK: tuple[Mutant, ...] = (
         "what a merged DataFrame was read from",
         "A DataFrame of the table that is changed and merged undoes what others committed to the same keys meanwhile.",
         "CF17 RC3",
-        ("spark/operations/rows.py", "marks=marks_of(df)", "marks=()"),
+        ("spark/operations/rows.py", "from_spark(df.schema.jsonValue()), marks_of(df)", "from_spark(df.schema.jsonValue()), ()"),
         tests="spark/operations/test_row_changes.py::test_a_dataframe_of_the_table_itself_is_merged_as_it_is_written",
         needs="spark",
     ),
