@@ -107,6 +107,7 @@ _FLAGS = (
     "merge_schema",
     "only_manifests",
     "recoverable",
+    "replace_schema",
     "rewrite",
 )
 _OTHERWISE_CHECKED = (

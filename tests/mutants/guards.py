@@ -1427,6 +1427,28 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/joint/test_transaction_read.py::test_rows_that_tell_their_version_are_merged_as_they_are_written",
     ),
     mutant(
+        "columns of a part",
+        "An append, or an overwrite of some partitions, replaces the columns: those that it lacks are gone for all other rows.",
+        "SC10",
+        (
+            "engine/job/job.py",
+            'if replace_schema and (self._mode != "overwrite" or self._overwrite is not None):',
+            "if False:",
+        ),
+        tests="api/test_replace_schema.py::test_what_is_not_meant_is_refused",
+    ),
+    mutant(
+        "columns that only have the name",
+        "A column that is replaced by one of another type stays itself: its values are read as what they are not.",
+        "SC10 SC6",
+        (
+            "core/schema/evolution.py",
+            "            new[at] = data.fields[at]\n        edits.append",
+            "            new[at] = data.fields[at]\n            continue\n        edits.append",
+        ),
+        tests="api/test_replace_schema.py::test_a_table_gets_the_columns_and_partitions_of_what_replaces_it",
+    ),
+    mutant(
         "columns of a merge",
         "A merge writes rows with new columns into a table that does not get them: the values are lost.",
         "RC12 SC5",
