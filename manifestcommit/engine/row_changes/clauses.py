@@ -162,8 +162,16 @@ def _check_names(given: Mapping[str, Any]) -> None:
             raise refusal
 
 
+class SourceColumn(NamedTuple):
+    """A value of `set` that is a column of the source as it is, by its name in rows of a merge."""
+
+    column: str
+
+
 def value_text(value: Any) -> str:
     """One value of `set` as text."""
+    if isinstance(value, SourceColumn):
+        return value.column
     if isinstance(value, str | pc.Expression):
         return text_of(value)
     try:
@@ -193,15 +201,21 @@ class Assignments:
                 f"set names one or more columns, each once, not {list(given)}; nothing was done"
             )
         self._fields = {field.name: field for field, _ in pairs}
-        self._set = {
-            field.name: _compiled(field, value, resolve, inputs, session) for field, value in pairs
+        columns = {field.name: value for field, value in pairs if isinstance(value, SourceColumn)}
+        computed = {
+            field.name: _compiled(field, value, resolve, inputs, session)
+            for field, value in pairs
+            if field.name not in columns
         }
+        self._set = {name: pc.field(value.column) for name, value in columns.items()} | computed
         self._nulls = {
             field.name: pc.scalar(pa.scalar(None, arrow_type(field.type)))
             for field in schema.fields
         }
         self._text = ", ".join(f"{field.name} = {value_text(value)}" for field, value in pairs)
-        self.inputs = _named(self._set.values())
+        named = _named(computed.values())
+        taken = {value.column for value in columns.values()}
+        self.inputs = None if named is None else named | taken
         self.new_values(inputs.empty_table())  # types are checked before any row is read
 
     def new_values(self, rows: pa.Table) -> pa.Table:
@@ -579,12 +593,12 @@ def both_sides(table: Schema, source: Schema) -> Resolve:
 
 
 def source_values(table: Schema, source: Schema, keys: Mapping[str, str]) -> dict[str, Any]:
-    """Each column that both have, by the source's value in SQL. keys: of the table, by name -> the
+    """Each column that both have, which becomes the source's. keys: of the table, by name -> the
     column of the source that is compared with it."""
     names = {field.name.lower(): field.name for field in source.fields}
     names |= {mine.lower(): name for mine, name in keys.items()}
     return {
-        field.name: "source.`" + names[field.name.lower()].replace("`", "``") + "`"
+        field.name: SourceColumn("source." + names[field.name.lower()])
         for field in table.fields
         if field.name.lower() in names
     }
