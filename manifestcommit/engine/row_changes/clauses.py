@@ -566,6 +566,10 @@ def both_sides(table: Schema, source: Schema) -> Resolve:
         for side, columns in (("target", table), ("source", source))
         if columns.fields
     }
+    named = {
+        side: {field.name.lower() for field in columns.fields}
+        for side, columns in (("target", table), ("source", source))
+    }
 
     def resolve(names: tuple[str, ...]) -> tuple[tuple[str, ...], Field]:
         side = names[0].lower()
@@ -574,11 +578,7 @@ def both_sides(table: Schema, source: Schema) -> Resolve:
                 raise UsageError(f"{'.'.join(names)!r}: there is no row of the {side} there")
             path, field = sides[side](names[1:])
             return (f"{side}.{path[0]}", *path[1:]), field
-        having = [
-            each
-            for each, columns in (("target", table), ("source", source))
-            if any(field.name.lower() == side for field in columns.fields)
-        ]
+        having = [each for each, columns in named.items() if side in columns]
         if len(having) > 1:
             shown = ".".join(names)
             raise UsageError(

@@ -275,7 +275,8 @@ def _check_columns(table: Schema, data: Schema, keys: MergeKeys, only_keys: bool
                 "source's columns only: when_matched=mc.Update(), when_not_matched=mc.Insert()"
             )
             raise SchemaMismatchError(f"the source has no column {field.name!r}: {what}") from None
-    extra = [field.name for field in data.fields if field not in chosen]
+    taken = {field.id for field in chosen}
+    extra = [field.name for field in data.fields if field.id not in taken]
     if extra and not only_keys:
         raise SchemaMismatchError(
             "the source has columns that the table does not have: "

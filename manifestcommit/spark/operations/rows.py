@@ -392,7 +392,8 @@ class _Joined:
 
 def _side(batch: pa.RecordBatch, prefix: str, schema: pa.Schema) -> pa.Table:
     """The columns of one side that are there, with their own names and types."""
-    fields = [field for field in schema if prefix + field.name in batch.schema.names]
+    there = set(batch.schema.names)
+    fields = [field for field in schema if prefix + field.name in there]
     columns = [batch.column(prefix + field.name).cast(field.type) for field in fields]
     return pa.table(columns, schema=pa.schema(fields))
 

@@ -13,6 +13,9 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
+from manifestcommit.core.filter.merge_keys import merge_keys
+from manifestcommit.core.schema.fields import Field, Schema
+from manifestcommit.engine.row_changes import merge
 
 PACKAGE = str(Path(mc.__file__).parent)
 ACTS: dict[str, Callable[[mc.Table, pa.Table], Any]] = {
@@ -63,3 +66,29 @@ def test_twice_as_many_columns_are_twice_as_much_work(tmp_path: Path, name: str)
         found.append(steps(partial(ACTS[name], table, data)))
     _, few, more, many = found
     assert many - more < 2.3 * (more - few), f"{found} instructions: they grow with the square of the columns"
+
+
+class Counted(int):
+    """An id that counts what it is compared with."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) == other
+
+    def __hash__(self) -> int:
+        return int(self)
+
+
+def test_columns_are_not_looked_for_one_in_all_others() -> None:
+    """Which no count of instructions shows: a list is searched by one."""
+    found = []
+    for columns in (500, 1000):
+        table, data = (
+            Schema(fields=tuple(Field(id=Counted(start + at), name=f"c{at}", type="long") for at in range(columns))) for start in (1, 5000)
+        )
+        Counted.compared = 0
+        merge._check_columns(table, data, merge_keys(table, "c0"), False)
+        found.append(Counted.compared)
+    assert found[1] <= 3 * found[0] + 3000, found
