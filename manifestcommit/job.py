@@ -160,10 +160,11 @@ def write(
     sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
     options: dict[str, Any] = {
         "merge_schema": merge_schema,
-        "replace_schema": replace_schema,
         "target_file_size": target_file_size,
         "sources": sources,
     }
+    if replace_schema:
+        options["replace_schema"] = True
     try:
         with job:
             if mode == "overwrite":
