@@ -34,7 +34,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from tests.faults.proxy import FaultProxy
+from tests.kit.proxy import FaultProxy
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, parser, report, work_folder

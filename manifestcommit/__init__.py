@@ -12,8 +12,9 @@ together.
     )
     df = mc.read_committed("file:///lake/flights")
 
-Public is what `manifestcommit`, `manifestcommit.errors`, `manifestcommit.store` and
-`manifestcommit.testing` export. Every other module is internal and may change in any release.
+Public is what `manifestcommit`, `manifestcommit.checks`, `manifestcommit.errors`,
+`manifestcommit.sources`, `manifestcommit.store` and `manifestcommit.testing` export. Every other
+module is internal and may change in any release.
 
 The guarantees are spelled out in spec/v1.md; docstrings cite its clauses. Importing this module is
 cheap: what its names need is loaded when one of them is first used, and Spark when it is needed.
@@ -28,7 +29,7 @@ from .version import __version__ as __version__
 # The public names of each module; `api` has them for type checkers.
 _HOMES = {
     "core.commit.audit": "VerifyFinding",
-    "core.commit.conflict": "Conflict",
+    "core.commit.conflict": "Conflict Violation",
     "core.table.snapshot": "Snapshot",
     "core.table.watermark": "WatermarkMismatch",
     "engine.inspection.table_metrics": "TableMetrics",
@@ -42,9 +43,10 @@ _HOMES = {
     "engine.row_changes.clauses": "Delete Insert Update",
     "engine.runtime.outcome": "JobMetrics JobResult JobResults Outcome",
     "errors": (
-        "CommitConflictError CorruptMetadataError DataFileMissingError JobAbortedError "
-        "JobFencedError KeyReusedError ManifestCommitError NotATableError OutcomeUnknownError "
-        "OutputGoneError SchemaMismatchError SnapshotExpiredError StoreDeniedError StoreError "
+        "CheckFailedError CommitConflictError ConstraintError CorruptMetadataError "
+        "DataFileMissingError JobAbortedError JobFencedError KeyReusedError "
+        "ManifestCommitError NotATableError OutcomeUnknownError OutputGoneError "
+        "SchemaMismatchError SnapshotExpiredError SourceError StoreDeniedError StoreError "
         "StoreFullError StoreUnclearError TableNotFoundError UndecidedError UnsafeStoreError "
         "UnsupportedFormatError UnsupportedTypeError UsageError VersionNotFoundError "
         "WatermarkError WatermarkGapError WatermarkMismatchError WatermarkOverlapError"
@@ -54,6 +56,8 @@ _HOMES = {
     "joint": "JointOutcome PinnedTable read_together rollback_together tag_together",
     "joint_transaction": "Transaction TransactionRows transaction",
     "report.page": "Report",
+    "sources.loading": "LoadOutcome follow load",
+    "staging": "Staged staged",
     "spark_sql.door": "attach register sql",
     "store.probes.doctor": "DoctorCheck DoctorLatency DoctorReport",
     "table": "Table gc read_committed",
@@ -70,19 +74,41 @@ def _load_exporter() -> "_Exporter":
     return exporter
 
 
+def _load_gate() -> "_Gate":
+    from .gate import rows  # late: only tables with constraints need it
+
+    return rows
+
+
+def _load_staging() -> Any:
+    from . import staging  # late: few jobs are staged
+
+    return staging
+
+
+def _load_quarantine() -> Any:
+    from . import quarantine  # late: few writes use it
+
+    return quarantine
+
+
 # Here, where every process passes: one that names no public call, such as Spark's, commits too.
 _export_hook.register(_load_exporter)
+_export_hook.register(_load_gate, "gate")
+_export_hook.register(_load_staging, "staging")
+_export_hook.register(_load_quarantine, "quarantine")
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403  # `__all__` of `api` says which
     from .engine.metadata.exports import Exporter as _Exporter
+    from .engine.metadata.table_context import Gate as _Gate
 else:  # not for type checkers: with a `__getattr__` they take every name for one that exists
 
     def __getattr__(name: str) -> Any:
         """A public name, on first use, from its module (PEP 562)."""
         if name == "__all__":
             return sorted([*_HOME_OF, "__version__"])
-        if name in ("errors", "store", "testing"):  # public modules
+        if name in ("checks", "errors", "sources", "store", "testing"):  # public modules
             return import_module(f".{name}", __name__)
         if name not in _HOME_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ Internal: import them from `manifestcommit`.
 """
 
 from .core.commit.audit import VerifyFinding
-from .core.commit.conflict import Conflict
+from .core.commit.conflict import Conflict, Violation
 from .core.table.snapshot import Snapshot
 from .core.table.watermark import WatermarkMismatch
 from .engine.inspection.table_metrics import TableMetrics
@@ -19,7 +19,9 @@ from .engine.operations.row_change import RowOutcome
 from .engine.row_changes.clauses import Delete, Insert, Update
 from .engine.runtime.outcome import JobMetrics, JobResult, JobResults, Outcome
 from .errors import (
+    CheckFailedError,
     CommitConflictError,
+    ConstraintError,
     CorruptMetadataError,
     DataFileMissingError,
     JobAbortedError,
@@ -31,6 +33,7 @@ from .errors import (
     OutputGoneError,
     SchemaMismatchError,
     SnapshotExpiredError,
+    SourceError,
     StoreDeniedError,
     StoreError,
     StoreFullError,
@@ -58,7 +61,9 @@ from .joint import (
 )
 from .joint_transaction import Transaction, TransactionRows, transaction
 from .report.page import Report
+from .sources.loading import LoadOutcome, follow, load
 from .spark_sql.door import attach, register, sql
+from .staging import Staged, staged
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, gc, read_committed
 from .table.creation import create_table
@@ -68,9 +73,11 @@ from .version import __version__
 
 __all__ = [
     "Adoption",
+    "CheckFailedError",
     "CommitConflictError",
     "Compaction",
     "Conflict",
+    "ConstraintError",
     "CorruptMetadataError",
     "DataFileMissingError",
     "Delete",
@@ -93,6 +100,7 @@ __all__ = [
     "KeyReusedError",
     "Lineage",
     "Listing",
+    "LoadOutcome",
     "LostGroup",
     "ManifestCommitError",
     "MergeBuilder",
@@ -109,6 +117,8 @@ __all__ = [
     "SkippedFile",
     "Snapshot",
     "SnapshotExpiredError",
+    "SourceError",
+    "Staged",
     "StoreDeniedError",
     "StoreError",
     "StoreFullError",
@@ -127,6 +137,7 @@ __all__ = [
     "VerifyFinding",
     "VerifyReport",
     "VersionNotFoundError",
+    "Violation",
     "WatermarkError",
     "WatermarkGapError",
     "WatermarkMismatch",
@@ -138,12 +149,15 @@ __all__ = [
     "commit",
     "commit_all",
     "create_table",
+    "follow",
     "gc",
+    "load",
     "read_committed",
     "read_together",
     "register",
     "rollback_together",
     "sql",
+    "staged",
     "tag_together",
     "transaction",
     "write",

@@ -38,6 +38,7 @@ from .engine.runtime.validation import (
     spark_session,
     text,
     whole,
+    wrong,
 )
 from .errors import UsageError
 from .store import StorageOptions
@@ -51,6 +52,16 @@ def moment(name: str, value: Any) -> Any:
     """A point in time. [RD4]"""
     to_micros(value)
     return value
+
+
+def share_or_count(name: str, value: Any) -> int | float:
+    """A whole number from 0 on, or a share below 1.0."""
+    if isinstance(value, float) and 0.0 <= value < 1.0:
+        return value
+    try:
+        return int(whole(0)(name, value))
+    except UsageError:
+        raise wrong(name, value, "a whole number from 0 on, or a share below 1.0") from None
 
 
 def age(name: str, value: Any) -> Any:
@@ -106,8 +117,10 @@ _FLAGS = (
     "lazy",
     "merge_schema",
     "only_manifests",
+    "publish",
     "recoverable",
     "replace_schema",
+    "restart",
     "rewrite",
 )
 _OTHERWISE_CHECKED = (
@@ -123,9 +136,11 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("self", "session", "kind", "error", "trace"), anything),
     "as_of": optional(moment),
     "columns": optional(names),
+    "condition": text("SQL that is true or false of a row, as a text", "'amount > 0'"),
     "conflict": one_of(*get_args(ConflictChoice)),
     "connection": optional(duckdb_connection),
     "end_version": optional(whole(1)),
+    "every": age,
     "end": position,
     "ends": optional(mapping("a mapping of each source to its end", "{'topic:0': 12345}")),
     "filter": optional(condition),
@@ -141,6 +156,7 @@ RULES: dict[str, Rule] = {
     "key": optional(_WORK),
     "limit": optional(whole(0)),
     "max_bytes": size,
+    "max_errors": whole(0),
     "message": optional(message),
     "metadata": optional(metadata),
     "mode": one_of("append", "overwrite", "error", "ignore"),
@@ -148,6 +164,8 @@ RULES: dict[str, Rule] = {
     "new_name": text("a name, as a text", "'flight'"),
     "null_safe": flag_or_names,
     "on": names_or_pairs,
+    "max_violations": optional(share_or_count),
+    "on_violation": one_of("error", "quarantine"),
     "overwrite": anything,
     "partition_by": optional(names),
     "path": root,
@@ -155,6 +173,7 @@ RULES: dict[str, Rule] = {
     "position": whole(None),
     "progress": optional(function),
     "properties": mapping("a mapping of names to texts", "{'write.bounds-columns': '32'}"),
+    "quarantine": optional(root),
     "reason": REASON,
     "set": mapping("a mapping of each column to its new value", "{'delay': 'delay + 1'}"),
     "sort_by": optional(names),

@@ -139,6 +139,50 @@ class JobAbortedError(ManifestCommitError):
     """
 
 
+class ConstraintError(ManifestCommitError):
+    """Rows violate a constraint of the table; nothing was committed.
+
+    Attributes:
+        constraint: the constraint's name.
+        violations: how many rows violate it, of those that were examined.
+        examples: the values of a few of these rows, in the columns that the constraint names.
+
+    Remedy: correct these rows or leave them out; if they are right, `Table.drop_constraint`.
+
+    Spec: CK2.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        constraint: str = "",
+        violations: int = 0,
+        examples: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.constraint = constraint
+        self.violations = violations
+        self.examples = examples
+
+
+class CheckFailedError(ManifestCommitError):
+    """A check of a staged job failed: it is not published, and stays staged.
+
+    Attributes:
+        failed: the name of each check that failed -> why.
+
+    Remedy: look at the job's rows (`rows` of the staged job), then abort it, or publish it all the
+    same by a call without this check.
+
+    Spec: CK6.
+    """
+
+    def __init__(self, message: str, *, failed: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.failed = dict(failed or {})
+
+
 class SchemaMismatchError(ManifestCommitError):
     """The data does not fit the table's schema; raised before any task starts.
 
@@ -335,6 +379,16 @@ class StoreUnclearError(StoreError):
 
 
 # --- The call itself is wrong ---------------------------------------------------------------------
+
+
+class SourceError(ManifestCommitError):
+    """A source cannot give the rows that come next; what was loaded before stays.
+
+    Remedy: what the message says: the rows are gone, a part of them cannot be decoded, or the
+    source was made again.
+
+    Spec: LD4.
+    """
 
 
 class UsageError(ManifestCommitError, ValueError):

@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 
@@ -24,6 +24,7 @@ from .core.table.watermark import in_order_of_advances, predecessors
 from .engine.datafile.row_buffer import record_batches
 from .engine.job import job as engine_job
 from .engine.job.two_phase import commit_prepared
+from .engine.metadata import export_hook
 from .engine.metadata.table_context import TableContext
 from .engine.runtime.outcome import JobMetrics, JobResult, JobResults, Outcome, committed_or_raise
 from .engine.runtime.validation import Ranges, advances_of, is_spark, wrong
@@ -38,8 +39,63 @@ from .errors import (
 from .store import StorageOptions, open_store
 from .terminal.progress import Progress
 
+if TYPE_CHECKING:
+    from .staging import Staged
+
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
+
+
+@overload
+def write(
+    data: Any,
+    path: Path,
+    *,
+    mode: Literal["append", "overwrite", "error", "ignore"] = ...,
+    partition_by: list[str] | str | None = ...,
+    overwrite: Overwritten = ...,
+    conflict: Literal["serializable", "blind", "fail"] = ...,
+    key: str | None = ...,
+    fingerprint: str | None = ...,
+    watermarks: Ranges | None = ...,
+    merge_schema: bool = ...,
+    target_file_size: int | str | None = ...,
+    recoverable: bool = ...,
+    based_on: int | None = ...,
+    publish: Literal[True] = ...,
+    on_violation: Literal["error", "quarantine"] = ...,
+    quarantine: Path | None = ...,
+    max_violations: int | float | None = ...,
+    message: str | None = ...,
+    metadata: Mapping[str, str] | None = ...,
+    storage_options: Mapping[str, Any] | None = ...,
+) -> Outcome: ...
+
+
+@overload
+def write(
+    data: Any,
+    path: Path,
+    *,
+    mode: Literal["append", "overwrite", "error", "ignore"] = ...,
+    partition_by: list[str] | str | None = ...,
+    overwrite: Overwritten = ...,
+    conflict: Literal["serializable", "blind", "fail"] = ...,
+    key: str | None = ...,
+    fingerprint: str | None = ...,
+    watermarks: Ranges | None = ...,
+    merge_schema: bool = ...,
+    target_file_size: int | str | None = ...,
+    recoverable: bool = ...,
+    based_on: int | None = ...,
+    publish: Literal[False],
+    on_violation: Literal["error", "quarantine"] = ...,
+    quarantine: Path | None = ...,
+    max_violations: int | float | None = ...,
+    message: str | None = ...,
+    metadata: Mapping[str, str] | None = ...,
+    storage_options: Mapping[str, Any] | None = ...,
+) -> Staged: ...
 
 
 @checked()
@@ -59,10 +115,14 @@ def write(
     target_file_size: int | str | None = None,
     recoverable: bool = False,
     based_on: int | None = None,
+    publish: bool = True,
+    on_violation: Literal["error", "quarantine"] = "error",
+    quarantine: Path | None = None,
+    max_violations: int | float | None = None,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> Outcome:
+) -> Outcome | Staged:
     """Write rows and commit them with their watermarks, atomically and exactly once.
 
     All of it is visible at once, or none of it. A rerun with the same `key` does nothing and
@@ -110,6 +170,16 @@ def write(
             and `slice` do, and joins, `group_by` and `concat_tables` of other tables do not. Rows
             that went through pandas, Polars, DuckDB, an RDD or a checkpoint do not. Give it where
             the rows are computed.
+        publish: False stages the job: the rows are written, and nobody reads them before `publish`
+            of the staged job that is returned. It can be read and checked before, from any process.
+            By default True.
+        on_violation: "error", the default: rows that violate a constraint of the table are an
+            error; "quarantine": they go into another table, with the names of the constraints, the
+            job and the time, in one commit with the rest: of Arrow data, in mode append or
+            overwrite. A rerun by key does neither twice.
+        quarantine: the path of that table; by default the table's with ".refused" at its end.
+        max_violations: how many rows may be refused so, or, below 1.0, which share of the rows;
+            more are an error. By default any number.
         message: what the commit is for, a text of up to 2,000 characters, kept in the commit's
             record and shown by `Table.history`; by default none.
         metadata: name -> text, such as {"airflow_run": "…", "git": "…"}, kept and shown likewise;
@@ -120,7 +190,8 @@ def write(
 
     Returns:
         The outcome: the version that holds the rows, and whether an earlier run committed them.
-        With mode="ignore", where the table exists: of the kind "unchanged", with its version.
+        With mode="ignore", where the table exists: of the kind "unchanged", with its version. With
+        publish=False the staged job.
 
     Raises:
         UsageError: an argument is wrong; no task has started.
@@ -150,6 +221,26 @@ def write(
             f'conflict={conflict!r} says when mode="overwrite" aborts; with mode="{mode}" leave it '
             "out"
         )
+    if on_violation == "quarantine":
+        if not publish or recoverable or based_on is not None or mode in ("error", "ignore"):
+            raise UsageError(
+                'on_violation="quarantine" is for mode append or overwrite, without recoverable, '
+                "based_on and publish=False; nothing was done"
+            )
+        done: Outcome = export_hook.registered("quarantine")().write_quarantined(
+            data,
+            path,
+            (quarantine, max_violations),
+            overwrite={"overwrite": overwrite, "conflict": conflict} if mode == "overwrite" else {},
+            watermarks=watermarks,
+            layout=(partition_by, merge_schema, target_file_size),
+            work=(key, fingerprint, message, metadata, storage_options),
+        )
+        return done
+    if quarantine is not None or max_violations is not None:
+        raise UsageError(
+            'quarantine and max_violations go with on_violation="quarantine"; nothing was done'
+        )
     session = TableContext(open_store(path, storage_options)).noting(message, metadata)
     begun = engine_job.Job.begin(
         session, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
@@ -165,6 +256,10 @@ def write(
     }
     if replace_schema:
         options["replace_schema"] = True
+    if not publish and (recoverable or mode in ("error", "ignore")):
+        raise UsageError(
+            "publish=False is for mode append or overwrite, without recoverable; nothing was done"
+        )
     try:
         with job:
             if mode == "overwrite":
@@ -174,11 +269,17 @@ def write(
             for each in advances_of(watermarks):
                 job.advance(each.source, each.start, each.end)
             job.write(data, partition_by=partition_by, **options)
+            if not publish:
+                begun.seal(held=True)
+                begun.prepare()
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
         version = session.open().version
         return Outcome(kind="unchanged", job_id=job._job.id, version=version)
+    if not publish:
+        opened: Staged = export_hook.registered("staging")().Staged(path, begun.id, storage_options)
+        return opened
     assert job.outcome is not None
     return job.outcome
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
+    from .staging import Staged
     from .table.conditions import Condition
 
 Tables = Iterable[Path | Table] | Mapping[str, Path | Table]
@@ -140,6 +141,24 @@ class PreparedTransaction:
 
     def __repr__(self) -> str:
         return f"PreparedTransaction({self.jobs!r})"
+
+    @property
+    def staged(self) -> dict[str, Staged]:
+        """Open the part of each table, to look at it before it is committed.
+
+        To publish any of them commits all.
+
+        Returns:
+            Path of a table, as in `jobs` -> its staged job.
+
+        Raises:
+            UsageError: a table holds no prepared job of that id.
+
+        Spec: CK5.
+        """
+        from .staging import Staged  # late: few jobs are staged
+
+        return {url: Staged(url, job, self._storage_options) for url, job in self.jobs.items()}
 
     def _check(self) -> None:
         """UsageError where the jobs were not prepared together: nothing would decide for all."""

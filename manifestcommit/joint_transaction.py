@@ -379,7 +379,14 @@ class TransactionRows(RowChanges):
         reason: str | None,
         watermarks: Ranges | None = None,
         based_on: int | None = None,
+        *,
+        publish: bool = True,
     ) -> Declared:
+        if not publish:
+            raise UsageError(
+                "invalid publish: what changes in a transaction is staged by its prepare(); "
+                "nothing was done"
+            )
         for name, given in (("key", key), ("fingerprint", fingerprint)):
             if given is not None:
                 raise UsageError(

@@ -9,13 +9,18 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.budgets import SetBudgets, budgets
+from tests.kit.command import Ran, Run
+from tests.kit.row_tables import make_base
+from tests.kit.sizes import PROOF, SetBudgets, budgets, rounds
 from tests.left_out import left_out
 from tests.selection import COLLECTED, collected, write_down
-from tests.sizes import PROOF, rounds
+
+from manifestcommit.cli.main import main as command
 
 pytest_plugins = ["tests.servers.fixtures", "tests.turns"]  # rgw, azurite, rclone, s3rver: real servers; --turn
 
@@ -41,6 +46,31 @@ def set_budgets() -> Iterator[SetBudgets]:
     """set_budgets(inline_keys=1): from here to the end of the test."""
     with contextlib.ExitStack() as stack:
         yield lambda **changes: stack.enter_context(budgets(**changes))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def once(*arguments: Any) -> Ran:
+        capsys.readouterr()
+        try:
+            status = command([str(each) for each in arguments])
+        except SystemExit as left:  # argparse leaves this way
+            status = int(left.code or 0)
+        found = capsys.readouterr()
+        return Ran(status, found.out, found.err)
+
+    return once
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
+    return make_base(tmp_path_factory)
+
+
+@pytest.fixture
+def tight(set_budgets: SetBudgets) -> None:
+    """Budgets so small that everything spills and merges."""
+    set_budgets(inline_entry_bytes=1500, inline_keys=3, inline_jobs=2, inline_removed_bytes=0, fan_in=3)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks

@@ -196,7 +196,18 @@ def _add_last(commands: Commands) -> list[argparse.ArgumentParser]:
     properties.add_argument(
         "--unset", action="append", default=[], metavar="NAME", help="may be given again"
     )
-    return [drop, properties]
+    constraints = commands.add(
+        "constraints",
+        _constraints,
+        "the table's constraints, which no row violates; --add and --drop change one",
+        ["constraints /lake/flights --add 'late=delay < 10000'"],
+    )
+    change = constraints.add_mutually_exclusive_group()
+    change.add_argument(
+        "--add", metavar="NAME=SQL", help="added once all rows of the table are found to keep it"
+    )
+    change.add_argument("--drop", metavar="NAME", help="rows are no longer checked by it")
+    return [drop, properties, constraints]
 
 
 def _add(options: argparse.Namespace) -> int:
@@ -282,6 +293,26 @@ def _properties(options: argparse.Namespace) -> int:
     rows = [{"name": name, "value": value} for name, value in found.items()]
     if not written(options, found, rows):
         print_table(("property", "value"), list(found.items()), "no property is set")
+    return 0
+
+
+def _constraints(options: argparse.Namespace) -> int:
+    table = table_of(options)
+    if options.add is not None:
+        name, equals, condition = options.add.partition("=")
+        if not equals or not name or not condition:
+            raise UsageError(
+                f"invalid --add {options.add!r}: expected a name and a condition, NAME=SQL"
+            )
+        table.add_constraint(name.strip(), condition.strip(), **note_of(options))
+    elif options.drop is not None:
+        table.drop_constraint(options.drop, **note_of(options))
+    elif options.message is not None or options.metadata:
+        raise UsageError("--message and --metadata go with --add or --drop; nothing was done")
+    found = table.constraints()
+    rows = [{"name": name, "condition": condition} for name, condition in found.items()]
+    if not written(options, found, rows):
+        print_table(("constraint", "condition"), list(found.items()), "there is no constraint")
     return 0
 
 

@@ -389,7 +389,11 @@ def _describe(options: argparse.Namespace) -> int:
     columns, commits, joint = (document.pop(name) for name in ("columns", "commits", "joint"))
     if joint is not None:
         document["together with"] = partners_text(joint, document["url"])
-    for name in ("decided_by", "decides_for"):
+    constraints = document["constraints"]
+    document["constraints"] = "; ".join(
+        f"{n}: {each['condition']}" for n, each in constraints.items()
+    )
+    for name in ("constraints", "decided_by", "decides_for"):
         if not document[name]:
             del document[name]
     simple = [

@@ -29,6 +29,7 @@ from ..core.schema.fields import (
     walk,
 )
 from ..core.table.snapshot import REPLACE, Snapshot
+from ..engine.metadata.table_context import gate
 from ..errors import UnsupportedTypeError
 from .delta_files import ADD, TEXTS, adds, paths
 
@@ -97,16 +98,25 @@ def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
     mapped = any(field.physical is not None for field in schema.fields)
     kinds = {field.type for _, field in walk(schema.fields) if isinstance(field.type, str)}
     features = [_MAPPED] * mapped + [_NTZ] * ("timestamp_ntz" in kinds)
+    checks = {}
+    if snapshot.constraints:
+        text_of = gate().text_of
+        checks = {
+            f"delta.constraints.{name.lower()}": text_of(each, schema)
+            for name, each in sorted(snapshot.constraints.items())
+        }
     protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 7}
     if features:
         protocol |= {"minReaderVersion": 3, "readerFeatures": features}
-    configuration = {}
+    configuration = checks
     if mapped:
         highest = max(field.id for _, field in walk(schema.fields))
         configuration = {
+            **checks,
             "delta.columnMapping.mode": "name",
             "delta.columnMapping.maxColumnId": str(highest),
         }
+    written = ["checkConstraints"] if checks else []
     columns = {
         "type": "struct",
         "fields": [_field(field, is_mapped=mapped) for field in schema.fields],
@@ -119,7 +129,7 @@ def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
         "configuration": configuration,
     }
     return [
-        {"protocol": protocol | {"writerFeatures": [*features, WRITER_FEATURE]}},
+        {"protocol": protocol | {"writerFeatures": [*features, *written, WRITER_FEATURE]}},
         {"metaData": metadata},
     ]
 

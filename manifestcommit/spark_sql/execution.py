@@ -153,6 +153,8 @@ _DECLARED: dict[type, tuple[str, ...]] = {
     sql.RenameColumn: _NOTED,
     sql.DropColumn: _NOTED,
     sql.WidenColumn: _NOTED,
+    sql.AddConstraint: _NOTED,
+    sql.DropConstraint: _NOTED,
     sql.SetProperties: _NOTED,
     sql.Optimize: _NOTED,
     sql.Vacuum: _NOTED,
@@ -287,6 +289,14 @@ class Execution:
             statement.column, statement.type, **self._declared
         )
 
+    def add_constraint(self, statement: sql.AddConstraint) -> Outcome:
+        return self._table(statement).add_constraint(
+            statement.constraint, statement.condition, **self._declared
+        )
+
+    def drop_constraint(self, statement: sql.DropConstraint) -> Outcome:
+        return self._table(statement).drop_constraint(statement.constraint, **self._declared)
+
     def set_properties(self, statement: sql.SetProperties) -> Outcome:
         return self._table(statement).set_properties(statement.properties, **self._declared)
 
@@ -317,7 +327,9 @@ class Execution:
         return self._names.changed(statement.target).table()
 
     def _write(self, df: DataFrame, place: Place, **options: Any) -> Outcome:
-        return job.write(df, place.path, storage_options=place.options, **options, **self._declared)
+        given = {**options, **self._declared}
+        made: Outcome = job.write(df, place.path, storage_options=place.options, **given)
+        return made
 
     def _created(self, statement: sql.CreateAs) -> Place:
         """Where the new table is to be."""
@@ -359,6 +371,8 @@ _DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
     sql.RenameColumn: Execution.rename_column,
     sql.DropColumn: Execution.drop_column,
     sql.WidenColumn: Execution.widen_column,
+    sql.AddConstraint: Execution.add_constraint,
+    sql.DropConstraint: Execution.drop_constraint,
     sql.SetProperties: Execution.set_properties,
     sql.History: Execution.history,
     sql.Optimize: Execution.optimize,

@@ -112,6 +112,17 @@ class WidenColumn(msgspec.Struct, frozen=True, kw_only=True):
     type: str
 
 
+class AddConstraint(msgspec.Struct, frozen=True, kw_only=True):
+    target: Name
+    constraint: str
+    condition: str
+
+
+class DropConstraint(msgspec.Struct, frozen=True, kw_only=True):
+    target: Name
+    constraint: str
+
+
 class SetProperties(msgspec.Struct, frozen=True, kw_only=True):
     """Properties; None removes one."""
 
@@ -152,6 +163,8 @@ Statement: TypeAlias = (
     | RenameColumn
     | DropColumn
     | WidenColumn
+    | AddConstraint
+    | DropConstraint
     | SetProperties
     | History
     | Optimize
@@ -437,12 +450,14 @@ def _create(scanner: Scanner) -> Statement:
 def _alter(scanner: Scanner) -> Statement:
     scanner.instead = (
         "mc.Table(path).add_column(name, type), rename_column, drop_column, widen_column, "
-        "comment_column or set_properties, each one column"
+        "comment_column, each one column; add_constraint, drop_constraint or set_properties"
     )
     scanner.expect("ALTER", "TABLE")
     target = scanner.name()
     if scanner.take("ADD", "COLUMN") or scanner.take("ADD", "COLUMNS"):
         return _added(scanner, target)
+    if scanner.take("ADD", "CONSTRAINT"):
+        return _constrained(scanner, target)
     if scanner.take("RENAME", "COLUMN"):
         column = scanner.column()
         scanner.expect("TO")
@@ -452,6 +467,8 @@ def _alter(scanner: Scanner) -> Statement:
         found = DropColumn(target=target, column=scanner.column())
         if in_parentheses:
             scanner.expect(")")
+    elif scanner.take("DROP", "CONSTRAINT"):
+        found = DropConstraint(target=target, constraint=scanner.column())
     elif scanner.take("ALTER", "COLUMN") or scanner.take("CHANGE", "COLUMN"):
         column = scanner.column()
         scanner.expect("TYPE")
@@ -471,6 +488,17 @@ def _added(scanner: Scanner, target: Name) -> Statement:
         scanner.expect(")")
     scanner.expect_end()
     return AddColumn(target=target, column=column, type=kind)
+
+
+def _constrained(scanner: Scanner, target: Name) -> Statement:
+    """`name CHECK (condition)`"""
+    name = scanner.column()
+    scanner.expect("CHECK")
+    scanner.expect("(")
+    condition = scanner.until()
+    scanner.expect(")")
+    scanner.expect_end()
+    return AddConstraint(target=target, constraint=name, condition=condition)
 
 
 def _properties(scanner: Scanner, target: Name) -> Statement:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 @checked(
     properties=optional(RULES["properties"]),
+    constraints=optional(mapping("a mapping of names to conditions", "{'positive': 'amount > 0'}")),
     rank=optional(within(-(2**31), 2**31 - 1)),
     sources=optional(mapping("a mapping of sources to where they begin", "{'orders': 0}")),
 )
@@ -36,6 +37,7 @@ def create_table(
     partition_by: list[str] | str | None = None,
     properties: Mapping[str, str] | None = None,
     sources: Mapping[str, int | str | None] | None = None,
+    constraints: Mapping[str, str] | None = None,
     rank: int | None = None,
     exist_ok: bool = False,
     message: str | None = None,
@@ -56,6 +58,8 @@ def create_table(
             starts there can be its first. Of any other source, and by default of all, the first
             range to be committed says where it begins. In a table that is there already, sources
             that it does not know are declared by a commit.
+        constraints: name -> condition, as for `Table.add_constraint`; by default none. A table that
+            is there already has to have them.
         rank: which table decides a commit of several: the one of the lowest rank, from -2147483648
             to 2147483647. Who reads any of the others has to be able to read that one: give the
             lowest to the table that all readers may read. It cannot be changed later. By default
@@ -73,12 +77,12 @@ def create_table(
     Raises:
         SchemaMismatchError: the table that is there has other columns or another partitioning; with
             `exist_ok`, it lacks a column of `schema` or has a type that cannot hold its values.
-        UsageError: the table that is there knows one of the sources with another beginning, or has
-            another rank.
+        UsageError: the table that is there knows one of the sources with another beginning, has
+            another rank or lacks a constraint, or a condition cannot be evaluated.
         NotATableError: the folder holds files but no table.
         UnsafeStoreError: the store cannot be trusted with commits.
 
-    Spec: CM13, MT2, WM7.
+    Spec: CK1, CM13, MT2, WM7.
     """
     table = Table(path, storage_options)
     alter.create(
@@ -89,6 +93,7 @@ def create_table(
         sources,
         rank,
         exist_ok=exist_ok,
+        constraints=constraints,
     )
     return table
 

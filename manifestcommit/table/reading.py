@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# twice as many as pyarrow has threads for requests; all rows come into memory anyway
+_FILES_AT_ONCE = 16
+
+
 @part_of("Table")
 class TableReads:
     """The methods of a table that read it and change nothing."""
@@ -297,9 +301,9 @@ class TableReads:
         entries = planning.entries_table(self._session, snapshot, predicate)
         dataset = open_dataset(self._session, snapshot, entries)
         if filter is None:
-            return dataset.to_table(columns=names)
+            return dataset.to_table(columns=names, fragment_readahead=_FILES_AT_ONCE)
         with evaluating(given, "filter:"):
-            return dataset.to_table(columns=names, filter=filter)
+            return dataset.to_table(columns=names, filter=filter, fragment_readahead=_FILES_AT_ONCE)
 
     @checked()
     def to_pandas(
@@ -629,6 +633,25 @@ class TableReads:
         Spec: RD2.
         """
         return describe(self.snapshot(version, as_of, tag), self.url)
+
+    def constraints(self) -> dict[str, str]:
+        """List the constraints of the table.
+
+        Returns:
+            Name -> the SQL condition that no row violates, with the columns' names of now.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+
+        Spec: CK1.
+        """
+        snapshot = self._session.open().snapshot
+        if not snapshot.constraints or snapshot.schema is None:
+            return {}
+        from ..gate.rows import text_of  # late: few tables have any
+
+        found = sorted(snapshot.constraints.items())
+        return {name: text_of(each, snapshot.schema) for name, each in found}
 
     def _rows_of(
         self, version: int | None, as_of: str | dt.datetime | None, tag: str | None

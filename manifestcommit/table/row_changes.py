@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..argument_checks import REASON, checked, part_of
 from ..engine.metadata.table_context import TableContext
-from ..engine.operations.row_change import Declared, RowOutcome, drop_removed
+from ..engine.operations.row_change import Declared, RowChange, RowOutcome, drop_removed
 from ..engine.row_changes.clauses import (
     Clauses,
     Delete,
@@ -58,14 +58,22 @@ class RowChanges:
         reason: str | None,
         watermarks: Ranges | None = None,
         based_on: int | None = None,
+        *,
+        publish: bool = True,
     ) -> Declared:
         """What a row change is declared with, and who commits it."""
+        if not publish and reason is not None:
+            raise UsageError(
+                "invalid reason: of what is staged (publish=False), a message is recorded instead; "
+                "nothing was done"
+            )
         return Declared(
             key=key,
             fingerprint=fingerprint,
             reason=reason,
             watermarks=watermarks,
             based_on=based_on,
+            hold=None if publish else RowChange.stage,
         )
 
     @checked(where=condition, reason=optional(REASON))
@@ -79,6 +87,7 @@ class RowChanges:
         reason: str | None = None,
         dry_run: bool = False,
         based_on: int | None = None,
+        publish: bool = True,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
@@ -105,6 +114,8 @@ class RowChanges:
             based_on: the version that the condition was chosen from, where it comes from rows of
                 the table: what others wrote since then, where the condition can be true, is a
                 conflict, and it is tried once. By default the newest.
+            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
+                default True.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -130,7 +141,7 @@ class RowChanges:
         """
         check_meaning("where", [where], spark)
         session = self._session.noting(message, metadata)
-        declared = self._declared(key, fingerprint, reason, based_on=based_on)
+        declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
         choice = self._choice(spark, session)
         return delete_where(session, where, choice, declared, dry_run=dry_run)
 
@@ -145,6 +156,7 @@ class RowChanges:
         reason: str | None = None,
         dry_run: bool = False,
         based_on: int | None = None,
+        publish: bool = True,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
@@ -166,6 +178,8 @@ class RowChanges:
             dry_run: count only, and change nothing; by default False.
             based_on: the version that the condition and the values come from, as for `delete`; by
                 default the newest.
+            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
+                default True.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -193,7 +207,7 @@ class RowChanges:
         check_meaning("where", [where])
         check_meaning("set", set.values())
         session = self._session.noting(message, metadata)
-        declared = self._declared(key, fingerprint, reason, based_on=based_on)
+        declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
         return update_where(session, set, where, declared, dry_run=dry_run)
 
     @checked(
@@ -229,6 +243,7 @@ class RowChanges:
         reason: str | None = None,
         watermarks: Ranges | None = None,
         based_on: int | None = None,
+        publish: bool = True,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
@@ -272,6 +287,8 @@ class RowChanges:
             based_on: the version of the table that the source's rows were read from, if they were,
                 as for the function `write`: what others wrote since then, where such a key can lie,
                 is a conflict. By default what the rows carry, else the newest.
+            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
+                default True.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -301,7 +318,7 @@ class RowChanges:
         """
         is_spark = is_spark_dataframe(source)
         session = self._session.noting(message, metadata)
-        declared = self._declared(key, fingerprint, reason, watermarks, based_on)
+        declared = self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish)
         clauses = Clauses(
             as_clauses("when_matched", when_matched, (Update, Delete)),
             as_clauses("when_not_matched", when_not_matched, (Insert,)),
@@ -401,6 +418,7 @@ class RowChanges:
         reason: str | None = None,
         watermarks: Ranges | None = None,
         based_on: int | None = None,
+        publish: bool = True,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
@@ -421,6 +439,8 @@ class RowChanges:
             watermarks: as for `merge`; by default none.
             based_on: the version that the rows were read from, as for the function `write`; by
                 default what the data carries.
+            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
+                default True.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -456,7 +476,7 @@ class RowChanges:
             new,
             where,
             self._choice(spark, session),
-            self._declared(key, fingerprint, reason, watermarks, based_on),
+            self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish),
             merge_schema=merge_schema,
         )
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from tests.filter_kinds import CASES, KINDS, NAN, Case, adopted, foreign_file, own
+from tests.kit.filter_kinds import CASES, KINDS, NAN, Case, adopted, foreign_file, own
 
 import manifestcommit as mc
 from manifestcommit.engine.scan import engine_readers
@@ -127,7 +127,7 @@ def test_other_doors_of_an_adopted_dataset_lose_no_row(tmp_path: Path) -> None:
 )
 def test_bounds_of_decimals_count_by_their_program(tmp_path: Path, program: str, is_trusted: bool) -> None:
     """[OB7] [RD13] Old releases of parquet-mr compared decimals that are stored as bytes as signed bytes."""
-    from tests.footers import changed
+    from tests.kit.footers import changed
 
     rows = pa.table({"d": pa.array([Decimal("1.00"), Decimal("24.00")], pa.decimal128(25, 2)), "n": [1, 2]})
     pq.write_table(rows, tmp_path / "a.parquet")

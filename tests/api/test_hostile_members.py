@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.budgets import SetBudgets
+from tests.kit.sizes import SetBudgets
 
 import manifestcommit as mc
 from manifestcommit.core.format import codec

@@ -20,6 +20,7 @@ import pyspark.sql.types
 import pytest
 
 import manifestcommit as mc
+from manifestcommit import checks
 from manifestcommit.cli import parser as main_module
 from manifestcommit.joint import PreparedTransaction
 
@@ -30,6 +31,9 @@ LATE = {
     "Export": mc.Export,
     "Report": mc.Report,
     "DataFrame": pyspark.sql.DataFrame,
+    "Path": str,
+    "Resolution": mc.Resolution,
+    "Staged": mc.Staged,
     "Mapping": Mapping,
     "SparkSession": pyspark.sql.SparkSession,
     "StructType": pyspark.sql.types.StructType,
@@ -112,7 +116,7 @@ def test_there_are_no_fewer_than_there_were() -> None:
 @pytest.mark.parametrize("name", CALLABLES)
 def test_every_type_of_a_signature_is_exported(name: str) -> None:
     """But that of what `Transaction.prepare` returns: its members are said there, and nobody makes one."""
-    public = {*classes(), PreparedTransaction}
+    public = {*classes(), PreparedTransaction, checks.Check, mc.sources.Source}
     for hint in hints(CALLABLES[name]).values():
         for kind in named(hint):
             assert kind in public or kind.__module__.partition(".")[0] in ELSEWHERE, f"{name} names {kind}"
@@ -136,8 +140,8 @@ def test_no_bool_is_positional(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, found in CALLABLES.items() if inspect.isfunction(found) and "." not in name])
 def test_a_table_is_named_by_its_path_first(name: str) -> None:
-    """The data alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
-    first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "self")]
+    """The data, or its source, alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
+    first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "source", "self")]
     several = ("commit_all", "read_together", "rollback_together", "tag_together", "transaction")
     assert first[0] == "path" or name in ("attach", "register", "sql", *several)
 
@@ -162,7 +166,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "overwrite": ("overwrite", None),
     "conflict": ("conflict", None),
     "based_on": ("basedOn", None),
-    "merge_schema": ("mergeSchema", None),
+    "merge_schema": ("mergeSchema", "--merge-schema"),
     "replace_schema": ("replaceSchema", None),
     "target_file_size": ("targetFileSize", "--target-file-size"),
     "storage_options": (None, "--storage-options"),  # Spark shows options in plans: `register` takes them [SE1]
@@ -199,21 +203,34 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "job_id": (None, "JOB"),
     "start_version": (None, "START"),
     "end_version": (None, "END"),
+    "max_errors": (None, "--max-errors"),
+    "restart": (None, "--restart"),
+    "every": (None, "--every"),
 }
 # Spark's own, and those of streams, which only Spark has.
 ONLY_SPARK = {"checkpointLocation", "queryName", "startingVersion", "maxFilesPerTrigger", "onOverwrite"}
 # How the command shows what it found; and `to=None`, which no text can say.
 ONLY_COMMAND = {"--json", "--format", "--bytes", "--yes", "--bounds", "--forget", "--help", "--output", "--open"}
 # What a command adds to its call: filters of what the call returns, changes one by one, plans.
+OF_SOURCES = {*("--input-format", "--pattern", "--file-column", "--settle", "--on-changed", "--csv-options", "--source-options", "--on")}
 ONLY_OF = {
+    "load": OF_SOURCES,
+    "follow": OF_SOURCES,
     "files": {"--partition", "--since", "--job", "--smaller", "--larger", "--limit"},
     "head": {"--limit"},
     "changes": {"--rows", "--limit"},
     "properties": {"--set", "--unset"},
+    "constraints": {"--add", "--drop"},
     **{name: {"--dry-run"} for name in ("rollback", "rewind", "abort", "recover", "drop-column", "untag")},
 }
 # Commands that are called something else in Python, and those about no table.
-CALLED = {"changes": "changed_files", "head": "to_arrow", "schema": "snapshot", "properties": "set_properties"}
+CALLED = {
+    "changes": "changed_files",
+    "head": "to_arrow",
+    "schema": "snapshot",
+    "properties": "set_properties",
+    "constraints": "add_constraint",
+}
 WITHOUT_TABLE = {"help", "completion"}
 PLACE = {"self", "path", "storage_options"}
 # A rehearsal that results in something else than the act is a call of its own.

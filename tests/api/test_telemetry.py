@@ -20,8 +20,8 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from tests.docs.blocks import REPO, run
-from tests.faults import tables
-from tests.faults.proxy import Fault, FaultProxy, Rule, to
+from tests.kit import tables
+from tests.kit.proxy import Fault, FaultProxy, Rule, to
 
 import manifestcommit as mc
 from manifestcommit import telemetry
@@ -396,13 +396,6 @@ def test_an_api_that_is_too_old_is_told_once_and_fails_nothing(root: Path, recor
 
 
 # --- a real store -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def proxy(rgw: Any) -> Iterator[FaultProxy]:
-    """Before the real S3 server."""
-    with FaultProxy(rgw.endpoint) as proxy:
-        yield proxy
 
 
 def test_requests_that_s3_makes_us_repeat_are_counted(

@@ -3,6 +3,8 @@
     make chaos CHAOS_ARGS="--minutes 10 --seed 7"
     make chaos CHAOS_ARGS="--minutes 5 --store s3 --json"
     make chaos CHAOS_ARGS="--about joint --minutes 10"
+    make chaos CHAOS_ARGS="--about races --rounds 100 --seed 1"
+    make chaos CHAOS_ARGS="--about races --seed 1 --only 37 --rounds 20"    that round again and again: timing decides what meets what
 
 Exit codes: 0 nothing was wrong, 1 something was, 2 usage, 3 no server to be had for one of the stores.
 """
@@ -17,10 +19,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 from tests.chaos.run import Settings, Summary, report, run
 from tests.chaos.scene import SCENES
+from tests.races import run as races
 from tests.servers import servers
 from tests.servers.servers import S3Server, UnavailableError
 
@@ -35,26 +39,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--writers", type=int, default=4)
     parser.add_argument(
         "--about",
-        choices=SCENES,
+        choices=(*SCENES, "races"),
         default="tables",
-        help="single tables that are written (the default), transfers between several tables by joint commits, or changes of rows",
+        help="single tables that are written (the default), transfers between several tables by joint commits, changes of rows, or "
+        "rounds in which a small table of each is raced for, by gc above all",
     )
+    parser.add_argument("--rounds", type=int, default=100, help="of races: how many on each store (default: 100)")
+    parser.add_argument("--only", type=int, default=None, help="of races: the number of one round, which is played --rounds times")
     parser.add_argument("--usual-budgets", action="store_true", help="spill as in real life, not after a few commits")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output; progress on standard error")
     given = parser.parse_args(arguments)
-    if given.minutes <= 0 or given.writers < 1:
-        parser.error("--minutes and --writers are more than 0")
+    if min(given.minutes, given.writers, given.rounds, given.only or 1) <= 0:
+        parser.error("--minutes, --writers, --rounds and --only are more than 0")
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
-    summaries, unavailable = [], False
+    summaries: list[Summary | races.Summary] = []
+    unavailable = False
     for store in ("local", "s3") if given.store == "both" else (given.store,):
-        # A server takes longer for a commit than a disk: fewer records and kills, so that writers get somewhere.
-        slower = {"per_second": 25.0, "kill_every_s": 2.0} if store == "s3" else {}
-        settings = Settings(
-            seed=seed, seconds=given.minutes * 60, store=store, writers=given.writers, sources=6, tight=not given.usual_budgets,
-            exports=given.about == "tables", about=given.about, **slower,
-        )  # fmt: skip
         try:
-            summaries.append(_run(settings, quiet=given.json))
+            summaries.append(_run(given, seed, store))
         except UnavailableError as error:
             print(f"NOT RUN on {store}: {error}. --store local needs nothing.", file=sys.stderr)
             unavailable = True
@@ -63,14 +65,24 @@ def main(arguments: list[str]) -> int:
     return 1 if any(each.findings for each in summaries) else 3 if unavailable else 0
 
 
-def _run(settings: Settings, *, quiet: bool) -> Summary:
+def _run(given: argparse.Namespace, seed: int, store: Literal["local", "s3"]) -> Summary | races.Summary:
     def say(line: str) -> None:
-        print(line, file=sys.stderr if quiet else sys.stdout, flush=True)
+        print(line, file=sys.stderr if given.json else sys.stdout, flush=True)
 
-    with _server(settings.store) as server:
+    with _server(store) as server:
+        if given.about == "races":
+            of_rounds = races.run(races.Settings(seed=seed, rounds=given.rounds, store=store, only=given.only), say, server)
+            races.report(of_rounds, say)
+            return of_rounds
+        # A server takes longer for a commit than a disk: fewer records and kills, so that writers get somewhere.
+        slower: dict[str, Any] = {"per_second": 25.0, "kill_every_s": 2.0} if store == "s3" else {}
+        settings = Settings(
+            seed=seed, seconds=given.minutes * 60, store=store, writers=given.writers, sources=6, tight=not given.usual_budgets,
+            exports=given.about == "tables", about=given.about, **slower,
+        )  # fmt: skip
         summary = run(settings, say, server)
         report(summary, say)
-    return summary
+        return summary
 
 
 @contextmanager
@@ -86,4 +98,5 @@ def _server(store: str) -> Iterator[S3Server | None]:
             servers.stop_rgw(Path(folder))
 
 
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,10 +6,9 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 from tests.chaos.bank import BANKS, Moves, compare_banks, jobs_in
-from tests.chaos.collector import Collector
+from tests.chaos.committer import Collector
 from tests.chaos.history import item
-from tests.chaos.mortal import die_inside
-from tests.chaos.world import Actor, NoteReader, Phase, World
+from tests.chaos.world import Actor, NoteReader, Phase, World, die_inside
 
 import manifestcommit as mc
 

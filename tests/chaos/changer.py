@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import msgspec
 from tests.chaos.changes import TABLE, Change, Replay, carry_out, draw_change
-from tests.chaos.mortal import Mortal
 from tests.chaos.work import Board
-from tests.chaos.world import NoteReader, Phase, World
+from tests.chaos.world import DyingActor, NoteReader, Phase, World
 
 import manifestcommit as mc
 
@@ -18,7 +17,7 @@ _RERUNS = 25
 _KEPT = 40  # versions that a watcher can compare
 
 
-class Changer(Mortal):
+class Changer(DyingActor):
     """Several of them, in the same partitions: who meets another one's commit does it again."""
 
     def __init__(self, world: World, name: str, incarnation: int) -> None:
@@ -86,7 +85,7 @@ class Changer(Mortal):
         return True
 
 
-class Watcher(Mortal):
+class Watcher(DyingActor):
     """Whatever happens, each version holds what the changes up to it do, one after the other."""
 
     def __init__(self, world: World, name: str, incarnation: int) -> None:
@@ -116,7 +115,7 @@ class Watcher(Mortal):
         self.note("read", table=TABLE, version=version, rows=rows.num_rows)
 
 
-class Sweeper(Mortal):
+class Sweeper(DyingActor):
     """Compaction, which no change may meet unharmed, and gc, which fences and deletes, but expires nothing: all of it is compared."""
 
     def turn(self, phase: Phase) -> None:

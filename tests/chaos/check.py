@@ -167,6 +167,11 @@ def readable(links: Sequence[Link]) -> list[Link]:
     return [link for link in links if link.version >= links[-1].snapshot.get("expired", 1)]
 
 
+def is_readable(snapshot: Mapping[str, Any], version: int) -> bool:
+    """Whether readers may ask this head for that version."""
+    return version >= snapshot.get("expired", 1) or version in {each["version"] for each in snapshot.get("tags", {}).values()}
+
+
 def without_void(links: Sequence[Link]) -> list[Link]:
     """Without members of joint commits that were aborted, as the newest one tells."""
     void = set(links[-1].snapshot.get("void", ())) if links else set()
@@ -192,6 +197,7 @@ def check_chain(links: Sequence[Link]) -> list[str]:
         elif child.snapshot["parent_digest"] != parent.digest:
             findings.append(f"version {child.version} was not built on version {parent.version} as it is")
     for parent, child in itertools.pairwise(valid):
+        findings += [f"version {child.version}: {said}" for said in _compare_neighbours(parent.snapshot, child.snapshot)]
         back = [source for source, mark in parent.watermarks.items() if child.watermarks.get(source, -1) < mark]
         if back and not any(commit["operation"] in _SETTING_BACK for commit in child.snapshot["commits"]):
             findings.append(f"version {child.version} sets back the watermarks of {back}")
@@ -206,6 +212,24 @@ def check_chain(links: Sequence[Link]) -> list[str]:
         twice = [name for (name, _), times in names.items() if times > 1]
         findings += [f"{len(twice)} times one {member} in two versions: {twice[:_SHOWN]}"] if twice else []
     return findings
+
+
+def _compare_neighbours(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """What no version may do to the one before it."""
+    operations = {each["operation"] for each in new["commits"]}
+    for name in ("fence", "expired"):
+        if new.get(name, 1) < old.get(name, 1):
+            yield f"{name} went back from {old[name]} to {new.get(name, 1)}"
+        if new.get(name, 1) > old.get(name, 1) and "gc" not in operations:
+            yield f"{name} moved, and no gc did it"
+    if new.get("expired", 1) > new.get("fence", 1):
+        yield f"versions below {new['expired']} are expired, and jobs born from {new.get('fence', 1)} on may commit"
+    tags = {name: each for name, each in new.get("tags", {}).items() if old.get("tags", {}).get(name) != each}
+    if old.get("tags", {}) != new.get("tags", {}) and not {"tag", "untag"} & operations:
+        yield f"the tags were {old.get('tags', {})} and are {new.get('tags', {})}"
+    for name, each in tags.items():
+        if not is_readable(old, each["version"]):
+            yield f"it gives version {each['version']} the name {name!r}, which was expired before"
 
 
 def check_files(store: Store, files: pa.Table) -> tuple[list[str], list[Listed]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Literal, TypeAlias
 
+from tests.chaos.history import witness
 from tests.chaos.world import AGAIN, AT_ONCE, FED, HANDED, KEYED, Actor, Phase, World, get_file
 
 import manifestcommit as mc
@@ -161,10 +162,9 @@ class Closer(Committer):
                     self.end_running(table, info.job)
                 elif self.ask(table, info.job, "commit") not in ("committed", "aborted"):
                     self.ask(table, info.job, "abort")
-        if self.world.collects:
-            with self.record(AGAIN).gc(forgets=False) as running:
-                report = self.table(AGAIN).gc(grace="0s", keep_versions=1_000_000)
-                running.collected(report.version, report.fence)
+        with self.record(AGAIN).gc(forgets=False) as running:
+            report = self.table(AGAIN).gc(grace="0s", keep_versions=1_000_000)
+            running.collected(report.version, report.fence)
 
     def end_running(self, table: str, job: str) -> None:
         try:
@@ -183,3 +183,37 @@ PLANS = (
     ("abort", "commit"),
     ("abort", "abort"),
 )
+
+
+class Collector(Actor):
+    """Expires all but a few versions and deletes what nobody can reach: stalled writers are fenced, now and then all who are at work."""
+
+    # What must be in these two is told by all of their history, which gc would expire.
+    spared = frozenset({AGAIN, HANDED})
+
+    def __init__(self, world: World, name: str, incarnation: int) -> None:
+        super().__init__(world, name, incarnation)
+        self._known: set[str] = set()
+
+    def look_back(self, name: str) -> None:
+        """What the table says of jobs whose processes never knew, before that expires."""
+        try:
+            commits = [(each["version"], each["job"]) for each in self.table(name).history()]
+        except mc.SnapshotExpiredError:  # the gc of this actor's earlier life was still under way
+            return
+        witness(self.record(name), commits, self._known)
+
+    def turn(self, phase: Phase) -> None:
+        name = self.dice.choice(sorted(self.world.urls.keys() - self.spared))
+        try:
+            grace = self.dice.choice(("0s", "1s", "3s")) if phase == "run" else "3s"
+            self.look_back(name)
+            with self.record(name).gc(forgets=False) as running:
+                report = mc.gc(self.world.urls[name], grace=grace, keep_versions=20, keep_for="3s", storage_options=self.world.options)
+                running.collected(report.version, report.fence)
+            self.note("collected", table=name)
+        except mc.StoreError as error:
+            if not self.world.faulty:
+                raise
+            self.note("failed", error=type(error).__name__)
+        self.pause(2.0)

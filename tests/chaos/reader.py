@@ -30,8 +30,7 @@ class Reader(Actor):
         try:
             self.look(name, direct)
         except mc.SnapshotExpiredError:
-            if not self.world.collects:
-                raise
+            pass
         except (mc.StoreError, OSError) as error:  # pyarrow's own reading tells what the store said as an OSError
             if direct and not self.has_expired(name):
                 raise
@@ -64,7 +63,7 @@ class Reader(Actor):
 
     def has_expired(self, name: str) -> bool:
         """Whether gc has taken the version that this reader, perhaps stopped for a while, is still reading."""
-        return self.world.collects and self._version < self.world.table(name, direct=True).snapshot().expired
+        return self._version < self.world.table(name, direct=True).snapshot().expired
 
     def compare(self, name: str, table: mc.Table, snapshot: Snapshot, rows: pa.Table) -> list[str]:
         """What is wrong with the rows of a version, and with what the library answers to questions about them."""

@@ -8,15 +8,15 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from tests.chaos import check, collector
+from tests.chaos import check
 from tests.chaos.history import commits_of, judge, witness
-from tests.chaos.nursery import Nursery
+from tests.chaos.process_pool import ProcessPool
 from tests.chaos.scene import SCENES, Scene
 from tests.chaos.schedule import LOST, Blow, Schedule, Weather, draw
 from tests.chaos.world import (
@@ -26,7 +26,7 @@ from tests.chaos.world import (
     notes_folder,
     put_file,
 )
-from tests.faults.proxy import FaultProxy
+from tests.kit.proxy import FaultProxy
 from tests.servers.servers import S3Server
 
 from manifestcommit.store import open_store
@@ -106,8 +106,6 @@ def run(settings: Settings, say: Say, server: S3Server | None = None) -> Summary
     """The whole run; nothing of it is left but, where something was wrong, its folder."""
     say(f"seed {settings.seed}: {settings.seconds:g} s on {settings.store}. The same seed draws the same schedule and choices; timing")
     say("decides what meets what, so a replay is alike and not equal.")
-    if not collector.takes_part():
-        say("gc is not in this release and does not take part.")
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="manifestcommit-chaos-"))
         schedule = draw(settings.seed, settings.seconds * _LONGER, settings.scene.actors(settings), kill_every_s=settings.kill_every_s)
@@ -119,8 +117,8 @@ def run(settings: Settings, say: Say, server: S3Server | None = None) -> Summary
             proxy.faults = weather
         stage = _Stage(settings, world, schedule, weather, proxy, say)
         try:
-            with _nursery(world) as nursery:
-                stage.play(nursery)
+            with closing(ProcessPool(world)) as pool:
+                stage.play(pool)
             summary = stage.sum_up()
         except BaseException:
             say(f"seed {settings.seed}: broken off; what there is lies in {folder}")
@@ -166,12 +164,12 @@ class _Stage:
         self.back: list[tuple[float, str, int]] = []  # when, who, which incarnation
         self.restarts = True
 
-    def play(self, nursery: Nursery) -> None:
+    def play(self, pool: ProcessPool) -> None:
         for name in self.scene.actors(self.settings):
-            self._start(nursery, name, 0)
-        self._storm(nursery)
+            self._start(pool, name, 0)
+        self._storm(pool)
         if not self.findings:
-            self._drain(nursery)
+            self._drain(pool)
 
     def sum_up(self) -> Summary:
         """Checks everything, and says what happened."""
@@ -217,24 +215,24 @@ class _Stage:
 
     # --- the three phases -----------------------------------------------------------------------------------------------
 
-    def _storm(self, nursery: Nursery) -> None:
+    def _storm(self, pool: ProcessPool) -> None:
         """Faults, kills and stops, until the time is over or something was wrong."""
         blows, wakes = list(self.schedule.blows), list[tuple[float, str]]()
         began, said = time.monotonic(), 0.0
         while ((now := time.monotonic() - began) < self.settings.seconds or self._wants(now)) and not self.findings:
             self.weather.now_s = now
             while blows and blows[0].at_s <= now:
-                wakes += self._strike(nursery, blows.pop(0), now)
+                wakes += self._strike(pool, blows.pop(0), now)
             for due in [wake for wake in wakes if wake[0] <= now]:
                 wakes.remove(due)
-                nursery.signal(due[1], signal.SIGCONT)
-            self._look_after(nursery)
+                pool.signal(due[1], signal.SIGCONT)
+            self._look_after(pool)
             if now - said >= _PROGRESS_S:
                 said = now
                 self._progress(now)
             time.sleep(_TICK_S)
         for _, name in wakes:
-            nursery.signal(name, signal.SIGCONT)
+            pool.signal(name, signal.SIGCONT)
         self.weather.now_s = -1.0
 
     def _wants(self, now: float) -> bool:
@@ -247,44 +245,44 @@ class _Stage:
         seen["lost answer"] = sum(self.weather.seen[kind] for kind in LOST)
         return any(seen[what] < count for what, count in self.settings.wanted.items())
 
-    def _drain(self, nursery: Nursery) -> None:
+    def _drain(self, pool: ProcessPool) -> None:
         """Nothing goes wrong any more: the rest is written, what is prepared is finished, and everybody goes home."""
         put_file(Path(self.world.folder) / "phase", "drain")
         if self.proxy is not None:
             self.proxy.settle(now=True)
-        self._wait(nursery, "the producer did not end", lambda: "producer" not in self.living and not self.back)
-        self._wait(nursery, "not all of the work was done", lambda: self.scene.is_drained(self.world))
+        self._wait(pool, "the producer did not end", lambda: "producer" not in self.living and not self.back)
+        self._wait(pool, "not all of the work was done", lambda: self.scene.is_drained(self.world))
         self.restarts = False
         put_file(Path(self.world.folder) / "phase", "end")
-        self._wait(nursery, "not all ended", lambda: not self.living)
+        self._wait(pool, "not all ended", lambda: not self.living)
         if not self.findings:
-            self._start(nursery, self.scene.last, 0)
-            self._wait(nursery, "the last committer did not end", lambda: not self.living)
+            self._start(pool, self.scene.last, 0)
+            self._wait(pool, "the last committer did not end", lambda: not self.living)
 
-    def _wait(self, nursery: Nursery, otherwise: str, until: Callable[[], bool]) -> None:
+    def _wait(self, pool: ProcessPool, otherwise: str, until: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self.settings.drain_s
         while not self.findings and not until():
             if time.monotonic() > deadline:
                 self.findings.append(f"{otherwise} within {self.settings.drain_s:g} s; living: {sorted(self.living)}")
-            self._look_after(nursery)
+            self._look_after(pool)
             time.sleep(_TICK_S)
 
     # --- one step -------------------------------------------------------------------------------------------------------
 
-    def _strike(self, nursery: Nursery, blow: Blow, now: float) -> list[tuple[float, str]]:
-        nursery.signal(blow.actor, signal.SIGKILL if blow.kind == "kill" else signal.SIGSTOP)
+    def _strike(self, pool: ProcessPool, blow: Blow, now: float) -> list[tuple[float, str]]:
+        pool.signal(blow.actor, signal.SIGKILL if blow.kind == "kill" else signal.SIGSTOP)
         return [(now + blow.for_s, blow.actor)] if blow.kind == "stop" else []
 
-    def _look_after(self, nursery: Nursery) -> None:
+    def _look_after(self, pool: ProcessPool) -> None:
         """Counts what was carried out, brings the dead back, and reads what the living have noted."""
-        for event in nursery.events():
+        for event in pool.events():
             if "signalled" in event:
                 self.signals[event["number"]] += 1
             elif "ended" in event:
                 self._bury(event["ended"], event["code"])
         for each in [each for each in self.back if each[0] <= time.monotonic()]:
             self.back.remove(each)
-            self._start(nursery, each[1], each[2])
+            self._start(pool, each[1], each[2])
         self._read_notes()
 
     def _bury(self, name: str, code: int) -> None:
@@ -303,9 +301,9 @@ class _Stage:
             elif note["what"] == "broken":
                 self.findings.append(f"{note['by']} broke: {note['trace']}")
 
-    def _start(self, nursery: Nursery, name: str, incarnation: int) -> None:
+    def _start(self, pool: ProcessPool, name: str, incarnation: int) -> None:
         self.living[name] = incarnation
-        nursery.start(name, incarnation)
+        pool.start(name, incarnation)
 
     def _progress(self, now: float) -> None:
         versions = {name: self.world.table(name, direct=True).version for name in self.world.urls}
@@ -315,15 +313,6 @@ class _Stage:
             f"kills {self.signals[signal.SIGKILL] + counts['died']}, stops {self.signals[signal.SIGSTOP]}, "
             f"faults {self.weather.seen.total()}, reads {counts['read'] + counts['read together']}, reruns {counts['rerun']}"
         )
-
-
-@contextmanager
-def _nursery(world: World) -> Iterator[Nursery]:
-    nursery = Nursery(world)
-    try:
-        yield nursery
-    finally:
-        nursery.close()
 
 
 def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: FaultProxy | None) -> World:
@@ -346,7 +335,6 @@ def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: Fau
         faulty=proxy is not None,
         tight=settings.tight,
         per_second=settings.per_second,
-        collects=collector.takes_part(),
     )
 
 

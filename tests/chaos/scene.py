@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.chaos import check, collector
-from tests.chaos.bank import BANKS, ROWS
-from tests.chaos.changes import SCHEMA, TABLE
-from tests.chaos.check_bank import check_banks, count_members
-from tests.chaos.check_changes import check_changes
+from tests.chaos import check
+from tests.chaos.bank import BANKS, ROWS, check_banks, count_members
+from tests.chaos.changes import SCHEMA, TABLE, check_changes
 from tests.chaos.world import EVENTS, EXPORTED, FED, FORMATS, KEYED, PARTITIONED, STATE, World
 
 import manifestcommit as mc
@@ -68,7 +66,7 @@ class Fed:
         counts = {"writer": crew.writers, "committer": crew.committers, "reader": crew.readers}
         if crew.exports:
             counts |= {"exporter": 2, "foreigner": 1}
-        return ["producer", *_numbered(counts), *(["collector"] if collector.takes_part() else [])]
+        return ["producer", *_numbered(counts), "collector"]
 
     def folders(self, crew: Crew) -> dict[str, str]:
         # no reader of Iceberg gets along with `%` in a table's path

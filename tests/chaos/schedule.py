@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
-from tests.faults.proxy import Fault, Request
+from tests.kit.proxy import Fault, Request
 
 _MEAN_STOP_S = 2.5
 _STOPPED_S = (0.2, 0.5, 1.0, 2.0, 6.0)

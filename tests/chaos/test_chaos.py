@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from tests.chaos.run import Settings, Summary, report, run
 from tests.chaos.worker import UNHEARD
+from tests.kit.sizes import PROOF
 from tests.servers.servers import S3Server
-from tests.sizes import PROOF
 
 REPO = Path(__file__).resolve().parents[2]
 

@@ -14,6 +14,9 @@ import pyarrow.compute as pc
 import pytest
 import zstandard
 from tests.chaos import check, questions
+from tests.chaos.bank import BANKS, ROWS, Moves, check_members, compare_banks, draw_transfer, jobs_in, rows_of
+from tests.chaos.changes import SCHEMA, TABLE, Change, Replay, carry_out, check_heard, draw_change
+from tests.chaos.check import Link
 from tests.chaos.log import Log
 from tests.chaos.work import Ranges, batch_of, pieces_of, rows
 from tests.chaos.world import AGAIN, BATCH, COUNTER, EVENTS, HANDED, PIECES, SLOT, STATE
@@ -256,6 +259,22 @@ def test_what_stands_twice_in_the_chain_is_found(fed: Fed) -> None:
     assert f"sets back the watermarks of {[SOURCES[0]]}" in check.check_chain([*links[:-1], back])[0]
 
 
+def test_what_only_gc_and_tags_may_change_is_found(fed: Fed) -> None:
+    """[GC1] [GC2] [GC3]"""
+    links = check.read_chain(mc.Table(fed.root)._session.store)
+    tag = {"t": {"version": 1}}
+    for older, newer, said in (
+        ({"fence": 2}, {}, "fence went back from 2 to 1"),
+        ({}, {"fence": 2}, "fence moved, and no gc did it"),
+        ({}, {"expired": 2}, "versions below 2 are expired, and jobs born from 1 on may commit"),
+        ({}, {"tags": tag}, "the tags were {} and are"),
+        ({"expired": 2, "fence": 2}, {"expired": 2, "fence": 2, "tags": tag}, "gives version 1 the name 't', which was expired before"),
+    ):
+        pairs = zip(links[-2:], (older, newer), strict=True)
+        changed = [msgspec.structs.replace(link, snapshot={**link.snapshot, **more}) for link, more in pairs]
+        assert any(said in each for each in check.check_chain([*links[:-2], *changed])), said
+
+
 def test_after_a_rewind_a_watermark_is_lower_and_a_key_may_be_there_again(fed: Fed) -> None:
     """[WM5]"""
     ranges: Ranges = dict.fromkeys(SOURCES, (2 * STEP, 3 * STEP))
@@ -412,3 +431,122 @@ def test_a_lost_count_is_found(tmp_path: Path) -> None:
         mc.write(pieces, table.url, mode="overwrite")
     (found,) = check.check_state(table.url, {}, [], name=COUNTER)[0]
     assert f"version 4: its generations are {{'slot counter': 3}}, and its rows [('{COUNTER}', 2, 0)" in found
+
+
+# --- transfers ----------------------------------------------------------------------------------------------------------
+
+
+A, B, _ = BANKS
+
+
+def banks() -> tuple[dict[str, pa.Table], dict[str, Moves]]:
+    """All banks after some transfers, which were acknowledged."""
+    dice, tables = random.Random(3), dict.fromkeys(BANKS, ROWS.empty_table())
+    told = {}
+    for number in range(30):
+        transfer = draw_transfer(f"teller 0.0/{number}", dice, keyed=True, banks=1 + number % 3)
+        told[transfer.name] = transfer.moves
+        for bank in transfer.banks:
+            tables[bank] = pa.concat_tables([tables[bank], rows_of(transfer, bank, f"v1-{number}")])
+    return tables, told
+
+
+def test_banks_that_are_as_they_should_be_have_no_findings() -> None:
+    tables, told = banks()
+    assert compare_banks(tables, told) == [] == compare_banks({A: tables[A], B: tables[B]}, told)
+    assert sum(sum(table.column("amount").to_pylist()) for table in tables.values()) == 0 < tables[A].num_rows
+    assert sum(count for _, count in jobs_in(tables[A])) == tables[A].num_rows
+
+
+@pytest.mark.parametrize("damage", ["half", "twice", "changed", "lost", "elsewhere"])
+def test_each_damage_is_found(damage: str) -> None:
+    """[MT1] [MT12]"""
+    tables, told = banks()
+    name = next(name for name, moves in told.items() if {A, B} == moves.keys())
+    own = [each == name for each in tables[A].column("transfer").to_pylist()]
+    without, rows = tables[A].filter(pa.array([not each for each in own])), tables[A].filter(pa.array(own))
+    if damage == "changed":
+        rows = rows.set_column(2, "amount", pa.array([0], pa.int64()))
+    changed = {"half": [without], "twice": [without, rows, rows], "changed": [without, rows], "lost": [without], "elsewhere": [tables[A]]}
+    tables[A] = pa.concat_tables(changed[damage])
+    if damage == "lost":
+        tables[B] = tables[B].filter(pa.array([each != name for each in tables[B].column("transfer").to_pylist()]))
+    if damage == "elsewhere":
+        third = BANKS[2]
+        tables[third] = pa.concat_tables([tables[third], rows])
+    found = compare_banks(tables, told)
+    assert any(name in each for each in found), found
+    if damage in ("half", "twice", "changed", "elsewhere"):
+        assert any("the total is" in each for each in found) and compare_banks(tables), found
+
+
+def link(version: int, table: str, **more: Any) -> Link:
+    return Link(version=version, digest="", snapshot={"version": version, "table_id": table, "commits": [], **more})
+
+
+def test_members_are_void_if_and_only_if_no_home_has_decided_them() -> None:
+    """[MT4] [MT5] [MT6]"""
+    member, home = {"pending": {"table_id": "h"}}, [link(1, "h"), link(2, "h", joint={"m": {"version": 2}})]
+    good = [link(1, "m"), link(2, "m", **member), link(3, "m", **member), link(4, "m", void=[3])]
+    assert check_members(good, {"m": good, "h": home}) == []
+    for void, said in (([], "version 3 is not void"), ([2, 3], "version 2 was committed")):
+        wrong = [*good[:-1], link(4, "m", void=void)]
+        assert [said in each for each in check_members(wrong, {"m": wrong, "h": home})] == [True]
+    undecided = good[:3]
+    assert "version 3" in check_members(undecided, {"m": undecided, "h": home})[0], "the last word of a table is an undecided member"
+
+
+# --- row changes --------------------------------------------------------------------------------------------------------
+
+
+def notes(*changes: Change) -> list[dict[str, object]]:
+    return [{"what": "changing", "change": msgspec.to_builtins(change)} for change in changes]
+
+
+def test_the_replay_is_what_the_library_does() -> None:
+    """One after the other, of every kind. [RC2] [RC3] [RC7] [RC9] [RC10]"""
+    url, dice, replay = f"memory://{TABLE}/replay", random.Random(1), Replay()
+    table = mc.create_table(url, SCHEMA, partition_by="shelf")
+    replay.follow([None])
+    kinds = set()
+    for number in range(25):
+        there = table.to_arrow(columns=["id", "shelf"])
+        change = draw_change(f"c {number}", dice, dict(zip(there["id"].to_pylist(), there["shelf"].to_pylist(), strict=True)))
+        replay.learn(notes(change))
+        version, _ = carry_out(url, {}, change)
+        assert carry_out(url, {}, change) == (version, True)
+        replay.follow([change.key])
+        assert replay.version == version and replay.compare(version, table.to_arrow()) == []
+        kinds.add(change.kind)
+    assert kinds == {"add", "update", "delete", "merge", "overwrite"} and table.snapshot().totals.rows > 20
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda rows: rows.slice(1), "1 rows lost"),
+        (lambda rows: pa.concat_tables([rows, rows.slice(0, 1)]), "1 rows there twice"),
+        (lambda rows: rows.set_column(3, "n", pa.array([each + 1 for each in rows["n"].to_pylist()])), "3 rows changed too often"),
+        (
+            lambda rows: rows.set_column(0, "id", pa.array([each + 9 for each in rows["id"].to_pylist()])),
+            "3 rows there, which should not be",
+        ),
+    ],
+    ids=["lost", "twice", "updated again", "not known"],
+)
+def test_damage_is_found(damage: Callable[[pa.Table], pa.Table], said: str) -> None:
+    change, replay = Change(name="c", kind="add", shelf="%", ids=(1, 2, 3)), Replay()
+    replay.learn(notes(change))
+    replay.follow(["c"])
+    rows = pa.table([[1, 2, 3], ["%"] * 3, [1, 2, 0], [1] * 3, ["c"] * 3], schema=SCHEMA)
+    assert replay.compare(1, rows) == []
+    assert any(said in each for each in replay.compare(1, damage(rows)))
+
+
+def test_a_version_that_was_told_and_is_another_is_found() -> None:
+    links = [Link(version=1, digest="", snapshot={"commits": [{"key": "c"}]})]
+    asked = notes(Change(name="c", kind="add", shelf=""))
+    assert check_heard(links, [*asked, {"what": "changed", "key": "c", "version": 1}]) == []
+    assert check_heard(links, [*asked, {"what": "changed", "key": "c", "version": 2}])
+    assert check_heard(links, [*asked, {"what": "changed", "key": "d", "version": 1}])
+    assert check_heard(links, [])

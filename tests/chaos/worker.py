@@ -104,7 +104,7 @@ class Worker(Actor):
         if isinstance(error, mc.StoreError):
             self.failed(error)
             return "again"
-        fenced = isinstance(error, mc.JobFencedError) and self.world.collects
+        fenced = isinstance(error, mc.JobFencedError)
         if job is None or not (isinstance(error, mc.WatermarkOverlapError | mc.CommitConflictError) or fenced):
             raise error
         running.refused(error)

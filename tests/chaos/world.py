@@ -18,7 +18,10 @@ from tests.chaos.log import Log
 
 import manifestcommit as mc
 from manifestcommit.core.commit.spill_policy import Budgets
+from manifestcommit.core.table.object_names import JOBS, parse_version
 from manifestcommit.engine.runtime.environment import tune, tuning
+from manifestcommit.store.backends.object_store import ObjectStore
+from manifestcommit.store.local.local import LocalStore
 from manifestcommit.testing.history.recorder import Recorder
 
 Phase = Literal["run", "drain", "end"]
@@ -54,7 +57,6 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     faulty: bool = False
     tight: bool = True
     per_second: float = 60.0  # records that come into the log
-    collects: bool = False  # whether gc takes part
 
     @property
     def log(self) -> Log:
@@ -112,7 +114,7 @@ class Actor:
 
     def failed(self, error: Exception) -> None:
         """A store that fails is no surprise behind a proxy that makes it fail; nor is a half file that is gone where gc takes part."""
-        if not self.world.faulty and not (self.world.collects and "temporary file was removed" in str(error)):
+        if not self.world.faulty and "temporary file was removed" not in str(error):
             self.violation(f"a store without faults: {type(error).__name__}: {error}")
         self.note("failed", error=type(error).__name__)
         self.pause(0.3)
@@ -187,3 +189,29 @@ class NoteReader:
             if whole:
                 self._read[path] = self._read.get(path, 0) + len(whole) + 1
                 yield from (json.loads(line) for line in whole.split(b"\n"))
+
+
+def die_inside(actor: Actor) -> None:
+    """From now on this process is killed at some creates of versions and of prepared jobs: before they are sent, or once they landed."""
+    probability = 0.03 if actor.world.faulty else 0.012  # of so many requests fewer, where each takes longer
+    for kind in (LocalStore, ObjectStore):
+        create = kind.put_if_absent
+
+        def put_if_absent(store: Any, name: str, data: bytes, create: Any = create) -> bool:
+            what = "a version" if parse_version(name) is not None else "a prepared job" if name.startswith(JOBS) else None
+            if what is not None:
+                actor.maybe_die(f"before {what} is created", probability)
+            created: bool = create(store, name, data)
+            if what is not None:
+                actor.maybe_die(f"{what} was created", probability)
+            return created
+
+        setattr(kind, "put_if_absent", put_if_absent)  # noqa: B010  # in this process only
+
+
+class DyingActor(Actor):
+    """One of them."""
+
+    def __init__(self, world: World, name: str, incarnation: int) -> None:
+        super().__init__(world, name, incarnation)
+        die_inside(self)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from tests.chaos.again import Again
 from tests.chaos.history import slots_do
 from tests.chaos.work import Part, after, batch_of, choose, pieces_of
-from tests.chaos.world import AT_ONCE, BATCH, COUNTER, EXTRAS, FED, HANDED, KEYED, SLOT, SLOTS, Phase, put_file
+from tests.chaos.world import AT_ONCE, BATCH, COUNTER, EXTRAS, FED, HANDED, KEYED, SLOT, SLOTS, Actor, Phase, put_file
 
 import manifestcommit as mc
 from manifestcommit.testing.history.operation import EVERYTHING
@@ -210,3 +210,17 @@ WEIGHTS = {
     Writer.again: 20,
     Writer.add_column: 2,
 }
+
+
+class Producer(Actor):
+    """The only one that appends; it may be killed, too."""
+
+    def run(self) -> None:
+        while self.phase() == "run":
+            self.turn("run")
+
+    def turn(self, phase: Phase) -> None:
+        source = self.dice.choice(self.world.sources)
+        count = self.dice.choice((1, 2, 5, 20))
+        self.log.append(source, self.log.invent(source, count, self.dice))
+        time.sleep(count / self.world.per_second * self.dice.uniform(0.5, 1.5))

@@ -57,6 +57,13 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "comment-column": [(["flight", "[bold]as sold, é"], ()), (["flight"], ())],
     "drop-column": [(["note", "--dry-run"], ()), (["note"], ["y\n"])],
     "properties": [(["--set", "owner=air traffic"], ()), (["--unset", "owner"], ())],
+    "constraints": [
+        ([], ()),
+        (["--add", "known=flight >= 0"], ()),
+        (["--add", "late=flight > 9000"], ()),
+        (["--drop", "known"], ()),
+        (["--drop", "known"], ()),
+    ],
     "rewind": [(["faa", "--to", "2", "--reason", "day 2 again"], ["y\n"])],
     "rollback": [(["2", "--reason", "the parser lost the delays", "--dry-run"], ()), (["2", "--reason", "lost delays"], ["no\n"])],
     "settle": [([], ()), (["--outcome", "aborted", "--reason", "disk lost"], ()), (["--outcome", "aborted"], ())],

@@ -10,12 +10,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.command import Run
 
 import manifestcommit as mc
 from manifestcommit.cli.exit_codes import MEANINGS
@@ -27,44 +27,6 @@ COMMANDS = [
     "add-column", "rename-column", "widen-column", "comment-column", "drop-column", "properties",
 ]  # fmt: skip
 ESCAPES = "\x1b[31m\x9b32m\x07\x7f\u202e"
-
-
-class Ran:
-    """What one run of the command gave."""
-
-    def __init__(self, status: int, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
-
-    @property
-    def json(self) -> Any:
-        """The one document on standard output, by the standard's rules: no NaN, no Infinity."""
-        assert self.status == 0 and self.err == "", self.err
-
-        def refuse(text: str) -> Any:
-            raise AssertionError(f"{text} is no JSON")
-
-        return json.loads(self.out, parse_constant=refuse)
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def once(*arguments: Any) -> Ran:
-        capsys.readouterr()
-        try:
-            status = main([str(each) for each in arguments])
-        except SystemExit as left:  # argparse leaves this way
-            status = int(left.code or 0)
-        found = capsys.readouterr()
-        return Ran(status, found.out, found.err)
-
-    return once
 
 
 @pytest.fixture(scope="module")

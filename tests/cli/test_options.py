@@ -22,6 +22,7 @@ COMMITTING = {
     "adopt": [],
     "comment-column": ["flight", "as sold"],
     "compact": [],
+    "constraints": ["--add", "known=flight > 0"],
     "delete": ["--where", "flight = 1545", "--yes"],
     "drop-column": ["flight", "--yes"],
     "gc": ["--grace", "0s", "--keep-for", "0s", "--yes"],

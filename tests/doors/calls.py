@@ -151,6 +151,7 @@ VALID: dict[str, Callable[[World], Any]] = {
     "position": lambda world: 5,
     "to": lambda world: 10,
     "reason": lambda world: "why",
+    "condition": lambda world: "id > 0",
     "name": lambda world: "id",
     "new_name": lambda world: "number",
     "type": lambda world: "string",
@@ -188,6 +189,8 @@ ALSO: dict[str, dict[str, Callable[[World], Any]]] = {
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("write", "overwrite"): {"mode": "overwrite"},
     ("write", "conflict"): {"mode": "overwrite"},
+    ("write", "quarantine"): {"on_violation": "quarantine"},
+    ("write", "max_violations"): {"on_violation": "quarantine"},
     ("Table.rollback", "tag"): {"version": None},
 }
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
 from manifestcommit import errors

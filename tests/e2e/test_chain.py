@@ -14,15 +14,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.change_tables import KIND, bag, rows
-from tests.faults.tables import check_table
-from tests.sizes import rounds
+from tests.kit.change_tables import KIND, bag, rows
+from tests.kit.sizes import rounds
+from tests.kit.tables import check_table
 
 import manifestcommit as mc
 from manifestcommit.store import LocalStore
 
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.change_tables"])
+processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.kit.change_tables"])
 
 IDS = 24
 SEED = 20130101

@@ -13,15 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.faults.tables import all_snapshots, check_table, key_version, positions, read_ids
-from tests.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough
+from tests.kit.tables import all_snapshots, check_table, key_version, positions, read_ids
 
 import manifestcommit as mc
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.store import LocalStore
 
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.faults.tables"])
+processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.kit.tables"])
 
 Told = list[tuple[str, Any]]
 

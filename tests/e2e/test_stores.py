@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.faults.tables import check_table, read_ids
+from tests.kit.tables import check_table, read_ids
 from tests.store.places import Place, processes
 
 import manifestcommit as mc

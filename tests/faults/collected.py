@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-from tests.faults.tables import begin, check_head, clone, memory, read, read_ids, rows, session, write
+from tests.kit.tables import begin, check_head, clone, memory, read, read_ids, rows, session, write
 
 from manifestcommit.core.commit.change import TagEdit
 from manifestcommit.core.commit.conflict import is_readable

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from tests.faults.tables import session
+from tests.kit.tables import session
 
 from manifestcommit.engine.datafile.writer import DataFileWriter
 from manifestcommit.engine.metadata.table_context import TableContext

@@ -15,10 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.tables import begin, check_head, check_table, clone, memory, positions, read, read_ids, rewrite_here, rows, session, write
-from tests.faults.test_crashes import FAULTS
-from tests.sizes import rest_thorough, some
+from tests.kit.faults import FAULTS
+from tests.kit.sizes import SetBudgets, rest_thorough, some
+from tests.kit.tables import begin, check_head, check_table, clone, memory, positions, read, read_ids, rewrite_here, rows, session, write
 
 from manifestcommit.core.commit.change import StreamBatch, Write
 from manifestcommit.core.commit.retention import Policy
@@ -90,12 +89,6 @@ def acting(store: Store, act: Callable[[], Any]) -> Rewrite:
         return iter(made)
 
     return rewrite
-
-
-@pytest.fixture
-def tight(set_budgets: SetBudgets) -> None:
-    """Budgets so small that a dozen commits have manifests, runs and removed rows."""
-    set_budgets(inline_entry_bytes=1500, inline_removed_bytes=0, inline_keys=3)
 
 
 def test_each_partition_has_one_file_and_everything_else_is_as_it_was() -> None:

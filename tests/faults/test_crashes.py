@@ -4,43 +4,27 @@ from __future__ import annotations
 
 import gc
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.tables import Service, check_table, clone, key_version, memory, positions, read_ids, rows, session, write
-from tests.sizes import in_turn, rest_thorough, rounds
+from tests.kit.faults import KEY, attempt, every_fault, faults_of, full, small, state
+from tests.kit.sizes import rest_thorough, rounds
+from tests.kit.tables import Service, check_table, clone, memory, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.core.schema import evolution
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations import alter
-from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError, UsageError
+from manifestcommit.errors import OutcomeUnknownError, StoreError, UsageError
 from manifestcommit.store import LocalStore, Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
-
-FAULTS: tuple[Fault, ...] = get_args(Fault)
-READS = ("get", "list", "open_input")
-KEY = "the same on every rerun"
 
 
 def nothing(store: Store) -> None:
     """No table yet."""
-
-
-def small(store: Store) -> None:
-    write(store, rows(range(5), day="a"), partition_by=["day"], key="before", watermarks={"s": (0, 5)})
-    write(store, rows(range(5, 8), day="b"))
-
-
-def full(store: Store) -> None:
-    """Everything is one step from its budget."""
-    small(store)
-    for number in range(11):
-        write(store, rows([100 + number], day="abc"[number % 3]), key=f"key {number}")
 
 
 def append(store: Store) -> mc.Outcome:
@@ -80,16 +64,6 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-@pytest.fixture
-def tight(set_budgets: SetBudgets) -> None:
-    """Budgets so small that a table of 30 commits has manifests, runs and merges."""
-    set_budgets(inline_entry_bytes=1500, inline_keys=3, inline_jobs=3, inline_removed_bytes=0, fan_in=3)
-
-
-def state(store: Store) -> tuple[list[int], dict[str, Any]]:
-    return read_ids(store), positions(store)
-
-
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("name", rest_thorough(SCENARIOS, "append", "dynamic overwrite"))
 def test_after_a_fault_at_any_call_there_is_the_old_state_or_the_new_and_a_rerun_converges(name: str) -> None:
@@ -113,36 +87,6 @@ def test_it_is_the_same_on_a_real_object_store(name: str, rgw: Any) -> None:
     every_fault(*SCENARIOS[name], lambda: open_store(f"s3://{bucket}/{secrets.token_hex(8)}", rgw.storage_options), step=rounds(4, 1))
 
 
-def every_fault(prepare: Callable[[Store], Any], publish: Callable[[Store], mc.Outcome], fresh: Callable[[], Store], step: int = 1) -> None:
-    """Publish once for each (or each step-th) call of a healthy run and each fault at that call, on a copy of the same table."""
-    base = fresh()
-    prepare(base)
-    old = state(base)
-    healthy = FaultStore(clone(base, fresh))
-    publish(healthy)
-    new = state(healthy)
-    assert new != old
-    for number in range(1, healthy.count + 1, step):
-        for fault in faults_of(healthy, number):
-            inner = clone(base, fresh)
-            store = FaultStore(inner, {number: fault})
-            told = attempt(publish, store)
-            # Which runs are looked into depends on random ids: the last calls of a scenario are not always reached.
-            where = f"{fault} at {store.calls[number - 1 : number]}: {told!r}"
-            found = state(inner)
-            assert found in (old, new), where
-            if isinstance(told, mc.Outcome):
-                assert told.committed and found == new, where
-                assert key_version(inner, KEY) == told.version, where
-            elif not isinstance(told, OutcomeUnknownError | StoreUnclearError | Died):
-                assert isinstance(told, StoreError), where
-                assert found == old, where
-            again = publish(inner)
-            assert again.committed and state(inner) == new, where
-            assert again.already_committed == (found == new), where
-            check_table(inner)
-
-
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("prepare", [small, full])
 def test_a_fault_at_any_call_of_a_read_shows_the_table_or_an_error(prepare: Callable[[Store], Any]) -> None:
@@ -159,21 +103,6 @@ def test_a_fault_at_any_call_of_a_read_shows_the_table_or_an_error(prepare: Call
         except StoreError:
             continue
         assert faulty.count < number, "a call that failed was not told"
-
-
-def faults_of(healthy: FaultStore, number: int) -> Sequence[Fault]:
-    """Before or after its effect is the same for a call that has none. All at each create; other calls have them in turn."""
-    kind = healthy.calls[number - 1].kind
-    if kind == "put_if_absent":
-        return FAULTS
-    return in_turn(("refused", "dies_before"), number, 1) if kind in READS else in_turn(FAULTS, number, 2)
-
-
-def attempt(publish: Callable[[Store], mc.Outcome], store: Store) -> mc.Outcome | BaseException:
-    try:
-        return publish(store)
-    except (ManifestCommitError, Died) as error:
-        return error
 
 
 def test_a_fault_at_any_call_of_a_creation_leaves_no_table_or_the_table() -> None:

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 from tests.faults.crowd import Found, crowd
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 from manifestcommit.engine.commit.group_commit import Committers
 

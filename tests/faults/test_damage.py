@@ -14,8 +14,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.budgets import budgets
-from tests.faults.tables import put_version, rows, session, write
+from tests.kit.sizes import budgets
+from tests.kit.tables import put_version, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.core.format import codec

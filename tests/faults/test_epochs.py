@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.faults.tables import all_snapshots, begin, check_table, clone, memory, positions, read_ids, rows, session
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
+from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, positions, read_ids, rows, session
 
 import manifestcommit as mc
 from manifestcommit.engine.operations.lineage import trace

@@ -12,8 +12,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.budgets import SetBudgets, budgets
-from tests.faults.clocks import CLOCKS, Clock
 from tests.faults.collected import (
     DAY,
     HARSH,
@@ -28,9 +26,9 @@ from tests.faults.collected import (
     table,
     tag,
 )
-from tests.faults.tables import begin, check_table, clone, key_version, memory, read, read_ids, rows, session, write
-from tests.jobs import job_on
-from tests.sizes import in_turn, rest_thorough
+from tests.kit.clocks import CLOCKS, StoreClock
+from tests.kit.sizes import SetBudgets, budgets, in_turn, rest_thorough
+from tests.kit.tables import begin, check_table, clone, job_on, key_version, memory, read, read_ids, rows, session, write
 
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.format import codec
@@ -178,7 +176,7 @@ def test_rows_are_not_doubled_by_a_job_that_began_while_its_key_was_rolled_back(
     rollback(session(store), done - 1, reason="by mistake")
     write(store, rows([3]), key="later")  # so that a gc before the second rollback has a key to forget
     old = max(info.modified for info in store.list(object_names.VERSIONS))
-    clock = Clock(store, lambda modified: modified - 7200 if modified <= old else modified)
+    clock = StoreClock(store, lambda modified: modified - 7200 if modified <= old else modified)
     tried = 0
 
     def undo(call: FaultCall) -> None:
@@ -237,7 +235,7 @@ def test_a_prepared_job_on_a_store_without_times_goes_by_its_own() -> None:
     job = begin(store)
     job.write(rows([60], day="x"))
     job_id = job.prepare()
-    timeless = Clock(store, lambda modified: 0.0)
+    timeless = StoreClock(store, lambda modified: 0.0)
     for _ in range(3):
         gc(timeless)
     assert commit_prepared(session(store), job_id).committed
@@ -259,7 +257,7 @@ def test_no_clock_can_make_gc_delete_what_is_needed(clock: str, grace_s: float) 
     for number in range(4):
         job = begin(store)
         job.write(rows([80 + number], day="x"))
-        gc(Clock(store, CLOCKS[clock]), grace_s=grace_s, keep_for_s=grace_s)
+        gc(StoreClock(store, CLOCKS[clock]), grace_s=grace_s, keep_for_s=grace_s)
         check_readable(store)
         with contextlib.suppress(JobFencedError):
             job.commit()
@@ -273,9 +271,9 @@ def test_no_clock_can_make_gc_delete_what_is_needed(clock: str, grace_s: float) 
 def test_ages_are_measured_by_the_stores_own_clock(clock: str) -> None:
     """A store whose clock is hours off keeps what is younger than the grace period, and expires with none. [GC1]"""
     store = table()
-    kept = gc(Clock(store, CLOCKS[clock]), grace_s=3600, keep_for_s=3600)
+    kept = gc(StoreClock(store, CLOCKS[clock]), grace_s=3600, keep_for_s=3600)
     assert (kept.fence, kept.expired, kept.deleted) == (1, 1, {})
-    assert gc(Clock(store, CLOCKS[clock])).fence == 7, "the head before it"
+    assert gc(StoreClock(store, CLOCKS[clock])).fence == 7, "the head before it"
 
 
 # --- crashes --------------------------------------------------------------------------------------------------------------

@@ -11,9 +11,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.core.commit.test_clock_skew import HOUR, chain
-from tests.faults.clocks import CLOCKS, Clock
-from tests.faults.tables import begin, memory, put_version, rows, session, write
-from tests.jobs import job_on
+from tests.kit.clocks import CLOCKS, StoreClock
+from tests.kit.tables import begin, job_on, memory, put_version, rows, session, write
 
 from manifestcommit.core.commit.retention import Policy, horizon_of
 from manifestcommit.core.format import codec
@@ -134,7 +133,7 @@ def test_the_time_of_a_store_that_tells_none_and_takes_no_hint() -> None:
 
     said = {}
     for name in ("right", "silent"):
-        each = session(FaultStore(Clock(store, CLOCKS[name]), on_call=full))
+        each = session(FaultStore(StoreClock(store, CLOCKS[name]), on_call=full))
         said[name] = gc_decision.store_time(each, head, writing=True)
     assert said == {"right": modified, "silent": head.snapshot.committed_at / 1e6}
 

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.budgets import SetBudgets, budgets
 from tests.faults.collected import (
     DAY,
     HARSH,
@@ -35,9 +34,8 @@ from tests.faults.collected import (
     table,
     tag,
 )
-from tests.faults.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
-from tests.faults.test_crashes import tight  # noqa: F401  # a fixture
-from tests.sizes import rest_thorough, some
+from tests.kit.sizes import SetBudgets, budgets, rest_thorough, some
+from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
 
 from manifestcommit.core.commit.conflict import is_readable
 from manifestcommit.core.format import codec

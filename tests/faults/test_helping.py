@@ -6,19 +6,21 @@ import random
 import secrets
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.helpers import carried, carry, intents, is_create, is_publishing, losing, publish, put_intent, rival, state_of
-from tests.faults.tables import (
+from tests.kit.faults import FAULTS, carried, carry, intents, is_create, is_publishing, losing, publish, put_intent, rival, state_of
+from tests.kit.sizes import SetBudgets, rest_thorough, some
+from tests.kit.tables import (
     all_snapshots,
     begin,
     change_of,
     check_head,
     check_table,
     clone,
+    in_chain,
+    job_on,
     key_version,
     memory,
     positions,
@@ -28,8 +30,6 @@ from tests.faults.tables import (
     session,
     write,
 )
-from tests.jobs import job_on
-from tests.sizes import rest_thorough, some
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -71,7 +71,6 @@ from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
-FAULTS: tuple[Fault, ...] = get_args(Fault)
 UNKNOWN = (OutcomeUnknownError, StoreUnclearError, Died)
 KEY = "a key: 100% 'ü'+=#"
 SOURCE = "topic:0 %"
@@ -87,10 +86,6 @@ def table() -> MemoryStore:
 def mine(store: Store) -> list[int]:
     """The ids of all rows but those of rivals."""
     return [each for each in read_ids(store) if each < 1_000_000]
-
-
-def versions_of(store: Store, job: str) -> list[int]:
-    return [head.version for head in all_snapshots(store) if any(each.job == job for each in head.snapshot.commits)]
 
 
 def resolve(store: Store, job: str) -> tuple[str, int | None]:
@@ -313,7 +308,7 @@ def test_whoever_wins_next_carries_what_was_published() -> None:
     assert key_version(store, KEY) == key_version(store, "carrier") == outcome.version
     assert write(store, rows([10, 11]), key=KEY, watermarks={SOURCE: (5, 9)}).already_committed
     carry(store, 21)
-    assert versions_of(store, job) == [outcome.version], "once"
+    assert in_chain(store, job) == [outcome.version], "once"
     check_table(store)
 
 
@@ -328,7 +323,7 @@ def test_an_intent_that_lands_long_after_its_job_was_carried_is_not_carried_agai
     assert job not in open_head(store).snapshot.recent_jobs and intents(store) == []
     assert store.put_if_absent(object_names.intent_name(job), late)  # a request that was on its way all the time
     assert carry(store, 30).committed
-    assert mine(store) == [1, 2, 10, 20, 30] and versions_of(store, job) == [told.version]
+    assert mine(store) == [1, 2, 10, 20, 30] and in_chain(store, job) == [told.version]
     assert resolve(store, job) == ("committed", told.version)
     check_table(store)
 
@@ -405,7 +400,7 @@ def test_two_carriers_at_once_carry_it_once() -> None:
     outcome = write(losing(store, 1, then=beat), rows([20]))
     assert outcome.attempts == 2 and outcome.version == won[0].version
     assert carried(store, won[0].version or 0)[:-1] == in_order([*jobs, outcome.job_id])
-    assert [len(versions_of(store, job)) for job in jobs] == [1, 1, 1] and mine(store) == [1, 2, 10, 11, 12, 20, 30]
+    assert [len(in_chain(store, job)) for job in jobs] == [1, 1, 1] and mine(store) == [1, 2, 10, 11, 12, 20, 30]
     check_table(store)
 
 
@@ -423,7 +418,7 @@ def test_the_oldest_are_carried_first_and_never_more_than_the_bound() -> None:
     assert len(born) == MAX_CARRIED + 1 and born[:-1] == sorted(born[:-1]) and carried(store, first.version)[-1] == first.job_id
     second = carry(store, 21)
     assert second.version is not None and len(carried(store, second.version)) == 70 - MAX_CARRIED + 1
-    assert sorted(mine(store)) == sorted([1, 2, 20, 21, *range(100, 170)]) and {len(versions_of(store, job)) for job in waiting} == {1}
+    assert sorted(mine(store)) == sorted([1, 2, 20, 21, *range(100, 170)]) and {len(in_chain(store, job)) for job in waiting} == {1}
     check_table(store)
 
 
@@ -439,7 +434,7 @@ def test_where_everything_spills_those_who_were_carried_are_found(set_budgets: S
             assert version is not None
             snapshot = read_object(store, version)
             assert snapshot is not None and all(snapshot.snapshot.recent_jobs[job] == version for job in carried(store, version))
-    assert all(find_job(session(store), open_head(store).snapshot, job)[1] == versions_of(store, job)[0] for job in jobs)
+    assert all(find_job(session(store), open_head(store).snapshot, job)[1] == in_chain(store, job)[0] for job in jobs)
     assert open_head(store).snapshot.job_runs and open_head(store).snapshot.key_runs
     assert mine(store) == sorted([1, 2, *range(10, 16), 31, 33, 35])
     assert verify(session(store), deep=True).is_sound
@@ -701,7 +696,7 @@ def test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_
     job = fail(store, 11)
     assert commit_prepared(session(store), job).committed and commit_prepared(session(store), job).committed
     carry(store, 21)
-    assert mine(store) == [1, 2, 11, 20, 21] and versions_of(store, job) == [resolve(store, job)[1]]
+    assert mine(store) == [1, 2, 11, 20, 21] and in_chain(store, job) == [resolve(store, job)[1]]
     job = fail(store, 12)
     carry(store, 22)
     assert resolve(store, job)[0] == "committed" == give_up(session(store), job).kind and mine(store).count(12) == 1
@@ -806,7 +801,7 @@ def test_after_a_fault_at_any_call_of_one_who_carries_each_job_is_there_once_or_
         check_table(store)
         assert write(store, rows([20]), key="carrier").committed
         carry(store, 30)
-        assert mine(store) == [1, 2, 10, 11, 20, 30] and [len(versions_of(store, job)) for job in jobs] == [1, 1], (number, fault)
+        assert mine(store) == [1, 2, 10, 11, 20, 30] and [len(in_chain(store, job)) for job in jobs] == [1, 1], (number, fault)
         check_table(store)
 
 
@@ -891,7 +886,7 @@ def test_many_dead_intents_in_front_starve_nobody() -> None:
     counting = CountingStore(store)
     assert write(losing(counting, 1), rows([20])).committed
     read = counting.requests(under=object_names.INTENTS)["get"]
-    assert mine(store) == [1, 2, 10, 20] and len(versions_of(store, job)) == 1 and sorted(intents(store)) == sorted(dead)
+    assert mine(store) == [1, 2, 10, 20] and len(in_chain(store, job)) == 1 and sorted(intents(store)) == sorted(dead)
     assert read == len(dead) + 1, "each once"
 
 
@@ -999,7 +994,7 @@ def test_what_nobody_can_carry_any_more_does_not_keep_work_from_being_undone(und
         store.put(object_names.intent_name(dead), earlier.get(object_names.intent_name(dead)))  # it lands late
     undone = rollback(session(store), before, reason="x") if undo == "rollback" else rewind(session(store), SOURCE, 5, reason="x")
     assert undone.committed and undone.dropped_keys == ("k",) and intents(store) == [dead]
-    assert carry(store, 20).committed and versions_of(store, dead) == []
+    assert carry(store, 20).committed and in_chain(store, dead) == []
 
 
 def unreadable(store: Store) -> FaultStore:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.faults.tables import all_snapshots, begin, check_table, clone, memory, positions, read, session
-from tests.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough
+from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, positions, read, session
 
 import manifestcommit as mc
 from manifestcommit.engine.operations.lineage import trace
@@ -41,7 +41,7 @@ NEW_DAY = {0: 90, 1: 180}  # the offsets from which on records are of the second
 LOST: tuple[Fault, ...] = ("refused", "request_lost", "answer_lost")
 
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.faults.tables"])
+processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.kit.tables"])
 
 
 class Topic:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.engine.job.test_task_recovery import unread
 from tests.engine.joint.tables import DAY, tables_on_disk
-from tests.faults.test_two_phase import in_process, killed
-from tests.sizes import rest_thorough
+from tests.kit.faults import in_process, killed
+from tests.kit.sizes import rest_thorough
+from tests.kit.tables import unread
 
 import manifestcommit as mc
 from manifestcommit.core.table import object_names

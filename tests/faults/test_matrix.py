@@ -12,15 +12,15 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.faults.proxy import Fault, FaultProxy, Request, to
-from tests.faults.tables import check_table, read_ids, rows, session, write
-from tests.sizes import rest_thorough, some
+from tests.kit.proxy import Fault, FaultProxy, Request, to
+from tests.kit.sizes import rest_thorough, some
+from tests.kit.tables import check_table, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.engine.operations.alter import set_properties
@@ -81,12 +81,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("USUAL", "FIRST_CONTACT"):
         patience = msgspec.structs.replace(getattr(retry, name), first_pause_s=0.001)
         monkeypatch.setattr(f"manifestcommit.store.backends.backend.{name}", patience)
-
-
-@pytest.fixture
-def proxy(rgw: Any) -> Iterator[FaultProxy]:
-    with FaultProxy(rgw.endpoint) as proxy:
-        yield proxy
 
 
 class Run:

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 import botocore.exceptions
 import pytest
 import s3fs
-from tests.faults.proxy import Fault, FaultProxy, Kind, Request, Rule, to
+from tests.kit.proxy import Fault, FaultProxy, Kind, Request, Rule, to
 from tests.servers.servers import S3Server
 
 HOSTILE = "/b%20/%25%2F../%E2%98%83+=&%23'%22//a;b,c:@%7E~!$()*"

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from tests.faults.helpers import publish
-from tests.faults.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
-from tests.sizes import rest_thorough
+from tests.kit.faults import publish
+from tests.kit.sizes import rest_thorough
+from tests.kit.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
 
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.commit.retention import Policy
@@ -741,7 +741,7 @@ def make_beside(store: Store, versions: int) -> None:
 
 def test_a_commit_beside_another_marker_reads_its_base_once_more() -> None:
     """[CM5] [CM11]"""
-    for make_one, kinds in ((make_beside, ["put_if_absent", "list", "get", "put"]), (make, ["put_if_absent", "list", "put"])):
+    for make_one, kinds in ((make_beside, ["put_if_absent", "list", "put", "get"]), (make, ["put_if_absent", "list", "put"])):
         table = memory()
         make_one(table, 2)
         job, head = pending(table)

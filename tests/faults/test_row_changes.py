@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pyarrow.compute as pc
 import pytest
-from tests.budgets import SetBudgets
 from tests.faults.row_changes import begin_delete, begin_id_update, begin_replacement, begin_upsert, commit, put, rows_of
-from tests.faults.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
-from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
-from tests.sizes import PROOF, rounds
+from tests.kit.faults import KEY, every_fault, full, small
+from tests.kit.sizes import PROOF, SetBudgets, rounds
+from tests.kit.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
 from tests.stateful.test_conflict_matrix import BASE, OPS, WINNERS, Partition, State, after, attempt, base, fill  # noqa: F401  # base: too
 
 import manifestcommit as mc

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import random
 import secrets
 import threading
@@ -14,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.tables import (
-    all_snapshots,
+from tests.kit.faults import Turns, faults_of, in_process, killed, processes
+from tests.kit.sizes import rounds, some
+from tests.kit.tables import (
     begin,
     check_head,
     check_table,
     clone,
+    in_chain,
     memory,
     positions,
     put_version,
@@ -29,8 +29,6 @@ from tests.faults.tables import (
     session,
     write,
 )
-from tests.faults.test_crashes import faults_of
-from tests.sizes import rounds, some
 
 import manifestcommit as mc
 from manifestcommit.core.table import object_names
@@ -56,9 +54,6 @@ from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 UNKNOWN = (OutcomeUnknownError, StoreUnclearError, Died)
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.faults.tables"])
 
 
 def table(versions: int = 3) -> MemoryStore:
@@ -89,11 +84,6 @@ def decision(outcome: Outcome) -> tuple[str, int | None]:
     return outcome.kind, outcome.version
 
 
-def in_chain(store: Store, job: str) -> list[int]:
-    """The versions that carry the job."""
-    return [head.version for head in all_snapshots(store) if any(each.job == job for each in head.snapshot.commits)]
-
-
 def check_decided(store: Store, job: str, told: set[tuple[str, int | None]], row: int) -> None:
     """Everybody was told the same, and it is what the chain says: once, or never."""
     assert len(told) == 1, told
@@ -104,40 +94,7 @@ def check_decided(store: Store, job: str, told: set[tuple[str, int | None]], row
     check_table(store)
 
 
-@pytest.fixture
-def tight(set_budgets: SetBudgets) -> None:
-    """Budgets so small that everything spills."""
-    set_budgets(inline_entry_bytes=1500, inline_keys=3, inline_jobs=2, fan_in=3)
-
-
 # --- races, every interleaving that a test can steer -----------------------------------------------------------------------
-
-
-class Turns:
-    """Threads that call a store one at a time, whose turn it is drawn by dice: the same seed, the same interleaving."""
-
-    def __init__(self, seed: int, count: int) -> None:
-        self._dice = random.Random(seed)
-        self._ready = threading.Condition()
-        self._running, self._waiting, self._next = count, set[int](), -1
-
-    def wait(self, me: int) -> None:
-        with self._ready:
-            self._waiting.add(me)
-            self._draw()
-            assert self._ready.wait_for(lambda: self._next == me, timeout=60)
-            self._waiting.discard(me)
-            self._next = -1
-
-    def leave(self) -> None:
-        with self._ready:
-            self._running -= 1
-            self._draw()
-
-    def _draw(self) -> None:
-        if self._waiting and len(self._waiting) == self._running:
-            self._next = self._dice.choice(sorted(self._waiting))
-            self._ready.notify_all()
 
 
 def at_once(store: Store, finishers: list[Callable[[Store], Outcome]], seed: int) -> set[tuple[str, int | None]]:
@@ -716,33 +673,6 @@ class Stopping:
     def stop(self) -> None:
         self._reached.value = 1
         time.sleep(600)
-
-
-def killed(work: Callable[..., None], *arguments: Any) -> None:
-    """Run it in a process of its own until it stops or says that it is done, and end that with kill -9."""
-    reached = processes.Value("q", 0, lock=False)  # a killed process would take a lock with it
-    process = processes.Process(target=work, args=(*arguments, reached))
-    process.start()
-    try:
-        deadline = time.monotonic() + 60
-        while not reached.value and process.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        assert reached.value, f"it never came there: exit code {process.exitcode}"
-    finally:
-        process.kill()
-        process.join()
-
-
-def in_process(work: Callable[..., None], *arguments: Any) -> None:
-    """Run it in a process of its own to its good end."""
-    process = processes.Process(target=work, args=arguments)
-    process.start()
-    try:
-        process.join(60)
-        assert process.exitcode == 0
-    finally:
-        process.kill()
-        process.join()
 
 
 def write_and_die(root: str, reached: Any) -> None:

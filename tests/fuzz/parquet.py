@@ -21,8 +21,8 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from tests.footers import BINARY, BOOLS, INTEGERS, LIST, STRUCT, Tree, bytes_of, joined, split, tree_of
 from tests.fuzz.mutate import mutate_bytes
+from tests.kit.footers import BINARY, BOOLS, INTEGERS, LIST, STRUCT, Tree, bytes_of, joined, split, tree_of
 
 import manifestcommit as mc
 from manifestcommit.core.filter.arrow_expression import parse_expression

@@ -19,8 +19,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from tests.budgets import budgets
 from tests.fuzz.mutate import mutate_bytes, mutate_document, mutate_table, nested
+from tests.kit.sizes import budgets
 
 import manifestcommit as mc
 from manifestcommit.core.commit.change import Prepared

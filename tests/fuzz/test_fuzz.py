@@ -12,7 +12,7 @@ import pytest
 from tests.fuzz import run
 from tests.fuzz.figures import page, recorded
 from tests.fuzz.run import EVERY, KINDS, fuzz
-from tests.sizes import rest_thorough, rounds
+from tests.kit.sizes import rest_thorough, rounds
 
 from manifestcommit.core.format import codec
 

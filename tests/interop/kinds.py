@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.budgets import budgets
+from tests.kit.sizes import budgets
 
 import manifestcommit as mc
 from manifestcommit.store import open_store

@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
-from tests.budgets import budgets
-from tests.footers import changed
 from tests.interop.clients import DELTA, ICEBERG, deltalake_query, duckdb_iceberg, expected, local, rows
 from tests.interop.kinds import KINDS, foreign, numbered
+from tests.kit.footers import changed
+from tests.kit.sizes import budgets
 from tests.simulator.avro_rows import avro_rows
 
 import manifestcommit as mc

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.interop.clients import deltalake_query, duckdb_iceberg
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 import manifestcommit as mc
 from manifestcommit.interop.spark_catalog.export import LOG

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.kit.sizes import PROOF, rest_thorough
 from tests.model.__main__ import main
 from tests.model.pages import readme, recorded
 from tests.model.runs import MODULES, PROPERTY, SPEC, Run, invariants, load, uncovered
 from tests.model.text import actions, comments, functions, is_there, modules, rules
 from tests.model.tlc import Verdict, check
-from tests.sizes import PROOF, rest_thorough
 from tests.spec.clauses import cited, defined
 
 REPO = Path(__file__).resolve().parents[2]

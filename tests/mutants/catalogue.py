@@ -1,17 +1,14 @@
-"""Every safeguard of the package that tests have to miss when it is gone."""
+"""Every safeguard of the package that tests have to miss when it is gone: the tables of this folder, one for each subject."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
-from tests.mutants.exports import EXPORTS
-from tests.mutants.feed import FEED
-from tests.mutants.guards import GUARDS
-from tests.mutants.joint import JOINT
-from tests.mutants.mutant import Mutant
-from tests.mutants.protocol import PROTOCOL
+from tests.mutants.mutant import Mutant, read_table
 
-MUTANTS: Mapping[str, Mutant] = {each.name: each for each in (*PROTOCOL, *GUARDS, *EXPORTS, *FEED, *JOINT)}
+_LISTED = [each for path in sorted(Path(__file__).parent.glob("*.txt")) for each in read_table(path.read_text("utf-8"))]
+MUTANTS: Mapping[str, Mutant] = {each.name: each for each in _LISTED}
 SIMULATED: Mapping[str, Mutant] = {name: each for name, each in MUTANTS.items() if each.theme}
 
-assert len(MUTANTS) == len(PROTOCOL) + len(GUARDS) + len(EXPORTS) + len(FEED) + len(JOINT), "two mutants have one name"
+assert len(MUTANTS) == len(_LISTED), "two mutants have one name"

@@ -1,4 +1,14 @@
-"""A safeguard taken out of the package: which text becomes which, what is lost by that, and which tests are there to notice."""
+"""A safeguard taken out of the package: which text becomes which, what is lost by that, and which tests are there to notice.
+
+The tables of this folder hold them, one in three lines or more:
+
+    name [clauses, and the invariant if there is one; theme THEME; needs server or spark] What comes of it.
+      in FILE FUNCTION: old text → new text
+      by the tests that are to fail, the likeliest first, ` + ` between them
+
+FILE is below the package, tests below tests/. FUNCTION is that of the file, or `Class.method`, or a class; without it the text stands
+outside of both. `\\n` begins a line of the new text, indented like the one in which the old text begins.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +16,7 @@ import ast
 import importlib
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -19,13 +29,30 @@ REPO = Path(__file__).resolve().parents[2]
 Needs = Literal["", "server", "spark"]
 
 
+_HEAD = re.compile(r"(?P<name>[^\[]+) \[(?P<held>[^\]]+)\] (?P<why>.+)")
+_EDIT = re.compile(r"  in (?P<file>\S+\.py)(?: (?P<where>[\w.]+))?: (?P<old>.+?) →(?: (?P<new>.*))?")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A text of a file that occurs in it exactly once, however its lines are broken, and what takes its place. file: below the package."""
+    """A text that a function has exactly once, however its lines are broken, and what takes its place. where: the function or class."""
 
     file: str
+    where: str
     old: str
     new: str
+
+    def applied(self, text: str) -> str:
+        """The module's text with it; ValueError where the old text is not there exactly once."""
+        if self.where and self.where not in _spans(text):
+            raise ValueError(f"{self.file} has no {self.where}")
+        start, end = _spans(text)[self.where] if self.where else (0, len(text))
+        found = list(_pattern(self.old).finditer(text, start, end))
+        if len(found) != 1:
+            raise ValueError(f"{self.file} {self.where} has {len(found)} times {self.old!r}")
+        line = text[text.rfind("\n", 0, found[0].start()) + 1 : found[0].start()]
+        indent = line[: len(line) - len(line.lstrip())]
+        return text[: found[0].start()] + self.new.replace("\n", "\n" + indent) + text[found[0].end() :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +80,66 @@ class Mutant:
         texts: dict[str, tuple[str, str]] = {}
         for edit in self.edits:
             path = f"manifestcommit/{edit.file}"
-            before = (root / path).read_text("utf-8")
-            if (count := len(_pattern(edit.old).findall(before))) != 1:
-                raise ValueError(f"{self.name}: {path} has {count} times {edit.old!r}")
-            first, text = texts.get(path, (before, before))
-            texts[path] = first, _pattern(edit.old).sub(lambda _, new=edit.new: new, text)  # type: ignore[misc]  # a lambda's default
+            before, text = texts.get(path) or ((root / path).read_text("utf-8"),) * 2
+            texts[path] = before, edit.applied(text)
         return texts
+
+
+def read_table(text: str) -> Sequence[Mutant]:
+    """The mutants of a table; ValueError names the line that is none of its forms."""
+    found: list[Mutant] = []
+    for record in re.split(r"\n(?! |$)", text):
+        head, *lines = record.rstrip().split("\n")
+        if head.startswith("#"):
+            continue
+        said, edits = _HEAD.fullmatch(head), [_EDIT.fullmatch(line) for line in lines[:-1]]
+        if said is None or not edits or None in edits or not lines[-1].startswith("  by "):
+            raise ValueError(f"not a mutant of three lines or more, as tests/mutants/mutant.py says: {record!r}")
+        held, *others = said["held"].split("; ")
+        words, options = held.split(), dict(each.split(" ", 1) for each in others)
+        found.append(
+            Mutant(
+                name=said["name"],
+                why=said["why"],
+                clauses=tuple(word for word in words if not word.startswith("IV")),
+                invariant=next((word for word in words if word.startswith("IV")), ""),
+                edits=tuple(Edit(**{part: _plain(text or "") for part, text in edit.groupdict().items()}) for edit in edits if edit),
+                tests=tuple(f"tests/{each}" for each in lines[-1].removeprefix("  by ").split(" + ")),
+                theme=options.get("theme", ""),
+                needs=options.get("needs", ""),  # type: ignore[arg-type]  # a test compares it
+            )
+        )
+    return found
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
+
+
+@cache
+def _spans(source: str) -> Mapping[str, tuple[int, int]]:
+    """Functions, methods and classes of a module -> where their text begins and ends, with what decorates them."""
+    starts = [0, *(found.end() for found in re.finditer("\n", source)), len(source)]
+    found = {}
+    for owner, node in _defined(source):
+        first = min(each.lineno for each in (node, *node.decorator_list))
+        found[owner + node.name] = starts[first - 1], starts[node.end_lineno or node.lineno]
+    return found
+
+
+def _defined(source: str) -> Iterator[tuple[str, ast.FunctionDef | ast.ClassDef]]:
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield "", node
+        if isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.", each) for each in node.body if isinstance(each, ast.FunctionDef))
 
 
 @cache
 def _pattern(old: str) -> re.Pattern[str]:
     """The text however the formatter has broken its lines: blanks within it are any, and before a closing bracket may be a comma."""
-    text = old.strip()
     parts: list[str] = []
-    for blanks, word in re.findall(r"(\s*)(\w+|\S)", text):
+    for blanks, word in re.findall(r"(\s*)(\w+|\S)", old):
         if word in (")", "]", "}"):
             while parts and parts[-1] in (r"\s*", ","):
                 parts.pop()
@@ -74,31 +147,8 @@ def _pattern(old: str) -> re.Pattern[str]:
         elif parts:
             parts.append(r"\s+" if blanks and word[0].isalnum() and parts[-1][-1:].isalnum() else r"\s*")
         parts.append(re.escape(word))
-    before, after = old[: len(old) - len(old.lstrip())], old[len(old.rstrip()) :]
-    return re.compile(re.escape(before) + "".join(parts) + re.escape(after))
-
-
-def mutant(
-    name: str,
-    why: str,
-    held: str,
-    *edits: tuple[str, str, str],
-    tests: str,
-    theme: str = "",
-    needs: Needs = "",
-) -> Mutant:
-    """held: clauses, and the invariant if there is one; edits: (file, old, new); tests: node ids below tests/, ` + ` between them."""
-    words = held.split()
-    return Mutant(
-        name=name,
-        why=why,
-        clauses=tuple(word for word in words if not word.startswith("IV")),
-        invariant=next((word for word in words if word.startswith("IV")), ""),
-        edits=tuple(Edit(file=file, old=old, new=new) for file, old, new in edits),
-        tests=tuple(f"tests/{each}" for each in tests.split(" + ")),
-        theme=theme,
-        needs=needs,
-    )
+    before, after = (r"\b" if end.isalnum() or end == "_" else "" for end in (old[0], old[-1]))
+    return re.compile(before + "".join(parts) + after)
 
 
 @contextmanager
@@ -132,12 +182,7 @@ def changed_functions(before: str, after: str) -> list[str]:
 
 @cache
 def _functions(source: str) -> dict[str, str]:
-    found = {}
-    for node in ast.parse(source).body:
-        for owner, each in [("", node)] if not isinstance(node, ast.ClassDef) else [(f"{node.name}.", each) for each in node.body]:
-            if isinstance(each, ast.FunctionDef):
-                found[owner + each.name] = ast.dump(each)
-    return found
+    return {owner + node.name: ast.dump(node) for owner, node in _defined(source) if isinstance(node, ast.FunctionDef)}
 
 
 def _codes(code: CodeType) -> dict[str, CodeType]:

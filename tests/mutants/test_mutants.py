@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.mutants.__main__ import main, recorded
 from tests.mutants.catalogue import MUTANTS, SIMULATED
-from tests.mutants.mutant import REPO, Mutant, changed_functions, mutant, taken_out
+from tests.mutants.mutant import REPO, Edit, Mutant, changed_functions, read_table, taken_out
 from tests.mutants.run import SEEDS, judge, scratch_copy
 from tests.spec.clauses import defined
 from tests.spec.test_promises import functions_of
@@ -38,6 +39,21 @@ def test_what_is_taken_out_is_there_once_and_leaves_a_program(each: Mutant) -> N
         compile(after, path, "exec")
         assert after != before
         assert not each.theme or changed_functions(before, after), "the simulator can only exchange functions"
+
+
+def test_an_edit_is_of_one_function_however_its_lines_are_broken() -> None:
+    module = "def f():\n    if a:\n        g(\n            1,\n            2,\n        )\n\n\ndef h():\n    g(1, 2)\n"
+    edit = Edit(file="x.py", where="f", old="g(1, 2)", new="g(2)\ng(1)")
+    assert edit.applied(module) == "def f():\n    if a:\n        g(2)\n        g(1)\n\n\ndef h():\n    g(1, 2)\n"
+    for wrong in (replace(edit, where=""), replace(edit, where="i"), replace(edit, old="g(3)"), replace(edit, old="g(1")):
+        with pytest.raises(ValueError, match=r"x\.py"):
+            wrong.applied(module.replace("1,", "12,") if wrong.old == "g(1" else module)
+
+
+@pytest.mark.parametrize("line", ["no head", "name [CM1] why\n  by a.py::test", "name [CM1] why\n  in a.py f: x\n  by a.py::test"])
+def test_a_record_of_another_form_is_told(line: str) -> None:
+    with pytest.raises(ValueError, match="not a mutant of three lines"):
+        read_table(line)
 
 
 @pytest.mark.parametrize("each", MUTANTS.values(), ids=named)
@@ -83,12 +99,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.thorough
 def test_a_safeguard_that_is_gone_is_killed_and_one_that_nobody_misses_survives(root: Path) -> None:
-    harmless = mutant(
-        "no safeguard",
-        "Nothing.",
-        "IV1 CM4",
-        ("core/table/entries.py", "Row bitmaps: which", "Bitmaps: which"),
-        tests="core/table/test_row_bitmap.py::test_nothing_removed_is_the_empty_text",
+    (harmless,) = read_table(
+        "no safeguard [IV1 CM4] Nothing.\n"
+        "  in core/table/entries.py: Row bitmaps: which → Bitmaps: which\n"
+        "  by core/table/test_row_bitmap.py::test_nothing_removed_is_the_empty_text\n"
     )
     before = (root / "manifestcommit/core/commit/conflict.py").read_text("utf-8")
     for name in ("filled", "partitioning"):
@@ -100,12 +114,10 @@ def test_a_safeguard_that_is_gone_is_killed_and_one_that_nobody_misses_survives(
 
 
 def test_tests_that_can_not_be_run_kill_nothing(root: Path) -> None:
-    broken = mutant(
-        "breaks the import",
-        "Nothing is tested then.",
-        "IV1 CM4",
-        ("core/table/entries.py", "from __future__ import annotations\n", "from __future__ import annotations\nimport no_such_module\n"),
-        tests="core/table/test_row_bitmap.py::test_nothing_removed_is_the_empty_text",
+    (broken,) = read_table(
+        "breaks the import [IV1 CM4] Nothing is tested then.\n"
+        "  in core/table/entries.py: from __future__ import annotations → from __future__ import annotations\\nimport no_such_module\n"
+        "  by core/table/test_row_bitmap.py::test_nothing_removed_is_the_empty_text\n"
     )
     verdict = judge(root, broken)
     assert not verdict.killed and "No module named 'no_such_module'" in verdict.trouble

@@ -22,13 +22,13 @@ import pytest
 
 import manifestcommit as mc
 import manifestcommit.testing
-from manifestcommit import errors, store
+from manifestcommit import checks, errors, store
 
 # First words of docstrings: whether a word is a verb in the imperative, no rule can say. Add to it what is one.
 _VERBS = """
-    Abort Add Adopt Advance Begin Check Close Commit Compact Compare Count Create Delete Describe Drop Expire Export Find Forget Insert Keep
-    List Look Make Measure Merge Move Name Open Overwrite Pass Prepare Probe Publish Read Record Register Remove Rename Replace
-    Return Rewrite Roll Run Set Simulate Skip Tag Widen Write
+    Abort Add Adopt Advance Begin Check Close Commit Compact Compare Count Create Delete Describe Drop Expect Expire Export Find Forget
+    Insert Keep List Load Look Make Measure Merge Move Name Open Overwrite Pass Prepare Probe Publish Read Record Register Remove Rename
+    Replace Return Rewrite Roll Run Set Simulate Skip Tag Widen Write
 """
 VERBS = frozenset(_VERBS.split())
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Example", "Remedy", "Spec")
@@ -81,7 +81,7 @@ def public() -> dict[str, Any]:
     """Every exported function and class, by a name for people."""
     found = {name: getattr(mc, name) for name in mc.__all__}
     found |= {f"errors.{name}": each for name, each in vars(errors).items() if isinstance(each, type) and is_ours(each)}
-    for module in (manifestcommit.testing, store):
+    for module in (checks, manifestcommit.testing, store):
         found |= {f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name) for name in module.__all__}
     once = {id(each): name for name, each in reversed(found.items())}
     return {name: found[name] for name in found if name in once.values() and isinstance(found[name], type | types.FunctionType)}

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.kit.sizes import PROOF
 from tests.left_out import LEFT_OUT, left_out
 from tests.mutants.catalogue import MUTANTS
 from tests.selection import COLLECTED, Collected, collect_all, is_of_everything, not_held, not_killed
-from tests.sizes import PROOF
 from tests.spec.clauses import defined, in_order
 
 REPO = Path(__file__).resolve().parents[2]

@@ -3,6 +3,7 @@
     python -m tests.proof --quick        two minutes: what can be run in that time is run, the rest is read from recorded figures
     python -m tests.proof                a quarter of an hour: the model's small configurations are run, too
     python -m tests.proof --who          which test, and which seed of the simulator, killed each mutant
+    python -m tests.proof --page         writes the mutants of each invariant into spec/proof.md
 
 spec/proof.md tells for each invariant where it is modelled, simulated, tested and by which mutants it is guarded. Exit codes: 0 everything
 held, 1 something did not, 2 usage, 3 no Java or no TLC.
@@ -12,16 +13,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import secrets
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from tests.model.tlc import ModelError
 from tests.mutants.__main__ import recorded
 from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import REPO
 from tests.proof import measure
 from tests.proof.measure import Count
 
+PAGE = REPO / "spec" / "proof.md"
+_MUTANTS = re.compile(r"(?<=^- )\*\*Mutants\.\*\* .*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _QUICK_S, _WHOLE_S = 90.0, 600.0
 # Shares of the time. Enumerating takes as long as it takes: some seconds.
 _SIMULATED, _HOSTILE = 0.75, 0.25
@@ -35,10 +41,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, help="for what can be run for any time, instead; the model's figures are read")
     parser.add_argument("--seed", type=int, help="the first seed of what is run (default: a new one, which is told)")
     parser.add_argument("--who", action="store_true", help="each mutant with who killed it; runs nothing")
+    parser.add_argument("--page", action="store_true", help="write the mutants of each invariant into spec/proof.md; runs nothing")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     given = parser.parse_args(arguments)
     if given.seconds is not None and given.seconds <= 0:
         parser.error("--seconds is a time above zero")
+    if given.page:
+        PAGE.write_text(with_mutants(PAGE.read_text("utf-8")), "utf-8")
+        return 0
     if given.who:
         return _tell_who(as_json=given.json)
     seconds = given.seconds if given.seconds is not None else _QUICK_S if given.quick else _WHOLE_S
@@ -55,6 +65,17 @@ def main(arguments: Sequence[str]) -> int:
     if given.json:
         print(json.dumps([{"what": each.what, "how": each.how, **each.figures, "wrong": list(each.wrong)} for each in counts]))
     return 1 if any(each.wrong for each in counts) else 0
+
+
+def with_mutants(page: str) -> str:
+    """The page with the mutants as the tables list them: below each invariant its own, and those of none at the end."""
+    parts = re.split(r"(?m)^(?=## )", page)
+    return "".join(_MUTANTS.sub(lambda _, part=part: _listed(re.match(r"## (IV\d+)?", part)[1]), part) for part in parts)  # type: ignore[misc,index]
+
+
+def _listed(invariant: str | None) -> str:
+    names = ", ".join(f"*{each.name}*" for each in MUTANTS.values() if each.invariant == (invariant or ""))
+    return textwrap.fill(f"**Mutants.** {names}.", 138, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
 def _counts(seconds: float, seed: int, *, running: bool) -> Iterator[Count]:

@@ -1,6 +1,6 @@
 """A process of a round: does its steps one after the other, is killed or stopped where its part says so, and writes down all of it.
 
-Run as a module it is the nursery of a whole run: `python -m tests.races.actor`, told what to start on its standard input.
+Run as a module it is the pool of a whole run: `python -m tests.races.actor`, told what to start on its standard input.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import os
 import random
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.chaos.nursery import load, serve
+from tests.chaos.process_pool import load, serve
 from tests.chaos.world import NoteReader, notes_folder
-from tests.faults.clocks import CLOCKS
+from tests.kit.clocks import CLOCKS
 from tests.races import operations
 from tests.races.draw import Actor, Moment, Round, Step
 from tests.races.records import Log, Outcome, Record, merge
@@ -58,11 +59,17 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         if name == "founder":
             return Actor(name=name, steps=self.round.founding)
         if name == "closer":
-            return Actor(name=name, steps=(Step(operation="close"),))
+            return Actor(name=name, steps=(Step(operation="close"), *self._repeats()))
         if name == "cleaner":
             clean = Step(operation="gc", arguments={"foreign": self.round.foreign})
-            return Actor(name=name, steps=(clean, clean))
+            return Actor(name=name, steps=(clean, clean, *self._repeats()))
         return next(actor for actor in self.round.actors if actor.name == name)
+
+    def _repeats(self) -> Iterator[Step]:
+        """Every key of the round once more: what is known of it when all is over."""
+        steps = [*self.round.founding, *(step for actor in self.round.actors for step in actor.steps)]
+        keys = {step.arguments["key"] for step in steps if step.arguments.get("key")}
+        return (Step(operation="repeat", arguments={"key": key}) for key in sorted(keys))
 
 
 class Process:

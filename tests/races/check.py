@@ -1,26 +1,33 @@
 """What must hold after a round: nothing live was deleted, nothing that was acknowledged is lost, and nothing dead is left.
 
-The truth is the model's; the table is read by the library, as users read it. Everything returns findings, sentences.
+What each version must hold the history checker says, of what everybody was told and saw; the table is read by the library, as users read
+it. The history is the chain of snapshots back from the head, as the archive has it. Everything returns findings, sentences.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+import msgspec
+import zstandard
+from tests.chaos.check import Link, check_chain, is_readable
+from tests.chaos.history import birth_of, commits_of
 from tests.races.actor import CALM, Place
-from tests.races.draw import STEADY, Round
-from tests.races.history import history_of as history_of_round
-from tests.races.model import History, State, birth_of, is_readable, read_chain, replay, rows_of
+from tests.races.draw import STEADY, Round, Rows
+from tests.races.history import history_of, rows_of, seen
+from tests.races.operations import items_of
 from tests.races.records import Record
+from tests.races.rig import archived
 
 import manifestcommit as mc
 from manifestcommit.core.table import object_names
 from manifestcommit.store import KeepsUnfinished, Store, open_store
 from manifestcommit.testing.history.checker import check as judge
+from manifestcommit.testing.history.operation import Operation
 
 _SHOWN = 4
 
@@ -32,6 +39,7 @@ _NONE = frozenset({"TableNotFoundError", "NotATableError"})
 EXPECTED: dict[str, frozenset[str]] = {
     "create": frozenset(),
     "write": _CONFLICT,
+    "repeat": _NONE,
     "orphan": _FENCED,
     "prepare": _FENCED,
     "settle": _CONFLICT | {"JobAbortedError", "UsageError"},
@@ -57,37 +65,68 @@ _OVERTAKEN = (
 )
 
 
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """The chain, and what everybody did to the table, was told and saw. rows: of files that no job wrote, by path."""
+
+    links: dict[int, Link]
+    operations: list[Operation]
+    rows: dict[str, Rows]
+
+    @property
+    def head(self) -> Link:
+        return self.links[max(self.links)]
+
+    @property
+    def readable(self) -> list[Link]:
+        return [link for link in self.links.values() if is_readable(self.head.snapshot, link.version)]
+
+    def was_expired(self, version: int) -> bool:
+        """Whether at some time since then nobody could ask for that version."""
+        return any(not is_readable(link.snapshot, version) for link in self.links.values() if link.version >= version)
+
+
 def check_live(place: Place, records: Sequence[Record]) -> list[str]:
     """After the races: the history, what was told, and every version that can be read."""
-    history, findings = history_of(place, records)
+    history, findings = read_history(place, records)
     if history is None:
         return findings
-    findings += check_errors(place, records)
-    findings += check_told(history, records)
-    findings += check_reads(history, records)
-    findings += check_history(history, records)
-    findings += check_fenced(place.round, records)
-    return [*findings, *check_table(place, history)]
+    return [
+        *check_errors(place, records),
+        *check_chain(list(history.links.values())),
+        *check_told(history, records),
+        *check_gone(history, records),
+        *check_fenced(place.round, records),
+        *check_table(place, history),
+    ]
 
 
 def check_end(place: Place, records: Sequence[Record]) -> list[str]:
     """After the last two gcs: all of that once more, and nothing is there but what readable versions list."""
-    history, findings = history_of(place, records)
-    if history is None:
-        return findings
-    findings += [*check_errors(place, records), *check_told(history, records), *check_table(place, history)]
-    return findings or list(check_clean(place, history))
+    history, _ = read_history(place, records)
+    return check_live(place, records) or ([] if history is None else list(check_clean(place, history)))
 
 
-def history_of(place: Place, records: Sequence[Record]) -> tuple[History | None, list[str]]:
-    """The history back from the head, and what is wrong with it. None: there is no table."""
+def read_history(place: Place, records: Sequence[Record]) -> tuple[History | None, list[str]]:
+    """None: there is no table, which may be a loss."""
     try:
         head = mc.Table(place.url, place.direct)._session.open()
     except mc.TableNotFoundError:
         lost = [each.id for each in records if each.outcome == "committed"]
         return None, [f"there is no table, and {lost} were acknowledged"] if lost else []
     files = {path: rows for each in records for path, rows in each.arguments.get("files", {}).items()}
-    return replay(read_chain(place.archive, head.version, head.digest), records, {**place.round.adopted, **files})
+    links, rows = read_chain(place.archive, head.version, head.digest), {**place.round.adopted, **files}
+    return History(links=links, operations=history_of(records, links, rows), rows=rows), []
+
+
+def read_chain(archive: Path, version: int, digest: str | None) -> dict[int, Link]:
+    """Every version back from this one, by the digests of parents, ascending; what the archive lacks raises FileNotFoundError."""
+    links: list[Link] = []
+    while digest is not None:
+        data = archived(archive, version, digest).read_bytes()
+        snapshot = json.loads(zstandard.ZstdDecompressor().decompress(data))
+        links.append(Link(version=version, digest=digest, snapshot=snapshot))
+        version, digest = version - 1, snapshot.get("parent_digest")
+    return {link.version: link for link in reversed(links)}
 
 
 def check_errors(place: Place, records: Sequence[Record]) -> Iterator[str]:
@@ -109,72 +148,29 @@ def check_errors(place: Place, records: Sequence[Record]) -> Iterator[str]:
 
 
 def check_told(history: History, records: Sequence[Record]) -> Iterator[str]:
-    """What was acknowledged is in the history at its version; what was refused or given up is nowhere in it."""
+    """What was acknowledged is in the history, and a tag names what was asked for."""
+    jobs = {job for _, job in commits_of(history.links.values())}
+    for operation in history.operations:
+        if operation.outcome == "committed" and operation.job and operation.job not in jobs:
+            yield f"{operation.id} was acknowledged as version {operation.version} ({operation.job}), and is in none"
     for each in records:
-        told, version = each.result.get("told"), each.result.get("version")
-        if each.outcome == "committed" and each.result.get("already"):
-            key = "adopt" if each.operation == "adopt" else each.arguments["key"]
-            if not _has_key(history, version, key):
-                yield f"{each.id} was told that its key is in version {version}, which does not have it"
-        elif each.outcome == "committed" and each.operation != "adopt":
-            if history.version_of(told) != version:
-                yield f"{each.id}: {each.operation} was acknowledged as version {version} ({told}), and is in {history.version_of(told)}"
-        elif each.outcome == "committed" and not _has_key(history, version, "adopt"):
-            yield f"{each.id}: an adoption was acknowledged as version {version}, which is none"
-        elif each.outcome == "refused" and each.operation != "prepare" and history.version_of(each.result.get("job", "")) is not None:
-            yield f"{each.id} was refused ({each.result.get('error')}), and is in the history ({each.result['job']})"
-        elif each.outcome == "refused" and (found := history.version_because(each.id)) is not None:
-            yield f"{each.id}, {each.operation}, was refused ({each.result.get('error')}), and is version {found}"
-        for job, decision, at in each.result.get("decided", ()):
-            found = history.version_of(job)
-            if found != (at if decision == "committed" else None):
-                yield f"{each.id} was told that {job} is {decision} at {at}, and it is in {found}"
-        name = each.arguments.get("name") if each.operation == "tag" and each.outcome == "committed" else None
-        if name is not None and _tagged(history, version, name) != each.result["tagged"]:
-            yield f"{each.id} tagged version {each.result['tagged']} as {name!r}, and another one has the name"
-
-
-def _has_key(history: History, version: int, key: str) -> bool:
-    """Whether that version carries it; "adopt": whether it is an adoption."""
-    commits = history.links[version].snapshot["commits"] if version in history.links else ()
-    return any(each.get("key") == key or (key == "adopt" and each["operation"] == "adopt") for each in commits)
-
-
-def _tagged(history: History, version: int, name: str) -> int | None:
-    tags = history.links[version].snapshot.get("tags", {}) if version in history.links else {}
-    found: int | None = tags.get(name, {}).get("version")
-    return found
-
-
-def check_history(history: History, records: Sequence[Record]) -> Iterator[str]:
-    """A serial order, true to real time, explains what everybody was told and read."""
-    wrong = judge(history_of_round(records, history.links))
-    if wrong is not None:
-        yield str(wrong)
-
-
-def check_reads(history: History, records: Sequence[Record]) -> Iterator[str]:
-    """What readers read is exactly one committed version, and what was gone was expired."""
-    for each in records:
-        version = each.result.get("version") if each.operation == "read" else None
-        if version is None or each.outcome not in ("read", "gone"):
+        link = history.links.get(each.result.get("version", 0))
+        if each.outcome != "committed" or each.operation not in ("adopt", "tag"):
             continue
-        if version not in history.links:
-            yield f"{each.id} read version {version}, which is not in the history"
-        elif each.outcome == "gone" and not history.was_expired(version):
-            yield f"{each.id}: version {version} could not be read ({each.result['error']}), and was never expired"
-        elif each.outcome == "read":
-            found = Counter((number, day) for number, day in each.result["rows"])
-            yield from compare(f"{each.id} read version {version}", found, history.states[version])
+        if each.operation == "adopt" and (link is None or "adopt" not in [commit["operation"] for commit in link.snapshot["commits"]]):
+            yield f"{each.id}: an adoption was acknowledged as version {each.result['version']}, which is none"
+        named = link.snapshot.get("tags", {}).get(each.arguments.get("name"), {}) if link is not None else {}
+        if each.operation == "tag" and named.get("version") != each.result["tagged"]:
+            yield f"{each.id} tagged version {each.result['tagged']} as {each.arguments['name']!r}, and another one has the name"
 
 
-def compare(what: str, found: Counter[Any], state: State) -> Iterator[str]:
-    """The rows that somebody found in a version, against those that it must hold."""
-    lost, more = state.rows - found, found - state.rows
-    if lost:
-        yield f"{what}: {lost.total()} of {state.rows.total()} rows are lost: {sorted(lost, key=repr)[:_SHOWN]}"
-    if more:
-        yield f"{what}: {more.total()} rows too many: {sorted(more, key=repr)[:_SHOWN]}"
+def check_gone(history: History, records: Sequence[Record]) -> Iterator[str]:
+    """What could not be read was expired."""
+    for each in records:
+        if each.operation == "read" and each.outcome == "gone" and "version" in each.result:
+            version = each.result["version"]
+            if version not in history.links or not history.was_expired(version):
+                yield f"{each.id}: version {version} could not be read ({each.result['error']}), and was never expired"
 
 
 def check_fenced(round: Round, records: Sequence[Record]) -> Iterator[str]:
@@ -191,29 +187,19 @@ def check_fenced(round: Round, records: Sequence[Record]) -> Iterator[str]:
 
 
 def check_table(place: Place, history: History) -> Iterator[str]:
-    """Every readable and every tagged version can be read and is what it must be; keys are known; verify finds nothing."""
-    table, head = mc.Table(place.url, place.direct), history.head.snapshot
-    for version in (each for each in history.links if is_readable(head, each)):
+    """Every readable and every tagged version can be read, verify finds nothing, and a serial order that is true to real time explains
+    what everybody was told and read, and what each version shows now."""
+    table, shown = mc.Table(place.url, place.direct), dict[int, list[str]]()
+    for version in (link.version for link in history.readable):
         try:
-            found = table.dataset(version=version).to_table()
+            shown[version] = items_of(table, version)
         except (mc.ManifestCommitError, OSError) as error:
             yield f"version {version} is readable, and cannot be read: {type(error).__name__}: {error}"
-            continue
-        names = found.column_names
-        rows = zip(*(found.column(name).to_pylist() for name in ("id", "day")), strict=True) if "id" in names else ()
-        yield from compare(f"version {version}", Counter(rows), history.states[version])
     report = table.verify(deep=True)
     yield from (f"verify: {each.kind} {each.object}: {each.problem}" for each in report.findings if each.severity == "damage")
-    state = history.states[history.head.version]
-    for key in sorted(_all_keys(history) - state.unsure):
-        known = mc.begin(place.url, key=key, storage_options=place.direct).already_committed
-        if known != (key in state.keys):
-            yield f"the key {key!r} is {'known' if known else 'forgotten'}, and its work is {'not ' if known else ''}there"
-
-
-def _all_keys(history: History) -> set[str]:
-    commits = [each for link in history.links.values() for each in link.snapshot["commits"] if each["operation"] != "adopt"]
-    return {each["key"] for each in commits if each.get("key") is not None}
+    wrong = judge([*history.operations, *(seen(link, shown.get(link.version)) for link in history.links.values())])
+    if wrong is not None:
+        yield str(wrong)
 
 
 def check_clean(place: Place, history: History) -> Iterator[str]:
@@ -242,9 +228,9 @@ def everything(store: Store, place: Place) -> Iterator[str]:
 
 def needed(place: Place, history: History) -> set[str]:
     """The hint, the marker, the readable versions, and what they list."""
-    table, head = mc.Table(place.url, place.direct), history.head.snapshot
-    names = {object_names.HINT, object_names.marker_name(head["table_id"])}
-    for version in (each for each in history.links if is_readable(head, each)):
+    table = mc.Table(place.url, place.direct)
+    names = {object_names.HINT, object_names.marker_name(history.head.snapshot["table_id"])}
+    for version in (link.version for link in history.readable):
         snapshot = table.snapshot(version)
         runs = (*snapshot.key_runs, *snapshot.job_runs, *snapshot.removed_runs)
         names |= {object_names.version_name(version), *(ref.path for ref in (*snapshot.manifests, *runs))}
@@ -264,5 +250,5 @@ def summary_of(records: Sequence[Record]) -> Mapping[str, int]:
         told[f"{each.operation} {each.outcome or 'killed'}"] += 1
         if "error" in each.result:
             told[str(each.result["error"])] += 1
-        told["rows"] += rows_of(each).total() if each.outcome == "committed" else 0
+        told["rows"] += len(rows_of(each)) if each.outcome == "committed" else 0
     return told

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 from tests.chaos.schedule import MOODS, Window
-from tests.faults.clocks import CLOCKS
+from tests.kit.clocks import CLOCKS
 
 from manifestcommit.core.table import object_names
 

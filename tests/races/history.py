@@ -1,16 +1,17 @@
 """The history of a round as the history checker judges it: each process' records, and what the chain of versions says of the unheard.
 
-An item is what one job has brought to one partition: the job, the partition and how many rows. What became of tags is the model's to say.
+An item is one row that a job has brought: the job, the row and its partition. What became of tags is not the checker's to say.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from tests.chaos.check import Link
+from tests.chaos.history import birth_of
+from tests.races.draw import Rows
 from tests.races.records import Record
 
 from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, Operation
@@ -18,30 +19,31 @@ from manifestcommit.testing.history.recorder import REFUSALS
 
 _RULES = {kind.__name__: rule for kind, rule in REFUSALS}
 _JOBS = ("write", "orphan", "prepare", "add_files", "add_again", "replace")  # what has items
-_COMMITS = (*_JOBS, "adopt", "tag", "untag", "rollback", "rewind")
+_COMMITS = (*_JOBS, "repeat", "adopt", "tag", "untag", "rollback", "rewind")
 
 
-def items(job: str, rows: Iterable[tuple[int, str | None]]) -> dict[str, str]:
-    """Item -> its partition, of the rows (how many, in which) that a job has brought."""
-    count: Counter[str | None] = Counter()
-    for number, day in rows:
-        count[day] += number
-    return {f"{job[-12:]} {number} {day!r}": repr(day) for day, number in count.items() if number}
+def item(job: str, number: int, day: str | None) -> str:
+    return f"{job[-12:]} {number} {day!r}"
 
 
-def history_of(records: Sequence[Record], links: Mapping[int, Link]) -> list[Operation]:
-    """Every operation of the round. links: the chain, which anybody may read afterwards."""
+def items(job: str, rows: Iterable[Sequence[Any]]) -> dict[str, str]:
+    """Item -> its partition, of the rows that a job has brought."""
+    return {item(job, number, day): repr(day) for number, day in rows}
+
+
+def history_of(records: Sequence[Record], links: Mapping[int, Link], loose: Mapping[str, Rows]) -> list[Operation]:
+    """Every operation of the round. links: the chain, which anybody may read afterwards; loose: rows of files that no job wrote."""
     commits = {each["job"]: (link.version, each) for link in links.values() for each in link.snapshot["commits"]}
     found = [each for record in records for each in _operations(record, commits)]
-    return [*found, *(_told_by_chain(link, each) for link in links.values() for each in link.snapshot["commits"])]
+    return [*found, *(_told_by_chain(link, each, loose) for link in links.values() for each in link.snapshot["commits"])]
 
 
-def _told_by_chain(link: Link, commit: Mapping[str, Any]) -> Operation:
+def _told_by_chain(link: Link, commit: Mapping[str, Any], loose: Mapping[str, Rows]) -> Operation:
     """Whoever walks the chain is told of it afterwards: it was committed at any time until then. What was adopted is to be seen there."""
     job, adds = commit["job"], dict[str, str]()
     if commit["operation"] == "adopt":
-        entries = [entry for entry in link.snapshot.get("added", ()) if entry["job"] == job]
-        adds = items(job, ((entry["rows"], entry["partition"][0]) for entry in entries))
+        paths = [entry["path"] for entry in link.snapshot.get("added", ()) if entry["job"] == job]
+        adds = items(job, (row for path in paths for row in loose[path]))
     return Operation(
         id=f"chain {job}", process="chain", name="history", begin=0.0, outcome="committed", version=link.version, job=job, adds=adds
     )
@@ -83,11 +85,11 @@ def _does(record: Record, commits: Mapping[str, tuple[int, Mapping[str, Any]]]) 
     """What it does to the table."""
     given, result = record.arguments, record.result
     because = {each.get("reason"): job for job, (_, each) in commits.items()}
-    job = result.get("job") or result.get("told") or because.get(record.id, "")
+    job = result.get("told") or result.get("job") or because.get(record.id, "")
     does: dict[str, Any] = {"job": job, "shared": record.operation == "prepare"}
     if job and record.operation not in ("add_files", "add_again"):  # which are fenced with whoever wrote their files, too
-        does["birth"] = int(job[1:].partition("-")[0])
-    if record.operation == "write":
+        does["birth"] = birth_of(job)
+    if record.operation in ("write", "repeat"):
         does["key"] = given.get("key")
     if "moved" in result:
         source, start, end = result["moved"]
@@ -96,22 +98,20 @@ def _does(record: Record, commits: Mapping[str, tuple[int, Mapping[str, Any]]]) 
         does["restores"] = commits[job][1]["restored"]
     if record.operation not in _JOBS or result.get("already"):
         return does
-    adds = items(job, _brought(record))
+    adds = items(job, rows_of(record))
     does |= {"adds": adds, "removes": tuple(result.get("removes", ())), "compacts": record.operation == "replace"}
     return does | _replaces(given, adds)
 
 
-def _brought(record: Record) -> Iterator[tuple[int, str | None]]:
-    if record.operation == "replace":
-        yield from ((number, record.arguments["day"]) for number in record.result.get("brings", ()))
-        return
-    for _, day in record.result.get("rows", record.arguments.get("rows", ())):
-        yield 1, day
+def rows_of(record: Record) -> Rows:
+    """What it brings."""
+    rows: Rows = record.result.get("rows", record.arguments.get("rows", []))
+    return rows
 
 
 def _replaces(given: Mapping[str, Any], adds: Mapping[str, str]) -> dict[str, Any]:
     scope = given.get("scope")
-    if scope is None:
+    if scope is None or given["conflict"] == "fail":  # which is to find nothing there: a reader would miss what it takes away
         return {}
     emptied = {"all": [EVERYTHING], "dynamic": sorted(set(adds.values())), "day": [repr(scope.get("day"))]}[scope["kind"]]
     return {"empties": tuple(emptied), "scope": tuple(emptied) if given["conflict"] == "serializable" else ()}
@@ -123,3 +123,18 @@ def _saw(record: Record) -> dict[str, Any]:
         return {"outcome": "failed"}
     at = None if result["version"] == result["head"] else result["version"]
     return {"outcome": "read", "version": result["version"], "at": at, "items": tuple(result["items"]), "watermarks": result["marks"]}
+
+
+def seen(link: Link, shown: Sequence[str] | None) -> Operation:
+    """What whoever reads a version when all is over sees of it. shown: its items; None: readers may not ask for it any more."""
+    return Operation(
+        id=f"version {link.version}",
+        process="last",
+        name="read",
+        begin=0.0,
+        outcome="read",
+        version=link.version,
+        at=link.version,
+        items=None if shown is None else tuple(shown),
+        watermarks={**link.watermarks},
+    )

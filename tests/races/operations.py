@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.faults.tables import change_of
-from tests.races.history import items
+from tests.kit.tables import change_of
+from tests.races.history import item, items
 from tests.races.records import Outcome, Record
 
 import manifestcommit as mc
@@ -41,6 +41,10 @@ def outcome_of(error: mc.ManifestCommitError) -> Outcome:
 def table_of(rows: list[list[Any]]) -> pa.Table:
     """Rows as they stand in a log."""
     return pa.table([[each for each, _ in rows], [day for _, day in rows]], schema=SCHEMA)
+
+
+def rows_in(table: pa.Table) -> list[list[Any]]:
+    return [list(row) for row in zip(table.column("id").to_pylist(), table.column("day").to_pylist(), strict=True)]
 
 
 def parquet(rows: list[list[Any]]) -> bytes:
@@ -80,6 +84,16 @@ def told(record: Record, outcome: mc.Outcome) -> Outcome:
 
 def write(process: Process, record: Record) -> Outcome:
     return told(record, begin(process, record).commit())
+
+
+def repeat(process: Process, record: Record) -> Outcome:
+    """A rerun of a key when all is over: it commits, with nothing, only if nobody knows the key."""
+    process.table().snapshot()  # a table that is not there is none to be made
+    job = mc.begin(process.url, key=record.arguments["key"], storage_options=process.options)
+    if not job.already_committed:
+        process.learn(record, job=job.id, rows=[])
+        job.write(table_of([]), partition_by=["day"])
+    return told(record, job.commit())
 
 
 def orphan(process: Process, record: Record) -> Outcome:
@@ -149,8 +163,7 @@ def add_again(process: Process, record: Record) -> Outcome:
         data = process.store().get(path)
     except FileNotFoundError:
         return "done"
-    rows = pq.read_table(io.BytesIO(data)).select(["id", "day"]).to_pylist()
-    return _add(process, record, {path: [[row["id"], row["day"]] for row in rows]})
+    return _add(process, record, {path: rows_in(pq.read_table(io.BytesIO(data)))})
 
 
 def _add(process: Process, record: Record, files: dict[str, list[list[Any]]]) -> Outcome:
@@ -167,17 +180,15 @@ def replace(process: Process, record: Record) -> Outcome:
     files = [each["path"] for each in listed]
     if not files:
         return "done"
-    replaced: dict[str, list[tuple[int, str | None]]] = {}
-    for each in listed:
-        replaced.setdefault(each["job"], []).append((each["rows"], each["day"]))
     store = process.store()
     try:
-        data = pa.concat_tables([pq.read_table(io.BytesIO(store.get(path))).select(["id", "day"]) for path in files])
+        parts = [pq.read_table(io.BytesIO(store.get(path))).select(["id", "day"]) for path in files]
     except FileNotFoundError:
         return "gone"
+    removes = [name for each, part in zip(listed, parts, strict=True) for name in items(each["job"], rows_in(part))]
+    data = pa.concat_tables(parts)
     job = mc.begin(process.url, storage_options=process.options)
-    removes = [item for job_id, some in replaced.items() for item in items(job_id, some)]
-    process.learn(record, job=job.id, rows=[], removes=removes, brings=[data.num_rows])
+    process.learn(record, job=job.id, rows=rows_in(data), removes=removes)
     job.write(data, partition_by=["day"])
     change = msgspec.structs.replace(change_of(job), operation="replace", remove=frozenset(files))
     session = job._job._session
@@ -235,24 +246,26 @@ def read(process: Process, record: Record) -> Outcome:
     snapshot = table.snapshot()
     version = max(snapshot.expired, snapshot.version - record.arguments["back"])
     process.learn(record, head=snapshot.version, version=version)
-    rows: list[list[Any]] = []
-    brought: dict[str, list[tuple[int, str | None]]] = {}
     try:
         marks = (snapshot if version == snapshot.version else table.snapshot(version=version)).watermarks
-        jobs = {each["path"].rpartition("/")[2]: each["job"] for each in table.files(version=version).to_pylist()}
-        dataset = table.dataset(version=version)
-        for fragment in dataset.get_fragments():
-            found = fragment.to_table(schema=dataset.schema)
-            read = [list(row) for row in zip(found.column("id").to_pylist(), found.column("day").to_pylist(), strict=True)]
-            rows += read
-            name = fragment.path.rpartition("/")[2]  # of which no two files of a round have the same
-            brought.setdefault(jobs.get(name, name), []).extend((1, day) for _, day in read)
-            time.sleep(record.arguments["slow_s"])
+        shown = items_of(table, version, record.arguments["slow_s"])
     except (mc.SnapshotExpiredError, OSError) as error:
         record.result.update(error=type(error).__name__, message=str(error))
         return "gone" if isinstance(error, mc.SnapshotExpiredError | FileNotFoundError) else "failed"
-    record.result.update(rows=rows, marks=marks, items=[item for job, some in brought.items() for item in items(job, some)])
+    record.result.update(marks=marks, items=shown)
     return "read"
+
+
+def items_of(table: mc.Table, version: int, slow_s: float = 0.0) -> list[str]:
+    """What is read of a version, each row by its file, and each file by the job that it is listed for."""
+    # No two files of a round have one name.
+    jobs = {each["path"].rpartition("/")[2]: each["job"] for each in table.files(version=version).to_pylist()}
+    dataset, shown = table.dataset(version=version), list[str]()
+    for fragment in dataset.get_fragments():
+        name = fragment.path.rpartition("/")[2]
+        shown += [item(jobs.get(name, name), *row) for row in rows_in(fragment.to_table(schema=dataset.schema))]
+        time.sleep(slow_s)
+    return shown
 
 
 def gc(process: Process, record: Record) -> Outcome:
@@ -280,6 +293,7 @@ def verify(process: Process, record: Record) -> Outcome:
 OPERATIONS: dict[str, Callable[[Process, Record], Outcome]] = {
     each.__name__: each
     for each in (
-        write, orphan, prepare, settle, close, add_files, add_again, replace, create, adopt, tag, untag, rollback, rewind, read, gc, verify,
+        write, repeat, orphan, prepare, settle, close, add_files, add_again, replace, create, adopt, tag, untag, rollback, rewind, read,
+        gc, verify,
     )
 }  # fmt: skip

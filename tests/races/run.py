@@ -7,16 +7,16 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.chaos.nursery import Nursery
+from tests.chaos.process_pool import ProcessPool
 from tests.chaos.schedule import Schedule, Weather
 from tests.chaos.world import NoteReader, notes_folder
-from tests.faults.proxy import Fault, FaultProxy, Request
+from tests.kit.proxy import Fault, FaultProxy, Request
 from tests.races import check
 from tests.races.actor import Ground, Place
 from tests.races.draw import Round, StoreKind, draw
@@ -71,11 +71,11 @@ def run(settings: Settings, say: Say, server: S3Server | None = None) -> Summary
         with ExitStack() as stack:
             proxy = stack.enter_context(FaultProxy(server.endpoint)) if server is not None else None
             bucket = server.bucket() if server is not None else ""
-            nursery = stack.enter_context(nursery_of(folder, settings.store))
+            pool = stack.enter_context(closing(pool_of(folder, settings.store)))
             for count in range(1, settings.rounds + 1):
                 number = settings.only or count
                 place = place_of(folder, draw(settings.seed, number, settings.store), f"{count}", bucket, server, proxy)
-                findings = Stage(place, f"{count}", nursery, proxy, total).play()
+                findings = Stage(place, f"{count}", pool, proxy, total).play()
                 if findings:
                     _keep_remains(place)
                     break
@@ -114,7 +114,9 @@ def report(summary: Summary, say: Say) -> None:
         say(f"  VIOLATION: {each}")
     if summary.findings:
         say(f"{where}: FAILED in round {summary.round}; log, archive and table lie in {summary.folder}")
-        say(f"  again: python -m tests.races --store {summary.store} --seed {summary.seed} --only {summary.round} --rounds 20")
+        say(
+            f"  again: python -m tests.chaos --about races --store {summary.store} --seed {summary.seed} --only {summary.round} --rounds 20"
+        )
     else:
         say(f"{where}: passed, nothing live was deleted, nothing dead is left, a serial order explains each round")
 
@@ -136,9 +138,9 @@ class Total:
 class Stage:
     """The course of one round. name: that of its folder."""
 
-    def __init__(self, place: Place, name: str, nursery: Nursery, proxy: FaultProxy | None, total: Total) -> None:
+    def __init__(self, place: Place, name: str, pool: ProcessPool, proxy: FaultProxy | None, total: Total) -> None:
         self.place, self.round, self.name = place, place.round, name
-        self.nursery, self.proxy, self.total = nursery, proxy, total
+        self.pool, self.proxy, self.total = pool, proxy, total
         self.notes, self.lines = NoteReader(Path(place.folder)), list[dict[str, Any]]()
         self.weather = Weather(self.round.seed * 1000 + self.round.number, Schedule(blows=(), windows=self.round.windows))
         self.asked, self.heard_s = 0, time.monotonic()
@@ -221,7 +223,7 @@ class Stage:
 
     def _look_after(self) -> None:
         """Reads what the living have noted, and brings the dead back."""
-        for event in self.nursery.events():
+        for event in self.pool.events():
             name = (event.get("signalled") or event.get("ended", "")).partition(" ")[2]
             if "ended" in event:
                 self._bury(name, event["code"])
@@ -246,19 +248,14 @@ class Stage:
     def _start(self, name: str, incarnation: int) -> None:
         self.heard_s = time.monotonic()
         self.living[name] = incarnation
-        self.nursery.start(f"{self.name} {name}", incarnation)
+        self.pool.start(f"{self.name} {name}", incarnation)
 
     def _signal(self, name: str, number: int) -> None:
-        self.nursery.signal(f"{self.name} {name}", number)
+        self.pool.signal(f"{self.name} {name}", number)
 
 
-@contextmanager
-def nursery_of(folder: Path, store: StoreKind) -> Iterator[Nursery]:
-    nursery = Nursery(Ground(folder=str(folder), store=store), "tests.races.actor")
-    try:
-        yield nursery
-    finally:
-        nursery.close()
+def pool_of(folder: Path, store: StoreKind) -> ProcessPool:
+    return ProcessPool(Ground(folder=str(folder), store=store), "tests.races.actor")
 
 
 def place_of(folder: Path, drawn: Round, name: str, bucket: str, server: S3Server | None, proxy: FaultProxy | None) -> Place:
@@ -295,8 +292,3 @@ def _keep_remains(place: Place) -> None:
         path = Path(place.folder) / "objects" / info.name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(store.get(info.name))
-
-
-def failed(summaries: Sequence[Summary]) -> bool:
-    """Whether any round of any run was wrong."""
-    return any(each.findings for each in summaries)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests.kit.proxy import FaultProxy
 from tests.servers import servers
 from tests.servers.servers import AzureServer, GcsServer, S3Server, StartError, UnavailableError
 
@@ -107,3 +108,10 @@ def _told(what: str) -> Iterator[None]:
 
 def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
+
+
+@pytest.fixture
+def proxy(rgw: S3Server) -> Iterator[FaultProxy]:
+    """Before the real S3 server."""
+    with FaultProxy(rgw.endpoint) as proxy:
+        yield proxy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from tests.kit.sizes import rounds
 from tests.simulator.exports import run_exports
-from tests.sizes import rounds
 
 
 @pytest.mark.timeout(3600)  # in `make proof`

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.kit.sizes import PROOF, rest_thorough, some
 from tests.mutants.__main__ import recorded
 from tests.mutants.catalogue import SIMULATED
 from tests.mutants.mutant import taken_out
 from tests.mutants.run import SEEDS, first_found
-from tests.sizes import PROOF, rest_thorough, some
 
 from manifestcommit.testing.__main__ import explore, shrink
 from manifestcommit.testing.simulation import simulator

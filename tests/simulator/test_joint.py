@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 import manifestcommit as mc
 from manifestcommit.joint import PinnedTable

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.docs.blocks import REPO, run
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 import manifestcommit as mc
 from manifestcommit.errors import UsageError

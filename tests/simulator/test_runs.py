@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.sizes import PROOF, rounds
+from tests.kit.sizes import PROOF, rounds
 
 from manifestcommit.testing.__main__ import CASES, explore
 from manifestcommit.testing.simulation.simulator import run_theme

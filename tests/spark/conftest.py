@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.spark.clusters import HOSTILE, Driver, clear_traps, environment, python_path, standalone_cluster
 
+import manifestcommit as mc
 from manifestcommit.spark.runtime.versions import FEATURES, has
 
 if TYPE_CHECKING:
@@ -122,3 +123,9 @@ def doomed(tmp_path: Path) -> Iterator[Driver]:
 def root(tmp_path: Path) -> str:
     """A table's root whose name has what breaks paths that are glued, quoted or globbed."""
     return str(tmp_path / HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def registered(spark) -> None:
+    """The session knows the format by its name."""
+    mc.register(spark)

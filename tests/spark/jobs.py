@@ -82,8 +82,8 @@ def statements(spark: Any, path: str) -> list[Any]:
 
 
 def change_rows(spark: Any, path: str, work: str) -> None:
-    """One of the row changes of tests/row_works.py."""
-    from tests.row_works import run
+    """One of the row changes of tests/kit/row_works.py."""
+    from tests.kit.row_works import run
 
     run(work, path, spark)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough
 from tests.spark.clusters import Driver, release, set_trap, sprung, trapped_attempt, wait_for
 
 import manifestcommit as mc

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.docs.blocks import REPO, needs, pages, run
-from tests.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough
 
 NAMES = {page.relative_to(REPO).as_posix(): page for page in pages() if needs(page)}
 

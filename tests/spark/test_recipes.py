@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.budgets import SetBudgets
 from tests.docs import blocks
 from tests.docs.blocks import REPO
-from tests.sizes import rest_thorough
+from tests.kit.sizes import SetBudgets, rest_thorough
 from tests.spark.streams import feed, read_input
 
 import manifestcommit as mc

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import zstandard
-from tests.faults.proxy import FaultProxy
+from tests.kit.proxy import FaultProxy
 from tests.servers.servers import free_port
 from tests.spark import jobs
 from tests.spark.clusters import Driver, set_trap, sprung, standalone_cluster

@@ -23,6 +23,7 @@ from manifestcommit.core.table.entries import ColumnStats, Entry, FooterRef, Man
 from manifestcommit.core.table.snapshot import (
     Author,
     Commit,
+    Constraint,
     DisputedTime,
     HomeRecord,
     JointRecord,
@@ -414,6 +415,24 @@ def authored_job() -> Prepared:
     return Prepared(format_version=1, change=change, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
 
 
+CONSTRAINTS = {
+    "positive": Constraint(id="0f1e2d3c4b5a6978", condition="id > 0", columns={"id": 1}),
+    "_N": Constraint(id="8796a5b4c3d2e1f0", condition="ID < 10 OR `id` IS NULL", columns={"ID": 1, "id": 1}),
+}
+
+
+def constrained() -> Snapshot:
+    """Version 7, with constraints."""
+    schema = Schema(fields=(Field(id=1, name="id", type="long"),))
+    return msgspec.structs.replace(minimal(), version=7, parent_digest="sha256:" + "7" * 64, schema=schema, constraints=CONSTRAINTS)
+
+
+def staged() -> Prepared:
+    """A prepared job that is held, and whose rows were checked."""
+    change = Write(job=JOB, birth=40, operation="append", checked=("0f1e2d3c4b5a6978",))
+    return Prepared(format_version=1, change=change, held=True, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
+
+
 def prepared() -> Prepared:
     """A prepared job: every member that this version of the format has."""
     return Prepared(
@@ -580,13 +599,16 @@ def write() -> None:
         "prepared-together": to_json(plain(together())),
         "snapshot-pending": to_json(plain(pending())),
         "snapshot-home": to_json(plain(home())),
+        "snapshot-constraints": to_json(plain(constrained())),
+        "prepared-staged": to_json(plain(staged())),
     }
     for name, document in documents.items():
         (FOLDER / f"{name}.json.zst").write_bytes(codec.compress(document))
         pretty = json.dumps(json.loads(document), ensure_ascii=False, indent=2)
         (FOLDER / f"{name}.json").write_text(pretty + "\n", encoding="utf-8")
-    (FOLDER / "hint").write_bytes(codec.encode_hint(VERSION))
-    (FOLDER / "hint-committed").write_bytes(codec.encode_hint(joint_hint().version, joint_hint().attempt))
+    head = codec.digest((FOLDER / "snapshot-full.json.zst").read_bytes())
+    (FOLDER / "hint").write_bytes(codec.encode_hint(VERSION, head))
+    (FOLDER / "hint-committed").write_bytes(codec.encode_hint(joint_hint().version, attempt=joint_hint().attempt))
     names = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".zst", ".parquet"))
     digests = {name: codec.digest((FOLDER / name).read_bytes()) for name in names}
     (FOLDER / "digests.json").write_text(msgspec.json.format(msgspec.json.encode(digests), indent=2).decode() + "\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 
 def in_two_lengths(machine: type[RuleBasedStateMachine], *, steps: int, quick: int, usual: int, proof: int) -> tuple[Any, Any]:

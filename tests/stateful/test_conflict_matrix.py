@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.budgets import SetBudgets, budgets
-from tests.faults.tables import begin, check_head, clone, memory, read_ids, rows, write
-from tests.sizes import PROOF
+from tests.kit.sizes import PROOF, SetBudgets, budgets
+from tests.kit.tables import begin, check_head, clone, memory, read_ids, rows, write
 
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.errors import CommitConflictError

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.proxy import FaultProxy
-from tests.sizes import rest_thorough
+from tests.kit.proxy import FaultProxy
+from tests.kit.sizes import rest_thorough
 from tests.store.places import Place
 
 from manifestcommit.store import Store
@@ -44,13 +43,6 @@ def root_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> Place:
         return Place(url=f"memory://{secrets.token_hex(8)}/root")
     top: Place = request.getfixturevalue(f"{kind}_root")
     return top.named(f"{top.url}/{secrets.token_hex(8)}/root")
-
-
-@pytest.fixture
-def proxy(rgw: Any) -> Iterator[FaultProxy]:
-    """Before the real S3 server."""
-    with FaultProxy(rgw.endpoint) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import multiprocessing
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.proxy import FaultProxy
+from tests.kit.proxy import FaultProxy
 
 from manifestcommit.store import Store, open_store
 

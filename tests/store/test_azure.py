@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.faults.proxy import Fault, FaultProxy, Rule, to
+from tests.kit.proxy import Fault, FaultProxy, Rule, to
 from tests.store.places import Place, names, processes, sent
 
 import manifestcommit as mc

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.proxy import Fault, FaultProxy, Rule, to
+from tests.kit.proxy import Fault, FaultProxy, Rule, to
 from tests.servers.servers import free_port
 from tests.store.places import Place, names, sent
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.faults.tables import Service
+from tests.kit.tables import Service
 
 from manifestcommit.core.table.object_names import PROBES, VERSIONS
 from manifestcommit.engine.job.job import Job

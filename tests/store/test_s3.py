@@ -27,7 +27,7 @@ from benchmarks.made_up import ROWS, SCHEMA, put_manifests
 from botocore.utils import parse_timestamp
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.faults.proxy import Fault, FaultProxy, Rule, to
+from tests.kit.proxy import Fault, FaultProxy, Rule, to
 from tests.store.places import Place, names, processes, sent
 
 import manifestcommit as mc

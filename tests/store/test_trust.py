@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.faults.proxy import Fault, FaultProxy, Rule, to
+from tests.kit.proxy import Fault, FaultProxy, Rule, to
 from tests.store.places import Place, names
 
 import manifestcommit as mc

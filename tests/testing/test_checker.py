@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 from manifestcommit.errors import UsageError
 from manifestcommit.testing.history.checker import check

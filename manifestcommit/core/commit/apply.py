@@ -18,6 +18,7 @@ from ..table.snapshot import (
     REPLACE,
     Author,
     Commit,
+    Constraint,
     KeyRecord,
     Note,
     RunRef,
@@ -107,6 +108,8 @@ def rolled_back(
             **_moved((_batches(head.streams),), (_batches(streams),), version),
         },
         totals=target.totals,
+        # the rows are the target's: its constraints hold for them, later ones perhaps not [CK4]
+        constraints=target.constraints,
     )
 
 
@@ -191,10 +194,11 @@ def create(
     note: Note = _NO_NOTE,
     author: Author | None = None,
     rank: int = 0,
+    constraints: Mapping[str, Constraint] | None = None,
 ) -> Snapshot:
-    """Build version 1: the table's id, its partitioning, its schema if known, and the start
-    positions of its sources. rank: its place among the tables of a joint commit. [CM13] [WM7]
-    [MT2]"""
+    """Build version 1: the table's id, its partitioning, its schema if known, the start positions
+    of its sources, and its constraints. rank: its place among the tables of a joint commit. [CM13]
+    [WM7] [MT2] [CK1]"""
     origins = dict(sources or {})
     record = Commit(
         job=job,
@@ -220,6 +224,7 @@ def create(
         proven=(store,) if store else (),
         recent_jobs={job: 1},
         rank=rank,
+        constraints=dict(constraints or {}),
     )
 
 
@@ -346,6 +351,7 @@ def _written(
         keys=_keys(head, change),
         streams=_streams(head, change),
         properties=_properties(head, change),
+        constraints=constraints_after(head, change),
         totals=_totals(head.totals, gained, taken),
     )
     return made, msgspec.structs.replace(
@@ -643,6 +649,14 @@ def _former_folders(
         (column.name, column.type) for column in folder_columns(base.schema, base.partition_by)
     )
     return base.former_folders if before in base.former_folders else (*base.former_folders, before)
+
+
+def constraints_after(head: Snapshot, change: Write) -> dict[str, Constraint]:
+    """The constraints of the version after `head` with this change. [CK3]"""
+    if not change.constrain:
+        return head.constraints
+    merged = {**head.constraints, **change.constrain}
+    return {name: constraint for name, constraint in merged.items() if constraint is not None}
 
 
 def _properties(head: Snapshot, change: Write) -> dict[str, str]:

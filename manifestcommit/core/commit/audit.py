@@ -42,6 +42,7 @@ Kind = Literal[
     "file_rows_differ",
     "file_partition_differs",
     "statistics_false",
+    "constraint_violated",
     "version_leftover",
     "version_skipped",
     "foreign_name",
@@ -158,6 +159,10 @@ REMEDIES: Mapping[Kind, str] = {
         "Filters may skip its rows: write them again, and overwrite its partition."
     ),
     "statistics_false": _OF_STATISTICS,
+    "constraint_violated": (
+        "Correct these rows (`Table.update`) or delete them (`manifestcommit delete`), and report "
+        "who wrote them; or drop the constraint: `manifestcommit constraints --drop`."
+    ),
     "version_leftover": "`manifestcommit gc` removes it; no reader looks at it.",
     "version_skipped": (
         "Nothing to do: readers and writers of this table skip it. Leave it while jobs run."

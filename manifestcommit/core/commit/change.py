@@ -18,6 +18,7 @@ from ..table.entries import Count, Entry, ManifestRef, Time
 from ..table.snapshot import (
     REPLACE,
     Author,
+    Constraint,
     KeyRecord,
     RunRef,
     Snapshot,
@@ -98,7 +99,9 @@ class Write(_OfJob, frozen=True, kw_only=True):
     that it is; first: nothing may have been committed before [CF18]; reason: a text for people;
     repartitions: it replaces all files, and the table's partitioning becomes `partition_by` [SC10];
     together: where it is prepared as a part of a joint commit, the jobs of all its tables, the
-    home's first. [MT11]
+    home's first [MT11]; checked: ids of the constraints that none of its rows violates [CK2];
+    constrain: constraints that it adds to the table, None: drops [CK3]; audited: the version of the
+    table on which checks of what it would be were made. [CK6]
     """
 
     key: str | None = None
@@ -121,6 +124,9 @@ class Write(_OfJob, frozen=True, kw_only=True):
     first: bool = False
     reason: str | None = None
     together: tuple[TogetherJob, ...] = ()
+    checked: tuple[str, ...] = ()
+    constrain: dict[str, Constraint | None] = {}
+    audited: Count | None = None
     summary: Summary = Summary()
 
     @property
@@ -255,12 +261,14 @@ class Prepared(
     """A change that any process can now commit or abort. [AB3]
 
     done: the record of its key, if the key had been committed before the job began: such a job has
-    no work and never commits any; prepared_at: microseconds since the epoch, for people.
+    no work and never commits any; held: it waits for whoever looks at it and publishes it by its
+    id [CK5]; prepared_at: microseconds since the epoch, for people.
     """
 
     format_version: int
     change: Write
     done: KeyRecord | None = None
+    held: bool = False
     prepared_at: Time
     writer: str
 

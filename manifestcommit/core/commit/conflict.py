@@ -14,11 +14,11 @@ import msgspec
 from ..joint.consistency import partners_since
 from ..joint.fate import last_state
 from ..schema.evolution import SchemaConflict, apply_edits, can_widen
-from ..schema.fields import Field, members, type_text
+from ..schema.fields import Field, members, type_text, walk
 from ..schema.partitioning import PartitionPattern, first_overlap, of_partition
-from ..table.snapshot import REPLACE, Commit, Snapshot
+from ..table.snapshot import MOST_CONSTRAINTS, REPLACE, Commit, Snapshot
 from ..table.watermark import WatermarkMismatch, find_misfit
-from .apply import given_and_taken
+from .apply import constraints_after, given_and_taken
 from .change import (
     Abort,
     Change,
@@ -41,6 +41,26 @@ class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):
     watermarks: dict[str, int | str] = {}
 
 
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that violate a constraint.
+
+    Attributes:
+        constraint: its name.
+        condition: its SQL.
+        rows: how many rows violate it, of those that were examined.
+        examples: the values of a few of them, in the columns that the condition names.
+        files: paths of a few files that hold such rows, where these were written.
+
+    Spec: CK2.
+    """
+
+    constraint: str
+    condition: str
+    rows: int
+    examples: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     """Why a change cannot be applied.
 
@@ -49,6 +69,8 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
         mine: what this job declared.
         winner: what the other commit did, with its version.
         misfit: how a watermark differs, where that is the conflict; None: elsewhere.
+        violation: the rows that violate a constraint, where these are the conflict; None:
+            elsewhere.
 
     Spec: CF1.
     """
@@ -57,6 +79,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     mine: str
     winner: str
     misfit: WatermarkMismatch | None = None
+    violation: Violation | None = None
 
 
 # Any: the kind of change that the rule judges; RULES says which.
@@ -74,12 +97,13 @@ def find_conflict(
 
 def needs_winners(change: Change) -> bool:
     """Whether the commits since the base version, or since `based_on`, must be read; an append
-    needs only the latest version. [CF2] [CF3] [CF16] [KY4]"""
+    needs only the latest version. [CF2] [CF3] [CF16] [KY4] [CK3] [CK6]"""
     match change:
         case Write():
             overwrite = change.overwrite
             serializable = overwrite is not None and overwrite.conflict == "serializable"
-            return bool(change.reads) or serializable
+            others = change.reads or change.constrain or change.audited is not None
+            return bool(others) or serializable
         case Retention():
             return change.keys_from > 0
         case _:
@@ -539,6 +563,121 @@ def stream_skips_batches(
     )
 
 
+# of the conflict that the commit loop resolves by checking the job's files [CK2]
+ROWS_ARE_UNCHECKED = "rows_are_unchecked"
+CONSTRAINT_VIOLATED = "constraint_violated"
+AUDIT_IS_OLD = "audited_table_was_changed"
+ROWS_CAME_SINCE = "rows_came_since_the_proof"
+
+
+def rows_are_unchecked(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The change adds rows that were not checked against a constraint of the table: one that was
+    added since they were written, or they were written by others. What only moves rows of the table
+    to other files has been checked. [CK2]"""
+    if change.operation == REPLACE or not (change.add or change.add_manifests):
+        return None
+    lacking = unchecked(head, change)
+    if not lacking:
+        return None
+    return Conflict(
+        rule=ROWS_ARE_UNCHECKED,
+        mine="adds rows",
+        winner=f"they were not checked against the constraint {lacking[0]!r} of the table",
+    )
+
+
+def unchecked(head: Snapshot, change: Write) -> list[str]:
+    """The names of the constraints against which the rows of a change were not checked. [CK2]"""
+    if not head.constraints and not change.constrain:
+        return []
+    constraints = constraints_after(head, change)
+    return sorted(name for name, each in constraints.items() if each.id not in change.checked)
+
+
+def rows_came_since_the_proof(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The change adds a constraint, and others have added rows since those of the base version were
+    found to keep it. [CK3]"""
+    if not any(change.constrain.values()):
+        return None
+    for winner in winners:
+        if winner.commit.operation != REPLACE and winner.commit.touched:
+            return Conflict(
+                rule=ROWS_CAME_SINCE,
+                mine=f"adds the constraint {min(change.constrain)!r}",
+                winner=(
+                    f"version {winner.version} ({winner.commit.operation} by job "
+                    f"{winner.commit.job}) may have added rows since {change.since}"
+                ),
+            )
+    return None
+
+
+def audited_table_was_changed(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The table that the change would make was checked, and others have changed rows since: what
+    was checked is not what would be. [CK6]"""
+    for winner in winners if change.audited is not None else ():
+        is_later = change.audited is not None and winner.version > change.audited
+        if is_later and winner.commit.operation != REPLACE and winner.commit.touched:
+            return Conflict(
+                rule=AUDIT_IS_OLD,
+                mine=f"was checked as a change of version {change.audited}",
+                winner=(
+                    f"version {winner.version} ({winner.commit.operation} by job "
+                    f"{winner.commit.job}) changed rows since"
+                ),
+            )
+    return None
+
+
+def constraint_is_other(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The change adds a constraint with a name that another one has, or one too many. [CK3]"""
+    for name, constraint in change.constrain.items():
+        there = {each.lower() for each in head.constraints}
+        if constraint is not None and name.lower() in there:
+            return Conflict(
+                rule="constraint_is_other",
+                mine=f"adds the constraint {name!r}",
+                winner="the table has a constraint of that name by now",
+            )
+    if not change.constrain or len(constraints_after(head, change)) <= max(
+        MOST_CONSTRAINTS, len(head.constraints)
+    ):
+        return None
+    return Conflict(
+        rule="constraint_is_other",
+        mine=f"adds the constraint {min(change.constrain)!r}",
+        winner=f"the table has {MOST_CONSTRAINTS} constraints, and no more are possible",
+    )
+
+
+def constrained_column_is_gone(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The change drops a column that a constraint of the table names, or adds a constraint that
+    names a column which the table no longer has. [CK3]"""
+    if head.schema is None or not (change.edits or change.constrain):
+        return None
+    fields = apply_edits(head.schema, change.edits).fields
+    columns = {field.id for _, field in walk(fields)}
+    for name, constraint in constraints_after(head, change).items():
+        lost = [column for column, id in constraint.columns.items() if id not in columns]
+        if lost:
+            return Conflict(
+                rule="constrained_column_is_gone",
+                mine=f"({change.operation}) leaves the table without the column {lost[0]!r}",
+                winner=f"the constraint {name!r} names it: drop the constraint first",
+            )
+    return None
+
+
 # Kind of change -> its rules, in the order in which they are asked.
 RULES: Mapping[type[Any], tuple[Rule, ...]] = {
     Abort: (job_is_committed,),
@@ -563,6 +702,11 @@ RULES: Mapping[type[Any], tuple[Rule, ...]] = {
         partition_was_touched,
         read_partition_was_touched,
         partition_is_filled,
+        constraint_is_other,
+        constrained_column_is_gone,
+        rows_came_since_the_proof,
+        audited_table_was_changed,
+        rows_are_unchecked,
     ),
 }
 

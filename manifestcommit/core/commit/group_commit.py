@@ -63,6 +63,7 @@ def is_plain(change: Change) -> TypeGuard[Write]:
         add_manifests=change.add_manifests,
         touched=change.touched,
         advances=change.advances,
+        checked=change.checked,
         summary=change.summary,
     )
     lists = bool(change.add or change.add_manifests)

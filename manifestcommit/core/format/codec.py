@@ -20,7 +20,7 @@ import zstandard
 
 from ...errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError, UsageError
 from ..commit.change import Prepared
-from ..schema.fields import Schema, check_schema
+from ..schema.fields import Schema, check_schema, walk
 from ..schema.partitioning import is_folder_column
 from ..table.entries import Entry, ManifestRef, decode
 from ..table.object_names import (
@@ -41,6 +41,7 @@ from ..table.snapshot import (
     PENDING_FORMAT_VERSION,
     Snapshot,
     check_author,
+    check_constraints,
     check_joint,
     check_message,
     check_metadata,
@@ -159,8 +160,11 @@ _BEYOND = 2**63  # above any count
 
 _FORMATS = (FORMAT_VERSION,)
 _FORMATS_PENDING = (FORMAT_VERSION, PENDING_FORMAT_VERSION)
-MAX_HINT_BYTES = 128
-_HINT = re.compile(rb"(\d{1,19})(?: (v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32}))?", re.ASCII)
+MAX_HINT_BYTES = 256
+_HINT = re.compile(
+    rb"(\d{1,19})(?: (sha256:[0-9a-f]{64}))?(?: (v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32}))?",
+    re.ASCII,
+)
 
 _OBJECT = re.compile(re.escape(MANIFESTS) + r"(?!\.{1,2}\Z)[^/\\\0]+")
 
@@ -178,17 +182,18 @@ def digest_of(hashed: Any) -> str:
 
 
 class Hint(msgspec.Struct, frozen=True, kw_only=True):
-    """What the hint says. version: one that was once the latest; attempt: the joint commit that
-    committed that version as a member, None: it says nothing of one. [LY7] [MT7]"""
+    """What the hint says. version: one that has existed; digest: of its object; attempt: the joint
+    commit that committed that version as a member. None: it says nothing of it. [LY7] [MT7]"""
 
     version: int
+    digest: str | None = None
     attempt: str | None = None
 
 
-def encode_hint(version: int, attempt: str | None = None) -> bytes:
-    """Encode the hint: a version that was once the latest, in decimal; where a joint commit has
+def encode_hint(version: int, digest: str | None = None, attempt: str | None = None) -> bytes:
+    """Encode the hint: a version in decimal, the digest of its object; where a joint commit has
     committed it as a member, also the attempt. [LY7] [MT7]"""
-    return (f"{version}" if attempt is None else f"{version} {attempt}").encode("ascii")
+    return " ".join(filter(None, (f"{version}", digest, attempt))).encode("ascii")
 
 
 def decode_hint(data: bytes) -> int | None:
@@ -203,8 +208,10 @@ def read_hint(data: bytes) -> Hint | None:
     match = _HINT.fullmatch(data)
     if match is None:
         return None
-    attempt = None if match[2] is None else match[2].decode("ascii")
-    return Hint(version=int(match[1]), attempt=attempt)
+    digest, attempt = (
+        None if each is None else each.decode("ascii") for each in match.groups()[1:]
+    )
+    return Hint(version=int(match[1]), digest=digest, attempt=attempt)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -266,7 +273,7 @@ def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
         )
     raw = decompress(data, name=name, limit=MAX_INTENT_RAW_BYTES)
     prepared = _prepared(raw, name, intent_name)
-    if prepared.done is not None or prepared.change.together:
+    if prepared.done is not None or prepared.held or prepared.change.together:
         raise CorruptMetadataError(
             damaged(name, "it asks for what was done before, or for several tables"),
             object_name=name,
@@ -290,7 +297,13 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
             raise ValueError(
                 f"it is based on version {change.based_on}, and began at {change.birth}"
             )
-        if change.stream is not None or change.reason is not None or change.first:
+        if (
+            change.stream is not None
+            or change.reason is not None
+            or change.first
+            or change.constrain
+            or change.audited is not None
+        ):
             raise ValueError("it holds what only a commit of its own can do")
         if change.message is not None:
             check_message(change.message)
@@ -529,11 +542,17 @@ def _check(snapshot: Snapshot, name: str) -> None:
         raise ValueError("every version but the first has a parent_digest")
     if snapshot.schema is not None:
         check_schema(snapshot.schema)
-    top = {field.id for field in snapshot.schema.fields} if snapshot.schema else set()
+    fields = snapshot.schema.fields if snapshot.schema else ()
+    top = {field.id for field in fields}
     if not top.issuperset(snapshot.partition_by):
         raise ValueError("partition_by names a field that the schema does not have")
     if not all(is_folder_column(*each) for layout in snapshot.former_folders for each in layout):
         raise ValueError("former_folders holds what makes no folder")
+    if snapshot.constraints:
+        check_constraints(snapshot.constraints)
+        named = {id for each in snapshot.constraints.values() for id in each.columns.values()}
+        if not named <= {field.id for _, field in walk(fields)}:
+            raise ValueError("a constraint names a field that the schema does not have")
     width = len(snapshot.partition_by)
     _check_listed(snapshot.added, snapshot.manifests, width)
     if any(

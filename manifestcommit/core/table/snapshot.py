@@ -226,7 +226,8 @@ class Summary(
 
     rows_*, bytes_*, files_*: the job's input, and the contents of its files, None: not counted;
     attempts to unknowns: as known before the create; seconds: from begin to the create; prepare_s:
-    the part spent on the prepared object; checks: reserved, writers leave it empty.
+    the part spent on the prepared object; checks: name of each check that was made before the job
+    was published -> whether it held. [CK6]
     """
 
     files: Count = 0
@@ -402,6 +403,51 @@ class HomeRecord(
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
+class Constraint(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A condition that no row of the table violates. id: another one for every constraint that was
+    ever added; condition: SQL on one row; columns: each column as the condition spells it -> its
+    field id, whatever the column is called now. [CK1]"""
+
+    id: str
+    condition: str
+    columns: dict[str, Count]
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+MOST_CONSTRAINTS = 64  # every version carries them
+MAX_CONDITION = 2_000  # characters
+_CONSTRAINT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
+_CONSTRAINT_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
+
+
+def check_constraints(constraints: Mapping[str, Constraint | None]) -> None:
+    """Check the constraints of a snapshot or a change; ValueError says what was expected. None: one
+    that a change drops. [CK1]"""
+    if len(constraints) > MOST_CONSTRAINTS:
+        raise ValueError(
+            f"{len(constraints)} constraints: expected at most {MOST_CONSTRAINTS} on one table"
+        )
+    if len({name.lower() for name in constraints}) < len(constraints):
+        raise ValueError("two constraints have names that differ in case only")
+    for name, constraint in constraints.items():
+        if not _CONSTRAINT_NAME.fullmatch(name):
+            raise ValueError(
+                f"{shown(name)}: expected a name of 1 to 100 letters, digits and underscores that "
+                "begins with no digit"
+            )
+        if constraint is None:
+            continue
+        if not _CONSTRAINT_ID.fullmatch(constraint.id):
+            raise ValueError(f"constraint {name!r} has an id that is not 16 hexadecimal digits")
+        if not 0 < len(constraint.condition) <= MAX_CONDITION or not constraint.columns:
+            raise ValueError(
+                f"constraint {name!r}: expected a condition of 1 to {MAX_CONDITION:,} characters "
+                "that names a column"
+            )
+
+
 class Snapshot(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -458,6 +504,7 @@ class Snapshot(
         void: the versions whose joint commit was aborted, ascending; they are no state of the
             table.
         rank: the place of this table in the order in which joint commits choose their home.
+        constraints: name -> a condition that no row of the table violates.
         extra: the members that this release does not know, unchanged.
 
     Spec: OB2.
@@ -506,6 +553,7 @@ class Snapshot(
     homes: dict[str, HomeRecord] = {}
     void: tuple[Count, ...] = ()
     rank: Int64 = 0
+    constraints: dict[str, Constraint] = {}
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 

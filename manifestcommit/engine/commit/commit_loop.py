@@ -6,13 +6,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
 from ...core.commit import group_commit
 from ...core.commit.apply import above_taken, apply
 from ...core.commit.change import Abort, Change, ConflictInputs, MergeManifests, Overwrite, Write
-from ...core.commit.conflict import Conflict, find_conflict
+from ...core.commit.conflict import (
+    CONSTRAINT_VIOLATED,
+    ROWS_ARE_UNCHECKED,
+    Conflict,
+    find_conflict,
+    unchecked,
+)
 from ...core.commit.group_commit import CombinedCommit
 from ...core.format import codec
 from ...core.joint.fate import attempt_of, state_before
@@ -29,7 +36,7 @@ from ...errors import (
     VersionNotFoundError,
 )
 from ..metadata import exports
-from ..metadata.table_context import TableContext
+from ..metadata.table_context import TableContext, gate
 from ..metadata.table_root import check_same_root, is_removed, removed
 from ..metadata.time_travel import find_job
 from ..metadata.version_chain import (
@@ -37,8 +44,10 @@ from ..metadata.version_chain import (
     home_of,
     list_above,
     newest_above,
+    put_hint,
     read_object,
     resolve_head,
+    side_by_side,
 )
 from ..runtime.environment import Limits
 from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
@@ -49,7 +58,6 @@ from .create_version import (
     create_version,
     fenced_outcome,
     pause,
-    put_hint,
     settled_outcome,
 )
 from .group_commit import Committers, GroupCommit
@@ -402,7 +410,8 @@ class _CommitLoop:
         if verdict == "unknown":
             return self._outcome("unknown", reason=reason)
         if verdict == "mine":
-            outcome, newest = self._won(Head(snapshot=snapshot, digest=codec.digest(data)))
+            mine = Head(snapshot=snapshot, digest=codec.digest(data), data=data)
+            outcome, newest = self._won(mine)
             if outcome is not None:
                 return outcome
         else:
@@ -428,7 +437,26 @@ class _CommitLoop:
         inputs = load_conflict_inputs(session, head, change)
         winners = find_winners(session, head, change, self._versions)
         conflict = find_conflict(head.snapshot, change, winners, inputs)
+        if conflict is not None and conflict.rule == ROWS_ARE_UNCHECKED:
+            assert isinstance(change, Write)
+            conflict = self._check_rows(head.snapshot, change)
         return inputs if conflict is None else self._outcome("conflict", conflict=conflict)
+
+    def _check_rows(self, head: Snapshot, change: Write) -> Conflict | None:
+        """Check the job's files against the constraints that its rows were not checked against, by
+        their bounds, else by reading them. None: they keep them, and the change says so. [CK2]"""
+        names = unchecked(head, change)
+        found = gate().check_change(self._session, head, change, names)
+        if found is None:
+            ids = {*change.checked, *(head.constraints[name].id for name in names)}
+            self._change = msgspec.structs.replace(change, checked=tuple(sorted(ids)))
+            return None
+        return Conflict(
+            rule=CONSTRAINT_VIOLATED,
+            mine=f"adds {found.rows:,} rows that violate it",
+            winner=f"the table has the constraint {found.constraint!r}: {found.condition}",
+            violation=found,
+        )
 
     def _may_lack(self, newest: Head) -> bool:
         """Whether an object that was missing at the head may be gone by right. [CM2]
@@ -510,19 +538,23 @@ class _CommitLoop:
             return self._outcome("unknown", reason=reason), self._head
         if counted is None:
             return None, newest
-        if isinstance(self._part, Member):  # it is no state of the table yet, nor has it a hint
+        if isinstance(self._part, Member):  # it is no state of the table yet
             return self._outcome("committed", version=counted), newest
         self._session.known = newest
         if counted == mine.version:
             self._group.settled(mine.snapshot)
-        put_hint(self._session, counted)
         return self._outcome("committed", version=counted), newest
 
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
         session, base = self._session, self._head
-        above = list_above(session.store, base.version)
+        list_base = partial(list_above, session.store, base.version)
+        if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
+            above = list_base()
+        else:  # the hint decides nothing [CM7]
+            hint = partial(put_hint, session.store, mine.version, mine.digest)
+            above, _ = side_by_side(session.store, list_base, hint)
         versions = above.versions
         if base.version not in versions and (not versions or versions[-1] <= mine.version):
             raise removed(session, base, mine)

@@ -92,11 +92,19 @@ class Settlement(msgspec.Struct, frozen=True):
 Part = Member | Decision | Settlement
 
 
-def seal(session: TableContext, head: Head, change: Write, done: KeyRecord | None) -> bytes:
+def seal(
+    session: TableContext,
+    head: Head,
+    change: Write,
+    done: KeyRecord | None,
+    *,
+    held: bool = False,
+) -> bytes:
     """All that the change's commit needs, as the one object that `put_prepared` makes durable.
     JobFencedError where it cannot commit any more. [AB3] [CM2]
 
-    head: the version at which the job began, or a later one. A list, and one request for every
+    head: the version at which the job began, or a later one; held: `recover` leaves it to whoever
+    publishes it [CK5]. A list, and one request for every
     65,536 files of more than some hundred.
     """
     began_us = session.env.now_us()
@@ -113,6 +121,7 @@ def seal(session: TableContext, head: Head, change: Write, done: KeyRecord | Non
         format_version=FORMAT_VERSION,
         change=staged,
         done=done,
+        held=held,
         prepared_at=session.env.now_us(),
         writer=session.writer,
     )

@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 from ...core.format import codec
 from ...core.schema import partitioning
 from ...core.schema.arrow_schema import Conformer, arrow_schema, footer_metadata
-from ...core.schema.fields import Field, Schema
+from ...core.schema.fields import Field, Schema, walk
 from ...core.schema.spark_json import has_own_order
 from ...core.table import object_names
 from ...core.table.entries import Entry, SourceRange
 from ...core.table.object_names import check_path
-from ...core.table.snapshot import Snapshot
+from ...core.table.snapshot import Constraint, Snapshot
 from ...errors import (
     CorruptMetadataError,
     ManifestCommitError,
@@ -37,6 +37,7 @@ from ...errors import (
     UsageError,
 )
 from ...store.base import Output, Store
+from ..metadata.table_context import gate
 from ..metadata.version_chain import open_head
 from ..runtime.concurrency import BackgroundWorker, SideBySide
 from ..runtime.outcome import InputTotals, fenced_error
@@ -128,7 +129,8 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     url: the table path; job: the job's id; partition_by: field ids; target_file_size: approximate
     bytes of a file; bounds_columns: how many leaf columns get statistics in the entries;
     bloom_columns: field ids of those that get Bloom filters; sources: the ranges that the rows come
-    from; shared: whether other processes may write and commit this job, too.
+    from; shared: whether other processes may write and commit this job, too; constraints: those of
+    the table, which no row may violate. [CK2]
     """
 
     url: str
@@ -140,6 +142,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     bloom_columns: tuple[int, ...] = ()
     sources: tuple[SourceRange, ...] = ()
     shared: bool = False
+    constraints: dict[str, Constraint] = {}
 
     def __post_init__(self) -> None:
         if self.target_file_size < 1:
@@ -158,9 +161,11 @@ def plan_for(
     target_file_size: int | None = None,
     sources: tuple[SourceRange, ...] = (),
     shared: bool = False,
+    is_new: bool = True,
 ) -> WritePlan:
     """Plan how a job writes rows with these columns and this partitioning; everything else follows
-    from the table's properties. [DF1]"""
+    from the table's properties. is_new: the rows may be others than the table's, whose constraints
+    they must keep. [DF1] [CK2]"""
     return WritePlan(
         url=url,
         job=job,
@@ -171,7 +176,20 @@ def plan_for(
         bloom_columns=bloom_columns_of(snapshot.properties, schema),
         sources=sources,
         shared=shared,
+        constraints=_constraints_of(snapshot, schema) if is_new else {},
     )
+
+
+def _constraints_of(snapshot: Snapshot, schema: Schema) -> dict[str, Constraint]:
+    """The constraints that can be checked in these columns; the commit checks the others."""
+    if not snapshot.constraints:
+        return {}
+    known = {field.id for _, field in walk(schema.fields)}
+    return {
+        name: each
+        for name, each in snapshot.constraints.items()
+        if known.issuperset(each.columns.values())
+    }
 
 
 def target_file_size_of(snapshot: Snapshot) -> int:
@@ -228,6 +246,7 @@ class DataFileWriter:
         # while it is at work, nothing else may use the files: `wait` or `end` comes first
         self._encoding = BackgroundWorker(is_on=in_background)
         self._conformer = Conformer(plan.schema)
+        self._check = gate().row_check(plan, store.url) if plan.constraints else None
         self._sources = plan.sources
         self._row_group_bytes = max(
             min(row_buffer.ROW_GROUP_BYTES, plan.target_file_size), _MIN_ROW_GROUP_BYTES
@@ -246,13 +265,18 @@ class DataFileWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows, with the table's column names; a null in a column that is not nullable is
-        refused. [DF3]"""
+        refused. [DF3]
+
+        Of rows that violate a constraint, `close` says how many there are. [CK2]"""
         self._check_open("write")
         self._bytes += row_buffer.bytes_of(batch)
         try:
             for piece in row_buffer.pieces(batch, self._row_group_bytes):
                 self._rows += piece.num_rows
-                for values, table in self._buffer.add(self._conformer.conform(piece)):
+                rows = self._conformer.conform(piece)
+                if self._check is not None and not self._check.take(rows):
+                    continue  # nothing of this attempt counts: the violations are counted only
+                for values, table in self._buffer.add(rows):
                     self._write_groups(values, table)
         except BaseException:
             self.discard()
@@ -264,6 +288,8 @@ class DataFileWriter:
         if self._entries is None:
             self._check_open("close")
             try:
+                if self._check is not None:
+                    self._check.end()
                 self._encoding.wait()
                 open_before = self._files.open_partitions()
                 for values, table in self._buffer.drain(first=open_before):
@@ -643,12 +669,13 @@ def plan_rewrite(
     *,
     target_file_size: int | None = None,
     sources: tuple[SourceRange, ...] = (),
+    is_new: bool = False,
 ) -> WritePlan:
     """Plan how `job` rewrites rows of this snapshot, with its columns and partitioning unchanged.
     [DF3] [DF5]
 
     target_file_size: bytes, by default the table's own; sources: the ranges that the rows come
-    from, recorded with every file. [OB8]
+    from, recorded with every file [OB8]; is_new: some rows may get new values. [CK2]
     """
     if snapshot.schema is None:
         raise UsageError(f"{url} has no columns yet, and no files")
@@ -660,6 +687,7 @@ def plan_rewrite(
         partition_by=snapshot.partition_by,
         target_file_size=target_file_size,
         sources=sources,
+        is_new=is_new,
     )
 
 

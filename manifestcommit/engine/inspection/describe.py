@@ -10,7 +10,7 @@ import msgspec
 from ...core.commit.conflict import describe_touch
 from ...core.display import relative_path
 from ...core.joint.fate import share_of
-from ...core.schema.fields import Field, type_text
+from ...core.schema.fields import Field, type_text, walk
 from ...core.schema.spark_json import comment_of
 from ...core.table.snapshot import Commit, Snapshot, known_parts
 from ..metadata.time_travel import to_datetime
@@ -47,6 +47,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
             for name, tag in snapshot.tags.items()
         },
         "properties": snapshot.properties,
+        "constraints": _constraints(snapshot),
         "joint": joint_of(snapshot, url),
         "rank": snapshot.rank,
         "decided_by": sorted(record.root for record in snapshot.homes.values()),
@@ -64,6 +65,19 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
             }
             for commit in snapshot.commits
         ],
+    }
+
+
+def _constraints(snapshot: Snapshot) -> dict[str, Any]:
+    """Name -> the condition, and what the table calls each column of it."""
+    fields = snapshot.schema.fields if snapshot.schema else ()
+    columns = {field.id: ".".join(path) for path, field in walk(fields)}
+    return {
+        name: {
+            "condition": each.condition,
+            "columns": {text: columns.get(id) for text, id in each.columns.items()},
+        }
+        for name, each in sorted(snapshot.constraints.items())
     }
 
 

@@ -188,6 +188,7 @@ class Job:
         self._advances: list[Advance] = []
         self._stream: StreamBatch | None = None
         self._change: Write | None = None
+        self._checked: frozenset[str] | None = None  # constraints that all plans check
         self._tasks = 0
         self._is_read = False  # whether its commit rests on the whole table as of its birth [MT16]
         self.is_declared = False  # whether anything was, or rows were handed in
@@ -399,6 +400,7 @@ class Job:
             initial=planned.initial,
             edits=planned.edits,
         )
+        self._checked = frozenset(planned.checked)
         if planned.overwrite is not None:
             self.overwrite(None, conflict=planned.overwrite.conflict)
 
@@ -451,7 +453,7 @@ class Job:
         self._layout = layout
         self._check_missing()
         self._writing = True
-        return files.plan_for(
+        plan = files.plan_for(
             head.snapshot,
             url=self.url,
             job=self.id,
@@ -461,6 +463,9 @@ class Job:
             sources=source_ranges_of(sources),
             shared=self.recovery is not None,
         )
+        ids = frozenset(each.id for each in plan.constraints.values())
+        self._checked = ids if self._checked is None else self._checked & ids
+        return plan
 
     def add_written(
         self,
@@ -572,6 +577,7 @@ class Job:
         )
         self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)
         self._found.append(entry)
+        self._checked = frozenset()
         self._check_missing()
         return entry
 
@@ -665,14 +671,15 @@ class Job:
             self._meter.end("prepared")
         return self.id
 
-    def seal(self, together: tuple[TogetherJob, ...] = ()) -> None:
-        """Fix what `prepare` makes durable. together: the jobs that it is committed with. [MT11]"""
+    def seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
+        """Fix what `prepare` makes durable. together: the jobs that it is committed with [MT11];
+        held: it waits for whoever publishes it. [CK5]"""
         if self._state is JobState.OPEN:
             summary = self._ledger.summary(self._tasks)
             self._meter = self._session.meter(self.ensure_id(), self._mode, summary, "first")
             change, head = self.change(), self._table(None, ())
             change, self._together = prepared_together(change, together), together
-            self._sealed = seal(self._session, head, change, self._record)
+            self._sealed = seal(self._session, head, change, self._record, held=held)
         elif self._sealed and together != self._together:
             raise UsageError(f"{self.url}: this job was prepared in another way; nothing was done")
 
@@ -734,6 +741,7 @@ class Job:
             advances=advances,
             stream=self._stream,
             first=self._first is not None,
+            checked=tuple(sorted(self._checked or ())),
             summary=self._ledger.summary(self._tasks),
         )
 

@@ -24,7 +24,7 @@ from ..metadata.version_chain import Head, newest_above, read_object
 
 # The jobs that have left objects for others, and what became of each.
 
-State = Literal["prepared", "published", "running", "committed", "aborted", "fenced"]
+State = Literal["prepared", "staged", "published", "running", "committed", "aborted", "fenced"]
 
 
 class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,8 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         job: the job's id.
-        state: "prepared": any process can commit or abort it; "published": as well, and other
+        state: "prepared": any process can commit or abort it; "staged": as well, and `recover`
+            leaves it to whoever looks at it; "published": as well, and other
             writers commit it for its process, which runs or has died; "running": it is not prepared
             yet, or its process has died; "fenced": it began so long ago that it cannot commit any
             more; "committed"; "aborted".
@@ -66,11 +67,12 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job and what its prepared object says. is_waiting: it is prepared, and nobody has decided
-    it, or it is fenced; advances: what it would advance, nothing where it holds no work; error: why
-    the object cannot be read."""
+    it, or it is fenced; is_held: it waits for whoever publishes it [CK5]; advances: what it would
+    advance, nothing where it holds no work; error: why the object cannot be read."""
 
     info: JobInfo
     is_waiting: bool = False
+    is_held: bool = False
     advances: tuple[Advance, ...] = ()
     error: ManifestCommitError | None = None
 
@@ -139,9 +141,11 @@ def _found(
         return FoundJob(info=info, is_waiting=True)
     if prepared.change.together:
         info = _jointly(session, info, prepared)
+    is_held = prepared.held and info.state == "prepared"
     return FoundJob(
-        info=info,
+        info=msgspec.structs.replace(info, state="staged") if is_held else info,
         is_waiting=info.state in ("prepared", "fenced"),
+        is_held=is_held,
         advances=() if prepared.done is not None else prepared.change.advances,
     )
 

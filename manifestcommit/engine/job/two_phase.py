@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -100,13 +100,22 @@ def begins_a_source_beside(session: TableContext, job: str) -> bool:
     )
 
 
-def commit_prepared(session: TableContext, job: str) -> Outcome:
+def commit_prepared(
+    session: TableContext,
+    job: str,
+    *,
+    audited: int | None = None,
+    checks: Mapping[str, bool] | None = None,
+) -> Outcome:
     """Commit a prepared job, from any process, any number of times, at the same time as others do
     or abort it. [AB3] [AB4]
 
     A conflict leaves it prepared: it may be tried again, when a gap has closed, or aborted. A job
     that has published its change, such as one whose outcome is unknown to its process,
     is committed or aborted for good. [CM21]
+
+    audited: it commits only as long as nobody has changed rows since this version; checks: what was
+    checked of it, for its record. [CK6]
     """
     meter = session.meter(job, phase="second")
     head = _open(session, job)
@@ -127,15 +136,23 @@ def commit_prepared(session: TableContext, job: str) -> Outcome:
             is_signed=True,
         )
     if prepared.change.together:
+        if audited is not None:
+            raise UsageError(
+                f"{session.store.url}: job {job} is committed together with others, and checks "
+                "that read the table hold for one table only; nothing was committed. Check its own "
+                "rows instead."
+            )
         outcome = commit_prepared_together(session, head, prepared)
         return outcome if outcome.metrics is not None else measured(outcome, meter)
     if prepared.done is not None:
         return measured(found_outcome(session, head, prepared.change), meter)
-    meter.learn(prepared.change.operation, prepared.change.summary)
+    summary = msgspec.structs.replace(prepared.change.summary, checks=dict(checks or {}))
+    change = msgspec.structs.replace(prepared.change, audited=audited, summary=summary)
+    meter.learn(change.operation, change.summary)
     return commit(
         session,
         head,
-        prepared.change,
+        change,
         committers=Committers.ANY_PROCESS,
         meter=meter,
         is_signed=True,
@@ -171,7 +188,8 @@ def settle_prepared(session: TableContext, *, abort: bool = False) -> Iterator[J
     What cannot be decided now stays prepared, what is fenced is reported, and what waits for
     another of them is tried again after it. One whose key another job has committed is aborted: if
     a rewind drops the key, this is not what is to be done again. So is one whose conflict no later
-    commit takes away; its result has the conflict, too.
+    commit takes away; its result has the conflict, too. One that is held for whoever publishes it
+    is left alone, and later ranges of a source wait for it. [CK5]
     """
     waits = [each for each in find_jobs(session) if each.is_waiting]
     unread = [each for each in waits if each.error is not None and not abort]
@@ -184,8 +202,9 @@ def settle_prepared(session: TableContext, *, abort: bool = False) -> Iterator[J
     earlier = {
         job: [found[index] for index in indices] for job, indices in zip(found, before, strict=True)
     }
-    waiting = [found[index] for index in in_order_of_advances(before)]
-    failed: set[str] = set()
+    held = {each.info.job for each in waits if each.is_held}  # they are published by their ids
+    waiting = [job for index in in_order_of_advances(before) if (job := found[index]) not in held]
+    failed = set(held)
     while waiting:
         gaps = []
         for job in waiting:

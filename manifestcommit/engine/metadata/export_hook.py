@@ -1,7 +1,9 @@
-"""The one registered loader of the exporter. [EX2] [EX4]
+"""The registered loaders of what is called from below: the exporter, the gate, and staged jobs.
+[EX2] [EX4] [CK2] [CK5]
 
-`manifestcommit/__init__.py` registers it, so that every process has it; therefore this module needs
-the standard library only. `exports.Exporter` says what the loader returns.
+`manifestcommit/__init__.py` registers them, so that every process has them; therefore this module
+needs the standard library only. `exports.Exporter` and `table_context.Gate` say what the loaders
+return.
 """
 
 from __future__ import annotations
@@ -9,20 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-_registered: list[Callable[[], Any]] = []
+_registered: dict[str, Callable[[], Any]] = {}
+_WITHOUT = {
+    "exporter": "exports can be neither made nor protected from gc",
+    "gate": "rows cannot be checked against the constraints of a table",
+    "staging": "staged jobs cannot be opened",
+    "quarantine": "refused rows cannot be kept",
+}
 
 
-def register(loader: Callable[[], Any]) -> None:
-    """Set the loader of this process's exporter. It is called when an export is first needed."""
-    _registered[:] = [loader]
+def register(loader: Callable[[], Any], what: str = "exporter") -> None:
+    """Set a loader of this process. It is called when what it loads is first needed."""
+    _registered[what] = loader
 
 
-def registered() -> Callable[[], Any]:
-    """The loader. RuntimeError without one: gc would delete files that an export shows, and commits
-    would leave exports behind. [EX2] [EX4]"""
-    if not _registered:
+def registered(what: str = "exporter") -> Callable[[], Any]:
+    """The loader. RuntimeError without one: gc would delete files that an export shows, commits
+    would leave exports behind, or rows unchecked. [EX2] [EX4] [CK2]"""
+    if what not in _registered:
         raise RuntimeError(
-            "no exporter is registered: exports can be neither made nor protected from gc. "
+            f"no {what} is registered: {_WITHOUT[what]}. "
             "`manifestcommit/__init__.py` registers one: reinstall manifestcommit"
         )
-    return _registered[0]
+    return _registered[what]

@@ -8,13 +8,16 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
+import pyarrow as pa
 
-from ...core.commit.change import Change
+from ...core.commit.change import Change, Write
+from ...core.commit.conflict import Violation
+from ...core.schema.fields import Schema
 from ...core.table import object_names
-from ...core.table.snapshot import Author, Note, Snapshot, Summary, allowed, is_far
+from ...core.table.snapshot import Author, Constraint, Note, Snapshot, Summary, allowed, is_far
 from ...store import Store
 from ...store.base import now_of
 from ...store.probes.doctor import prove
@@ -22,6 +25,7 @@ from ...version import WRITER
 from ..runtime.environment import Env, SystemEnv, Tuning
 from ..runtime.environment import tuning as process_tuning
 from ..runtime.outcome import Meter, Phase, StoreCounters
+from . import export_hook
 from .manifests import ManifestReader
 from .version_chain import Head, open_above
 
@@ -35,6 +39,41 @@ _Change = TypeVar("_Change", bound=Change)
 # table id -> the URL and the version that this process has read last, and has not committed since
 LATEST_READ: dict[str, tuple[str, int]] = {}
 _MOST_READ = 1000
+
+
+class RowCheck(Protocol):
+    """Checks the rows of one attempt against constraints. [CK2]"""
+
+    def take(self, rows: pa.RecordBatch) -> bool: ...
+
+    def end(self) -> None: ...
+
+
+class Gate(Protocol):
+    """Checks rows against constraints, above the engine. It is loaded only for a table that has
+    any. [CK2]"""
+
+    def row_check(self, plan: Any, url: str) -> RowCheck: ...
+
+    def check_change(
+        self, session: TableContext, head: Snapshot, change: Write, names: Sequence[str]
+    ) -> Violation | None: ...
+
+    def violation(
+        self, session: TableContext, snapshot: Snapshot, name: str
+    ) -> Violation | None: ...
+
+    def text_of(self, constraint: Constraint, schema: Schema) -> str: ...
+
+    def check_schema(self, snapshot: Snapshot, schema: Schema) -> None: ...
+
+    def bind(self, session: TableContext, conditions: Any, schema: Schema) -> Any: ...
+
+
+def gate() -> Gate:
+    """What checks rows against constraints."""
+    found: Gate = export_hook.registered("gate")()
+    return found
 
 
 class TableContext:
@@ -191,8 +230,9 @@ class TableContext:
             LOG.warning("%r: %s", self.store.url, text)
 
     def open(self) -> Head:
-        """The latest version as of this call. Three requests. [RD1]"""
-        self.known, self.waiting = open_above(self.store)
+        """The latest version as of this call. Three requests, of which two go side by side; one
+        where the last one that this context has seen is still the latest. [RD1]"""
+        self.known, self.waiting = open_above(self.store, self.known)
         return self.known
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from ...core.commit.change import Write
 from ...core.commit.write_layout import MISSING_COLUMNS
 from ...core.schema import partitioning
-from ...core.schema.evolution import SchemaEdit, assign_new_ids, fit
-from ...core.schema.fields import Schema, is_text, is_unicode, shown, type_text
+from ...core.schema.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
+from ...core.schema.fields import Schema, is_text, is_unicode, shown, type_text, walk
 from ...core.table.snapshot import AUTHOR_PROPERTY, ROW_TRIES_PROPERTY, Snapshot, parts_of
 from ...core.table.watermark import Advance, Position
 from ...errors import SchemaMismatchError, UsageError
@@ -24,7 +24,7 @@ from ..datafile.writer import (
     takes_bloom_filter,
 )
 from ..metadata import exports
-from ..metadata.table_context import TableContext
+from ..metadata.table_context import TableContext, gate
 from ..metadata.table_root import open_or_free
 from ..metadata.version_chain import Head
 from ..runtime.outcome import Outcome, committed_or_raise
@@ -52,12 +52,14 @@ def create(
     rank: int | None = None,
     *,
     exist_ok: bool = False,
+    constraints: Mapping[str, str] | None = None,
 ) -> Head:
     """Create a table with this schema, or return an existing one with the same columns. [CM13]
 
     exist_ok: whether an existing one may have more columns, and wider ones; sources: where each of
     them begins, so that no later range can be committed first [WM7]; rank: its place among the
-    tables of a joint commit, None: 0, or what an existing one has. [MT2]
+    tables of a joint commit, None: 0, or what an existing one has [MT2]; constraints: name ->
+    condition, which an existing one has to have, too. [CK1]
     """
     _check_properties(session, properties, schema, None)
     origins = origins_of(sources)
@@ -65,6 +67,7 @@ def create(
     if head is None:
         identified = assign_new_ids(schema, session.new_field_id)
         chosen = partitioning.check_partition_by(identified, partition_by)
+        bound = gate().bind(session, constraints, identified) if constraints else {}
         head = create_table(
             session,
             schema=identified,
@@ -72,8 +75,10 @@ def create(
             properties=dict(properties),
             sources=origins,
             rank=rank or 0,
+            constraints=bound,
         )
     _check_same(session, head, schema, partition_by, exist_ok=exist_ok)
+    _check_constraints(session, head, constraints or {})
     if rank is not None and rank != head.snapshot.rank:
         raise UsageError(
             f"{session.store.url}: rank cannot be changed (is {head.snapshot.rank}, got {rank}): "
@@ -157,6 +162,17 @@ def _check_same(
     _check_partitioning(session, head, existing, partition_by)
 
 
+def _check_constraints(session: TableContext, head: Head, constraints: Mapping[str, str]) -> None:
+    there = {name: each.condition for name, each in head.snapshot.constraints.items()}
+    lacking = [name for name, text in constraints.items() if there.get(name) != text]
+    if lacking:
+        raise UsageError(
+            f"{session.store.url} is a table already, without the constraint {lacking[0]!r} "
+            f"({constraints[lacking[0]]}); nothing was changed. Table.add_constraint adds it, once "
+            "all rows are found to keep it."
+        )
+
+
 def _check_partitioning(
     session: TableContext, head: Head, existing: Schema, partition_by: Sequence[str]
 ) -> None:
@@ -178,7 +194,28 @@ def edit_schema(session: TableContext, edit: Editing) -> Outcome:
         return Outcome(
             kind="already_committed", job_id=head.snapshot.commits[-1].job, version=head.version
         )
+    if head.snapshot.constraints:
+        _check_constrained(session, head.snapshot, edits)
     return commit(session, head, _change(session, head, "schema", edits=edits))
+
+
+def _check_constrained(
+    session: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, ...]
+) -> None:
+    """UsageError where a constraint names a column that is to be dropped, or could not be evaluated
+    any more. [CK3]"""
+    assert snapshot.schema is not None
+    edited = apply_edits(snapshot.schema, edits)
+    known = {field.id for _, field in walk(edited.fields)}
+    for name, each in snapshot.constraints.items():
+        lost = next((column for column, id in each.columns.items() if id not in known), None)
+        if lost is not None:
+            raise UsageError(
+                f"{session.store.url}: the constraint {name!r} ({each.condition}) names the column "
+                f"{lost!r}; nothing was changed. Drop the constraint first: "
+                f"Table.drop_constraint({name!r})."
+            )
+    gate().check_schema(snapshot, edited)
 
 
 def set_properties(session: TableContext, properties: Mapping[str, str | None]) -> Outcome:

@@ -23,6 +23,7 @@ from ...core.table.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapsh
 from ...errors import UsageError
 from ..commit.commit_loop import BasedOn, below, check_based_on, commit, measured
 from ..commit.create_version import found_outcome, pause
+from ..commit.prepared_job import put_prepared, seal
 from ..datafile.writer import WritePlan, plan_rewrite
 from ..metadata.table_context import TableContext
 from ..metadata.time_travel import find_key_at
@@ -41,8 +42,9 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
     """The result of a row change: an `Outcome` with the number of rows.
 
     `kind` may also be "unchanged" if no row had to change, so that nothing was committed, and
-    "planned" for a dry run; then `version` is the one that was examined. In a transaction it is
-    "pending": the transaction commits it. All numbers are None where an earlier run did the work.
+    "planned" for a dry run; then `version` is the one that was examined. In a transaction, and with
+    publish=False, it is "pending": the transaction commits it, or `staged` opens it by `job_id`.
+    All numbers are None where an earlier run did the work.
 
     Attributes:
         rows_deleted: how many rows were deleted.
@@ -158,6 +160,7 @@ class RowChange:
         self._manifests: list[ManifestRef] = []
         self._touched: list[PartitionPattern] = []
         self._tasks = 0
+        self.is_checked = True  # whether all its files are written by `plan`
         self.is_as_begun = False  # a rerun that declares no more
 
     @property
@@ -235,7 +238,9 @@ class RowChange:
         """Plan how its files are written: with the columns and the partitioning of the snapshot.
         Proves the store first. [DF3] [ST12]"""
         self.session.prove(self.snapshot.proven)
-        return plan_rewrite(self.session.store.url, self.snapshot, self.id, sources=sources)
+        return plan_rewrite(
+            self.session.store.url, self.snapshot, self.id, sources=sources, is_new=True
+        )
 
     def remove(self, entries: pa.Table) -> None:
         """Remove these files. entries: rows of `engine.scan.planning.entries_table` of this
@@ -288,6 +293,9 @@ class RowChange:
             based_on=self._based_on,
             advances=self._advances,
             reason=self._reason,
+            checked=tuple(sorted(each.id for each in self.snapshot.constraints.values()))
+            if writes and self.is_checked
+            else (),
             summary=self._ledger.summary(self._tasks),
         )
 
@@ -304,6 +312,11 @@ class RowChange:
             most = int(self.snapshot.properties.get(ROW_TRIES_PROPERTY, DEFAULT_ROW_TRIES))
             raise LostRaceError(outcome, most)
         return committed_or_raise(outcome, url)
+
+    def stage(self) -> None:
+        """Make it durable, for whoever looks at it and publishes it by its id. [CK5]"""
+        sealed = seal(self.session, self.head, self.change(), self.record, held=True)
+        put_prepared(self.session, self.id, sealed)
 
     def commit(self) -> Outcome:
         """Commit everything atomically. [CM1]-[CM8]"""

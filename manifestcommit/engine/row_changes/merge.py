@@ -213,6 +213,7 @@ def _add(change: RowChange, match: Match, staged: Staged, clauses: Clauses) -> i
     if not staged.rows or not (updates or inserts):
         return 0
     if inserts and (updates or not match.keys):
+        change.is_checked &= updates  # else `_whole_rows` left that to the commit
         staged.new.register(change)
         if updates and match.most > 1:
             match.write(2).register(change)
@@ -228,6 +229,8 @@ def _whole_rows(change: RowChange, source: NewRows, keys: MergeKeys, clauses: Cl
     if not _updates(clauses) and not clauses.unmatched:
         fields = tuple(msgspec.structs.replace(field, nullable=True) for field in keys.fields)
         plan, only_keys = _of_keys(plan, keys, Schema(fields=fields)), True
+    if not (_updates(clauses) and clauses.unmatched):  # not every row comes into the table
+        plan = msgspec.structs.replace(plan, constraints={})
     new = source.write(plan, _check_columns(plan.schema, source.schema, keys, only_keys))
     rules = Compiled([Rule()] if clauses.matched else [], [], [])
     return Staged(plan, new, entries_of(change.session, plan, new), keys, rules, whole=True)
@@ -256,7 +259,7 @@ def _of_keys(plan: WritePlan, keys: MergeKeys, schema: Schema) -> WritePlan:
     table."""
     ids = {field.id for field in keys.fields}
     by = tuple(field_id for field_id in plan.partition_by if field_id in ids)
-    return msgspec.structs.replace(plan, schema=schema, partition_by=by)
+    return msgspec.structs.replace(plan, schema=schema, partition_by=by, constraints={})
 
 
 def _check_columns(table: Schema, data: Schema, keys: MergeKeys, only_keys: bool) -> dict[str, str]:

@@ -42,6 +42,8 @@ _READ_AHEAD = 4  # batches
 _MOST_SHARES = 4
 _LEAST_MEMORY = 50 << 20
 _MEMORY_OF_ONE = 256 << 20  # of a writer
+# what rows of a source are written and checked by
+_SAME_IN_TRIES = ("schema", "partition_by", "constraints")
 _UNPACKED = 8  # times as many bytes as the file has
 
 Batches = Iterator[pa.RecordBatch]
@@ -150,12 +152,12 @@ def for_each_try(session: TableContext, rows: NewRows) -> NewRows:
 
 def _copied(session: TableContext, before: WritePlan, new: NewFiles, plan: WritePlan) -> NewFiles:
     """Copies of files of a job that lost, named as another job's. A conflict, if the table's
-    columns or its partitioning have changed since."""
+    columns, its partitioning or its constraints have changed since."""
     store = session.store
-    if (before.schema, before.partition_by) != (plan.schema, plan.partition_by):
+    if any(getattr(before, name) != getattr(plan, name) for name in _SAME_IN_TRIES):
         others = Conflict(
             rule="schema",
-            mine="has written rows for the columns and the partitioning of an earlier version",
+            mine="has written rows by the columns, partitions and constraints of a version",
             winner="the table has others by now",
         )
         committed_or_raise(Outcome(kind="conflict", job_id=plan.job, conflict=others), store.url)

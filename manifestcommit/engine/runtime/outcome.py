@@ -8,13 +8,14 @@ from typing import Literal
 
 import msgspec
 
-from ...core.commit.conflict import Conflict
+from ...core.commit.conflict import Conflict, Violation
 from ...core.display import ReprMixin, line
 from ...core.table.entries import Entry, ManifestRef
 from ...core.table.snapshot import Summary
 from ...core.table.watermark import VERSIONS_SEARCHED
 from ...errors import (
     CommitConflictError,
+    ConstraintError,
     JobAbortedError,
     JobFencedError,
     KeyReusedError,
@@ -447,7 +448,33 @@ def committed_or_raise(outcome: Outcome, url: str) -> Outcome:
     return outcome
 
 
+def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> ConstraintError:
+    """The error of rows that violate a constraint. is_new: it was to be added, and the rows are
+    those of the table. [CK2] [CK3]"""
+    rows = "1 row violates" if found.rows == 1 else f"{found.rows:,} rows violate"
+    files = f", in {', '.join(found.files)}" if found.files else ""
+    remedy = (
+        "Nothing was committed. Correct or leave out these rows; if they are right, "
+        f"Table.drop_constraint({found.constraint!r}) drops the constraint."
+    )
+    if is_new:
+        remedy = (
+            "The table has these rows, and the constraint was not added. Correct them (Table.update"
+            ") or delete them (Table.delete) first."
+        )
+    such = f", such as {'; '.join(found.examples)}" if found.examples else ""
+    return ConstraintError(
+        f"{url}: {rows} the constraint {found.constraint!r} ({found.condition}){such}{files}. "
+        f"{remedy}",
+        constraint=found.constraint,
+        violations=found.rows,
+        examples=found.examples,
+    )
+
+
 def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
+    if conflict.violation is not None:
+        return constraint_error(url, conflict.violation)
     misfit = conflict.misfit
     if misfit is None:
         rerun = " Read the table again and run the job again if its result still holds."

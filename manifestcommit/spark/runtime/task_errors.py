@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from manifestcommit import errors
 from manifestcommit.errors import (
+    ConstraintError,
     CorruptMetadataError,
     ManifestCommitError,
     StoreError,
@@ -19,6 +20,7 @@ from manifestcommit.errors import (
 _MISSING = re.compile(
     r"ModuleNotFoundError: No module named '((?:manifestcommit|msgspec|pyarrow|zstandard)\b[\w.]*)'"
 )
+_VIOLATED = re.compile(r"([\d,]+) rows? violates? the constraint '(\w+)'", re.ASCII)
 # A class is looked up by its name, wherever the release that runs in the tasks keeps it.
 _RAISED = re.compile(r"\bmanifestcommit\.((?:\w+\.)+)(_?[A-Z]\w*): ([^\n]+)")
 
@@ -62,6 +64,9 @@ def raised_inside(error: BaseException) -> ManifestCommitError | None:
             return CorruptMetadataError(
                 message.strip(), object_name=message.partition(" is damaged")[0]
             )
+        if kind is ConstraintError and (said := _VIOLATED.search(message)) is not None:
+            rows = int(said[1].replace(",", ""))
+            return ConstraintError(message.strip(), constraint=said[2], violations=rows)
         if isinstance(kind, type) and issubclass(kind, ManifestCommitError):
             # A class that needs more than a message: its text stays with Spark's error.
             with contextlib.suppress(TypeError):

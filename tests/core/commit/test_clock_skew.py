@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.faults.clocks import CLOCKS, Clock
-from tests.faults.tables import memory, read_ids, rows
+from tests.kit.clocks import CLOCKS, StoreClock
+from tests.kit.tables import memory, read_ids, rows
 
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table import object_names
@@ -197,7 +197,7 @@ def test_gc_expires_by_true_times_whatever_one_writer_said(tells: bool, off: int
     store = chain(open_store(tmp_path), times)
     for number, each in enumerate([times[0], *times], 1):
         os.utime(tmp_path / object_names.version_name(number), (each / 1e6, each / 1e6))
-    there: Any = Elsewhere(Clock(store, CLOCKS["right" if tells else "silent"]), now)
+    there: Any = Elsewhere(StoreClock(store, CLOCKS["right" if tells else "silent"]), now)
     run(TableContext(there), Policy(grace_s=36 * 3600.0, keep_for_s=36 * 3600.0))
     head = open_head(store).snapshot
     lowest = 6 if not off else 5 if tells else 3

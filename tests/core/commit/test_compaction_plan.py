@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from tests.faults.tables import begin, check_table, clone, memory, put_version, read_ids, rows
+from tests.kit.tables import begin, check_table, clone, memory, put_version, read_ids, rows
 
 import manifestcommit as mc
 from manifestcommit.core.commit.change import StreamBatch

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.core.filter.test_predicate import F32, LITERALS, TEXTS, TYPES, VALUES, File, Files, Truth, files, rows_of
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 from manifestcommit.core.filter.arrow_expression import parse_expression
 from manifestcommit.core.filter.predicate import (

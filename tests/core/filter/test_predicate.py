@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 from manifestcommit.core.filter.predicate import (
     MAX_MEMBERS,

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.budgets import SetBudgets
+from tests.kit.sizes import SetBudgets
 
 import manifestcommit as mc
 from manifestcommit.core.commit.retention import Versions

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.schemas import counter, schemas, single_value_types
+from tests.kit.schemas import counter, schemas, single_value_types
 
 from manifestcommit.core.schema.arrow_schema import FIELD_ID, arrow_schema, conform, footer_metadata, from_arrow
 from manifestcommit.core.schema.fields import INTERVALS, ArrayType, Field, FieldType, Schema, StructType, check_schema, walk

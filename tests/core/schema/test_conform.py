@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.schemas import counter, schemas, values
+from tests.kit.schemas import counter, schemas, values
 
 from manifestcommit.core.schema.arrow_schema import Conformer, arrow_schema, arrow_type, conform, from_arrow
 from manifestcommit.core.schema.fields import ArrayType, Field, FieldType, MapType, Schema, StructType

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.schemas import counter, names, primitives, schemas
+from tests.kit.schemas import counter, names, primitives, schemas
 
 from manifestcommit.core.schema.arrow_schema import arrow_schema, conform
 from manifestcommit.core.schema.evolution import (

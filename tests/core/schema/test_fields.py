@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from tests.schemas import primitives
+from tests.kit.schemas import primitives
 
 from manifestcommit.core.schema.fields import ArrayType, Field, FieldType, MapType, StructType, parse_type, type_text
 from manifestcommit.errors import UsageError

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.schemas import names, single_value_types, values
+from tests.kit.schemas import names, single_value_types, values
 
 from manifestcommit.core.schema.fields import ArrayType, Field, FieldType, Schema, StructType
 from manifestcommit.core.schema.partitioning import (

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType as SparkStruct
-from tests.schemas import counter, schemas
+from tests.kit.schemas import counter, schemas
 
 from manifestcommit.core.schema.evolution import apply_edits, rename_column
 from manifestcommit.core.schema.fields import Field, Schema, StructType, walk

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.schemas import single_value_types, typed_values, values
+from tests.kit.schemas import single_value_types, typed_values, values
 
 from manifestcommit.core.schema.arrow_schema import arrow_type
 from manifestcommit.core.schema.values import decode, encode, from_array, python_rows, to_array

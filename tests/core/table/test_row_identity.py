@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 from manifestcommit.engine.row_feed.bag_difference import has_null, row_bytes
 

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.faults.tables import put_version, session
+from tests.kit.tables import put_version, session
 
 import manifestcommit as mc
 from manifestcommit.core.commit.change import Overwrite

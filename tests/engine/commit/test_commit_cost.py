@@ -11,7 +11,7 @@ from collections import Counter
 import msgspec
 import pytest
 from benchmarks.made_up import COLUMNS, append, made_up_refs, made_up_session
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.spill_policy import Budgets

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.budgets import SetBudgets, budgets
-from tests.faults.tables import memory, put_version, session
+from tests.kit.sizes import SetBudgets, budgets
+from tests.kit.tables import memory, put_version, session
 
 from manifestcommit.core.commit.change import Overwrite, Write
 from manifestcommit.core.commit.spill_policy import Budgets

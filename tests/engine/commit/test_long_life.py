@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.long_life import KEEP, Life, expected
-from tests.budgets import SetBudgets
+from tests.kit.sizes import SetBudgets
 
 from manifestcommit.core.commit.spill_policy import Budgets
 from manifestcommit.engine.metadata.table_context import TableContext

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.faults.tables import rewrite_here
+from tests.kit.tables import rewrite_here
 
 import manifestcommit as mc
 from manifestcommit.engine.datafile.writer import WRITES_BLOOM_FILTERS

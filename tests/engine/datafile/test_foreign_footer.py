@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.footers import changed, joined, split, tree_of
+from tests.kit.footers import changed, joined, split, tree_of
 
 import manifestcommit as mc
 from manifestcommit.core.format import codec
@@ -102,7 +102,7 @@ LIES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def _deep(data: bytes) -> bytes:
-    from tests.footers import bytes_of
+    from tests.kit.footers import bytes_of
 
     body, footer = split(data)
     tree = tree_of(footer)

@@ -10,29 +10,16 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.kit.clocks import DAY_S, Clock
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.store import open_store
-
-DAY_S = 86_400
 
 
 def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "day": pa.array([number % 2 for number in ids], pa.int64())})
-
-
-class Clock:
-    """The time of this process, which can be moved on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.on_us, now_us = 0, SystemEnv.now_us
-        monkeypatch.setattr(SystemEnv, "now_us", lambda env: now_us(env) + self.on_us)
-
-    def days(self, number: int) -> None:
-        self.on_us += number * DAY_S * 1_000_000
 
 
 @pytest.fixture

@@ -21,11 +21,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests import schemas
-from tests.budgets import budgets
-from tests.faults.tables import all_snapshots, begin, check_table, clone, memory, put_version, rows, session, write
-from tests.jobs import job_on
-from tests.sizes import rounds
+from tests.kit import schemas
+from tests.kit.sizes import budgets, rounds
+from tests.kit.tables import all_snapshots, begin, check_table, clone, job_on, memory, put_version, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.tables import begin, check_table, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import begin, check_table, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

@@ -12,9 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.tables import begin, check_table, memory, positions, read, read_ids, rows, session, write
-from tests.jobs import job_on
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import begin, check_table, job_on, memory, positions, read, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.core.schema import partitioning as partition_pattern
@@ -587,26 +586,6 @@ def test_joining_a_table_that_is_partitioned_otherwise_is_refused(store: MemoryS
     with pytest.raises(ManifestCommitError):
         write(store, rows([2], a="x", b="y"), partition_by=by)
     assert read_ids(store) == [1]
-
-
-@pytest.mark.parametrize("difference", ["partitioning", "type"])
-def test_creating_a_table_that_is_there_with_another_shape_is_refused(store: MemoryStore, difference: str) -> None:
-    """A caller who is told that the table is partitioned by day, and it is not, overwrites a day and loses the table. [CM13]"""
-    from manifestcommit.core.schema.arrow_schema import from_arrow
-    from manifestcommit.engine.operations import alter
-
-    def schema(kind: pa.DataType) -> Any:
-        return from_arrow(pa.schema([("id", pa.int64()), ("day", kind)]), iter(range(1, 99)).__next__)
-
-    alter.create(session(store), schema(pa.string()), [], {})
-    alter.create(session(store), schema(pa.string()), [], {})
-    with pytest.raises((SchemaMismatchError, UsageError)):
-        alter.create(
-            session(store),
-            schema(pa.date32() if difference == "type" else pa.string()),
-            ["day"] if difference == "partitioning" else [],
-            {},
-        )
 
 
 def test_a_job_that_creates_its_table_each_time_outlives_changes_of_columns(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ import secrets
 from collections import Counter
 
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.tables import memory
-from tests.sizes import rounds
+from tests.kit.sizes import SetBudgets, rounds
+from tests.kit.tables import memory
 
 from manifestcommit.core.commit.change import StreamBatch
 from manifestcommit.core.schema.fields import Field, Schema

@@ -16,10 +16,22 @@ import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from referencing import Registry, Resource
-from tests.budgets import SetBudgets
-from tests.faults.tables import all_snapshots, check_table, clone, memory, put_version, read, read_ids, rows, session, write
-from tests.jobs import job_on
-from tests.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough
+from tests.kit.tables import (
+    all_snapshots,
+    check_table,
+    clone,
+    in_chain,
+    job_on,
+    memory,
+    put_version,
+    read,
+    read_ids,
+    rows,
+    session,
+    unread,
+    write,
+)
 
 import manifestcommit as mc
 from manifestcommit.core.format import codec
@@ -71,16 +83,6 @@ def written(store: Store, *ids: int, size: int | None = None, **options: Any) ->
     return job
 
 
-def unread(data: pa.Table) -> pa.RecordBatchReader:
-    """Data whose first batch must not be asked for."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        raise AssertionError("it was read")
-        yield
-
-    return pa.RecordBatchReader.from_batches(data.schema, batches())
-
-
 def failing(data: pa.Table) -> pa.RecordBatchReader:
     """Data whose source breaks after its first batch."""
 
@@ -94,16 +96,6 @@ def failing(data: pa.Table) -> pa.RecordBatchReader:
 def left(store: Store, kind: str = "") -> list[str]:
     """The names of the objects that jobs have left for others."""
     return sorted(info.name for info in store.list(object_names.JOBS) if f"/{kind}" in info.name)
-
-
-def in_chain(store: Store, job: str) -> list[int]:
-    return [head.version for head in all_snapshots(store) if any(each.job == job for each in head.snapshot.commits)]
-
-
-@pytest.fixture
-def tight(set_budgets: SetBudgets) -> None:
-    """Budgets so small that everything spills."""
-    set_budgets(inline_entry_bytes=1500, inline_keys=3, inline_jobs=2, fan_in=3)
 
 
 # --- a rerun goes on ----------------------------------------------------------------------------------------------------

@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from tests.budgets import SetBudgets
-from tests.faults.tables import begin, check_table, memory, put_version, read, read_ids, rows, session, write
-from tests.jobs import job_on
+from tests.kit.command import Run
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import begin, check_table, job_on, memory, put_version, read, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.job.two_phase import commit_prepared, give_up
@@ -647,23 +646,6 @@ def test_jobs_tells_what_became_of_each(root: str) -> None:
 
 
 # --- the command ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def once(*arguments: Any) -> tuple[int, str, str]:
-        capsys.readouterr()
-        try:
-            status = main([str(each) for each in arguments])
-        except SystemExit as left:
-            status = int(left.code or 0)
-        found = capsys.readouterr()
-        return status, found.out, found.err
-
-    return once
-
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 def test_the_command_commits_and_tells_the_same_again(root: str, run: Run) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.engine.job.test_task_recovery import unread
 from tests.engine.joint.tables import DAY, Crash, Hurried, Lake, append, sound, tables_on_disk
-from tests.faults.test_two_phase import Turns
-from tests.sizes import rounds
+from tests.kit.faults import Turns
+from tests.kit.sizes import rounds
+from tests.kit.tables import unread
 
 import manifestcommit as mc
 from manifestcommit.core.commit.change import Abort, Write
@@ -380,33 +380,23 @@ def test_some_of_the_jobs_may_be_recoverable(paths: list[str]) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_job_that_was_aborted_is_begun_anew_and_the_others_go_on(paths: list[str], which: int) -> None:
-    """The error names its table. [AB4] [AB6]"""
+@pytest.mark.parametrize("fenced", [False, True])
+def test_a_job_that_is_over_is_begun_anew_and_the_others_go_on(paths: list[str], which: int, fenced: bool) -> None:
+    """Aborted, or fenced by gc; the error names its table. [AB4] [AB6] [CM2]"""
     dead = begun(paths)
     at, old = paths[which], ids(paths, dead)
-    assert mc.Table(at).abort(old[which]) == "aborted"
-    with pytest.raises(JobAbortedError, match=old[which]):
+    if fenced:
+        mc.write(DAY, at)
+        mc.Table(at).gc(grace="0s", keep_for="0s", keep_versions=1)
+    else:
+        assert mc.Table(at).abort(old[which]) == "aborted"
+    with pytest.raises(JobFencedError if fenced else JobAbortedError, match=old[which]):
         dead.commit()
-    assert counts(paths) == [0, 0, 0]
+    assert counts(paths) == [2 if fenced and path == at else 0 for path in paths]
     rerun = begun(paths, finished=[path for path in paths if path != at])
     assert [one == other for one, other in zip(ids(paths, rerun), old, strict=True)] == [path != at for path in paths]
     rerun.commit()
-    assert counts(paths) == [2, 2, 2]
-
-
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_job_that_gc_has_fenced_is_begun_anew_and_the_others_go_on(paths: list[str], which: int) -> None:
-    """[CM2] [AB6]"""
-    dead = begun(paths)
-    at, old = paths[which], ids(paths, dead)
-    mc.write(DAY, at)
-    mc.Table(at).gc(grace="0s", keep_for="0s", keep_versions=1)
-    with pytest.raises(JobFencedError, match=old[which]):
-        dead.commit()
-    rerun = begun(paths, finished=[path for path in paths if path != at])
-    assert [one == other for one, other in zip(ids(paths, rerun), old, strict=True)] == [path != at for path in paths]
-    rerun.commit()
-    assert counts(paths) == [4 if path == at else 2 for path in paths]
+    assert counts(paths) == [4 if fenced and path == at else 2 for path in paths]
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

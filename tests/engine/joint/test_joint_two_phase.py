@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.engine.joint.tables import DAY, Crash, Lake, append, sound, tables_on_disk
-from tests.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.row_works import OLD, WORKS, data, found, make, run, run_in
+from tests.kit.row_works import OLD, WORKS, data, found, make, run, run_in
 
 import manifestcommit as mc
 from manifestcommit.joint import PreparedTransaction

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.row_works import WORKS, data, found, make, run_in
+from tests.kit.row_works import WORKS, data, found, make, run_in
 
 import manifestcommit as mc
 from manifestcommit.joint import PreparedTransaction

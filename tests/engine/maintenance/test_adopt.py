@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.tables import begin, check_table, clone, memory, read, read_ids, rows, session, write
-from tests.sizes import in_turn, some
+from tests.kit.sizes import SetBudgets, in_turn, some
+from tests.kit.tables import begin, check_table, clone, memory, read, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

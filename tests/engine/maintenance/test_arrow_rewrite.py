@@ -9,17 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.row_tables import NAN, content, copy, make_base
+from tests.kit.row_tables import NAN, content, copy
 
 import manifestcommit as mc
 from manifestcommit.core.schema.fields import Field, Schema, StructType
 from manifestcommit.engine.maintenance.compaction import MOST_SORTED, sorts_here
 from manifestcommit.table import Table
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
-    return make_base(tmp_path_factory)
 
 
 @pytest.mark.parametrize("name", ["partitioned", "plain"])

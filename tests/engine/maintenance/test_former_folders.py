@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.faults.tables import begin, check_head, memory, read_ids, rows, session, write
+from tests.kit.tables import begin, check_head, memory, read_ids, rows, session, write
 
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.engine.maintenance.gc import run as gc_run

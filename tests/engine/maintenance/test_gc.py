@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from examples.flights import __main__
-from tests.budgets import SetBudgets
-from tests.faults.tables import check_table, memory, rows
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import check_table, memory, rows
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

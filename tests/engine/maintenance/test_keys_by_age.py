@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.budgets import SetBudgets
-from tests.engine.inspection.test_data_age import DAY_S, Clock
+from tests.kit.clocks import DAY_S, Clock
+from tests.kit.sizes import SetBudgets
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

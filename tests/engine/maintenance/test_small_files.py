@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 from manifestcommit.core.commit.compaction_plan import Group, is_small, unite_ranges
 from manifestcommit.core.format.manifest_table import partition_types, source_ranges

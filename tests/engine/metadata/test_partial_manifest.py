@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 from manifestcommit.core.filter.predicate import And, Compare, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith
 from manifestcommit.core.format import codec, manifest_table

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from tests.faults.tables import read_ids, rows, write
+from tests.kit.tables import read_ids, rows, write
 
 from manifestcommit.engine.metadata.table_root import check_free_root
 from manifestcommit.errors import NotATableError, StoreDeniedError

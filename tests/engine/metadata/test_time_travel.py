@@ -8,7 +8,7 @@ import secrets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.faults.tables import memory, put_version
+from tests.kit.tables import memory, put_version
 
 from manifestcommit.core.commit.apply import create
 from manifestcommit.core.format import codec

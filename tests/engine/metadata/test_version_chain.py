@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.faults.tables import memory, put_version, read_ids, rows, write
+from tests.kit.tables import memory, put_version, read_ids, rows, write
 
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.helpers import carried, carry, put_intent, rival
-from tests.faults.tables import begin, change_of, check_table, key_version, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.command import Run
+from tests.kit.faults import carried, carry, put_intent, rival
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.core.table.watermark import Advance, is_left_by, rewind_origins, rewind_watermarks
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations.lineage import trace
@@ -479,31 +479,25 @@ def test_the_pure_rules_of_rewinds() -> None:
 # --- on the command line --------------------------------------------------------------------------------------------------
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    status = main(arguments)
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
-def test_rewind_and_lineage_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rewind_and_lineage_on_the_command_line(tmp_path: Path, run: Run) -> None:
     root = str(tmp_path / "t")
     mc.write(rows([1]), root, key="k\x1b[1m", watermarks={"5": (0, 10), "texts": ("1", "2")})
-    status, out, _ = run(capsys, "lineage", root, "5", "3", "--json")
+    status, out, _ = run("lineage", root, "5", "3", "--json")
     assert status == 0 and json.loads(out)["files"][0]["end"] == 10
-    assert run(capsys, "lineage", root, "5", "3")[0] == 0
-    status, out, _ = run(capsys, "lineage", root, "5", "10")
+    assert run("lineage", root, "5", "3")[0] == 0
+    status, out, _ = run("lineage", root, "5", "10")
     assert status == 1 and "no version" in out
-    assert run(capsys, "rewind", root, "5", "--to", "ten", "--reason", "x")[0] == 2
-    status, out, err = run(capsys, "rewind", root, "5", "--to", "0", "--reason", "why %", "--yes")
+    assert run("rewind", root, "5", "--to", "ten", "--reason", "x")[0] == 2
+    status, out, err = run("rewind", root, "5", "--to", "0", "--reason", "why %", "--yes")
     assert status == 0 and "1 key was dropped" in out and "\x1b" not in out and "stay in the table" in err
-    status, out, _ = run(capsys, "rewind", root, "texts", "--to", "1", "--reason", "why", "--json", "--yes")
+    status, out, _ = run("rewind", root, "texts", "--to", "1", "--reason", "why", "--json", "--yes")
     assert status == 0 and json.loads(out) == {
         "version": mc.Table(root).snapshot().version,
         "source": "texts",
         "to": "1",
         "dropped_keys": [],
     }
-    status, out, _ = run(capsys, "history", root, "--json")
+    status, out, _ = run("history", root, "--json")
     assert [row["reason"] for row in json.loads(out)][:2] == ["why", "why %"]
-    assert run(capsys, "rewind", root, "5", "--forget", "--reason", "x", "--json", "--yes")[0] == 0
+    assert run("rewind", root, "5", "--forget", "--reason", "x", "--json", "--yes")[0] == 0
     assert mc.Table(root).watermarks() == {"texts": "1"}

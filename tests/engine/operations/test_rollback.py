@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.budgets import SetBudgets
 from tests.core.commit.test_stream_batches import commit_batch
-from tests.faults.tables import (
+from tests.kit.command import Run
+from tests.kit.faults import faults_of
+from tests.kit.sizes import SetBudgets, rest_thorough, rounds, some
+from tests.kit.tables import (
     all_snapshots,
     begin,
     change_of,
@@ -29,11 +31,8 @@ from tests.faults.tables import (
     session,
     write,
 )
-from tests.faults.test_crashes import faults_of
-from tests.sizes import rest_thorough, rounds, some
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table.snapshot import KeyRecord, StreamRecord, Tag
 from manifestcommit.engine.inspection.verify import verify
@@ -671,30 +670,21 @@ def test_it_costs_a_get_of_the_target_and_of_what_only_one_of_the_two_lists(stor
 # --- on the command line --------------------------------------------------------------------------------------------------
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    try:
-        status = main(arguments)
-    except SystemExit as error:
-        status = int(error.code or 0)
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
-def test_rollback_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rollback_on_the_command_line(tmp_path: Path, run: Run) -> None:
     root = str(tmp_path / "t")
     for number in range(3):
         mc.write(rows([number]), root, key=f"k{number}\x1b[1m", watermarks={"s": (number, number + 1)})
-    assert run(capsys, "rollback", root, "3")[0] == run(capsys, "rollback", root, "--reason", "x")[0] == 2
-    assert run(capsys, "rollback", root, "4", "--reason", "x")[0] == run(capsys, "rollback", root, "²", "--reason", "x")[0] == 2
-    assert run(capsys, "rollback", root, "9", "--reason", "x")[0] == 3
-    status, out, err = run(capsys, "rollback", root, "2", "--reason", "why %\x1b[1m", "--yes")
+    assert run("rollback", root, "3")[0] == run("rollback", root, "--reason", "x")[0] == 2
+    assert run("rollback", root, "4", "--reason", "x")[0] == run("rollback", root, "²", "--reason", "x")[0] == 2
+    assert run("rollback", root, "9", "--reason", "x")[0] == 3
+    status, out, err = run("rollback", root, "2", "--reason", "why %\x1b[1m", "--yes")
     assert status == 0 and "what it was at version 2" in out and "2 keys were dropped" in out and "\x1b" not in out and "deleted" in err
     mc.Table(root).tag("good é%", 4)
-    status, out, _ = run(capsys, "rollback", root, "--tag", "good é%", "--reason", "back", "--json", "--yes")
+    status, out, _ = run("rollback", root, "--tag", "good é%", "--reason", "back", "--json", "--yes")
     found = json.loads(out)
     assert status == 0 and (found["version"], found["restored"], found["files"], found["removed_files"]) == (7, 4, 2, 0)
     assert found["dropped_keys"] == [] and mc.Table(root).watermarks() == {"s": 3}
-    status, out, _ = run(capsys, "history", root)
+    status, out, _ = run("history", root)
     assert status == 0 and "rollback to 2" in out and "why %" in out and "\x1b" not in out
 
 

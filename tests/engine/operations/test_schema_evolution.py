@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.budgets import SetBudgets
-from tests.sizes import rounds
+from tests.kit.sizes import SetBudgets, rounds
 
 import manifestcommit as mc
 

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.budgets import SetBudgets
 from tests.core.commit.test_stream_batches import NAME, commit_batch
-from tests.faults.tables import begin, change_of, check_table, key_version, memory, positions, put_version, read_ids, rows, session, write
 from tests.faults.test_helping import carry, put_intent, resolve
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.core.commit.change import Retention, StreamBatch

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.tables import begin, check_table, clone, memory, positions, put_version, read_ids, rows, session, write
-from tests.faults.test_crashes import faults_of
+from tests.kit.command import Run
+from tests.kit.faults import faults_of
+from tests.kit.tables import begin, check_table, clone, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.core.table.snapshot import Tag
 from manifestcommit.engine.metadata.time_travel import choose_version
 from manifestcommit.engine.metadata.version_chain import open_head, read_object, read_version
@@ -263,32 +263,23 @@ def test_a_job_that_was_under_way_carries_the_tags_on(store: MemoryStore) -> Non
 # --- on the command line --------------------------------------------------------------------------------------------------
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    try:
-        status = main(arguments)
-    except SystemExit as error:
-        status = int(error.code or 0)
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
-def test_tags_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tags_on_the_command_line(tmp_path: Path, run: Run) -> None:
     root = str(tmp_path / "t")
     for number in range(2):
         mc.write(rows([number]), root)
-    status, out, _ = run(capsys, "tag", root, NAME, "--version", "2", "--keep-for", "7d")
+    status, out, _ = run("tag", root, NAME, "--version", "2", "--keep-for", "7d")
     assert status == 0 and "version 2 is tagged" in out and "until 2" in out
-    status, out, _ = run(capsys, "tag", root, "newest", "--json")
+    status, out, _ = run("tag", root, "newest", "--json")
     assert status == 0 and json.loads(out) == {"version": 5, "tag": "newest", "tagged": 4, "until": None}
-    status, out, _ = run(capsys, "describe", root, "--json")
+    status, out, _ = run("describe", root, "--json")
     shown = json.loads(out)["tags"]
     assert shown["newest"] == {"version": 4, "until": None} and shown[NAME]["version"] == 2 and shown[NAME]["until"]
-    assert NAME.split("%")[0] in run(capsys, "describe", root)[1]
-    assert run(capsys, "files", root, "--tag", NAME)[0] == 0
-    assert run(capsys, "tag", root, "x", "--keep-for", "long")[0] == run(capsys, "tag", root, "a\x1b[1m")[0] == 2
-    assert run(capsys, "untag", root, NAME, "--version", "2")[0] == 2
-    status, out, _ = run(capsys, "untag", root, NAME, "--yes")
+    assert NAME.split("%")[0] in run("describe", root)[1]
+    assert run("files", root, "--tag", NAME)[0] == 0
+    assert run("tag", root, "x", "--keep-for", "long")[0] == run("tag", root, "a\x1b[1m")[0] == 2
+    assert run("untag", root, NAME, "--version", "2")[0] == 2
+    status, out, _ = run("untag", root, NAME, "--yes")
     assert status == 0 and "is gone" in out
-    status, out, _ = run(capsys, "untag", root, "newest", "--json", "--yes")
+    status, out, _ = run("untag", root, "newest", "--json", "--yes")
     assert status == 0 and json.loads(out) == {"version": 7, "tag": "newest", "tagged": None, "until": None}
-    assert run(capsys, "untag", root, NAME)[0] == 3 and run(capsys, "tag", root, "x", "--version", "99")[0] == 3
+    assert run("untag", root, NAME)[0] == 3 and run("tag", root, "x", "--version", "99")[0] == 3

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.faults.row_changes import no_spark
-from tests.faults.tables import memory, session, write
-from tests.faults.tables import rows as small_rows
-from tests.row_tables import CONDITIONS, NAN, content, copy, make_base, shown
-from tests.sizes import rest_thorough
+from tests.kit.row_tables import CONDITIONS, NAN, content, copy, shown
+from tests.kit.sizes import rest_thorough
+from tests.kit.tables import memory, session, write
+from tests.kit.tables import rows as small_rows
 
 import manifestcommit as mc
 from manifestcommit.engine.row_changes import find, rewrite
@@ -29,11 +29,6 @@ from manifestcommit.engine.runtime.environment import Tuning, tuned
 from manifestcommit.engine.runtime.outcome import JobMetrics
 from manifestcommit.engine.scan import planning
 from manifestcommit.table import Table
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
-    return make_base(tmp_path_factory)
 
 
 @pytest.fixture(autouse=True)

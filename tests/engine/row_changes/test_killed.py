@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.row_works import WINNERS, WORKS, check_race, check_repeated, check_rerun, make
-from tests.sizes import rest_thorough
+from tests.kit.row_works import WINNERS, WORKS, check_race, check_repeated, check_rerun, make
+from tests.kit.sizes import rest_thorough
 
 CODE = """
 import os, signal, sys
-from tests.row_works import run
+from tests.kit.row_works import run
 from manifestcommit.store.local.local import LocalStore
 
 path, moment, work = sys.argv[1:]

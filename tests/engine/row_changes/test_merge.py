@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.row_tables import MERGES, changed, content, copy, make_base, merged, rows, shown
+from tests.kit.row_tables import MERGES, changed, content, copy, merged, rows, shown
 
 import manifestcommit as mc
 from manifestcommit.core.schema.arrow_schema import from_arrow
@@ -22,11 +22,6 @@ from manifestcommit.engine.row_changes import find, rewrite
 from manifestcommit.engine.row_changes.find import KeyIndex
 from manifestcommit.engine.runtime.environment import Tuning, tuned
 from manifestcommit.table import Table
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
-    return make_base(tmp_path_factory)
 
 
 @pytest.mark.parametrize("few", [0, 10_000])

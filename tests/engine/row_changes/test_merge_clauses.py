@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.faults.row_changes import begin_merge, commit
-from tests.faults.tables import begin, check_table, memory, read_ids, rows, write
-from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
-from tests.row_tables import CLAUSE_MERGES, SOURCE, content, copy, make_base, merged_by_clauses, shown
-from tests.sizes import rest_thorough, rounds
+from tests.kit.faults import KEY, every_fault, full, small
+from tests.kit.row_tables import CLAUSE_MERGES, SOURCE, content, copy, merged_by_clauses, shown
+from tests.kit.sizes import rest_thorough, rounds
+from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
 
 import manifestcommit as mc
 from manifestcommit.engine.metadata.version_chain import open_head
@@ -26,11 +26,6 @@ from manifestcommit.errors import CommitConflictError, ManifestCommitError
 from manifestcommit.store import Store
 from manifestcommit.table import Table
 from manifestcommit.testing.faults import FaultStore
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
-    return make_base(tmp_path_factory)
 
 
 @pytest.mark.parametrize("case", CLAUSE_MERGES)

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.faults.row_changes import begin_replacement, commit
-from tests.faults.tables import begin, check_table, memory, read_ids, rows, write
-from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
-from tests.row_tables import CONDITIONS, changed, content, copy, make_base, shown
-from tests.row_tables import rows as hostile_rows
-from tests.sizes import rest_thorough, rounds, some
+from tests.kit.faults import KEY, every_fault, full, small
+from tests.kit.row_tables import CONDITIONS, changed, content, copy, shown
+from tests.kit.row_tables import rows as hostile_rows
+from tests.kit.sizes import rest_thorough, rounds, some
+from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
 
 import manifestcommit as mc
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
@@ -24,11 +24,6 @@ from manifestcommit.table import Table
 
 # Among the rows of `hostile_rows` there are some for which these are true, false and null.
 SQL = [condition for condition in CONDITIONS if "length" not in condition]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
-    return make_base(tmp_path_factory)
 
 
 def matching(data: pa.Table, condition: str, *, true: bool = True) -> pa.Table:

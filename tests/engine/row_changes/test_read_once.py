@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.faults.row_changes import begin_delete, begin_id_update, commit, here
-from tests.faults.tables import memory, read_ids, rows, session, write
-from tests.row_tables import CONDITIONS, content, copy, make_base
-from tests.sizes import rest_thorough, some
+from tests.kit.row_tables import CONDITIONS, content, copy
+from tests.kit.sizes import rest_thorough, some
+from tests.kit.tables import memory, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.engine.row_changes import rewrite
@@ -115,11 +115,6 @@ def test_a_file_of_which_all_rows_match_and_that_was_replaced_meanwhile_is_a_con
             with pytest.raises(mc.CommitConflictError):
                 commit(mine)
         assert read_ids(store) == before
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
-    return make_base(tmp_path_factory)
 
 
 def test_rows_that_take_more_memory_than_the_files_say_are_not_held(tmp_path: Path) -> None:

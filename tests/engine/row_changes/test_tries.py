@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.e2e.test_processes import told
-from tests.row_works import OLD, SCHEMA, before_its_create, data, found, make
+from tests.kit.row_works import OLD, SCHEMA, before_its_create, data, found, make
 
 import manifestcommit as mc
 from manifestcommit.core.table.object_names import job_of_data_file

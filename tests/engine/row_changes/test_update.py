@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.faults.row_changes import begin_update, commit
-from tests.faults.tables import begin, check_table, memory, read_ids, rows, write
-from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
-from tests.row_tables import content, copy, make_base, shown
-from tests.sizes import rest_thorough, rounds
+from tests.kit.faults import KEY, every_fault, full, small
+from tests.kit.row_tables import content, copy, shown
+from tests.kit.sizes import rest_thorough, rounds
+from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
 
 import manifestcommit as mc
 from manifestcommit.engine.row_changes import rewrite
@@ -22,12 +22,6 @@ from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.errors import CommitConflictError
 from manifestcommit.store import Store
 from manifestcommit.table import Table
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
-    return make_base(tmp_path_factory)
-
 
 UPDATES: list[tuple[dict[str, str], str]] = [
     ({"x": "x + 1"}, "id > 13"),

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.change_tables import KIND, OPERATIONS, apply, check, kinds, new_table, overwrite, rows
-from tests.faults.tables import session
-from tests.sizes import rounds
+from tests.kit.change_tables import KIND, OPERATIONS, apply, check, kinds, new_table, overwrite, rows
+from tests.kit.sizes import rounds
+from tests.kit.tables import session
 
 import manifestcommit as mc
 from manifestcommit.engine.commit.create_version import create_table

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.change_tables import OPERATIONS, apply, new_table, overwrite, rows
-from tests.faults.tables import session
-from tests.sizes import rounds
+from tests.kit.change_tables import OPERATIONS, apply, new_table, overwrite, rows
+from tests.kit.sizes import rounds
+from tests.kit.tables import session
 
 import manifestcommit as mc
 from manifestcommit.core.commit.change_feed import Offset

@@ -13,11 +13,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.budgets import SetBudgets
-from tests.faults.tables import Hasty, memory, put_version, session
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import Hasty, memory, put_version, session
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Snapshot, Summary, Totals
 from manifestcommit.engine.commit.commit_loop import commit
@@ -277,7 +276,7 @@ def test_unclear_answers_and_what_was_sent_again_are_counted(fault: Any, expecte
 
 def dry_run(store: MemoryStore) -> FaultStore:
     """The calls that writing and committing takes, on a copy."""
-    from tests.faults.tables import clone
+    from tests.kit.tables import clone
 
     calls = FaultStore(clone(store))
     written(calls).commit()
@@ -660,17 +659,6 @@ def test_a_planted_difference_is_found(lived: MemoryStore, planted: str) -> None
 
 
 Ran = tuple[int, str, str]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    def once(*arguments: Any) -> Ran:
-        capsys.readouterr()
-        status = main([str(each) for each in arguments])
-        found = capsys.readouterr()
-        return status, found.out, found.err
-
-    return once
 
 
 def test_counts_that_differ_are_a_finding_of_verify(run: Callable[..., Ran], root: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.budgets import SetBudgets, budgets
-from tests.faults.tables import memory
+from tests.kit.sizes import SetBudgets, budgets
+from tests.kit.tables import memory
 
 from manifestcommit.core.commit.spill_policy import Budgets
 from manifestcommit.engine.job.job import Job

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
-from tests.faults.tables import begin, memory, rows, session, write
+from tests.kit.tables import begin, memory, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.engine.operations.rewind import rewind

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.budgets import budgets
-from tests.faults.tables import memory, put_version, session
-from tests.sizes import rest_thorough, rounds
+from tests.kit.sizes import budgets, rest_thorough, rounds
+from tests.kit.tables import memory, put_version, session
 
 from manifestcommit.core.commit.change import Overwrite, Write
 from manifestcommit.core.commit.change_feed import Offset, OnOverwrite, parse_offset, unreadable_columns

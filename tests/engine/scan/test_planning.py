@@ -15,8 +15,8 @@ import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.budgets import SetBudgets, budgets
-from tests.faults.tables import begin, memory, session
+from tests.kit.sizes import SetBudgets, budgets
+from tests.kit.tables import begin, memory, session
 
 import manifestcommit as mc
 from manifestcommit.core.format import manifest_table

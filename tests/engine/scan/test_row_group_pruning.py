@@ -15,7 +15,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.core.filter.test_predicate import TYPES, VALUES, Truth, predicates
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 
 from manifestcommit.core.filter.predicate import And, Compare, IsNull, Not, Predicate, StartsWith
 from manifestcommit.core.schema.arrow_schema import from_arrow

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.faults.tables import memory, rows, session, write
-from tests.footers import changed
+from tests.kit.footers import changed
+from tests.kit.tables import memory, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.engine.row_changes import rewrite

@@ -11,20 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
 from manifestcommit.core.schema.spark_json import kept_metadata
 from manifestcommit.spark.datasource import source as source_module
 from manifestcommit.spark.datasource.source import ManifestCommitDataSource
-from manifestcommit.spark.session import register
+
+pytestmark = pytest.mark.usefixtures("registered")
 
 FORMAT = "manifestcommit"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _registered(spark) -> None:
-    register(spark)
 
 
 def rows(start: int, stop: int) -> list[tuple[int, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.faults.tables import begin, change_of, put_version, session
+from tests.kit.tables import begin, change_of, put_version, session
 from tests.spark.clusters import REPO, end, environment, wait_for
 
 import manifestcommit as mc
@@ -26,14 +26,11 @@ from manifestcommit.spark.datasource.source import ManifestCommitDataSource
 from manifestcommit.spark.session import register
 from manifestcommit.store import open_store
 
+pytestmark = pytest.mark.usefixtures("registered")
+
 FORMAT = "manifestcommit"
 DAYS = ["a b%20", "k=v#x?", "'\"ü漢", ""]  # in this order of their folders, but for the last, which Hive names
 Batches = list[tuple[int, list[int]]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _registered(spark) -> None:
-    register(spark)
 
 
 def add(root: str, first: int, files: int = 1, **columns: Any) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from tests.sizes import rounds
+from tests.kit.sizes import rounds
 from tests.spark import streams
 from tests.spark.clusters import Driver, DriverDiedError, clear_traps, set_trap, sprung
 from tests.spark.streams import drain, feed, read_input
@@ -33,12 +33,9 @@ from manifestcommit.spark.write.arrow_writer import TaskMessage, TaskWritten, pa
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.table import Table
 
+pytestmark = pytest.mark.usefixtures("registered")
+
 STRUCT = StructType([StructField("n", LongType()), StructField("day", StringType())])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _registered(spark) -> None:
-    mc.register(spark)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.row_works import OLD, WINNERS, WORKS, check_race, check_repeated, check_rerun, found, make, run
+from tests.kit.row_works import OLD, WINNERS, WORKS, check_race, check_repeated, check_rerun, found, make, run
 from tests.spark.clusters import Driver, set_trap, sprung
 
 pytestmark = pytest.mark.thorough

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.row_works import before_its_create
+from tests.kit.row_works import before_its_create
 
 import manifestcommit as mc
 

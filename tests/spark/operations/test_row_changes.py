@@ -16,7 +16,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from tests.row_tables import (
+from tests.kit.row_tables import (
     CLAUSE_MERGES,
     CONDITIONS,
     MERGES,
@@ -26,24 +26,18 @@ from tests.row_tables import (
     content,
     copy,
     ids,
-    make_base,
     merged,
     merged_by_clauses,
     rows,
     shown,
 )
-from tests.sizes import rest_thorough, some
+from tests.kit.sizes import rest_thorough, some
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.core.schema.spark_json import CHAR_VARCHAR
 from manifestcommit.spark.runtime.versions import frame_of, query_loggers
 from manifestcommit.table import Table
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
-    return make_base(tmp_path_factory)
 
 
 @pytest.mark.parametrize("condition", some(CONDITIONS, 5))

@@ -10,19 +10,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
-from tests.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
 from manifestcommit.errors import SchemaMismatchError
-from manifestcommit.spark.session import register
+
+pytestmark = pytest.mark.usefixtures("registered")
 
 FORMAT = "manifestcommit"
 TEXTS = ["a b%20", "k=v#x?", "'\"ü漢/:", None]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _registered(spark) -> None:
-    register(spark)
 
 
 def rows_of(df: Any) -> list[Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.change_tables import check, new_table, overwrite, rows
+from tests.kit.change_tables import check, new_table, overwrite, rows
 
 import manifestcommit as mc
 from manifestcommit.spark.session import register

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.filter_kinds import CASES, KINDS
+from tests.kit.filter_kinds import CASES, KINDS
 
 import manifestcommit as mc
 

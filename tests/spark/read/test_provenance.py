@@ -11,17 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
-from tests.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough
 from tests.spark.clusters import environment, python_path
 
 import manifestcommit as mc
 
+pytestmark = pytest.mark.usefixtures("registered")
+
 FORMAT = "manifestcommit"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _registered(spark) -> None:
-    mc.register(spark)
 
 
 def ids(root: str) -> list[int]:

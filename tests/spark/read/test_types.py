@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from tests.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough
 from tests.spark.settings import setting
 
 import manifestcommit as mc

@@ -1,0 +1,177 @@
+"""Checks of a staged job before it is published: `staged.check(checks.expect("amount > 0"))`.
+
+A check of the job's own rows holds for good. One that reads the whole table, as it would be with
+the job, holds for the version that it has seen: `publish` repeats it where others have changed rows
+since. A callable is a check, too: it gets the job's own rows as a pyarrow table, and fails where it
+raises an error or returns False; `on_table` hands it the whole table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from .argument_checks import checked
+from .engine.runtime.validation import function, names, optional, text, whole
+from .errors import UsageError
+
+__all__ = ["Check", "expect", "expect_rows", "expect_unique", "on_table"]
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One check, made by the functions of this module.
+
+    Attributes:
+        name: what the record of the commit calls it.
+        reads_table: whether it reads the whole table; else only the rows that the job adds.
+        run: what it does: it gets the staged job and returns why it fails, a text; None: it holds.
+
+    Spec: CK6.
+    """
+
+    name: str
+    reads_table: bool
+    run: Callable[[Any], str | None]
+
+
+@checked(condition=text("SQL that is true or false of a row, as a text", "'amount > 0'"))
+def expect(condition: str) -> Check:
+    """Expect a condition of every row that the job adds.
+
+    Args:
+        condition: SQL on one row, as for `Table.add_constraint`; null passes.
+
+    Returns:
+        The check.
+
+    Raises:
+        UsageError: the condition is no text; `Staged.check` says whether it can be evaluated.
+
+    Example:
+        `checks.expect("amount BETWEEN 0 AND 1000000")`
+
+    Spec: CK6.
+    """
+    return Check(
+        name=f"expect({condition})",
+        reads_table=False,
+        run=lambda staged: staged._violation(condition),
+    )
+
+
+@checked(columns=names)
+def expect_unique(columns: list[str] | str) -> Check:
+    """Expect no two rows of the table to have the same values in some columns.
+
+    It reads these columns of the whole table. Rows with a null in one of them are not compared.
+
+    Args:
+        columns: the column, or several that are compared together.
+
+    Returns:
+        The check.
+
+    Raises:
+        UsageError: `columns` are no names.
+
+    Spec: CK6.
+    """
+    given = [columns] if isinstance(columns, str) else list(columns)
+    return Check(
+        name=f"expect_unique({', '.join(given)})",
+        reads_table=True,
+        run=lambda staged: _repeated(staged.to_arrow(given), given),
+    )
+
+
+@checked(at_least=optional(whole(0)), at_most=optional(whole(0)))
+def expect_rows(*, at_least: int | None = None, at_most: int | None = None) -> Check:
+    """Expect the job to add so many rows. No file is read.
+
+    Args:
+        at_least: the lowest number; by default none.
+        at_most: the highest number; by default none.
+
+    Returns:
+        The check.
+
+    Raises:
+        UsageError: neither is given.
+
+    Spec: CK6.
+    """
+    if at_least is None and at_most is None:
+        raise UsageError("expect_rows: expected at_least=… or at_most=…, or both")
+    limits = {"at_least": at_least, "at_most": at_most}
+    said = ", ".join(f"{name}={limit}" for name, limit in limits.items() if limit is not None)
+
+    def run(staged: Any) -> str | None:
+        count = staged.count
+        fits = (at_least or 0) <= count and (at_most is None or count <= at_most)
+        return None if fits else f"the job adds {count:,} rows"
+
+    return Check(name=f"expect_rows({said})", reads_table=False, run=run)
+
+
+@checked(check=function)
+def on_table(check: Callable[[Any], Any]) -> Check:
+    """Make a check of a callable that looks at the whole table, as it would be with the job.
+
+    Args:
+        check: gets the table's rows as a pyarrow table, in memory; it fails where it raises an
+            error or returns False.
+
+    Returns:
+        The check.
+
+    Raises:
+        UsageError: it is no callable.
+
+    Spec: CK6.
+    """
+    return Check(
+        name=f"on_table({_called(check)})",
+        reads_table=True,
+        run=lambda staged: _judged(check, staged.to_arrow()),
+    )
+
+
+def as_check(given: Any) -> Check:
+    """A check, or a callable as one of the job's own rows."""
+    if isinstance(given, Check):
+        return given
+    if not callable(given):
+        raise UsageError(
+            "checks: expected what the functions of manifestcommit.checks return, or a callable, "
+            f"not {type(given).__name__}"
+        )
+    return Check(
+        name=_called(given), reads_table=False, run=lambda staged: _judged(given, staged.rows())
+    )
+
+
+def _called(given: Any) -> str:
+    return str(getattr(given, "__name__", type(given).__name__))
+
+
+def _judged(check: Callable[[Any], Any], rows: Any) -> str | None:
+    try:
+        said = check(rows)
+    except Exception as error:  # of whatever library
+        return f"{type(error).__name__}: {error}"
+    return "it returned False" if said is False else None
+
+
+def _repeated(rows: Any, columns: list[str]) -> str | None:
+    """The values that come more than once, of which a few are named."""
+    import pyarrow.compute as pc
+
+    counted = rows.drop_null().group_by(columns).aggregate([([], "count_all")])
+    often = counted.filter(pc.greater(counted.column("count_all"), 1))
+    if not often.num_rows:
+        return None
+    few = often.select(columns).slice(0, 3).to_pylist()
+    such = "; ".join(", ".join(f"{name} = {value!r}" for name, value in row.items()) for row in few)
+    return f"{often.num_rows:,} values come more than once, such as {such[:300]}"

@@ -1,0 +1,87 @@
+"""Adding constraints to a table, and dropping them. [CK3]"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..core.commit.change import Write
+from ..core.commit.conflict import ROWS_CAME_SINCE
+from ..core.schema.fields import shown
+from ..core.table.snapshot import Constraint, Snapshot
+from ..engine.commit.commit_loop import commit
+from ..engine.metadata.table_context import TableContext
+from ..engine.metadata.version_chain import Head
+from ..engine.runtime.outcome import Outcome, constraint_error
+from ..errors import UsageError
+from .rows import bind, first_violation
+
+_TRIES = 10  # others may add rows while those that are there are proven
+
+
+def add(session: TableContext, name: str, condition: str) -> Outcome:
+    """Add a constraint, once all rows of the table are found to keep it. Others may commit
+    meanwhile: what they have added is proven as well. [CK3]
+
+    ConstraintError where a row violates it. Adding the same once more is no change.
+    """
+    seen: set[str] = set()
+    tried = 0
+    while True:
+        tried += 1
+        head = session.open()
+        snapshot = head.snapshot
+        if snapshot.schema is None:
+            raise UsageError(f"{session.store.url} has no columns yet; nothing was changed")
+        constraint = bind(session, {name: condition}, snapshot.schema)[name]
+        if (there := _same(session, snapshot, name, constraint)) is not None:
+            return _unchanged(head, there)
+        found = first_violation(session, snapshot, {name: constraint}, seen)
+        if found is not None:
+            raise constraint_error(session.store.url, found, is_new=True)
+        outcome = commit(session, head, _change(session, head, {name: constraint}))
+        rule = outcome.conflict.rule if outcome.conflict is not None else ""
+        if rule != ROWS_CAME_SINCE or tried >= _TRIES:
+            return msgspec.structs.replace(outcome, attempts=max(outcome.attempts, tried))
+
+
+def drop(session: TableContext, name: str) -> Outcome:
+    """Drop a constraint. UsageError where the table has none of that name. [CK3]"""
+    head = session.open()
+    if name not in head.snapshot.constraints:
+        raise UsageError(
+            f"{session.store.url} has no constraint {shown(name)}; it has "
+            f"{', '.join(sorted(head.snapshot.constraints)) or 'none'}. Nothing was changed."
+        )
+    return commit(session, head, _change(session, head, {name: None}))
+
+
+def _same(
+    session: TableContext, snapshot: Snapshot, name: str, new: Constraint
+) -> Constraint | None:
+    """The constraint that is there already, if it says the same; UsageError if another one has the
+    name."""
+    for other, there in snapshot.constraints.items():
+        if other.lower() != name.lower():
+            continue
+        if (other, there.condition, there.columns) == (name, new.condition, new.columns):
+            return there
+        raise UsageError(
+            f"{session.store.url} has the constraint {other!r} already ({there.condition}); "
+            "nothing was changed. Drop it first, or choose another name."
+        )
+    return None
+
+
+def _unchanged(head: Head, there: Constraint) -> Outcome:
+    return Outcome(
+        kind="already_committed", job_id=head.snapshot.commits[-1].job, version=head.version
+    )
+
+
+def _change(session: TableContext, head: Head, constrain: dict[str, Constraint | None]) -> Write:
+    return Write(
+        job=session.new_job(head),
+        birth=head.version,
+        operation="constraint",
+        constrain=constrain,
+    )

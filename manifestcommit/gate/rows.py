@@ -1,0 +1,370 @@
+"""Constraints: binding their text to a table's columns, and checking rows against them. [CK1] [CK2]
+
+This module is the `Gate` that the engine calls, for tables that have constraints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.commit.change import Write
+from ..core.commit.conflict import Violation
+from ..core.filter.arrow_expression import parse_expression, spark_order
+from ..core.filter.predicate import ColumnPath, Not, Predicate
+from ..core.filter.sql_expression import Session, columns_of, compile_value
+from ..core.filter.sql_syntax import IncompleteError, NotUnderstoodError, parse
+from ..core.schema import arrow_schema
+from ..core.schema.arrow_schema import Conformer
+from ..core.schema.evolution import apply_edits
+from ..core.schema.fields import Field, Schema, StructType, shown, type_text
+from ..core.table.snapshot import Constraint, Snapshot, check_constraints
+from ..engine.datafile.writer import WritePlan
+from ..engine.metadata.table_context import TableContext
+from ..engine.row_changes.conditions import evaluating, mask_of
+from ..engine.row_changes.rewrite import each_of, scan
+from ..engine.runtime.concurrency import map_concurrently
+from ..engine.runtime.outcome import constraint_error
+from ..engine.scan.planning import entries_table
+from ..errors import UsageError
+
+_EXAMPLES = 3
+_FILES = 3
+_VALUE = 60  # characters of a value in an example
+# A constraint means the same in every process: no zone but UTC, no time, and nothing that only
+# Spark can evaluate.
+_ANYWHERE = Session(is_utc=True)
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A constraint as it is evaluated on rows with these columns. fails: what bounds have to rule
+    out; columns: the top-level columns that it reads -> what the table calls them."""
+
+    name: str
+    condition: str
+    form: Any
+    fails: Predicate
+    columns: dict[str, str]
+
+
+def bind(
+    session: TableContext, conditions: Mapping[str, str], schema: Schema
+) -> dict[str, Constraint]:
+    """The constraints with these names and conditions on a table with this schema. UsageError where
+    one cannot be evaluated by every process at any time alike. [CK1]"""
+    bound = {}
+    for name, condition in conditions.items():
+        if not isinstance(name, str) or not isinstance(condition, str):
+            raise UsageError(
+                f"constraint {shown(name)}: expected SQL text, got {shown(condition)}; nothing was "
+                "changed"
+            )
+        bound[name] = Constraint(
+            id=session.env.randomness(8).hex(),
+            condition=condition,
+            columns=_columns_named(name, condition, schema),
+        )
+        _check_of(name, bound[name], schema, physical=False)
+    try:
+        check_constraints(bound)
+    except ValueError as error:
+        raise UsageError(f"constraints: {error}; nothing was changed") from None
+    return bound
+
+
+def _columns_named(name: str, condition: str, schema: Schema) -> dict[str, int]:
+    columns: dict[str, int] = {}
+    resolve = columns_of(schema)
+
+    def noted(names: tuple[str, ...]) -> tuple[ColumnPath, Field]:
+        path, field = resolve(names)
+        columns[_spelled(names)] = field.id
+        return path, field
+
+    with _readable(name, condition):
+        _compiled(condition, noted)
+    return columns
+
+
+def check_schema(snapshot: Snapshot, schema: Schema) -> None:
+    """UsageError where a constraint of the table could not be evaluated on these columns. [CK3]"""
+    for name, constraint in snapshot.constraints.items():
+        _check_of(name, constraint, schema, physical=False)
+
+
+def row_check(plan: WritePlan, url: str) -> RowChecks:
+    """What checks the rows that are written by this plan. [CK2]"""
+    checks = [
+        _check_of(name, constraint, plan.schema, physical=True)
+        for name, constraint in plan.constraints.items()
+    ]
+    return RowChecks(checks, url)
+
+
+class RowChecks:
+    """Checks rows in the form of data files, and counts those that violate a constraint. [CK2]"""
+
+    def __init__(self, checks: Sequence[Check], url: str) -> None:
+        self._checks, self._url = checks, url
+        self._found: dict[str, Violation] = {}
+
+    def take(self, rows: pa.RecordBatch) -> bool:
+        """Whether all rows so far keep all constraints."""
+        table = pa.Table.from_batches([rows])
+        for check in self._checks:
+            found = _violation(check, table)
+            if found is not None:
+                self._found[check.name] = _together([self._found.get(check.name), found])
+        return not self._found
+
+    def end(self) -> None:
+        """ConstraintError with the number of rows that violate the first constraint, if any do."""
+        if self._found:
+            raise constraint_error(self._url, next(iter(self._found.values())))
+
+
+class Splitter:
+    """Splits rows by the constraints of a table, before they are written. [CK7]"""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        assert snapshot.schema is not None
+        schema = snapshot.schema
+        checks = [
+            _check_of(name, each, schema, physical=True)
+            for name, each in snapshot.constraints.items()
+        ]
+        read = {column for check in checks for column in check.columns}
+        self._fields = tuple(field for field in schema.fields if field.file_name in read)
+        self._conformer = Conformer(Schema(fields=self._fields))
+        self._checks = checks
+
+    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.Array]:
+        """The rows that keep all constraints, the others, and for each of these the names of those
+        that it violates."""
+        if not self._checks:
+            return batch, batch.slice(0, 0), pa.array([], pa.list_(pa.string()))
+        wanted = {field.name.lower() for field in self._fields}
+        names = [name for name in batch.schema.names if name.lower() in wanted]
+        rows = pa.Table.from_batches([self._conformer.conform(batch.select(names))])
+        masks = {check.name: _failed(check, rows).combine_chunks() for check in self._checks}
+        failed = reduce(pc.or_, masks.values())
+        why = [
+            [name for name, mask in masks.items() if mask[place].as_py()]
+            for place in pc.indices_nonzero(failed).to_pylist()
+        ]
+        kept, refused = batch.filter(pc.invert(failed)), batch.filter(failed)
+        return kept, refused, pa.array(why, pa.list_(pa.string()))
+
+
+def check_change(
+    session: TableContext, head: Snapshot, change: Write, names: Sequence[str]
+) -> Violation | None:
+    """Check the files of a change against these constraints: by their bounds where these decide,
+    else by reading them. [CK2]"""
+    assert head.schema is not None or change.initial is not None
+    base = change.initial if head.schema is None else head.schema
+    assert base is not None
+    own = msgspec.structs.replace(
+        head,
+        schema=apply_edits(base, change.edits),
+        partition_by=change.partition_by or (),
+        added=change.add,
+        manifests=change.add_manifests,
+        removed={},
+        removed_runs=(),
+    )
+    constraints = {name: head.constraints[name] for name in names}
+    return first_violation(session, own, constraints)
+
+
+def first_violation(
+    session: TableContext,
+    snapshot: Snapshot,
+    constraints: Mapping[str, Constraint],
+    seen: set[str] | None = None,
+) -> Violation | None:
+    """What violates the first of these constraints that any row of the snapshot violates. Only
+    files are read whose bounds leave it open. seen: paths of files that were read and keep all of
+    them, and need no second look. [CK2] [CK3]"""
+    assert snapshot.schema is not None
+    for name, constraint in constraints.items():
+        check = _check_of(name, constraint, snapshot.schema, physical=False)
+        entries = entries_table(session, snapshot, check.fails, in_order=False)
+        if seen:
+            known = pc.is_in(entries.column("path"), value_set=pa.array(sorted(seen), pa.string()))
+            entries = entries.filter(pc.invert(known))
+        found = _read(session, snapshot, entries, check)
+        if found is not None:
+            return found
+        if seen is not None:
+            seen.update(entries.column("path").to_pylist())
+    return None
+
+
+def violation(session: TableContext, snapshot: Snapshot, name: str) -> Violation | None:
+    """What violates this constraint of the snapshot. [CK2]"""
+    return first_violation(session, snapshot, {name: snapshot.constraints[name]})
+
+
+def text_of(constraint: Constraint, schema: Schema) -> str:
+    """The condition with the names that its columns have in this schema. [CK1]"""
+    from sqlglot import exp  # late, as in all modules
+
+    places = {id: path for id, (path, _) in _places(schema.fields, (), physical=False)}
+    text, made, at = constraint.condition, [], 0
+    nodes = parse(text).find_all(exp.Column, exp.Dot)
+    named = [list(node.parts) for node in nodes if not isinstance(node.parent, exp.Dot)]
+    for parts in sorted(named, key=lambda parts: int(parts[0].meta["start"])):
+        names = tuple(part.name for part in parts)
+        path = places.get(constraint.columns.get(_spelled(names), -1), names)
+        if [name.lower() for name in path] == [name.lower() for name in names]:
+            continue
+        made += [text[at : parts[0].meta["start"]], ".".join(map(_quoted, path))]
+        at = parts[-1].meta["end"] + 1
+    return "".join([*made, text[at:]])
+
+
+def _quoted(name: str) -> str:
+    plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name, re.ASCII | re.IGNORECASE)
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+def _read(
+    session: TableContext, snapshot: Snapshot, entries: pa.Table, check: Check
+) -> Violation | None:
+    """Read these files, several at a time."""
+
+    def one(entry: pa.Table) -> Violation | None:
+        batches = scan(session, snapshot, entry, list(check.columns))
+        found = [_violation(check, pa.Table.from_batches([batch])) for batch in batches]
+        if not any(found):
+            return None
+        return msgspec.structs.replace(
+            _together(found), files=tuple(entry.column("path").to_pylist())
+        )
+
+    found = map_concurrently(session.store, one, each_of(entries))
+    return _together(found) if any(found) else None
+
+
+def _violation(check: Check, rows: pa.Table) -> Violation | None:
+    """The rows for which the condition is false, counted."""
+    failed = _failed(check, rows)
+    count = pc.sum(failed).as_py() or 0
+    if not count:
+        return None
+    places = pc.indices_nonzero(failed).slice(0, _EXAMPLES)
+    few = rows.select(list(check.columns)).rename_columns(list(check.columns.values()))
+    return Violation(
+        constraint=check.name,
+        condition=check.condition,
+        rows=count,
+        examples=tuple(
+            ", ".join(f"{name} = {_short(value)}" for name, value in row.items())
+            for row in few.take(places).to_pylist()
+        ),
+    )
+
+
+def _failed(check: Check, rows: pa.Table) -> pa.ChunkedArray:
+    """For each row, whether the condition is false: true and null pass."""
+    with evaluating(check.condition, f"the constraint {check.name!r}:"):
+        mask = mask_of(rows, check.form)
+    return pc.fill_null(pc.invert(mask), False)
+
+
+def _together(found: Iterable[Violation | None]) -> Violation:
+    first, *others = (each for each in found if each is not None)
+    for other in others:
+        first = msgspec.structs.replace(
+            first,
+            rows=first.rows + other.rows,
+            examples=(*first.examples, *other.examples)[:_EXAMPLES],
+            files=tuple(dict.fromkeys((*first.files, *other.files)))[:_FILES],
+        )
+    return first
+
+
+def _short(value: Any) -> str:
+    text = "null" if value is None else repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"
+
+
+def _check_of(name: str, constraint: Constraint, schema: Schema, *, physical: bool) -> Check:
+    """The constraint on rows with these columns, whatever they are called by now. physical: rows
+    have the names of data files."""
+    places = dict(_places(schema.fields, (), physical=physical))
+    called = {(f.file_name if physical else f.name): f.name for f in schema.fields}
+    top: dict[str, str] = {}
+
+    def resolve(names: tuple[str, ...]) -> tuple[ColumnPath, Field]:
+        found = places.get(constraint.columns.get(_spelled(names), -1))
+        if found is None:
+            raise UsageError(f"the table has no column {_spelled(names)!r}")
+        top[found[0][0]] = called[found[0][0]]
+        return found
+
+    with _readable(name, constraint.condition):
+        form = _compiled(constraint.condition, resolve)
+    columns = arrow_schema.arrow_schema(schema, physical=physical, ids=False)
+    what = f"the constraint {name!r}:"
+    predicate = parse_expression(form, columns, what)
+    form = spark_order(form, columns)
+    with evaluating(constraint.condition, what):  # its types are checked before any row is read
+        mask_of(columns.empty_table(), form)
+    return Check(
+        name=name,
+        condition=text_of(constraint, schema),
+        form=form,
+        fails=Not(arg=predicate),
+        columns=top,
+    )
+
+
+def _compiled(condition: str, resolve: Any) -> pc.Expression:
+    found = compile_value(condition, resolve, _ANYWHERE)
+    if found.type == "void":
+        return pc.scalar(pa.scalar(None, pa.bool_()))
+    if found.type != "boolean":
+        raise IncompleteError(f"a {type_text(found.type)} is neither true nor false")
+    return found.expression
+
+
+@contextmanager
+def _readable(name: str, condition: str) -> Iterator[None]:
+    """Inside this block, a condition is compiled; UsageError that names the constraint."""
+    try:
+        yield
+    except UsageError as error:
+        more = ""
+        if isinstance(error, NotUnderstoodError):
+            more = (
+                ". A constraint is evaluated without Spark and without a clock, with times in UTC "
+                "(docs/reference/conditions.md)"
+            )
+        raise UsageError(
+            f"constraint {shown(name)}: {shown(condition)}: {error}{more}; nothing was changed"
+        ) from error
+
+
+def _places(
+    fields: Sequence[Field], above: ColumnPath, *, physical: bool
+) -> Iterable[tuple[int, tuple[ColumnPath, Field]]]:
+    """Id of each column that is reached through structs only -> its path and its field."""
+    for field in fields:
+        path = (*above, field.file_name if physical else field.name)
+        yield field.id, (path, field)
+        if isinstance(field.type, StructType):
+            yield from _places(field.type.fields, path, physical=physical)
+
+
+def _spelled(names: Sequence[str]) -> str:
+    """A column as a condition spells it, as one text."""
+    return ".".join(f"`{name}`" if "." in name or "`" in name else name for name in names)

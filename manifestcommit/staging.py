@@ -1,0 +1,406 @@
+"""Staged jobs: what a prepared job would make of the table, looked at before it is published. [CK5]
+[CK6]
+
+A staged job is a prepared job. The view is `apply(latest, change)` in memory: no version, no
+object.
+
+Internal: import from `manifestcommit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from .argument_checks import checked
+from .checks import Check, as_check
+from .core.commit.apply import apply
+from .core.commit.change import Prepared
+from .core.commit.conflict import (
+    AUDIT_IS_OLD,
+    ROWS_ARE_UNCHECKED,
+    find_conflict,
+    unchecked,
+)
+from .core.schema.evolution import apply_edits
+from .core.table import object_names
+from .core.table.snapshot import Snapshot
+from .engine.commit.conflict_inputs import find_winners, load_conflict_inputs
+from .engine.commit.create_version import settled_outcome
+from .engine.commit.prepared_job import read_prepared
+from .engine.job.two_phase import commit_prepared
+from .engine.metadata.table_context import TableContext
+from .engine.metadata.version_chain import Head
+from .engine.runtime.outcome import Outcome, committed_or_raise, constraint_error
+from .engine.scan.planning import entries_table
+from .errors import CheckFailedError, UsageError
+from .gate.rows import bind, check_change, first_violation
+from .store import StorageOptions, open_store
+from .table.conditions import Condition
+from .table.reading import TableReads
+from .table.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .job import Path
+    from .table import Resolution
+
+_TRIES = 5  # of checks that others make old
+
+
+class Staged:
+    """A job that was prepared and not published: its rows are written, and nobody reads them.
+
+    Made by `write(…, publish=False)` and `Transaction.prepare`, and by `staged` in any process. It
+    shows the newest version of the table with the job applied to it, again with each call.
+
+    Args:
+        path: the table path, a local path or a URL.
+        job_id: the job's id, as `Staged.job_id` has it and `Table.jobs` lists it.
+        storage_options: what reaches the object store; by default the environment.
+
+    Attributes:
+        url: the canonical URL of the table path.
+        job_id: the job's id.
+
+    Raises:
+        UsageError: the table holds no prepared job of this id.
+
+    Spec: CK5, CK6.
+    """
+
+    @checked()
+    def __init__(
+        self, path: Path, job_id: str, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        self._options = StorageOptions(storage_options)
+        self._session = TableContext(open_store(path, self._options))
+        self.url, self.job_id = self._session.store.url, job_id
+        try:
+            object_names.parse_job_id(job_id)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        found = read_prepared(self._session, job_id)
+        if found is None:
+            raise UsageError(
+                f"{self.url} holds no staged job {job_id}; nothing was done. Table.jobs lists "
+                "those that wait, and Table.resolve says what became of one."
+            )
+        self._prepared: Prepared = found
+        self._view = _View(_Applied(self._session, found), self._options)
+        self._checks: dict[str, Check] = {}
+        self._audited: int | None = None
+
+    def __repr__(self) -> str:
+        # in a traceback of its own constructor
+        return f"Staged({self.url!r}, {self.job_id!r})" if hasattr(self, "_view") else "Staged(…)"
+
+    @property
+    def base_version(self) -> int:
+        """Return the version to which the job is applied: the newest, as of this call.
+
+        Returns:
+            A number from 1 on.
+        """
+        return self._view.version
+
+    @property
+    def count(self) -> int:
+        """Return how many rows the job adds; those of files that it rewrites are among them.
+
+        Returns:
+            The number. No request is sent.
+        """
+        change = self._prepared.change
+        if self._prepared.done is not None:
+            return 0
+        files = sum(entry.rows for entry in change.add)
+        return files + sum(ref.rows for ref in change.add_manifests)
+
+    def to_arrow(
+        self, columns: list[str] | str | None = None, filter: Condition | None = None
+    ) -> pa.Table:
+        """Read the table as it would be with the job, as `Table.to_arrow` does.
+
+        Args:
+            columns: as for `Table.to_arrow`.
+            filter: as for `Table.to_arrow`.
+
+        Returns:
+            A `pyarrow.Table`.
+
+        Raises:
+            CommitConflictError: the job cannot be published on the newest version.
+            ConstraintError: its rows violate a constraint that was added since.
+            JobAbortedError: it was aborted.
+            UsageError: it was published, or an argument is wrong.
+
+        Spec: CK5.
+        """
+        return self._view.to_arrow(columns, filter)
+
+    def dataset(self) -> ds.Dataset:
+        """Open the table as it would be with the job, as `Table.dataset` does.
+
+        Returns:
+            A `pyarrow.dataset.Dataset`, which DuckDB, Polars and pandas read, too.
+
+        Raises:
+            CommitConflictError: as for `to_arrow`.
+            UsageError: as for `to_arrow`.
+
+        Spec: CK5.
+        """
+        return self._view.dataset()
+
+    def read(self, spark: SparkSession | None = None) -> DataFrame:
+        """Read the table as it would be with the job, as a Spark DataFrame.
+
+        Args:
+            spark: the session; by default the active one.
+
+        Returns:
+            The DataFrame.
+
+        Raises:
+            CommitConflictError: as for `to_arrow`.
+            UsageError: as for `to_arrow`.
+
+        Spec: CK5.
+        """
+        return self._view.read(spark=spark)
+
+    def rows(self, columns: list[str] | str | None = None) -> pa.Table:
+        """Read only the rows that the job adds; those of files that it rewrites are among them.
+
+        Args:
+            columns: as for `Table.to_arrow`.
+
+        Returns:
+            A `pyarrow.Table`.
+
+        Raises:
+            DataFileMissingError: gc has deleted a file of the job, which is fenced.
+
+        Spec: CK5.
+        """
+        from .engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+
+        own = self._own()
+        names = [columns] if isinstance(columns, str) else columns
+        opened = open_dataset(self._session, own, entries_table(self._session, own))
+        return opened.to_table(columns=names)
+
+    def check(self, *checks: Check | Callable[[pa.Table], Any]) -> None:
+        """Check the job; `publish` of this object then commits only where all checks hold.
+
+        Those of the job's own rows hold for good. Those that read the table hold for the version
+        that they have seen, and `publish` repeats them where others have changed rows since.
+
+        Args:
+            checks: what the functions of `manifestcommit.checks` return, or callables, which get
+                the job's own rows.
+
+        Raises:
+            CheckFailedError: some failed; all were made, and the job stays staged.
+            UsageError: an argument is no check; or as for `to_arrow`.
+            CommitConflictError: as for `to_arrow`.
+
+        Example:
+            `staged.check(checks.expect("amount > 0"), checks.expect_unique("id"))`
+
+        Spec: CK6.
+        """
+        made = [as_check(each) for each in checks]
+        self._run(made)
+        self._checks |= {each.name: each for each in made}
+
+    def publish(self, *, base_version: int | None = None) -> Outcome:
+        """Publish the job: commit it, once, from whichever process.
+
+        Args:
+            base_version: publish only as long as nobody has changed rows since this version, which
+                another process has checked; by default only the checks of this object say so.
+
+        Returns:
+            The outcome.
+
+        Raises:
+            CheckFailedError: a check that was repeated on a newer version failed; the job stays
+                staged.
+            CommitConflictError: others committed what it depends on, or changed rows all the time
+                while it was checked; it stays staged.
+            ConstraintError: its rows violate a constraint that was added since.
+            JobAbortedError: it was aborted.
+            JobFencedError: it was staged too long ago.
+            OutcomeUnknownError: the store did not say whether it was committed: call it again.
+
+        Spec: CK5, CK6.
+        """
+        tried = 0
+        while True:
+            tried += 1
+            audited = base_version if base_version is not None else self._audited
+            outcome = commit_prepared(
+                self._session,
+                self.job_id,
+                audited=audited,
+                checks=dict.fromkeys(self._checks, True),
+            )
+            rule = outcome.conflict.rule if outcome.conflict is not None else ""
+            if rule != AUDIT_IS_OLD or base_version is not None or tried >= _TRIES:
+                return committed_or_raise(outcome, self.url)
+            self._audited = None
+            self._run([each for each in self._checks.values() if each.reads_table])
+
+    def abort(self) -> Resolution:
+        """Abort the job for good; nothing is deleted, and gc removes what it wrote.
+
+        Returns:
+            "aborted", or "committed" where it was published before.
+
+        Raises:
+            OutcomeUnknownError: the store did not say what was decided: call it again.
+
+        Spec: CK5, AB4.
+        """
+        return Table(self.url, self._options).abort(self.job_id)
+
+    def _run(self, checks: list[Check]) -> None:
+        """Make these checks, those of the table all on one version."""
+        base = self._view.pinned() if any(each.reads_table for each in checks) else None
+        try:
+            said = {each.name: each.run(self) for each in checks}
+        finally:
+            self._view.unpin()
+        failed = {name: why for name, why in said.items() if why is not None}
+        if failed:
+            what = "; ".join(f"{name}: {why}" for name, why in failed.items())
+            raise CheckFailedError(
+                f"{self.url}: {len(failed)} of {len(said)} checks of job {self.job_id} failed: "
+                f"{what}. Nothing was published, and the job stays staged: look at its rows, then "
+                "abort() it.",
+                failed=failed,
+            )
+        if base is not None:
+            self._audited = base if self._audited is None else min(base, self._audited)
+
+    def _own(self) -> Snapshot:
+        """A state that has the job's own files only."""
+        head, change = self._session.open().snapshot, self._prepared.change
+        base = change.initial or head.schema
+        holds = self._prepared.done is None
+        return msgspec.structs.replace(
+            head,
+            schema=change.schema or (apply_edits(base, change.edits) if base else None),
+            partition_by=change.partition_by or (),
+            added=change.add if holds else (),
+            manifests=change.add_manifests if holds else (),
+            removed={},
+            removed_runs=(),
+        )
+
+    def _violation(self, condition: str) -> str | None:
+        """Why the condition is no one of every row that the job adds."""
+        own = self._own()
+        if own.schema is None or not self.count:
+            return None
+        bound = bind(self._session, {"check": condition}, own.schema)
+        found = first_violation(self._session, own, bound)
+        if found is None:
+            return None
+        return f"{found.rows:,} rows violate it, such as {'; '.join(found.examples)}"
+
+
+class _Applied(TableContext):
+    """A context whose newest version has the prepared job applied to it."""
+
+    def __init__(self, session: TableContext, prepared: Prepared) -> None:
+        super().__init__(session.store, session.env)
+        self.manifests = session.manifests
+        self._own, self._prepared = session, prepared
+        self.pinned: Head | None = None
+
+    def open(self) -> Head:
+        if self.pinned is not None:
+            return self.pinned
+        session, change = self._own, self._prepared.change
+        head, url = session.open(), session.store.url
+        settled = settled_outcome(session, head, change, sent=True)
+        if settled is not None and settled.committed and self._prepared.done is None:
+            raise UsageError(
+                f"{url}: job {change.job} was published"
+                f"{f' at version {settled.version}' if settled.version else ''}: read the table"
+            )
+        if settled is not None:
+            committed_or_raise(settled, url)
+            return head
+        inputs = load_conflict_inputs(session, head, change)
+        conflict = find_conflict(
+            head.snapshot, change, find_winners(session, head, change, {}), inputs
+        )
+        if conflict is not None and conflict.rule == ROWS_ARE_UNCHECKED:
+            names = unchecked(head.snapshot, change)
+            found = check_change(session, head.snapshot, change, names)
+            if found is not None:
+                raise constraint_error(url, found)
+            conflict = None
+        if conflict is not None:
+            committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
+        made = apply(
+            head.snapshot,
+            change,
+            inputs,
+            parent_digest=head.digest,
+            commit_id=f"{change.job}.staged",
+            now_us=session.env.now_us(),
+            writer=session.writer,
+        )
+        # rows that are computed from it were read from the version below
+        return Head(
+            snapshot=msgspec.structs.replace(made, version=head.version), digest=head.digest
+        )
+
+
+class _View(TableReads):
+    """The methods that read a table, of one that nobody has committed."""
+
+    def __init__(self, session: _Applied, options: StorageOptions) -> None:
+        self._applied, self._session = session, session
+        self._storage_options = options
+
+    def pinned(self) -> int:
+        """Stay at the newest version; returns which that is."""
+        self._applied.pinned = self._applied.open()
+        return self._applied.pinned.version
+
+    def unpin(self) -> None:
+        self._applied.pinned = None
+
+
+@checked()
+def staged(path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Staged:
+    """Open a job that was staged, in any process.
+
+    Args:
+        path: the table path, a local path or a URL.
+        job_id: the job's id, as `Staged.job_id` has it and `Table.jobs` lists it.
+        storage_options: what reaches the object store; by default the environment.
+
+    Returns:
+        The staged job.
+
+    Raises:
+        UsageError: the table holds no prepared job of this id.
+
+    Example:
+        `staged("/lake/flights", job_id).publish()`
+
+    Spec: CK5.
+    """
+    return Staged(path, job_id, storage_options)

@@ -1,0 +1,210 @@
+"""The process that starts, signals and buries all actors of a run. It loads the library once, so that a new actor is there at once.
+
+It ends with everything that it started, stopped or not, as soon as the process that runs it is gone, however that went: they are
+one group, and the end of its standard input is the end of the group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+import pyarrow.dataset
+from tests.chaos.auditor import Auditor, Janitor
+from tests.chaos.changer import Changer, Sweeper, Watcher
+from tests.chaos.committer import Closer, Collector, Committer
+from tests.chaos.foreigner import Exporter, Foreigner
+from tests.chaos.reader import Reader
+from tests.chaos.transfers import Clerk, Manager, Teller
+from tests.chaos.world import Actor, World, tighten
+from tests.chaos.writer import Producer, Writer
+
+assert pyarrow.dataset  # loaded here, once: it is what a reader loads late
+
+ROLES: dict[str, type[Actor]] = {
+    "producer": Producer,
+    "writer": Writer,
+    "committer": Committer,
+    "reader": Reader,
+    "collector": Collector,
+    "closer": Closer,
+    "teller": Teller,
+    "clerk": Clerk,
+    "auditor": Auditor,
+    "janitor": Janitor,
+    "manager": Manager,
+    "changer": Changer,
+    "watcher": Watcher,
+    "sweeper": Sweeper,
+    "exporter": Exporter,
+    "foreigner": Foreigner,
+}
+REPO = Path(__file__).resolve().parents[2]
+_GRACE_S = 10.0
+
+
+class Performer(Protocol):
+    """What runs in a process of its own."""
+
+    def run(self) -> None: ...
+
+    def note(self, what: str, **more: Any) -> None:
+        """What is to be known of it, such as what broke it."""
+        ...
+
+
+class Ground(Protocol):
+    """What its actors are born into: a struct. folder: where standard error goes."""
+
+    @property
+    def folder(self) -> str: ...
+
+
+Born = TypeVar("Born")
+
+
+class ProcessPool:
+    """The run's side of it. module: what the process runs, which calls `serve`."""
+
+    def __init__(self, world: Ground, module: str = "tests.chaos.process_pool") -> None:
+        with (Path(world.folder) / "stderr").open("ab") as errors:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", module],
+                cwd=REPO,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._orders, self._answers = self._child.stdin, self._child.stdout
+        os.set_blocking(self._answers.fileno(), False)
+        self._rest = b""
+        self._orders.write(msgspec.json.encode(world) + b"\n")
+        self._orders.flush()
+
+    def start(self, name: str, incarnation: int) -> None:
+        self._order(start=name, incarnation=incarnation)
+
+    def signal(self, name: str, number: int) -> None:
+        """Only a living actor gets it."""
+        self._order(signal=name, number=number)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What happened since the last call: {"signalled": name, "number"} or {"ended": name, "code"}, negative for a signal."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._answers.fileno(), 65536):
+                self._rest += data
+        if self._child.poll() is not None:
+            raise RuntimeError(f"the pool ended by itself: {self._child.returncode}")
+        *lines, self._rest = self._rest.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        """Ends whoever is left, and waits for it."""
+        with contextlib.suppress(OSError):
+            self._orders.close()
+        try:
+            self._child.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+        self._answers.close()
+
+    def _order(self, **order: Any) -> None:
+        self._orders.write(json.dumps(order).encode() + b"\n")
+        self._orders.flush()
+
+
+# --- in the process itself ----------------------------------------------------------------------------------------------
+
+
+def serve(kind: type[Born], prepare: Callable[[Born], None], make: Callable[[Born, str, int], Performer]) -> None:
+    """The whole of the process: prepare, then start and signal whom the orders name, until they end."""
+    assert os.getpgrp() == os.getpid(), "the group is this process' own"
+    try:
+        _serve(kind, prepare, make)
+    finally:
+        os.killpg(0, signal.SIGKILL)  # this process, too, and whatever ended it: nobody may be there to be told of an event
+
+
+def _serve(kind: type[Born], prepare: Callable[[Born], None], make: Callable[[Born, str, int], Performer]) -> None:
+    rest, world, living = b"", None, dict[str, int]()
+    while True:
+        if select.select([0], [], [], 0.01)[0]:
+            data = os.read(0, 65536)
+            if not data:
+                return
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                if world is None:
+                    world = msgspec.json.decode(line, type=kind)
+                    prepare(world)
+                else:
+                    _obey(json.loads(line), lambda name, incarnation, world=world: make(world, name, incarnation), living)
+        for name, pid in list(living.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                del living[name]
+                _tell(ended=name, code=os.waitstatus_to_exitcode(status))
+
+
+def _obey(order: dict[str, Any], make: Callable[[str, int], Performer], living: dict[str, int]) -> None:
+    if "start" in order:
+        living[order["start"]] = _start(lambda: make(order["start"], order["incarnation"]))
+    elif order["signal"] in living:  # not buried yet, so the number is still its own
+        os.kill(living[order["signal"]], order["number"])
+        _tell(signalled=order["signal"], number=order["number"])
+
+
+def _tell(**event: Any) -> None:
+    os.write(1, json.dumps(event).encode() + b"\n")
+
+
+def _start(make: Callable[[], Performer]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(2, 1)
+        actor = make()
+        try:
+            actor.run()
+            code = 0
+        except Exception:
+            actor.note("broken", trace=traceback.format_exc())
+    finally:
+        os._exit(code)
+
+
+def load(*, s3: bool) -> None:
+    """What every actor would load first; no client is made here."""
+    if s3:
+        importlib.import_module("manifestcommit.store.backends.s3")
+        importlib.import_module("botocore.session")
+
+
+def _prepare(world: World) -> None:
+    if world.tight:
+        tighten()
+    load(s3=world.faulty)
+
+
+if __name__ == "__main__":
+    serve(World, _prepare, lambda world, name, incarnation: ROLES[name.split(" ")[0]](world, name, incarnation))

@@ -1,0 +1,146 @@
+"""Refused rows go into a table beside, in one commit with the rest. [CK7]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.quarantine import companion_of
+from manifestcommit.store import StorageOptions
+
+COLUMNS = pa.schema([("id", pa.int64()), ("amount", pa.float64())])
+
+
+def rows(*amounts: float | None, first: int = 1) -> pa.Table:
+    return pa.table({"id": list(range(first, first + len(amounts))), "amount": list(amounts)}, schema=COLUMNS)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    mc.create_table(tmp_path / "t", COLUMNS, constraints={"positive": "amount > 0", "known": "id < 100"})
+    return tmp_path / "t"
+
+
+def write(data: Any, path: Path, **options: Any) -> mc.Outcome:
+    return mc.write(data, path, on_violation="quarantine", **options)
+
+
+def found(path: Path, name: str = "id") -> list[Any]:
+    return sorted(mc.Table(path).to_arrow().column(name).to_pylist())
+
+
+def test_good_and_refused_rows_are_in_one_commit(path: Path) -> None:
+    """[CK7] [MT1]"""
+    outcome = write(rows(1.0, -2.0, None, -4.0), path, key="k", watermarks={"s": (0, 4)}, message="day 1")
+    assert outcome.committed and outcome.version == 2 and found(path) == [1, 3]
+    refused = mc.Table(f"{path}.refused")
+    kept = refused.to_arrow().sort_by("id").to_pylist()
+    assert [(row["id"], row["amount"], row["refused_by"]) for row in kept] == [(2, -2.0, ["positive"]), (4, -4.0, ["positive"])]
+    assert {row["refused_job"] for row in kept} == {outcome.job_id} and mc.Table(path).watermarks() == {"s": 4}
+    joint = mc.Table(path).history(1)[0]["joint"]
+    assert list(joint["partners"]) == [refused.url] and refused.describe()["rank"] == mc.Table(path).describe()["rank"] + 1
+
+
+def test_a_row_names_every_constraint_that_it_violates(path: Path) -> None:
+    """[CK7]"""
+    write(rows(-1.0, first=200), path)
+    assert mc.Table(f"{path}.refused").to_arrow().column("refused_by").to_pylist() == [["positive", "known"]]
+
+
+def test_a_rerun_by_key_does_neither_twice(path: Path) -> None:
+    """[CK7] [KY3]"""
+    for _ in range(2):
+        outcome = write(rows(1.0, -2.0), path, key="k")
+    assert outcome.already_committed and found(path) == [1] and found(Path(f"{path}.refused")) == [2]
+    with pytest.raises(mc.KeyReusedError):
+        mc.write(rows(1.0), path, key="k")
+
+
+def test_such_a_write_is_joint_also_where_no_row_is_refused(path: Path) -> None:
+    """A key's declaration covers both tables. [CK7] [MT13]"""
+    write(rows(1.0), path, key="k")
+    assert mc.Table(f"{path}.refused").history(1)[0]["key"] == "k" and found(Path(f"{path}.refused")) == []
+    assert write(rows(1.0), path, key="k").already_committed
+
+
+def test_a_stream_is_split_batch_by_batch(path: Path) -> None:
+    """[CK7]"""
+    batches = [rows(1.0, -1.0, first=10 * at).to_batches()[0] for at in range(8)]
+    write(pa.RecordBatchReader.from_batches(COLUMNS, batches), path, mode="overwrite")
+    assert found(path) == [0, 10, 20, 30, 40, 50, 60, 70] and found(Path(f"{path}.refused")) == [1, 11, 21, 31, 41, 51, 61, 71]
+
+
+@pytest.mark.parametrize(("most", "passes"), [(0, False), (1, False), (2, True), (0.4, False), (0.5, True), (None, True)])
+def test_more_violations_than_allowed_are_an_error(path: Path, most: Any, passes: bool) -> None:
+    """[CK7]"""
+    if passes:
+        assert write(rows(1.0, -2.0, 3.0, -4.0), path, max_violations=most).committed
+        return
+    with pytest.raises(mc.ConstraintError, match=r"2 rows violate the constraint 'positive' \(max_violations="):
+        write(rows(1.0, -2.0, 3.0, -4.0), path, max_violations=most)
+    assert found(path) == [] and found(Path(f"{path}.refused")) == []
+
+
+def test_a_new_column_goes_into_both(path: Path) -> None:
+    """[CK7]"""
+    write(rows(1.0, -2.0), path)
+    write(rows(1.0, -2.0, first=5).append_column("more", pa.array(["x", "y"])), path, merge_schema=True)
+    assert found(path) == [1, 5] and found(Path(f"{path}.refused")) == [2, 6]
+    assert mc.Table(f"{path}.refused").to_arrow(["more"], filter="id = 6").to_pylist() == [{"more": "y"}]
+
+
+def test_a_renamed_column_is_split_by_its_constraint(path: Path) -> None:
+    """[CK1] [CK7]"""
+    mc.Table(path).rename_column("amount", "value")
+    write(rows(1.0, -2.0).rename_columns(["id", "VALUE"]), path)
+    assert found(path) == [1] and found(Path(f"{path}.refused")) == [2]
+
+
+def test_refused_rows_are_repaired_and_returned(path: Path) -> None:
+    """As the page shows it. [CK7] [MT1]"""
+    write(rows(1.0, -2.0), path)
+    beside = Path(f"{path}.refused")
+    repaired = mc.Table(beside).to_arrow(["id", "amount"])
+    repaired = repaired.set_column(1, "amount", pa.array([abs(each) for each in repaired.column("amount").to_pylist()]))
+    with mc.transaction({"rows": path, "refused": beside}) as tx:
+        tx["rows"].write(repaired)
+        tx.rows("refused").delete("true")
+    assert found(path, "amount") == [1.0, 2.0] and found(beside) == []
+
+
+def test_another_table_takes_them_where_the_caller_says(path: Path, tmp_path: Path) -> None:
+    """[CK7]"""
+    write(rows(-2.0), path, quarantine=tmp_path / "elsewhere")
+    assert found(tmp_path / "elsewhere") == [1]
+
+
+def test_beside_the_root_of_a_bucket_is_no_place() -> None:
+    """[CK7]"""
+    with pytest.raises(mc.UsageError, match="quarantine="):
+        companion_of("memory://bucket", None, StorageOptions(None))
+    assert companion_of("memory://bucket/t", None, StorageOptions(None)) == "memory://bucket/t.refused"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"on_violation": "quarantine", "publish": False}, {"on_violation": "quarantine", "mode": "error"},
+        {"on_violation": "quarantine", "based_on": 1}, {"max_violations": 1}, {"quarantine": "x"}, {"on_violation": "skip"},
+        {"on_violation": "quarantine", "max_violations": 1.5}, {"on_violation": "quarantine", "max_violations": -1},
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_is_refused(path: Path, options: dict[str, Any]) -> None:
+    """[CK7] [SE3]"""
+    with pytest.raises(mc.UsageError):
+        mc.write(rows(1.0), path, **options)
+    assert mc.Table(path).version == 1
+
+
+def test_a_column_that_the_quarantine_adds_is_refused(path: Path) -> None:
+    """[CK7]"""
+    with pytest.raises(mc.UsageError, match="refused_by"):
+        write(rows(1.0).append_column("refused_by", pa.array(["x"])), path, merge_schema=True)

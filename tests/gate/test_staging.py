@@ -1,0 +1,357 @@
+"""Staged jobs: what they would make of the table, and what is held until they are published. [CK5] [CK6]"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import manifestcommit as mc
+from manifestcommit import checks
+from manifestcommit.staging import Staged
+from manifestcommit.store import open_store
+
+
+def rows(*ids: int, amount: float = 1.0, day: str = "a") -> pa.Table:
+    return pa.table({"id": list(ids), "amount": [amount] * len(ids), "day": [day] * len(ids)})
+
+
+def ids(data: pa.Table) -> list[int]:
+    return sorted(data.column("id").to_pylist())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    mc.write(rows(1, 2), tmp_path / "t", partition_by="day")
+    mc.write(rows(3, day="b"), tmp_path / "t")
+    return tmp_path / "t"
+
+
+def stage(path: Path, data: pa.Table, **options: Any) -> Staged:
+    return mc.write(data, path, publish=False, **options)
+
+
+# --- the view ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_staged_job_shows_the_table_as_it_would_be_and_nobody_else_does(path: Path) -> None:
+    """[CK5]"""
+    staged = stage(path, rows(4, 5))
+    assert ids(staged.to_arrow()) == [1, 2, 3, 4, 5] and ids(staged.rows()) == [4, 5] and staged.count == 2
+    assert ids(staged.to_arrow(filter="id > 2 AND day = 'a'")) == [4, 5]
+    assert ids(staged.dataset().to_table(filter=pc.field("day") == "b")) == [3]
+    table = mc.Table(path)
+    assert ids(table.to_arrow()) == [1, 2, 3] and table.version == staged.base_version
+    assert [each.state for each in table.jobs()] == ["staged"] and table.resolve(staged.job_id) == "pending"
+    assert staged.publish().version == table.version
+    assert ids(table.to_arrow()) == [1, 2, 3, 4, 5]
+
+
+def test_a_view_costs_no_object(path: Path) -> None:
+    """[CK5]"""
+    staged, store = stage(path, rows(4)), open_store(path)
+    before = {(each.name, each.size_bytes) for each in store.list("")}
+    ids(staged.to_arrow()), ids(staged.rows()), staged.check(checks.expect_unique("id"))
+    assert {(each.name, each.size_bytes) for each in store.list("")} == before
+
+
+def test_the_view_follows_what_others_commit(path: Path) -> None:
+    """[CK5]"""
+    staged = stage(path, rows(4))
+    mc.write(rows(9), path)
+    mc.Table(path).delete("id = 1")
+    assert ids(staged.to_arrow()) == [2, 3, 4, 9] and staged.base_version == mc.Table(path).version
+
+
+def test_an_overwrite_shows_what_it_would_leave(path: Path) -> None:
+    """[CK5]"""
+    staged = stage(path, rows(7), mode="overwrite", overwrite={"day": "a"})
+    assert ids(staged.to_arrow()) == [3, 7] and ids(mc.Table(path).to_arrow()) == [1, 2, 3]
+    mc.write(rows(8), path)
+    with pytest.raises(mc.CommitConflictError):
+        staged.to_arrow()
+    with pytest.raises(mc.CommitConflictError):
+        staged.publish()
+    assert ids(staged.rows()) == [7]
+
+
+def test_any_process_reads_and_publishes_it(path: Path) -> None:
+    """[CK5] [AB3]"""
+    staged = stage(path, rows(4), key="k")
+    program = (
+        f"import manifestcommit as mc; s = mc.staged({str(path)!r}, {staged.job_id!r}); print(s.to_arrow().num_rows, s.publish().version)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["4", "4"]
+    assert mc.write(rows(4), path, key="k").already_committed
+    again = stage(path, rows(4), key="k")
+    assert ids(again.to_arrow()) == [1, 2, 3, 4] and again.count == 0 and again.publish().already_committed
+
+
+def test_what_was_decided_is_no_view_any_more(path: Path) -> None:
+    """[CK5] [AB4]"""
+    staged, other = stage(path, rows(4)), stage(path, rows(5))
+    assert staged.publish().committed and staged.publish().committed and other.abort() == "aborted"
+    with pytest.raises(mc.UsageError, match="was published at version 4"):
+        staged.to_arrow()
+    for call in (other.to_arrow, other.publish):
+        with pytest.raises(mc.JobAbortedError):
+            call()
+    assert staged.abort() == "committed" and ids(mc.Table(path).to_arrow()) == [1, 2, 3, 4]
+    with pytest.raises(mc.UsageError, match="holds no staged job"):
+        mc.staged(path, staged.job_id[:-8] + "0" * 8)
+
+
+def test_rows_of_a_view_say_the_version_below_it(path: Path) -> None:
+    """An overwrite that was computed from them conflicts with the job itself, once that is published. [CK5] [CF17]"""
+    staged = stage(path, rows(4))
+    seen = staged.to_arrow()
+    staged.publish()
+    with pytest.raises(mc.CommitConflictError):
+        mc.write(seen, path, mode="overwrite")
+
+
+def test_recover_leaves_a_staged_job_to_whoever_looks_at_it(path: Path) -> None:
+    """[CK5] [AB4]"""
+    staged = stage(path, rows(4))
+    with mc.begin(path) as job:
+        job.write(rows(5))
+        prepared = job.prepare()
+    assert [each.job_id for each in mc.Table(path).recover()] == [prepared]
+    assert mc.Table(path).recover(abort=True) == () and ids(mc.Table(path).to_arrow()) == [1, 2, 3, 5]
+    assert staged.publish().committed
+
+
+def test_a_later_range_of_a_source_waits_for_a_staged_one(path: Path) -> None:
+    """[CK5] [WM7]"""
+    staged = stage(path, rows(4), watermarks={"s": (0, 10)})
+    with mc.begin(path) as job:
+        job.write(rows(5))
+        job.advance("s", 10, 20)
+        job.prepare()
+    (result,) = mc.Table(path).recover()
+    assert isinstance(result.error, mc.WatermarkGapError)
+    assert staged.publish().committed and mc.Table(path).recover().committed
+
+
+def test_parts_of_a_transaction_are_looked_at_and_published_together(path: Path, tmp_path: Path) -> None:
+    """[CK5] [MT11]"""
+    mc.write(rows(7), tmp_path / "other")
+    with mc.transaction({"a": path, "b": tmp_path / "other"}) as tx:
+        tx.rows("a").delete("id = 1")
+        tx["b"].write(rows(8))
+        prepared = tx.prepare()
+    a, b = prepared.staged.values()
+    assert ids(a.to_arrow()) == [2, 3] and ids(b.to_arrow()) == [7, 8] and ids(mc.Table(path).to_arrow()) == [1, 2, 3]
+    b.check(checks.expect("id > 0"))
+    assert b.publish().committed
+    assert ids(mc.Table(path).to_arrow()) == [2, 3] and ids(mc.Table(tmp_path / "other").to_arrow()) == [7, 8]
+
+
+CHANGES: dict[str, tuple[Any, list[int]]] = {
+    "delete": (lambda table: table.delete("id = 1", publish=False), [2, 3]),
+    "update": (lambda table: table.update({"id": "id + 10"}, "id < 3", publish=False), [3, 11, 12]),
+    "merge": (lambda table: table.merge(rows(2, 7), on="id", key="k", publish=False), [1, 2, 3, 7]),
+    "overwrite_where": (lambda table: table.overwrite_where(rows(8), "day = 'a'", publish=False), [3, 8]),
+    "nothing": (lambda table: table.delete("id = 99", publish=False), [1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_rows_is_staged(path: Path, name: str) -> None:
+    """[CK5] [RC1]"""
+    change, wanted = CHANGES[name]
+    outcome = change(mc.Table(path))
+    assert outcome.kind == "pending" and ids(mc.Table(path).to_arrow()) == [1, 2, 3]
+    staged = mc.staged(path, outcome.job_id)
+    assert ids(staged.to_arrow()) == wanted
+    assert staged.publish().committed and ids(mc.Table(path).to_arrow()) == wanted
+
+
+def test_a_change_of_rows_with_a_reason_or_in_a_transaction_is_not_staged_so(path: Path, tmp_path: Path) -> None:
+    """[CK5]"""
+    with pytest.raises(mc.UsageError, match="reason"):
+        mc.Table(path).delete("id = 1", reason="wrong", publish=False)
+    tx = mc.transaction({"a": path, "b": tmp_path / "other"})
+    with pytest.raises(mc.UsageError, match=r"prepare\(\)"):
+        tx.rows("a").delete("id = 1", publish=False)
+    tx.abort()
+
+
+def test_a_constraint_that_came_since_holds_for_a_staged_job(path: Path) -> None:
+    """[CK2] [CK5]"""
+    staged = stage(path, rows(4, amount=-1.0))
+    mc.Table(path).add_constraint("positive", "amount > 0")
+    for call in (staged.to_arrow, staged.publish):
+        with pytest.raises(mc.ConstraintError, match="positive"):
+            call()
+    mc.Table(path).drop_constraint("positive")
+    assert staged.publish().committed
+
+
+def test_the_first_write_of_a_table_is_staged(tmp_path: Path) -> None:
+    """[CK5]"""
+    staged = stage(tmp_path / "new", rows(1))
+    assert ids(staged.to_arrow()) == [1] and mc.Table(tmp_path / "new").to_arrow().num_rows == 0
+    staged.publish()
+    assert ids(mc.Table(tmp_path / "new").to_arrow()) == [1]
+
+
+@pytest.mark.parametrize("options", [{"mode": "error"}, {"mode": "ignore"}, {"recoverable": True, "key": "k", "fingerprint": "f"}])
+def test_what_cannot_be_staged_is_refused(path: Path, options: dict[str, Any]) -> None:
+    """[CK5]"""
+    with pytest.raises(mc.UsageError, match="publish=False"):
+        stage(path, rows(4), **options)
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_checks_that_fail_are_named_and_leave_the_job_staged(path: Path) -> None:
+    """[CK6]"""
+    staged = stage(path, rows(3, 4, 4, amount=-1.0))
+
+    def adults(found: pa.Table) -> bool:
+        return bool(found.num_rows > 5)
+
+    def strict(found: pa.Table) -> None:
+        raise LookupError("no such row")
+
+    with pytest.raises(mc.CheckFailedError, match="6 of 7 checks") as said:
+        staged.check(
+            checks.expect("amount > 0"), checks.expect_unique("id"), checks.expect_unique(["id", "amount"]),
+            checks.expect_rows(at_least=4), checks.expect_rows(at_most=3), adults, strict,
+        )  # fmt: skip
+    assert said.value.failed == {
+        "expect(amount > 0)": "3 rows violate it, such as amount = -1.0; amount = -1.0; amount = -1.0",
+        "expect_unique(id)": "2 values come more than once, such as id = 3; id = 4",
+        "expect_unique(id, amount)": "1 values come more than once, such as id = 4, amount = -1.0",
+        "expect_rows(at_least=4)": "the job adds 3 rows",
+        "adults": "it returned False",
+        "strict": "LookupError: no such row",
+    }
+    assert [each.state for each in mc.Table(path).jobs()] == ["staged"]
+    assert staged.abort() == "aborted"
+
+
+def test_what_was_checked_is_in_the_record(path: Path) -> None:
+    """[CK6] [OB10]"""
+    staged = stage(path, rows(4))
+    staged.check(checks.expect("amount > 0"), checks.expect_rows(at_least=1))
+    outcome = staged.publish()
+    (commit,) = mc.Table(path).snapshot(outcome.version).commits
+    assert commit.summary.checks == {"expect(amount > 0)": True, "expect_rows(at_least=1)": True}
+    assert mc.Table(path).history(1)[0]["summary"]["checks"] == commit.summary.checks
+
+
+def test_a_check_of_the_own_rows_holds_for_good(path: Path) -> None:
+    """[CK6]"""
+    staged = stage(path, rows(4))
+    made = []
+    staged.check(checks.expect("amount > 0"), lambda found: made.append(found.num_rows))
+    mc.write(rows(4), path)
+    assert staged.publish().committed and made == [1]
+
+
+def test_a_check_of_the_table_is_repeated_where_others_changed_rows(path: Path) -> None:
+    """[CK6]"""
+    staged = stage(path, rows(4))
+    seen: list[list[int]] = []
+    staged.check(checks.on_table(lambda found: seen.append(ids(found))))
+    mc.Table(path).compact()
+    mc.Table(path).set_properties({"owner": "me"})
+    mc.write(rows(9), path)
+    assert staged.publish().committed and seen == [[1, 2, 3, 4], [1, 2, 3, 4, 9]]
+
+
+def test_a_check_of_the_table_that_fails_on_a_newer_version_publishes_nothing(path: Path) -> None:
+    """[CK6]"""
+    staged = stage(path, rows(4))
+    staged.check(checks.expect_unique("id"))
+    mc.write(rows(4), path)
+    with pytest.raises(mc.CheckFailedError, match="id = 4"):
+        staged.publish()
+    assert ids(mc.Table(path).to_arrow()) == [1, 2, 3, 4]
+    mc.Table(path).delete("id = 4")
+    assert staged.publish().committed
+
+
+def test_what_changes_no_row_makes_no_check_old(path: Path) -> None:
+    """[CK6] [GC11]"""
+    staged = stage(path, rows(4))
+    made: list[int] = []
+    staged.check(checks.on_table(lambda found: made.append(found.num_rows)))
+    mc.Table(path).compact()
+    mc.Table(path).set_properties({"owner": "me"})
+    assert staged.publish().committed and made == [4]
+
+
+def test_publishing_ends_where_others_never_stop(path: Path) -> None:
+    """[CK6]"""
+    staged = stage(path, rows(4))
+    made: list[int] = []
+
+    def beside(found: pa.Table) -> None:
+        made.append(found.num_rows)
+        mc.write(rows(100 + len(made)), path)
+
+    staged.check(checks.on_table(beside))
+    with pytest.raises(mc.CommitConflictError, match="audited_table_was_changed"):
+        staged.publish()
+    assert len(made) == 5 and [each.state for each in mc.Table(path).jobs()] == ["staged"]
+
+
+def test_another_process_publishes_only_what_was_audited(path: Path) -> None:
+    """[CK6]"""
+    staged = stage(path, rows(4))
+    audited = staged.base_version
+    mc.write(rows(9), path)
+    with pytest.raises(mc.CommitConflictError, match="audited_table_was_changed"):
+        mc.staged(path, staged.job_id).publish(base_version=audited)
+    assert mc.staged(path, staged.job_id).publish(base_version=audited + 1).committed
+
+
+def test_checks_of_one_call_see_one_version(path: Path) -> None:
+    """[CK6]"""
+    staged, seen = stage(path, rows(4)), []
+
+    def beside(found: pa.Table) -> None:
+        seen.append(found.num_rows)
+        mc.write(rows(9), path)
+
+    def second(found: pa.Table) -> None:
+        seen.append(found.num_rows)
+
+    staged.check(checks.on_table(beside), checks.on_table(second))
+    assert seen == [4, 4]
+
+
+def test_checks_that_read_one_table_are_none_of_a_joint_commit(path: Path, tmp_path: Path) -> None:
+    """[CK6] [MT11]"""
+    with mc.transaction({"a": path, "b": tmp_path / "other"}) as tx:
+        tx["a"].write(rows(4))
+        tx["b"].write(rows(8))
+        prepared = tx.prepare()
+    staged = prepared.staged[next(iter(prepared.jobs))]
+    staged.check(checks.expect_unique("id"))
+    with pytest.raises(mc.UsageError, match="Check its own rows"):
+        staged.publish()
+
+
+@pytest.mark.parametrize("wrong", [lambda: checks.expect_rows(), lambda: checks.expect_rows(at_least=-1), lambda: checks.expect(1)])
+def test_what_is_no_check_is_refused(wrong: Any) -> None:
+    """[CK6]"""
+    with pytest.raises(mc.UsageError):
+        wrong()
+
+
+@pytest.mark.parametrize("given", [None, "amount > 0", checks.expect("nope > 0"), checks.expect("amount")])
+def test_a_check_that_cannot_be_made_is_an_error(path: Path, given: Any) -> None:
+    """[CK6]"""
+    with pytest.raises(mc.UsageError):
+        stage(path, rows(4)).check(given)

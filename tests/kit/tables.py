@@ -1,0 +1,217 @@
+"""Small tables over any store, wrapped or not: write them, read them back, copy them, and check what must always hold of them."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from manifestcommit.core.commit.change import Write
+from manifestcommit.core.format import codec
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.snapshot import Commit, Snapshot
+from manifestcommit.engine.job import job as engine_job
+from manifestcommit.engine.maintenance.compaction import Rewrite, rewriter
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.metadata.time_travel import find_key
+from manifestcommit.engine.metadata.version_chain import Head, list_versions, open_head, read_object
+from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.engine.runtime.outcome import Outcome
+from manifestcommit.engine.scan import planning
+from manifestcommit.engine.scan.arrow_dataset import open_dataset
+from manifestcommit.job import Job
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
+
+
+class Hasty(SystemEnv):
+    """The real outside, but nobody waits. slept: how often someone wanted to."""
+
+    def __init__(self) -> None:
+        self.slept = 0
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += 1
+
+
+def memory() -> MemoryStore:
+    """An empty root that no other test has."""
+    return MemoryStore(secrets.token_hex(8))
+
+
+class Service(MemoryStore):
+    """Memory that has to be proved before a first write, as if it were a service. [ST12]"""
+
+    name = "s3://lake at http://127.0.0.1:9000"
+
+    @property
+    def identity(self) -> str:
+        return self.name
+
+
+def clone(store: Store, fresh: Callable[[], Store] = memory) -> Store:
+    """Every object of a store below a new root, by default in memory."""
+    copy = fresh()
+    for info in store.list(""):
+        copy.put(info.name, store.get(info.name))
+    return copy
+
+
+def session(store: Store) -> TableContext:
+    return TableContext(store, Hasty())
+
+
+def begin(store: Store, key: str | None = None, fingerprint: str | None = None) -> Job:
+    """A job as `manifestcommit.begin` makes it, over a store of the test's own."""
+    return job_on(session(store), key=key, fingerprint=fingerprint)
+
+
+def rows(ids: Iterable[int], **parts: Any) -> pa.Table:
+    """Rows with these ids, and constant further columns."""
+    each = list(ids)
+    columns: dict[str, Any] = {"id": pa.array(each, pa.int64())}
+    for name, value in parts.items():
+        columns[name] = pa.array([value] * len(each), pa.string() if value is None or isinstance(value, str) else None)
+    return pa.table(columns)
+
+
+def write(
+    store: Store,
+    data: pa.Table,
+    *,
+    key: str | None = None,
+    fingerprint: str | None = None,
+    partition_by: list[str] | None = None,
+    watermarks: Mapping[str, tuple[Any, Any]] | None = None,
+    overwrite: Any = "no",
+    conflict: str = "serializable",
+    merge_schema: bool = False,
+) -> Outcome:
+    """One job from begin to outcome; errors come out as the public call's. overwrite="no": an append."""
+    with begin(store, key, fingerprint) as job:
+        if overwrite != "no":
+            job.overwrite(overwrite, conflict=conflict)  # type: ignore[arg-type]
+        for source, (start, end) in (watermarks or {}).items():
+            job.advance(source, start, end)
+        job.write(data, partition_by=partition_by, merge_schema=merge_schema)
+    assert job.outcome is not None
+    return job.outcome
+
+
+def read(store: Store, version: int | None = None) -> pa.Table:
+    """All rows of a version, the head by default."""
+    each = session(store)
+    head = open_head(store)
+    found = head if version is None else read_object(store, version)
+    assert found is not None
+    return open_dataset(each, found.snapshot, planning.entries_table(each, found.snapshot)).to_table()
+
+
+def read_ids(store: Store, version: int | None = None) -> list[int]:
+    """The ids of all rows, sorted; twice what is there twice. [] for a table without columns, or no table."""
+    if not list_versions(store):
+        return []
+    table = read(store, version)
+    return sorted(table.column("id").to_pylist()) if "id" in table.column_names else []
+
+
+def positions(store: Store) -> dict[str, Any]:
+    """Where every source stands."""
+    if not list_versions(store):
+        return {}
+    return dict(open_head(store).snapshot.watermarks)
+
+
+def key_version(store: Store, key: str) -> int | None:
+    """The version that the head records for a key, inlined or spilled."""
+    each = session(store)
+    record = find_key(each, each.open().snapshot, key)
+    return None if record is None else record.version
+
+
+def all_snapshots(store: Store) -> Iterator[Head]:
+    """Every version whose object exists, ascending."""
+    for info in list(store.list(object_names.VERSIONS)):
+        version = object_names.parse_version(info.name)
+        if version is not None:
+            found = read_object(store, version)
+            assert found is not None
+            yield found
+
+
+def check_table(store: Store) -> None:
+    """What must hold of every table: no gap, an unbroken chain, totals that are true, no path twice, every file as it was listed."""
+    newest = open_head(store).snapshot
+    heads = [head for head in all_snapshots(store) if head.snapshot.table_id == newest.table_id]
+    first = heads[0].version
+    taken = {version for version in newest.void if version > first}  # others may have left objects there [LY15]
+    assert sorted({head.version for head in heads} | taken) == list(range(first, heads[-1].version + 1)), "[IV1]"
+    for parent, child in itertools.pairwise(heads):
+        assert child.snapshot.parent_digest == parent.digest, "[OB1]"
+        assert child.snapshot.table_id == parent.snapshot.table_id
+        assert child.snapshot.committed_at >= parent.snapshot.committed_at, "[CM14]"
+    jobs = [commit.job for head in heads for commit in head.snapshot.commits]
+    assert len(jobs) == len(set(jobs)), "a job in two versions"
+    check_head(store)
+
+
+def check_head(store: Store) -> None:
+    """The head's files: no path twice, all there with their length, and totals that are true of them. [IV6] [OB2]"""
+    each = session(store)
+    snapshot = each.open().snapshot
+    table = planning.entries_table(each, snapshot)
+    paths = table.column("path").to_pylist()
+    assert len(paths) == len(set(paths)), "a path is live twice [IV6]"
+    sizes = {info.name: info.size_bytes for info in store.list("")}
+    assert {path: sizes.get(path) for path in paths} == dict(zip(paths, table.column("bytes").to_pylist(), strict=True)), "[IV6] [CM18]"
+    totals = (len(paths), sum(table.column("rows").to_pylist()), sum(table.column("bytes").to_pylist()))
+    assert (snapshot.totals.files, snapshot.totals.rows, snapshot.totals.bytes) == totals, "[OB2]"
+    assert read(store).num_rows == totals[1]
+
+
+def put_version(store: Store, head: Head, *, commit: Commit | None = None, **changes: Any) -> Head:
+    """The version after `head` by another writer: its snapshot with these members changed."""
+    version = head.version + 1
+    job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
+    record = commit or Commit(job=job, commit_id=f"{job}.{secrets.token_hex(8)}", operation="gc")
+    recent = changes.pop("recent_jobs", {**head.snapshot.recent_jobs, record.job: version})
+    snapshot: Snapshot = msgspec.structs.replace(
+        head.snapshot, version=version, parent_digest=head.digest, commits=(record,), recent_jobs=recent, **changes
+    )
+    data = codec.encode_snapshot(snapshot)
+    assert store.put_if_absent(object_names.version_name(version), data)
+    return Head(snapshot=snapshot, digest=codec.digest(data))
+
+
+def change_of(job: Job) -> Write:
+    """What the job would commit now."""
+    return job._job.change()
+
+
+def rewrite_here(store: Store) -> Rewrite:
+    """What a compaction does without Spark."""
+    return rewriter(session(store))
+
+
+def job_on(session: TableContext, **options: Any) -> Job:
+    """As `manifestcommit.begin` makes it. options: those of the engine's `Job.begin`."""
+    return Job(engine_job.Job.begin(session, **options))
+
+
+def in_chain(store: Store, job: str) -> list[int]:
+    """The versions that carry the job."""
+    return [head.version for head in all_snapshots(store) if any(each.job == job for each in head.snapshot.commits)]
+
+
+def unread(data: pa.Table) -> pa.RecordBatchReader:
+    """Data whose first batch must not be asked for."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        raise AssertionError("it was read")
+        yield
+
+    return pa.RecordBatchReader.from_batches(data.schema, batches())
