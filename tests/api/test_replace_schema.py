@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
-from tests.kit.sizes import SetBudgets
 from tests.kit.row_works import before_its_create
+from tests.kit.sizes import SetBudgets
 
 import manifestcommit as mc
 
