@@ -24,6 +24,7 @@ ALL = (
     "plan",
     "gc",
     "row_changes",
+    "row_shapes",
     "verify_deep",
     "exports",
     "long_life",

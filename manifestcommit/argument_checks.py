@@ -89,6 +89,18 @@ def _refusal(rules: Mapping[str, Rule], found: dict[str, Any]) -> UsageError | N
     return None
 
 
+def names_or_pairs(name: str, value: Any) -> Any:
+    """Columns, or column of the table -> column of the source."""
+    if not isinstance(value, Mapping):
+        return names(name, value)
+    return dict(zip(names(name, list(value)), names(name, list(value.values())), strict=True))
+
+
+def flag_or_names(name: str, value: Any) -> Any:
+    """True, False or columns."""
+    return value if isinstance(value, bool) else names(name, value)
+
+
 REASON = text(
     "a text that says why, for those who read the history later",
     "'wrong file delivered'",
@@ -107,6 +119,7 @@ _FLAGS = (
     "only_manifests",
     "publish",
     "recoverable",
+    "replace_schema",
     "restart",
     "rewrite",
 )
@@ -134,6 +147,7 @@ RULES: dict[str, Rule] = {
     "fingerprint": optional(_WORK),
     "grace": age,
     "job_id": text("the id of a job, as OutcomeUnknownError and `jobs` name it", "'v7-…'"),
+    "keep": optional(one_of("last")),
     "keep_for": age,
     "keep_keys": whole(0),
     "keep_keys_for": age,
@@ -148,8 +162,9 @@ RULES: dict[str, Rule] = {
     "mode": one_of("append", "overwrite", "error", "ignore"),
     "name": text("a name, as a text", "'flight'"),
     "new_name": text("a name, as a text", "'flight'"),
+    "null_safe": flag_or_names,
+    "on": names_or_pairs,
     "max_violations": optional(share_or_count),
-    "on": names,
     "on_violation": one_of("error", "quarantine"),
     "overwrite": anything,
     "partition_by": optional(names),
@@ -171,6 +186,7 @@ RULES: dict[str, Rule] = {
     "tables": roots,
     "tag": optional(text("the name of a tag, as a text", "'audited'")),
     "based_on": optional(whole(1)),
+    "by": optional(text("the name of a column of the source", "'updated_at'")),
     "target_file_size": optional(size),
     "to": optional(position),
     "tries": whole(1),

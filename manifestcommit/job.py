@@ -111,6 +111,7 @@ def write(
     fingerprint: str | None = None,
     watermarks: Ranges | None = None,
     merge_schema: bool = False,
+    replace_schema: bool = False,
     target_file_size: int | str | None = None,
     recoverable: bool = False,
     based_on: int | None = None,
@@ -138,8 +139,8 @@ def write(
             nothing then. Of several such first writes at once one creates the table. It exists once
             anything was committed to it, even if it is empty; what a first write that has not
             committed left behind does not count.
-        partition_by: the columns that partition the table, for its first write; by default none, or
-            those that it has.
+        partition_by: the columns that partition the table, for its first write, or with
+            `replace_schema`; by default none, or those that it has.
         overwrite: what mode="overwrite" replaces: the whole table (None, the default), the
             partitions that are written ("dynamic"), or those named ({"day": "2013-01-01"}).
         conflict: when an overwrite conflicts: "serializable", the default: if others committed into
@@ -153,6 +154,9 @@ def write(
         watermarks: source -> (start, end), half-open, which advance with the commit; by default
             none. Up to 256 of them are also kept with each file, for `Table.lineage`.
         merge_schema: add the columns that the data has and the table has not; by default False.
+        replace_schema: with mode="overwrite", for the whole table: it gets the data's columns and
+            types, and the partitioning of `partition_by` ([]: none; left out: its own), in the same
+            commit; older versions stay as they were. By default False.
         target_file_size: bytes, or a text such as "128MB"; by default the table's own.
         recoverable: keep finished tasks for a rerun of this key and fingerprint, which computes the
             others only. Where Spark cuts partitions by samples (a global sort, repartitionByRange)
@@ -206,14 +210,14 @@ def write(
     Example:
         `write(df, "/lake/flights", key="flights:2013-01", watermarks={"faa": (0, 27004)})`
 
-    Spec: CM1, CM10, CF17, CF18, KY1, OB15, SE5, WM2.
+    Spec: CM1, CM10, CF17, CF18, KY1, OB15, SC10, SE5, WM2.
     """
     _check_mode(mode, overwrite, conflict)
     is_plain = mode in ("append", "overwrite") and not recoverable
     if not publish and not is_plain:
         raise _only_plain("publish=False")
     if on_violation == "quarantine":
-        if not (is_plain and publish and based_on is None):
+        if not (is_plain and publish and based_on is None and not replace_schema):
             raise _only_plain('on_violation="quarantine"')
         done: Outcome = export_hook.registered("quarantine")().write_quarantined(
             data,
@@ -243,6 +247,7 @@ def write(
                 merge_schema=merge_schema,
                 target_file_size=target_file_size,
                 sources=sources,
+                **({"replace_schema": True} if replace_schema else {}),
             )
             if not publish:
                 begun.seal(held=True)
@@ -292,7 +297,7 @@ def _declare(
 def _only_plain(argument: str) -> UsageError:
     return UsageError(
         f"{argument} is for mode append or overwrite, without recoverable, and a quarantine "
-        "without based_on and publish=False; nothing was done"
+        "without based_on, replace_schema and publish=False; nothing was done"
     )
 
 
@@ -451,6 +456,7 @@ class Job:
         partition_by: list[str] | str | None = None,
         *,
         merge_schema: bool = False,
+        replace_schema: bool = False,
         target_file_size: int | str | None = None,
         sources: Ranges | None = None,
     ) -> None:
@@ -462,6 +468,7 @@ class Job:
             data: as for the function `write`.
             partition_by: as for the function `write`.
             merge_schema: as for the function `write`.
+            replace_schema: as for the function `write`, of a job that overwrites the whole table.
             target_file_size: as for the function `write`.
             sources: source -> (start, end), half-open: where these rows come from, kept with each
                 file for `Table.lineage`; it moves no watermark. By default nothing is kept.
@@ -481,6 +488,7 @@ class Job:
         options: dict[str, Any] = {
             "partition_by": partition_by,
             "merge_schema": merge_schema,
+            "replace_schema": replace_schema,
             "target_file_size": target_file_size,
         }
         options["sources"] = sources

@@ -203,14 +203,18 @@ class Execution:
         df = rows_to_insert(self._reads.query(statement.query), statement, schema)
         if statement.replaced is not None:
             return place.table().overwrite_where(
-                df, statement.replaced, spark=self._spark, **self._declared
+                df,
+                statement.replaced,
+                merge_schema=statement.evolves,
+                spark=self._spark,
+                **self._declared,
             )
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"merge_schema": True} if statement.evolves else {}
         if statement.overwrite:
             mode = str(self._spark.conf.get(_OVERWRITE_MODE, "static"))
             dynamic = mode.lower() == "dynamic" and bool(snapshot.partition_by)
             replaced = replaced_partitions(statement, schema, dynamic)
-            options = {"mode": "overwrite", "overwrite": replaced}
+            options |= {"mode": "overwrite", "overwrite": replaced}
         return self._write(df, place, **options)
 
     def create(self, statement: sql.CreateAs) -> Outcome:
@@ -266,7 +270,8 @@ class Execution:
         )
         found: Any = {"when_matched": matched, "when_not_matched": unmatched}
         found["when_not_matched_by_source"] = by_source
-        return table.merge(source, list(statement.on), spark=self._spark, **found, **self._declared)
+        found |= {"null_safe": list(statement.null_safe), "merge_schema": statement.evolves}
+        return table.merge(source, statement.on, spark=self._spark, **found, **self._declared)
 
     def add_column(self, statement: sql.AddColumn) -> Outcome:
         return self._table(statement).add_column(statement.column, statement.type, **self._declared)

@@ -28,9 +28,11 @@ _IN_SQL = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bi
 
 def rows_to_insert(df: DataFrame, statement: Insert, schema: Schema) -> DataFrame:
     """The query's rows with the table's columns. By position, as SQL has it, or BY NAME. UsageError
-    where there are too few columns or too many."""
+    where there are too few columns or too many, unless they may change the table."""
     values = [(find_column(schema, name), text) for name, text in statement.partition]
     fixed = {field.name for field, _ in values}
+    if statement.evolves:  # what the table lacks becomes a column of it
+        return df
     if statement.by_name:
         names = [find_column(schema, name).name for name in df.columns]
     else:

@@ -7,7 +7,7 @@ Their text stays as it was given: only names of tables are replaced in it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -286,28 +286,37 @@ def requalified(text: str, sides: Mapping[str, str], instead: str) -> str:
     return spliced(text, places)
 
 
-def key_columns(text: str, target: str, source: str, instead: str) -> list[str]:
-    """The columns that a merge compares, of `t.a = s.a AND t.b = s.b`. UsageError for any other
+class ComparedKeys(NamedTuple):
+    """columns: of the target -> of the source; null_safe: of the target, those with `<=>`."""
+
+    columns: dict[str, str]
+    null_safe: list[str]
+
+
+def key_columns(text: str, target: str, source: str, instead: str) -> ComparedKeys:
+    """The columns that a merge compares, of `t.a = s.a AND t.b <=> s.c`. UsageError for any other
     condition."""
     from sqlglot import exp
 
-    found, waiting = [], [parse_expression(text, instead).unnest()]
+    found, waiting = ComparedKeys({}, []), [parse_expression(text, instead).unnest()]
     while waiting:
         node = waiting.pop(0)
         if isinstance(node, exp.And):
             waiting = [node.this.unnest(), node.expression.unnest(), *waiting]
             continue
         sides = {}
-        if isinstance(node, exp.EQ):
+        if isinstance(node, exp.EQ | exp.NullSafeEQ):
             for column in (node.this, node.expression):
                 if isinstance(column, exp.Column) and len(column.parts) == 2:
                     sides[column.table.lower()] = column.name
-        names = [sides.get(target.lower()), sides.get(source.lower())]
-        if None in names or str(names[0]).lower() != str(names[1]).lower():
+        mine, other = sides.get(target.lower()), sides.get(source.lower())
+        if mine is None or other is None or mine.lower() in map(str.lower, found.columns):
             raise refusal(
-                f"the condition of a MERGE is {target}.key = {source}.key for each column of the "
-                f"key, joined by AND, with one name on both sides, not {text!r}",
+                f"the condition of a MERGE is {target}.key = {source}.key, or <=>, once for each "
+                f"column of the key, joined by AND, not {text!r}",
                 instead,
             )
-        found.append(str(names[0]))
+        found.columns[mine] = mine if other.lower() == mine.lower() else other
+        if isinstance(node, exp.NullSafeEQ):
+            found.null_safe.append(mine)
     return found

@@ -25,13 +25,14 @@ class Select(msgspec.Struct, frozen=True, kw_only=True):
 class Insert(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a query into a table. columns: of the query, in its order; empty: the table's;
     partition: column -> its value as it was written; replaced: a condition on the rows that they
-    replace."""
+    replace; evolves: whether the table's columns may change."""
 
     target: Name
     query: str
     overwrite: bool = False
     columns: tuple[str, ...] = ()
     by_name: bool = False
+    evolves: bool = False
     partition: tuple[tuple[str, str], ...] = ()
     replaced: str | None = None
 
@@ -65,11 +66,14 @@ class When(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Merge(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of a query to merge by key."""
+    """Rows of a query to merge by key. on: column of the target -> of the source; null_safe: of the
+    target, those of which nulls are equal; evolves: whether the table's columns may change."""
 
     target: Name
     source: str
-    on: tuple[str, ...]
+    on: dict[str, str]
+    null_safe: tuple[str, ...] = ()
+    evolves: bool = False
     matched: tuple[When, ...] = ()
     unmatched: tuple[When, ...] = ()
     by_source: tuple[When, ...] = ()
@@ -215,6 +219,7 @@ def _with(scanner: Scanner) -> Statement:
 def _insert(scanner: Scanner, ctes: str = "") -> Statement:
     scanner.instead = "mc.write(df, path, mode=…, overwrite=…), or mc.Table(path).overwrite_where"
     scanner.expect("INSERT")
+    evolves = scanner.take("WITH", "SCHEMA", "EVOLUTION")
     overwrite = scanner.take("OVERWRITE")
     if not overwrite:
         scanner.expect("INTO")
@@ -235,12 +240,15 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
     parse_query(query)
     if columns and by_name:
         raise refusal("BY NAME takes no list of columns", scanner.instead)
+    if evolves and (not by_name or partition):
+        raise refusal("WITH SCHEMA EVOLUTION needs BY NAME, without PARTITION", scanner.instead)
     return Insert(
         target=target,
         query=query,
         overwrite=overwrite,
         columns=tuple(columns),
         by_name=by_name,
+        evolves=evolves,
         partition=tuple(partition),
         replaced=replaced,
     )
@@ -320,7 +328,9 @@ def _set_column(scanner: Scanner, sides: dict[str, str]) -> str:
 
 def _merge(scanner: Scanner) -> Statement:
     scanner.instead = "mc.Table(path).merge(source, on=[…], when_matched=…)"
-    scanner.expect("MERGE", "INTO")
+    scanner.expect("MERGE")
+    evolves = scanner.take("WITH", "SCHEMA", "EVOLUTION")
+    scanner.expect("INTO")
     target, ours = _target(scanner, ("USING",))
     (our,) = ours
     scanner.expect("USING")
@@ -337,7 +347,14 @@ def _merge(scanner: Scanner) -> Statement:
     if not any(clauses.values()):
         raise scanner.unclear()
     kinds = {name: tuple(found) for name, found in clauses.items()}
-    return Merge(target=target, source=source, on=tuple(on), **kinds)
+    return Merge(
+        target=target,
+        source=source,
+        on=on.columns,
+        null_safe=tuple(on.null_safe),
+        evolves=evolves,
+        **kinds,
+    )
 
 
 def _merge_source(scanner: Scanner) -> tuple[str, str]:

@@ -1,5 +1,5 @@
 """Row changes of a table: `Table.delete`, `Table.update`, `Table.merge`, `Table.merge_into`,
-`Table.overwrite_where`. [RC1]-[RC10]
+`Table.overwrite_where`. [RC1]-[RC12]
 
 Internal: import from `manifestcommit`.
 """
@@ -24,7 +24,7 @@ from ..engine.row_changes.clauses import (
 )
 from ..engine.row_changes.conditions import running_session
 from ..engine.row_changes.find import ArrowRows, Choice, RowExecutor
-from ..engine.row_changes.merge import merge
+from ..engine.row_changes.merge import MergeOn, merge
 from ..engine.row_changes.rewrite import NewRows, arrow_data
 from ..engine.row_changes.where import delete_where, overwrite_where, update_where
 from ..engine.runtime.validation import Ranges, anything, condition, optional, rows
@@ -97,6 +97,10 @@ class RowChanges:
         which all rows are deleted are only removed, the others are rewritten (copy-on-write). The
         rows stay in older versions until gc expires these.
 
+        As every change of rows, it is done again at the newest version where others were faster,
+        up to 10 times in all, unless it has `based_on` or is part of a transaction: `tries` of the
+        outcome. The table's property `write.row-change-tries` sets another number.
+
         Args:
             where: SQL, such as `"flight = 1545 AND day < '2013-01-02'"`, a pyarrow expression or a
                 Spark Column.
@@ -109,7 +113,7 @@ class RowChanges:
             dry_run: count only, and change nothing; by default False.
             based_on: the version that the condition was chosen from, where it comes from rows of
                 the table: what others wrote since then, where the condition can be true, is a
-                conflict. By default the newest.
+                conflict, and it is tried once. By default the newest.
             publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
                 default True.
             message: as for the function `write`; by default none.
@@ -121,7 +125,8 @@ class RowChanges:
 
         Raises:
             CommitConflictError: others wrote into a partition in which the condition can be true,
-                or replaced a file that holds such rows: run it again.
+                or replaced a file that holds such rows, in each of the tries that the property
+                `write.row-change-tries` allows, or since `based_on`: run it again.
             KeyReusedError: the key was committed with another condition or fingerprint.
             UsageError: the condition cannot be understood or evaluated, or Spark is needed and not
                 installed.
@@ -132,7 +137,7 @@ class RowChanges:
                 version meanwhile: run it again.
             OutcomeUnknownError: the store did not say whether it was committed.
 
-        Spec: RC2, RC6, RC8, CF17.
+        Spec: RC2, RC6, RC8, RC11, CF17.
         """
         check_meaning("where", [where], spark)
         session = self._session.noting(message, metadata)
@@ -197,7 +202,7 @@ class RowChanges:
         Example:
             `table.update({"delay": "delay + 5"}, where="day = '2013-01-01' AND carrier = 'UA'")`
 
-        Spec: RC7, RC6, RC8, CF17.
+        Spec: RC7, RC6, RC8, RC11, CF17.
         """
         check_meaning("where", [where])
         check_meaning("set", set.values())
@@ -215,8 +220,12 @@ class RowChanges:
     def merge(
         self,
         source: Any,
-        on: Sequence[str] | str,
+        on: Sequence[str] | str | Mapping[str, str],
         *,
+        null_safe: bool | Sequence[str] | str = False,
+        keep: Literal["last"] | None = None,
+        by: str | None = None,
+        merge_schema: bool = False,
         when_matched: Literal["update", "delete"]
         | Update
         | Delete
@@ -241,12 +250,24 @@ class RowChanges:
         """Merge rows by key (upsert), in one commit.
 
         Rows whose key the source has become its row, or are deleted; its other rows are inserted.
-        The source is evaluated once. Of two merges of one key at once, one gets it.
+        The source is evaluated once. Two merges of one key at once are done one after the other.
 
         Args:
             source: a Spark DataFrame, or anything with `__arrow_c_stream__`, with the table's
                 columns, or with at least `on` where rows are only deleted.
-            on: the columns of the key; a null in one is equal to nothing.
+            on: the columns of the key, or for other names in the source, column of the table ->
+                column of the source; a null in one is equal to nothing.
+            null_safe: a null in a key is equal to a null (SQL's `<=>`): True, for all columns of
+                the key, or the table's columns for which that is so; by default False.
+            keep: "last": of several rows of the source with one key, the one with the highest value
+                of `by` counts, and it is an error if two have that; by default the source has each
+                key once.
+            by: with `keep`, a column of the source: numbers that are no floats, dates, timestamps
+                or texts; a null is the lowest. By default none.
+            merge_schema: let the table's schema change in the same commit, as the function `write`
+                does: new columns, which are null in other rows, wider types, members of structs. Of
+                a source whose clauses name their columns, only these count. By default the source
+                has to fit.
             when_matched: what becomes of the table's rows whose key the source has: "update", the
                 default: they become the source's rows; "delete"; None: they stay; or `Update(…)`
                 and `Delete(…)`, one or a list: the first whose condition is true applies.
@@ -276,12 +297,13 @@ class RowChanges:
 
         Raises:
             CommitConflictError: others wrote into a partition in which such a key can lie (the
-                whole table, unless `on` names the partition columns): run it again.
+                whole table, unless `on` names the partition columns) in each try, as for `delete`,
+                or since `based_on`: run it again.
             WatermarkGapError: a range starts after the current watermark.
             WatermarkOverlapError: a range starts before the current watermark.
             KeyReusedError: the key was committed with another declaration.
             SchemaMismatchError: the source does not fit the table.
-            UsageError: the source has a key twice.
+            UsageError: the source has a key twice, or twice with the highest value of `by`.
             VersionNotFoundError: of `based_on`.
             JobFencedError: `based_on`, or what the rows carry, is below the table's fence.
             TableNotFoundError: there is no table at the path.
@@ -292,7 +314,7 @@ class RowChanges:
         Example:
             `table.merge(corrections, on=["day", "flight"], key="corrections:7")`
 
-        Spec: RC3, RC4, RC6, RC8, RC9, CF17, WM2.
+        Spec: RC3, RC4, RC6, RC8, RC9, RC11, RC12, CF17, WM2.
         """
         is_spark = is_spark_dataframe(source)
         session = self._session.noting(message, metadata)
@@ -308,14 +330,21 @@ class RowChanges:
         is_whole = is_simple(when_matched) and is_simple(when_not_matched) and not clauses.by_source
         spark = spark or (source.sparkSession if is_spark else None)
         choice, new = self._choice(spark, session), self._new_rows(source, session)
-        return merge(session, new, on, clauses, choice, declared, whole=is_whole)
+        if (keep is None) != (by is None):
+            raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
+        compared = MergeOn(on, null_safe, by, merge_schema)
+        return merge(session, new, compared, clauses, choice, declared, whole=is_whole)
 
     @checked(source=rows, reason=optional(REASON))
     def merge_into(
         self,
         source: Any,
-        on: Sequence[str] | str,
+        on: Sequence[str] | str | Mapping[str, str],
         *,
+        null_safe: bool | Sequence[str] | str = False,
+        keep: Literal["last"] | None = None,
+        by: str | None = None,
+        merge_schema: bool = False,
         spark: SparkSession | None = None,
         key: str | None = None,
         fingerprint: str | None = None,
@@ -333,6 +362,10 @@ class RowChanges:
         Args:
             source: as for `merge`.
             on: as for `merge`.
+            null_safe: as for `merge`.
+            keep: as for `merge`.
+            by: as for `merge`.
+            merge_schema: as for `merge`.
             spark: as for `merge`.
             key: as for `merge`.
             fingerprint: as for `merge`.
@@ -357,6 +390,10 @@ class RowChanges:
             self.merge,
             source,
             on,
+            null_safe=null_safe,
+            keep=keep,
+            by=by,
+            merge_schema=merge_schema,
             spark=spark,
             key=key,
             fingerprint=fingerprint,
@@ -374,6 +411,7 @@ class RowChanges:
         data: Any,
         where: Condition,
         *,
+        merge_schema: bool = False,
         spark: SparkSession | None = None,
         key: str | None = None,
         fingerprint: str | None = None,
@@ -393,6 +431,7 @@ class RowChanges:
         Args:
             data: as for the function `write`; without a row, it only deletes.
             where: SQL, a pyarrow expression or a Spark Column, as for `delete`.
+            merge_schema: as for the function `write`; by default False.
             spark: as for `delete`; by default that of a DataFrame.
             key: an idempotency key: a rerun with the same key does nothing; by default none.
             fingerprint: declared with the key, beside the condition; by default nothing.
@@ -425,7 +464,7 @@ class RowChanges:
         Example:
             `table.overwrite_where(may, "day >= '2013-05-01' AND day < '2013-06-01'", key="may:2")`
 
-        Spec: RC10, RC6, RC8, CF16, CF17, WM2.
+        Spec: RC10, RC6, RC8, RC11, RC12, CF16, CF17, WM2.
         """
         is_spark = is_spark_dataframe(data)
         check_meaning("where", [where], spark or (data.sparkSession if is_spark else None))
@@ -438,6 +477,7 @@ class RowChanges:
             where,
             self._choice(spark, session),
             self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish),
+            merge_schema=merge_schema,
         )
 
     def _new_rows(self, data: Any, session: TableContext) -> NewRows:

@@ -908,8 +908,9 @@ class Table(RowChanges, RemovedFiles, TableReads):
         which Spark and DuckDB skip row groups; `write.missing-columns`: data that lacks a column is
         refused ("error"), or the column is null ("null"; by default so, but for overwrites of the
         whole table); `write.author`: which of user, host, program and software commits record,
-        split by commas, or "none"; by default all; `export.formats`: "iceberg", "delta",
-        "spark-catalog" or several, in which commits are exported.
+        split by commas, or "none"; by default all; `write.row-change-tries`: how often a change of
+        rows that others were faster than is done at most, by default 10; `export.formats`:
+        "iceberg", "delta", "spark-catalog" or several, in which commits are exported.
 
         Args:
             properties: name -> value; None removes the property.

@@ -167,6 +167,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "conflict": ("conflict", None),
     "based_on": ("basedOn", None),
     "merge_schema": ("mergeSchema", "--merge-schema"),
+    "replace_schema": ("replaceSchema", None),
     "target_file_size": ("targetFileSize", "--target-file-size"),
     "storage_options": (None, "--storage-options"),  # Spark shows options in plans: `register` takes them [SE1]
     "where": (None, "--where"),

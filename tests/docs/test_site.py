@@ -16,6 +16,7 @@ from tests.docs.blocks import REPO
 
 import manifestcommit as mc
 from manifestcommit.core.commit import conflict
+from manifestcommit.core.table.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY
 from manifestcommit.engine.datafile import writer
 
 REFERENCE = REPO / "docs" / "reference"
@@ -110,8 +111,9 @@ def test_every_option_of_the_data_source_and_every_property_is_described() -> No
             re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in section.splitlines() if line.startswith("| `")))
         )
     properties = (REFERENCE / "properties.md").read_text("utf-8")
-    for name in (writer.TARGET_FILE_SIZE, writer.BOUNDS_COLUMNS, writer.BLOOM_COLUMNS, "write.missing-columns"):
+    for name in (writer.TARGET_FILE_SIZE, writer.BOUNDS_COLUMNS, writer.BLOOM_COLUMNS, "write.missing-columns", ROW_TRIES_PROPERTY):
         assert f"| `{name}` |" in properties
+    assert f"| {DEFAULT_ROW_TRIES} |" in properties
     assert f"| {writer.DEFAULT_TARGET_FILE_SIZE} " in properties and f"| {writer.DEFAULT_BOUNDS_COLUMNS} |" in properties
 
 

@@ -179,8 +179,9 @@ def before_its_create(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -
 
 
 def check_race(monkeypatch: pytest.MonkeyPatch, work: str, winner: str, path: Path, spark: Any = None) -> None:
-    """The change loses by a rule and leaves the winner's rows, or both are there, in this order. [CF16] [CF7] [RC1]"""
+    """One that is tried once loses by a rule and leaves the winner's rows, or both are there, in this order. [CF16] [CF7] [RC1]"""
     make(path)
+    mc.Table(path).set_properties({"write.row-change-tries": "1"})
     theirs = WINNERS[winner]
     loses = bool(theirs.rules) and work != "compact"
     with before_its_create(monkeypatch, lambda: theirs.commit(path)):
@@ -194,3 +195,17 @@ def check_race(monkeypatch: pytest.MonkeyPatch, work: str, winner: str, path: Pa
     assert found(path) == sorted(raced if loses else WORKS[work].after(raced))
     run(work, path, spark)  # what the error says helps
     assert found(path) == sorted(WORKS[work].after(raced)) and mc.Table(path).verify(deep=True).is_sound
+
+
+def check_repeated(monkeypatch: pytest.MonkeyPatch, work: str, winner: str, path: Path, spark: Any = None) -> None:
+    """The change that lost is done at the winner's version, in one commit, and says so. Only the files of its last try are listed.
+    [RC11]"""
+    make(path)
+    theirs = WINNERS[winner]
+    with before_its_create(monkeypatch, lambda: theirs.commit(path)):
+        outcome = run(work, path, spark)
+    table = mc.Table(path)
+    assert outcome.tries == 2 and outcome.version == table.snapshot().version
+    assert found(path) == sorted(WORKS[work].after(theirs.after(OLD))) and table.verify(deep=True).is_sound
+    assert next(each["job"] for each in table.history(2)) == outcome.job_id
+    assert run(work, path, spark).already_committed and found(path) == sorted(WORKS[work].after(theirs.after(OLD)))

@@ -109,4 +109,5 @@ def test_columns_get_other_words_for_their_tables(text: str, expected: str) -> N
 
 def test_keys_are_found_on_either_side() -> None:
     """[SP48]"""
-    assert key_columns("(t.a = s.A) and (s.`b c` = T.`b c` and t.d = s.d)", "t", "S", "x") == ["a", "b c", "d"]
+    found = key_columns("(t.a = s.A) and (s.`b c` = T.`b c` and t.d <=> s.e)", "t", "S", "x")
+    assert found == ({"a": "a", "b c": "b c", "d": "e"}, ["d"])

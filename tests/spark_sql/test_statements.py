@@ -50,7 +50,7 @@ T = ("t",)
         ("update t set a = case when b then 1 end", sql.Update(target=T, values=(("a", "case when b then 1 end"),))),
         (
             "merge into t using s on t.k = s.k when matched then update set * when not matched then insert *",
-            sql.Merge(target=T, source="SELECT * FROM s", on=("k",), matched=(When(kind="update"),), unmatched=(When(kind="insert"),)),
+            sql.Merge(target=T, source="SELECT * FROM s", on={"k": "k"}, matched=(When(kind="update"),), unmatched=(When(kind="insert"),)),
         ),
         (
             "merge into t a using (select * from s) as b on (b.k = a.K) and a.j = b.j"
@@ -62,7 +62,7 @@ T = ("t",)
             sql.Merge(
                 target=T,
                 source="select * from s",
-                on=("K", "j"),
+                on={"K": "K", "j": "j"},
                 matched=(
                     When(kind="delete", where="source.x > case when target.y then 1 else 0 end"),
                     When(kind="update", values=(("x", "source.x + target.x"), ("y", "false"))),
@@ -73,7 +73,22 @@ T = ("t",)
         ),
         (
             "merge into t using s version as of 3 n on t.k = n.k when matched then delete",
-            sql.Merge(target=T, source="SELECT * FROM s version as of 3", on=("k",), matched=(When(kind="delete"),)),
+            sql.Merge(target=T, source="SELECT * FROM s version as of 3", on={"k": "k"}, matched=(When(kind="delete"),)),
+        ),
+        (
+            "merge with schema evolution into t using s on t.k = s.j and t.a <=> s.a when matched then delete",
+            sql.Merge(
+                target=T,
+                source="SELECT * FROM s",
+                on={"k": "j", "a": "a"},
+                null_safe=("a",),
+                evolves=True,
+                matched=(When(kind="delete"),),
+            ),
+        ),
+        (
+            "insert with schema evolution into t by name select 1 as a",
+            sql.Insert(target=T, query="select 1 as a", by_name=True, evolves=True),
         ),
         ("create table t as select 1", sql.CreateAs(target=T, query="select 1")),
         (
@@ -178,8 +193,7 @@ REFUSED = {
     "update t set a.b.c = 1": "only whole columns",
     "update t set u.a = 1": "only whole columns",
     "update t where a = 1": "not understood",
-    "merge into t using s on t.k = s.j when matched then delete": "the condition of a MERGE",
-    "merge into t using s on t.k <=> s.k when matched then delete": "the condition of a MERGE",
+    "merge into t using s on t.k < s.k when matched then delete": "the condition of a MERGE",
     "merge into t using s on t.k = s.k or t.j = s.j when matched then delete": "the condition of a MERGE",
     "merge into t using s on k = k when matched then delete": "the condition of a MERGE",
     "merge into t using t on t.k = t.k when matched then delete": "give one an alias",
@@ -206,7 +220,7 @@ REFUSED = {
     "merge into t using s on t.k = s.k when matched then insert *": "'insert'",
     "merge into t using s on t.k = s.k when not matched by source then update set *": "needs a row of the source",
     "merge into t using s on t.k = s.k when not matched then insert (a, b) values (1)": "one value for each column",
-    "merge with schema evolution into t using s on t.k = s.k when matched then delete": r"mc\.Table\(path\)\.merge",
+    "insert with schema evolution into t select 1": "needs BY NAME",
     "create table t (a int)": r"mc\.create_table",
     "create or replace table t as select 1": r"mc\.create_table",
     "create table t using delta as select 1": "'delta'",

@@ -468,10 +468,10 @@ def prepared() -> Prepared:
 
 
 def based() -> Prepared:
-    """A prepared job whose rows were read from a version below its birth."""
+    """A prepared job whose rows were read from a version below its birth, and replace the partitioning, too."""
     change = Write(
         job=JOB, birth=40, based_on=37, operation="overwrite", overwrite=Overwrite(scope=({},)),
-        schema=SCHEMA, partition_by=(DAY, CARRIER),
+        schema=SCHEMA, partition_by=(DAY, CARRIER), repartitions=True,
     )  # fmt: skip
     return Prepared(format_version=1, change=change, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
 

@@ -193,7 +193,7 @@ def test_the_golden_prepared_job_has_every_member() -> None:
     """But for what no prepared job may hold: a batch of a stream, a reason, that it is to be the first, constraints, an audit. [AB3]"""
     alone = {"first", "reason", "stream", "constrain", "audited"}
     members = set(msgspec.structs.asdict(golden.prepared().change)) - alone
-    later = {"based_on", "message", "metadata", "author", "together", "checked"}  # of examples of their own
+    later = {"based_on", "message", "metadata", "author", "together", "checked", "repartitions"}  # of examples of their own
     assert set(document("prepared")["change"]) | later == members == set(PREPARED.schema["$defs"]["change"]["properties"])
     assert set(document("prepared")) | {"held"} == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
 

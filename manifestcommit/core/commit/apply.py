@@ -621,9 +621,8 @@ def _taken(
 def _touched(
     head: Snapshot, change: Write, inputs: ConflictInputs, dropped: tuple[Entry, ...]
 ) -> tuple[PartitionPattern, ...]:
-    partition_by = _partition_by(head, change)
     patterns = [*change.touched, *(change.scope or ())]
-    patterns += [of_partition(partition_by, entry.partition) for entry in dropped]
+    patterns += [of_partition(head.partition_by, entry.partition) for entry in dropped]
     patterns += [touch for taken in inputs.taken.values() for touch in taken.touched]
     return bounded(patterns)
 
@@ -635,11 +634,8 @@ def _schema(head: Snapshot, change: Write) -> Schema | None:
 
 
 def _partition_by(head: Snapshot, change: Write) -> tuple[int, ...]:
-    return (
-        head.partition_by
-        if change.initial is None or change.partition_by is None
-        else change.partition_by
-    )
+    is_own = change.initial is not None or change.repartitions
+    return change.partition_by if is_own and change.partition_by is not None else head.partition_by
 
 
 def _former_folders(

@@ -97,6 +97,7 @@ class Write(_OfJob, frozen=True, kw_only=True):
     decide what to remove and add; based_on: the version below `birth` that its rows were read from
     [CF17]; declared: digest of what the caller declared with the key; stream: the streaming batch
     that it is; first: nothing may have been committed before [CF18]; reason: a text for people;
+    repartitions: it replaces all files, and the table's partitioning becomes `partition_by` [SC10];
     together: where it is prepared as a part of a joint commit, the jobs of all its tables, the
     home's first [MT11]; checked: ids of the constraints that none of its rows violates [CK2];
     constrain: constraints that it adds to the table, None: drops [CK3]; audited: the version of the
@@ -107,6 +108,7 @@ class Write(_OfJob, frozen=True, kw_only=True):
     declared: str | None = None
     schema: Schema | None = None
     partition_by: tuple[int, ...] | None = None
+    repartitions: bool = False
     edits: tuple[SchemaEdit, ...] = ()
     initial: Schema | None = None
     add: tuple[Entry, ...] = ()

@@ -198,6 +198,7 @@ def partitioning_is_other(
     if (
         change.partition_by in (None, head.partition_by)
         or change.initial is not None
+        or change.repartitions
         or head.schema is None
     ):
         return None

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...errors import SchemaMismatchError, UsageError
-from ..schema.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
+from ..schema.evolution import SchemaEdit, apply_edits, assign_new_ids, fit, replace
 from ..schema.fields import Schema, match_names, relaxed, type_text
 from ..schema.partitioning import PartitionPattern, check_partition_by, parse_static
 from ..table.snapshot import Snapshot
@@ -25,13 +25,15 @@ MISSING_COLUMNS = "write.missing-columns"  # a table property: "error" or "null"
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """schema, partition_by: of the job's files, None before its first file; initial: the same, if
     the job gives the table its columns; edits: the changes of the table's schema that the job
-    needs; missing: columns of the table that some of the job's data lacks. [CM9] [SC8]"""
+    needs; missing: columns of the table that some of the job's data lacks; repartitions: whether
+    the table's partitioning becomes the job's. [CM9] [SC8] [SC10]"""
 
     schema: Schema | None = None
     partition_by: tuple[int, ...] | None = None
     initial: Schema | None = None
     edits: tuple[SchemaEdit, ...] = ()
     missing: tuple[str, ...] = ()
+    repartitions: bool = False
 
     def partitioning(self, snapshot: Snapshot) -> tuple[int, ...]:
         """The job's own partitioning, else the table's."""
@@ -47,9 +49,10 @@ def lay_out(
     merge: bool,
     new_id: NewId,
     url: str,
+    replaces: bool = False,
 ) -> Layout:
     """Return the layout for writing rows of this schema after those before; names: partition
-    columns, None: the table's.
+    columns, None: the table's; replaces: the table gets these columns and this partitioning.
 
     SchemaMismatchError if the data does not fit, UsageError if the table is partitioned
     differently. [SC3] [SC5] [PT1]
@@ -62,7 +65,10 @@ def lay_out(
         own = check_partition_by(initial, names or ())
     before = schema or snapshot.schema
     assert before is not None
-    chosen = snapshot.partition_by if initial is None or own is None else own
+    if replaces and schema is None:
+        return _replacing(snapshot, assign_new_ids(data, new_id), names)
+    is_own = initial is not None or layout.repartitions
+    chosen = own if is_own and own is not None else snapshot.partition_by
     lacking = _lacking(before, data, chosen)
     edits = fit(before, assign_new_ids(data, new_id), merge=merge)
     _check_common(before, data, lacking)
@@ -72,12 +78,44 @@ def lay_out(
         table = ", ".join(by_id[field_id] for field_id in chosen) or "nothing"
         raise UsageError(
             f"{url} is partitioned by {table}, not by {', '.join(names) or 'nothing'}; leave "
-            "partition_by out, or write another table"
+            'partition_by out, or replace the table: mode="overwrite", replace_schema=True'
         )
     missing = tuple(dict.fromkeys((*layout.missing, *lacking)))
     if initial is not None:
         return Layout(schema=after, partition_by=chosen, initial=after, missing=missing)
-    return Layout(schema=after, partition_by=chosen, edits=(*layout.edits, *edits), missing=missing)
+    return Layout(
+        schema=after,
+        partition_by=chosen,
+        edits=(*layout.edits, *edits),
+        missing=missing,
+        repartitions=layout.repartitions,
+    )
+
+
+def _replacing(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> Layout:
+    """The layout of rows that replace all of the table's, with its columns and its partitioning.
+    [SC10]"""
+    assert snapshot.schema is not None
+    edits = replace(snapshot.schema, data)
+    after = apply_edits(snapshot.schema, edits)
+    if names is None:
+        old = [field for field in snapshot.schema.fields if field.id in snapshot.partition_by]
+        gone = {field.name for field in old} - {field.name for field in after.fields}
+        if gone:
+            raise UsageError(
+                f"the data has no column {min(gone)!r}, which partitions the table; nothing was "
+                "done. Say how the table is to be partitioned: partition_by=[…], or [] for not at "
+                "all"
+            )
+        by_id = {field.id: field.name for field in old}
+        names = [by_id[field_id] for field_id in snapshot.partition_by]
+    chosen = check_partition_by(after, names)
+    return Layout(
+        schema=after,
+        partition_by=chosen,
+        edits=edits,
+        repartitions=chosen != snapshot.partition_by,
+    )
 
 
 def check_missing(missing: Sequence[str], properties: Mapping[str, str], *, whole: bool) -> None:

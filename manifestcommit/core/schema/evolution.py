@@ -8,6 +8,7 @@ with the edits committed before it or is a conflict.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -176,6 +177,7 @@ __all__ = [
     "leaves",
     "relax_column",
     "rename_column",
+    "replace",
     "widen_column",
 ]
 
@@ -235,6 +237,31 @@ def fit(
             f"The data's columns cannot be merged into the table: {conflict}."
         ) from conflict
     return edits
+
+
+def replace(table: Schema, data: Schema) -> tuple[SchemaEdit, ...]:
+    """The edits after which the table has the data's columns and no others, for rows that replace
+    all of its rows. A column stays itself, and its place, where its name and type are the same or a
+    wider type holds both; another one of its name is a new column. [SC10]"""
+    positions, extra = match_names([field.name for field in data.fields], table.fields)
+    new = {at: data.fields[at] for at in extra}
+    edits: list[SchemaEdit] = []
+    for field, at in zip(table.fields, positions, strict=True):
+        if at is not None:
+            pair = msgspec.structs.replace(data.fields[at], name=field.name)
+            with suppress(SchemaMismatchError):
+                own = Schema(fields=(field,))
+                widened = fit(own, Schema(fields=(pair,)), merge=True, converted=False)
+                if not any(edit.kind in ("add", "drop") for edit in widened):
+                    edits += widened
+                    continue
+            new[at] = data.fields[at]
+        edits.append(SchemaEdit(kind="drop", id=field.id, column=field.name))
+    file_names = _file_names(table)
+    for _, field in sorted(new.items()):
+        fresh = msgspec.structs.replace(field, nullable=True, physical=None)
+        edits.append(_addition(fresh, (), None, file_names))
+    return tuple(edits)
 
 
 def apply_edits(schema: Schema, edits: Sequence[SchemaEdit]) -> Schema:

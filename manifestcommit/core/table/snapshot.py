@@ -20,6 +20,8 @@ from .object_names import is_table_id, parse_job_id
 # Who made a commit, and what its caller says of it: author, message and metadata.
 
 AUTHOR_PROPERTY = "write.author"
+ROW_TRIES_PROPERTY = "write.row-change-tries"
+DEFAULT_ROW_TRIES = 10
 PARTS = ("user", "host", "program", "software")
 MAX_MESSAGE = 2_000  # characters
 MAX_ENTRIES = 32

@@ -412,6 +412,7 @@ class Job:
         *,
         partition_by: Sequence[str] | str | None = None,
         merge_schema: bool = False,
+        replace_schema: bool = False,
         target_file_size: int | None = None,
         sources: Ranges | None = None,
     ) -> files.WritePlan:
@@ -422,6 +423,11 @@ class Job:
         """
         self._check_open()
         names = [partition_by] if isinstance(partition_by, str) else partition_by
+        if replace_schema and (self._mode != "overwrite" or self._overwrite is not None):
+            raise UsageError(
+                "replace_schema is for rows that replace the whole table: overwrite it, and name "
+                "no partitions; nothing was done"
+            )
         head = self._table(data, tuple(names or ()))
         if head.snapshot.schema is None and self._first is None:
             head = self._first_schema(head, data, tuple(names or ()))
@@ -438,6 +444,7 @@ class Job:
             merge=merge_schema,
             new_id=new_id,
             url=self.url,
+            replaces=replace_schema,
         )
         assert layout.schema is not None and layout.partition_by is not None
         if self._mode == "overwrite":
@@ -724,6 +731,7 @@ class Job:
             schema=layout.schema,
             # a job that lays out no file fits any partitioning
             partition_by=by_id if layout.schema is not None else None,
+            repartitions=layout.repartitions,
             edits=layout.edits,
             initial=layout.initial,
             add=tuple(self._entries),

@@ -11,7 +11,7 @@ from ...core.commit.write_layout import MISSING_COLUMNS
 from ...core.schema import partitioning
 from ...core.schema.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
 from ...core.schema.fields import Schema, is_text, is_unicode, shown, type_text, walk
-from ...core.table.snapshot import AUTHOR_PROPERTY, Snapshot, parts_of
+from ...core.table.snapshot import AUTHOR_PROPERTY, ROW_TRIES_PROPERTY, Snapshot, parts_of
 from ...core.table.watermark import Advance, Position
 from ...errors import SchemaMismatchError, UsageError
 from ..commit.commit_loop import commit
@@ -36,6 +36,7 @@ KNOWN = (
     BOUNDS_COLUMNS,
     BLOOM_COLUMNS,
     MISSING_COLUMNS,
+    ROW_TRIES_PROPERTY,
     AUTHOR_PROPERTY,
     exports.PROPERTY,
 )

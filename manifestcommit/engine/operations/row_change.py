@@ -6,6 +6,7 @@ No Spark here: `plan` says how files must be written, `take` registers the resul
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
@@ -15,12 +16,13 @@ import pyarrow as pa
 from ...core.commit.change import MergeManifests, Write, as_begun, declaration
 from ...core.commit.compaction_plan import unite_ranges
 from ...core.format import manifest_table
+from ...core.schema.evolution import SchemaEdit, apply_edits
 from ...core.schema.partitioning import PartitionPattern, bounded, dedupe, of_partition
 from ...core.table.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange
-from ...core.table.snapshot import Snapshot
+from ...core.table.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot
 from ...errors import UsageError
 from ..commit.commit_loop import BasedOn, below, check_based_on, commit, measured
-from ..commit.create_version import found_outcome
+from ..commit.create_version import found_outcome, pause
 from ..commit.prepared_job import put_prepared, seal
 from ..datafile.writer import WritePlan, plan_rewrite
 from ..metadata.table_context import TableContext
@@ -28,9 +30,12 @@ from ..metadata.time_travel import find_key_at
 from ..runtime.outcome import InputTotals, JobMetrics, Outcome, WriteTotals, committed_or_raise
 from ..runtime.validation import Ranges, advances_of, check_reason, check_work
 
+LOG = logging.getLogger("manifestcommit.jobs")
+
 Operation = Literal["delete", "merge", "overwrite", "update"]
 Executor = Literal["arrow", "spark"]
 _TRIES = 20
+_LOST = ("read_partition_was_touched", "replaced_file_is_gone")
 
 
 class RowOutcome(Outcome, frozen=True, kw_only=True):
@@ -49,8 +54,9 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
         files_removed: how many files had no row left.
         files_rewritten: how many files had rows left, which are in new files now.
         executor: what read and rewrote the files: "arrow", in this process, or "spark".
+        tries: how often it was done: once, and again each time that others were faster.
 
-    Spec: RC1, RC8.
+    Spec: RC1, RC8, RC11.
     """
 
     rows_deleted: int | None = None
@@ -60,6 +66,7 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
     files_removed: int | None = None
     files_rewritten: int | None = None
     executor: Executor | None = None
+    tries: int = 1
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +86,35 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Declared()
+
+
+class LostRaceError(Exception):
+    """A row change was overtaken, and may be done again. most: how often in all. [RC11]"""
+
+    def __init__(self, outcome: Outcome, most: int) -> None:
+        super().__init__(outcome.reason)
+        self.outcome, self.most = outcome, most
+
+
+def is_lost(outcome: Outcome) -> bool:
+    """Whether others were faster, which a look at a newer version resolves."""
+    return outcome.conflict is not None and outcome.conflict.rule in _LOST
+
+
+def until_committed(session: TableContext, once: Callable[[], RowOutcome]) -> RowOutcome:
+    """Change rows; where others were faster, do it again, as a new job at the newest version.
+    once: looks at the rows, rewrites files and commits. [RC11]"""
+    tries, limits = 1, session.tuning.limits
+    while True:
+        try:
+            return msgspec.structs.replace(once(), tries=tries)
+        except LostRaceError as lost:
+            if tries >= lost.most:
+                committed_or_raise(lost.outcome, session.store.url)
+            conflict = lost.outcome.conflict
+            LOG.info("%r: try %d lost to others: %s", session.store.url, tries, conflict)
+        session.env.sleep(pause(session, tries, limits.first_pause_s, limits.longest_pause_s))
+        tries += 1
 
 
 class RowChange:
@@ -106,6 +142,7 @@ class RowChange:
         self.head, self.record = session.open(), None
         if key is not None:
             self.head, self.record = find_key_at(session, self.head, key)
+        self._state, self._edits = self.head.snapshot, tuple[SchemaEdit, ...]()
         if self.snapshot.schema is None:
             raise UsageError(f"{session.store.url} has no columns yet, and no rows")
         self._declared = declaration(
@@ -128,8 +165,8 @@ class RowChange:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The state whose rows are examined."""
-        return self.head.snapshot
+        """The state whose rows are examined, with the columns that it is to have."""
+        return self._state
 
     @property
     def already_committed(self) -> bool:
@@ -138,11 +175,12 @@ class RowChange:
 
     @property
     def changes(self) -> bool:
-        """Whether a commit would change a row, or record a key or a position."""
+        """Whether a commit would change a row or a column, or record a key or a position."""
         return bool(
             self._removed
             or self._entries
             or self._manifests
+            or self._edits
             or self._advances
             or self._key is not None
         )
@@ -165,6 +203,13 @@ class RowChange:
         return self.session.meter(
             self.id, self._operation, self._ledger.summary(self._tasks)
         ).metrics("running")
+
+    def evolve(self, edits: tuple[SchemaEdit, ...]) -> None:
+        """Change the table's columns together with the rows, which are read and written with the
+        new columns from here on. [RC12] [SC5]"""
+        assert self._state.schema is not None
+        schema = apply_edits(self._state.schema, edits)
+        self._edits, self._state = edits, msgspec.structs.replace(self._state, schema=schema)
 
     def read(self, partitions: Iterable[PartitionPattern]) -> None:
         """Record that rows of these partitions decide what changes: writes to them by others since
@@ -239,6 +284,7 @@ class RowChange:
             # a change that writes no file fits any columns
             schema=self.snapshot.schema if writes else None,
             partition_by=self.snapshot.partition_by if writes else None,
+            edits=self._edits,
             add=tuple(self._entries),
             add_manifests=tuple(self._manifests),
             touched=tuple(self._touched),
@@ -257,6 +303,15 @@ class RowChange:
         if self._key is None:
             return None
         return as_begun(self._declared) if self.is_as_begun and self.record else self._declared
+
+    def commit_or_lose(self) -> Outcome:
+        """Commit everything atomically, or raise the outcome's error; LostRaceError where it may be
+        done again: not where rows were read from a version before. [RC11] [CF17]"""
+        outcome, url = self.commit(), self.session.store.url
+        if is_lost(outcome) and self._told.version(self.head, url) is None:
+            most = int(self.snapshot.properties.get(ROW_TRIES_PROPERTY, DEFAULT_ROW_TRIES))
+            raise LostRaceError(outcome, most)
+        return committed_or_raise(outcome, url)
 
     def stage(self) -> None:
         """Make it durable, for a process that looks at it and publishes it by its id. [CK5]"""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.filter.arrow_expression import columns_in, parse_expression, spark_order
+from ...core.filter.merge_keys import MergeKeys
 from ...core.filter.sql_expression import (
     Resolve,
     Session,
@@ -161,8 +162,16 @@ def _check_names(given: Mapping[str, Any]) -> None:
             raise refusal
 
 
+class SourceColumn(NamedTuple):
+    """A value of `set` that is a column of the source as it is, by its name in rows of a merge."""
+
+    column: str
+
+
 def value_text(value: Any) -> str:
     """One value of `set` as text."""
+    if isinstance(value, SourceColumn):
+        return value.column
     if isinstance(value, str | pc.Expression):
         return text_of(value)
     try:
@@ -192,15 +201,21 @@ class Assignments:
                 f"set names one or more columns, each once, not {list(given)}; nothing was done"
             )
         self._fields = {field.name: field for field, _ in pairs}
-        self._set = {
-            field.name: _compiled(field, value, resolve, inputs, session) for field, value in pairs
+        columns = {field.name: value for field, value in pairs if isinstance(value, SourceColumn)}
+        computed = {
+            field.name: _compiled(field, value, resolve, inputs, session)
+            for field, value in pairs
+            if field.name not in columns
         }
+        self._set = {name: pc.field(value.column) for name, value in columns.items()} | computed
         self._nulls = {
             field.name: pc.scalar(pa.scalar(None, arrow_type(field.type)))
             for field in schema.fields
         }
         self._text = ", ".join(f"{field.name} = {value_text(value)}" for field, value in pairs)
-        self.inputs = _named(self._set.values())
+        named = _named(computed.values())
+        taken = {value.column for value in columns.values()}
+        self.inputs = None if named is None else named | taken
         self.new_values(inputs.empty_table())  # types are checked before any row is read
 
     def new_values(self, rows: pa.Table) -> pa.Table:
@@ -500,18 +515,25 @@ class Compiled(NamedTuple):
 
 
 def compile_clauses(
-    clauses: Clauses, table: Schema, source: Schema, partition_by: Sequence[int], now_us: int
+    clauses: Clauses,
+    table: Schema,
+    source: Schema,
+    partition_by: Sequence[int],
+    now_us: int,
+    keys: MergeKeys,
 ) -> Compiled:
     """The rules over rows with the columns `target.x` and `source.x`. UsageError for what is no
     condition or value, before any row is read. [RC9]"""
+    pairs = zip(keys.fields, keys.names, strict=True)
+    everything = source_values(table, source, {field.name: name for field, name in pairs})
     nothing, session = Schema(fields=()), session_of(now_us=now_us)
 
     def rules(some: Sequence[Clause], ours: Schema, theirs: Schema) -> list[Rule]:
         resolve, inputs = both_sides(ours, theirs), _inputs(ours, theirs)
-        return [_rule(each, table, theirs, resolve, inputs, session) for each in some]
+        return [_rule(each, table, everything, resolve, inputs, session) for each in some]
 
     for each in clauses.unmatched:
-        _check_partitions(each, table, source, partition_by)
+        _check_partitions(each, table, everything, partition_by)
     return Compiled(
         rules(clauses.matched, table, source),
         rules(clauses.unmatched, nothing, source),
@@ -522,16 +544,17 @@ def compile_clauses(
 def _rule(
     clause: Clause,
     table: Schema,
-    source: Schema,
+    everything: Mapping[str, Any],
     resolve: Resolve,
     inputs: pa.Schema,
     session: Session,
 ) -> Rule:
+    """everything: what a clause sets that names nothing."""
     form = None if clause.where is None else _condition(clause.where, resolve, inputs)
     if isinstance(clause, Delete):
         return Rule(clause.where, form)
     given = given_values(clause)
-    values = source_values(table, source) if given is None else given
+    values = everything if given is None else given
     return Rule(clause.where, form, Assignments(values, table, resolve, inputs, session))
 
 
@@ -543,6 +566,10 @@ def both_sides(table: Schema, source: Schema) -> Resolve:
         for side, columns in (("target", table), ("source", source))
         if columns.fields
     }
+    named = {
+        side: {field.name.lower() for field in columns.fields}
+        for side, columns in (("target", table), ("source", source))
+    }
 
     def resolve(names: tuple[str, ...]) -> tuple[tuple[str, ...], Field]:
         side = names[0].lower()
@@ -551,11 +578,7 @@ def both_sides(table: Schema, source: Schema) -> Resolve:
                 raise UsageError(f"{'.'.join(names)!r}: there is no row of the {side} there")
             path, field = sides[side](names[1:])
             return (f"{side}.{path[0]}", *path[1:]), field
-        having = [
-            each
-            for each, columns in (("target", table), ("source", source))
-            if any(field.name.lower() == side for field in columns.fields)
-        ]
+        having = [each for each, columns in named.items() if side in columns]
         if len(having) > 1:
             shown = ".".join(names)
             raise UsageError(
@@ -569,23 +592,25 @@ def both_sides(table: Schema, source: Schema) -> Resolve:
     return resolve
 
 
-def source_values(table: Schema, source: Schema) -> dict[str, Any]:
-    """Each column that both have, by the source's value in SQL."""
+def source_values(table: Schema, source: Schema, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Each column that both have, which becomes the source's. keys: of the table, by name -> the
+    column of the source that is compared with it."""
     names = {field.name.lower(): field.name for field in source.fields}
+    names |= {mine.lower(): name for mine, name in keys.items()}
     return {
-        field.name: "source.`" + names[field.name.lower()].replace("`", "``") + "`"
+        field.name: SourceColumn("source." + names[field.name.lower()])
         for field in table.fields
         if field.name.lower() in names
     }
 
 
 def _check_partitions(
-    clause: Clause, table: Schema, source: Schema, partition_by: Sequence[int]
+    clause: Clause, table: Schema, everything: Mapping[str, Any], partition_by: Sequence[int]
 ) -> None:
     """SchemaMismatchError where inserted rows would lack a partition column, as for an append.
     [SC8] [RC9]"""
     values = given_values(clause)
-    names = source_values(table, source) if values is None else values
+    names = everything if values is None else values
     given = {find_column(table, name).id for name in names}
     lacking = [field.name for field in table.fields if field.id in {*partition_by} - given]
     if lacking:

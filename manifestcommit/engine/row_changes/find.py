@@ -17,7 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...core.filter.predicate import And, IsIn, Predicate, Unknown, columns_of, is_understood
+from ...core.filter.merge_keys import MergeKeys
+from ...core.filter.predicate import (
+    And,
+    IsIn,
+    IsNull,
+    Or,
+    Predicate,
+    Unknown,
+    columns_of,
+    is_understood,
+)
 from ...core.filter.sql_syntax import NotUnderstoodError
 from ...core.schema import arrow_schema, evolution, values
 from ...core.schema.fields import Field, Schema
@@ -27,7 +37,7 @@ from ..datafile.writer import WritePlan, check_rows
 from ..metadata.table_context import TableContext
 from ..operations.row_change import Executor, RowChange, RowOutcome
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently
-from ..runtime.outcome import Kind, committed_or_raise
+from ..runtime.outcome import Kind
 from .clauses import Compiled, Places, Rule, Rules, inserted
 from .conditions import Condition, evaluating, mask_of, needs_spark, understand
 from .rewrite import (
@@ -64,13 +74,18 @@ class Staged(NamedTuple):
     plan: WritePlan
     new: NewFiles
     files: Sequence[Entry]
-    keys: Sequence[Field]
+    keys: MergeKeys
     rules: Compiled
     whole: bool = False
 
     @property
     def rows(self) -> int:
         return self.new.rows
+
+    @property
+    def key_names(self) -> list[str]:
+        """The names of the keys in the files: those of the table's columns in whole rows."""
+        return [field.name for field in self.keys.fields] if self.whole else list(self.keys.names)
 
 
 class Match(Protocol):
@@ -202,7 +217,8 @@ def finish(
     rows_inserted: int = 0,
 ) -> RowOutcome:
     """Commit, unless there is nothing to commit or a transaction does; returns the outcome, or
-    raises its error. found: None: done before. [RC6] [CM10] [MT3]"""
+    raises its error; LostRaceError where it may be done again. found: None: done before. [RC6]
+    [CM10] [MT3] [RC11]"""
     told: dict[str, Any] = {}
     if found is not None:
         told = {
@@ -229,7 +245,7 @@ def finish(
         return RowOutcome(
             kind=kind, job_id=change.id, version=version, metrics=change.metrics, **told
         )
-    outcome = committed_or_raise(change.commit(), change.session.store.url)
+    outcome = change.commit_or_lose()
     told = told if outcome.kind == "committed" else {}
     return RowOutcome(
         **{name: getattr(outcome, name) for name in outcome.__struct_fields__}, **told
@@ -469,12 +485,14 @@ class ArrowMatch:
     def __init__(self, session: TableContext, change: RowChange, staged: Staged) -> None:
         self._session, self._change, self._staged = session, change, staged
         rules, schema = staged.rules, staged.plan.schema
-        fields = staged.keys if staged.whole else schema.fields
+        fields = staged.keys.fields if staged.whole else schema.fields
         empty = arrow_schema.arrow_schema(schema, physical=False, ids=False)
         batches = list(staged_rows(session, staged.files, fields))
         self._source = pa.Table.from_batches(batches, None if batches else empty).combine_chunks()
         # no rows: no files, and nothing is asked of the keys
-        self._keys = KeyIndex(staged.keys, self._source) if batches else None
+        names = [field.name for field in staged.keys.fields]
+        keys = self._source.select(staged.key_names).rename_columns(names)
+        self._keys = KeyIndex(staged.keys, keys) if batches else None
         rows = None if staged.whole else self._source
         prefix = "" if staged.whole else "target."
         self.rule = Rules(rules.by_source, rules.matched, self._keys, rows, prefix)
@@ -540,16 +558,18 @@ def _grouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]
 
 
 class KeyIndex:
-    """The keys of the source, numbered as its rows are; a key with a null is equal to nothing.
-    [RC3]
+    """The keys of the source, numbered as its rows are; a key with a null is equal to nothing, or
+    to a null where that is said. [RC3]
 
     A key becomes one whole number, its code: of a column of numbers or moments the distance from
     the least value, of another column the place of its value among the different ones; of several
     columns the codes together."""
 
-    def __init__(self, keys: Sequence[Field], rows: pa.Table) -> None:
-        """rows: the key columns of the source. UsageError that names a key which comes twice."""
-        self.names, self.rows = [field.name for field in keys], rows.num_rows
+    def __init__(self, keys: MergeKeys, rows: pa.Table) -> None:
+        """rows: the key columns of the source, by the table's names. UsageError that names a key
+        which comes twice."""
+        self.names, self.rows = [field.name for field in keys.fields], rows.num_rows
+        self._is_null_safe = keys.is_null_safe
         self._columns = [rows.column(name).combine_chunks() for name in self.names]
         self._spans = [_span(column) for column in self._columns]
         self._values: dict[int, pa.Array] = {}  # column -> its different values
@@ -575,16 +595,22 @@ class KeyIndex:
         """True for every row with one of these keys, if they are few."""
         if self.rows > _FEW_KEYS:
             return None
-        return reduce(and_, (pc.field(name).isin(some) for name, some in self._different()))
+        conditions = []
+        for name, some, has_null in self._different():
+            is_one = pc.field(name).isin(some)
+            conditions.append(is_one | pc.field(name).is_null() if has_null else is_one)
+        return reduce(and_, conditions)
 
     def members(self) -> Predicate:
         """True of every row with one of these keys, but for values that Python cannot hold: a day
         before the year 1 or after 9999."""
-        known = []
-        for name, different in self._different():
+        known: list[Predicate] = []
+        for name, different, has_null in self._different():
             with suppress(OverflowError, ValueError):
                 held = tuple(different.to_pylist())
-                known += [IsIn(column=(name,), values=held)] if held else []
+                each: list[Predicate] = [IsIn(column=(name,), values=held)] if held else []
+                each += [IsNull(column=(name,))] if has_null else []
+                known += [Or(args=tuple(each))] if len(each) > 1 else each
         return And(args=tuple(known))
 
     def find(self, rows: pa.Table) -> pa.Array:
@@ -606,7 +632,11 @@ class KeyIndex:
         there can be. The first rows are the source's."""
         code, size = pa.scalar(0, pa.int64()), 1
         for at, name in enumerate(self.names):
-            part, parts = self._part(at, rows.column(name).combine_chunks())
+            column = rows.column(name).combine_chunks()
+            part, parts = self._part(at, column)
+            if self._is_null_safe[at]:  # one more code, of null
+                part = pc.if_else(column.is_null(), pa.scalar(parts, pa.int64()), part)
+                parts += 1
             if size * parts >= 1 << 63:
                 known = self._known.setdefault(at, code.unique().drop_null())
                 code, size = _index_in(code, known), len(known)
@@ -627,10 +657,12 @@ class KeyIndex:
         distance = pc.subtract(numbers, least)
         return pc.if_else(inside, distance, pa.scalar(None, pa.int64())), greatest - least + 1
 
-    def _different(self) -> Iterator[tuple[str, pa.Array]]:
-        """The different values of each key column."""
-        for name, column in zip(self.names, self._columns, strict=True):
-            yield name, column.unique().drop_null()
+    def _different(self) -> Iterator[tuple[str, pa.Array, bool]]:
+        """The different values of each key column, and whether a null is one of them."""
+        for name, column, is_safe in zip(
+            self.names, self._columns, self._is_null_safe, strict=True
+        ):
+            yield name, column.unique().drop_null(), is_safe and column.null_count > 0
 
     def _refuse(self, rows: pa.Table, code: int) -> None:
         codes, _ = self._codes(rows)

@@ -4,18 +4,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.commit.conflict import Conflict
 from ...core.format import manifest_table
 from ...core.schema.arrow_schema import from_arrow, marked_schemas
+from ...core.schema.evolution import assign_new_ids
 from ...core.schema.fields import Schema, arrow_marks
 from ...core.schema.partitioning import PartitionPattern
 from ...core.table.entries import Entry, ManifestRef, pack_bins
@@ -27,7 +30,7 @@ from ..metadata.table_context import TableContext
 from ..operations.row_change import RowChange, ranges_of
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently, parallel_writers
 from ..runtime.environment import tuning
-from ..runtime.outcome import InputTotals
+from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
 from ..scan.parallel_decode import batches_of, check_digest, checked_bytes
 from .conditions import mask_of
 
@@ -39,6 +42,8 @@ _READ_AHEAD = 4  # batches
 _MOST_SHARES = 4
 _LEAST_MEMORY = 50 << 20
 _MEMORY_OF_ONE = 256 << 20  # of a writer
+# what rows of a source are written and checked by
+_SAME_IN_TRIES = ("schema", "partition_by", "constraints")
 _UNPACKED = 8  # times as many bytes as the file has
 
 Batches = Iterator[pa.RecordBatch]
@@ -74,24 +79,113 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 class NewRows(NamedTuple):
     """Rows that a caller gives. schema: their columns; marks: the versions that they say they were
-    read from; write: writes these columns of all rows, once, in the order of the plan's. [CF17]"""
+    read from; write: writes these columns of all rows, once, under these names of the plan's;
+    latest: the rows with the highest value of a column among those with the same key. [CF17]"""
 
     schema: Schema
     marks: Iterable[str]
-    write: Callable[[WritePlan, Sequence[str]], NewFiles]
+    write: Callable[[WritePlan, Mapping[str, str]], NewFiles]
+    latest: Callable[[Latest], NewRows]
+
+
+class Latest(NamedTuple):
+    """keys, null_safe: columns, of each whether two nulls are one key; by: a column."""
+
+    keys: Sequence[str]
+    null_safe: Sequence[bool]
+    by: str
 
 
 def arrow_data(session: TableContext, data: Any) -> NewRows:
     """Rows with an Arrow stream, which this process writes."""
     schema, batches = record_batches(data)
 
-    def write(plan: WritePlan, columns: Sequence[str]) -> NewFiles:
-        if list(columns) == schema.names:
+    def write(plan: WritePlan, columns: Mapping[str, str]) -> NewFiles:
+        given, names = list(columns), list(columns.values())
+        if given == names == schema.names:
             return write_rows(session, plan, batches)
-        return write_rows(session, plan, (batch.select(columns) for batch in batches))
+        chosen = (batch.select(given).rename_columns(names) for batch in batches)
+        return write_rows(session, plan, chosen)
+
+    def latest(wanted: Latest) -> NewRows:
+        return arrow_data(session, _latest(pa.Table.from_batches(batches, schema), wanted))
 
     columns = from_arrow(schema, session.new_field_id)
-    return NewRows(schema=columns, marks=arrow_marks(schema.metadata), write=write)
+    marks = arrow_marks(schema.metadata)
+    return NewRows(schema=columns, marks=marks, write=write, latest=latest)
+
+
+def _latest(rows: pa.Table, wanted: Latest) -> pa.Table:
+    """The rows with the highest value among those with the same key; several, where several have
+    it. A null is the lowest; rows with a null in their key have no equals. [RC3]"""
+    if not rows.num_rows:
+        return rows
+    codes, alone = [], np.zeros(rows.num_rows, dtype=bool)
+    for name, is_safe in zip(wanted.keys, wanted.null_safe, strict=True):
+        column = rows.column(name).combine_chunks()
+        encoded = column.dictionary_encode(null_encoding="encode").indices
+        codes.append(encoded.to_numpy(zero_copy_only=False))
+        if not is_safe:
+            alone |= column.is_null().to_numpy(zero_copy_only=False)
+    _, groups = np.unique(np.stack(codes), axis=1, return_inverse=True)
+    groups, by = groups.reshape(-1), rows.column(wanted.by).combine_chunks()
+    places = pc.rank(by, "ascending", tiebreaker="min").to_numpy()
+    places = np.where(by.is_null().to_numpy(zero_copy_only=False), 0, places)
+    highest = np.zeros(rows.num_rows, dtype=places.dtype)
+    np.maximum.at(highest, groups, places)
+    return rows.filter(pa.array((places == highest[groups]) | alone))
+
+
+def for_each_try(session: TableContext, rows: NewRows) -> NewRows:
+    """The same rows for each try of a change. They are evaluated once: each later try copies the
+    files of the one before it into files of its own job. [RC4] [RC11]"""
+    written: list[tuple[WritePlan, NewFiles]] = []
+    schema = assign_new_ids(rows.schema, session.new_field_id)  # the same columns in each try
+
+    def write(plan: WritePlan, columns: Mapping[str, str]) -> NewFiles:
+        new = _copied(session, *written[-1], plan) if written else rows.write(plan, columns)
+        written.append((plan, new))
+        return new
+
+    return rows._replace(schema=schema, write=write)
+
+
+def _copied(session: TableContext, before: WritePlan, new: NewFiles, plan: WritePlan) -> NewFiles:
+    """Copies of files of a job that lost, named as another job's. A conflict, if the table's
+    columns, its partitioning or its constraints have changed since."""
+    store = session.store
+    if any(getattr(before, name) != getattr(plan, name) for name in _SAME_IN_TRIES):
+        others = Conflict(
+            rule="schema",
+            mine="has written rows by the columns, partitions and constraints of a version",
+            winner="the table has others by now",
+        )
+        committed_or_raise(Outcome(kind="conflict", job_id=plan.job, conflict=others), store.url)
+
+    def one(entry: Entry) -> Entry:
+        folder, _, end = entry.path.rpartition(before.job)
+        copy = msgspec.structs.replace(entry, path=f"{folder}{plan.job}{end}", job=plan.job)
+        try:
+            with store.open_input(entry.path) as source:
+                output = store.create_output(copy.path)
+                try:
+                    while part := source.read(_PACK_BYTES):
+                        output.write(part)
+                except BaseException:
+                    output.discard()
+                    raise
+                output.close()
+        except FileNotFoundError as error:
+            raise DataFileMissingError(
+                f"{store.url}: {entry.path}, which an earlier try of this change has written, is "
+                "gone; nothing was committed. Run it again, and gc with a `grace` that is longer "
+                "than operations take.",
+                path=entry.path,
+            ) from error
+        return copy
+
+    copies = map_concurrently(store, one, entries_of(session, before, new), is_much=True)
+    return NewFiles(entries=copies, touched=new.touched, tasks=new.tasks, intake=new.intake)
 
 
 def entries_of(session: TableContext, plan: WritePlan, new: NewFiles) -> list[Entry]:

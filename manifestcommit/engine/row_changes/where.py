@@ -5,6 +5,8 @@ rewritten (copy-on-write); the rest of the table stays. [RC2] [RC7] [RC10]
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from itertools import cycle
 from typing import Any
 
 import pyarrow as pa
@@ -16,15 +18,15 @@ from ...core.filter.sql_expression import columns_of
 from ...core.filter.sql_syntax import NotUnderstoodError
 from ...core.format import manifest_table
 from ...core.schema.arrow_schema import arrow_schema
-from ...core.schema.fields import Schema
+from ...core.schema.fields import Schema, walk
 from ...errors import UsageError
 from ..metadata.table_context import TableContext
-from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
+from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome, until_committed
 from ..scan import planning
 from .clauses import Assignments, Rule, Rules, declared_set
 from .conditions import Condition, session_of, shown, text_of, understand
 from .find import ArrowRows, Choice, Counts, RowExecutor, apply, counts_by_partition, finish
-from .rewrite import NewRows, entries_of
+from .rewrite import NewRows, entries_of, for_each_try
 
 
 def delete_where(
@@ -37,6 +39,13 @@ def delete_where(
 ) -> RowOutcome:
     """Delete exactly the rows for which the condition is true; a row for which it is null stays.
     [RC2]"""
+    once = partial(_delete_once, session, condition, choice, declared, dry_run)
+    return until_committed(session, once)
+
+
+def _delete_once(
+    session: TableContext, condition: Any, choice: Choice, declared: Declared, dry_run: bool
+) -> RowOutcome:
     change = RowChange(session, "delete", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
@@ -62,6 +71,17 @@ def update_where(
 ) -> RowOutcome:
     """Set columns of exactly the rows for which the condition is true; None: of all rows. [RC7]"""
     condition = pc.scalar(True) if condition is None else condition
+    once = partial(_update_once, session, values, condition, declared, dry_run)
+    return until_committed(session, once)
+
+
+def _update_once(
+    session: TableContext,
+    values: Mapping[str, Any],
+    condition: Any,
+    declared: Declared,
+    dry_run: bool,
+) -> RowOutcome:
     texts = ["where", text_of(condition), "set", *declared_set(values)]
     change = RowChange(session, "update", texts, declared)
     if change.already_committed:
@@ -88,18 +108,34 @@ def overwrite_where(
     condition: Any,
     choice: Choice,
     declared: Declared = NOTHING,
+    *,
+    merge_schema: bool = False,
 ) -> RowOutcome:
     """Replace exactly the rows for which the condition is true; a row for which it is null stays.
     Refused if it is not true for a row of the data (Delta's `replaceWhere`). [RC10] [RC1]"""
+    data = for_each_try(session, data)
+    once = partial(_overwrite_once, session, data, condition, choice, declared, merge_schema)
+    return until_committed(session, once)
+
+
+def _overwrite_once(
+    session: TableContext,
+    data: NewRows,
+    condition: Any,
+    choice: Choice,
+    declared: Declared,
+    merge_schema: bool,
+) -> RowOutcome:
     change = RowChange(session, "overwrite", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
+    missing = _fit_columns(change, data, merge_schema)
     snapshot = change.snapshot
     assert snapshot.schema is not None
     executor, wanted = choice.by_language(condition, snapshot.schema, "where")
     change.rest_on(data.marks)
     entries = _examined(change, wanted)
-    new, missing = _stage(change, data)
+    new = _stage(change, data)
     _check_inside(change, executor, wanted, new)
     counts = _by_partition(change, executor, wanted, entries)
     if counts is None:
@@ -148,29 +184,35 @@ def _understood_here(condition: Any, schema: Schema) -> Condition:
         raise refusal from error
 
 
-def _stage(change: RowChange, data: NewRows) -> tuple[pa.Table, tuple[str, ...]]:
-    """Write the data once, as any write does; SchemaMismatchError before any of it is read. Its
-    entries, and the table's columns that it lacks. [SC3] [SC8]"""
-    session, snapshot = change.session, change.snapshot
+def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[str, ...]:
+    """Give the table the columns that the data needs, as any write does; SchemaMismatchError where
+    it does not fit. Returns the table's columns that it lacks. [SC3] [SC5] [SC8] [RC12]"""
+    ids = cycle([field.id for _, field in walk(data.schema.fields)])
     layout = lay_out(
         Layout(),
-        snapshot,
+        change.snapshot,
         data.schema,
         None,
-        merge=False,
-        new_id=session.new_field_id,
-        url=session.store.url,
+        merge=merge_schema,
+        new_id=partial(next, ids),
+        url=change.session.store.url,
     )
-    check_missing(layout.missing, snapshot.properties, whole=False)
+    check_missing(layout.missing, change.snapshot.properties, whole=False)
+    change.evolve(layout.edits)
+    return layout.missing
+
+
+def _stage(change: RowChange, data: NewRows) -> pa.Table:
+    """Write the data once, as any write does; its entries."""
+    session, snapshot = change.session, change.snapshot
     plan = change.plan(sources=change.sources)
-    new = data.write(plan, [field.name for field in data.schema.fields])
+    new = data.write(plan, {field.name: field.name for field in data.schema.fields})
     new.register(change)
     assert snapshot.schema is not None
     entries = manifest_table.to_table(
         entries_of(session, plan, new), schema=plan.schema, partition_by=plan.partition_by
     )
-    aligned = manifest_table.align(entries, schema=plan.schema, partition_by=plan.partition_by)
-    return aligned, layout.missing
+    return manifest_table.align(entries, schema=plan.schema, partition_by=plan.partition_by)
 
 
 def _rows(entries: pa.Table) -> int:

@@ -195,6 +195,7 @@ WRITE_OPTIONS = (
     "conflict",
     "basedOn",
     "mergeSchema",
+    "replaceSchema",
     "targetFileSize",
     "message",
     "metadata",
@@ -232,10 +233,11 @@ class ManifestCommitDataSource(StoreSource):
     watermarks (JSON: source to [start, end]), basedOn (the version of the table that the rows were
     read from, [CF17]), mergeSchema, targetFileSize (bytes, or a text such as 128MB), message and
     metadata (JSON: name to text) for the commit's record ([OB15]); with mode("overwrite") also
-    conflict and overwrite ("all", "dynamic" or JSON: column to value). A streaming query's: path
-    (from `start`), partitionBy, key, mergeSchema, targetFileSize, message, metadata; with
-    outputMode("complete") also conflict. Read options: version, asOf, tag, columns (`a,b` or a JSON
-    list): no others are read from the files. Spark does not tell a Python data source which columns
+    conflict, replaceSchema and overwrite ("all", "dynamic" or JSON: column to value). A streaming
+    query's: path (from `start`), partitionBy, key, mergeSchema, targetFileSize, message, metadata;
+    with outputMode("complete") also conflict. Read options: version, asOf, tag, columns (`a,b` or a
+    JSON list): no others are read from the files. Spark does not tell a Python data source which
+    columns
     a query uses, and filters are not taken from it ([SP12]); `manifestcommit.read_committed(path,
     columns=..., filter=...)` skips files by both. A stream's: startingVersion (the first whose
     added files are given; without it all live files come first), maxFilesPerTrigger, columns,
@@ -455,6 +457,7 @@ def begin_write(
         from_spark(struct.jsonValue()),
         partition_by=_names("partitionBy", options.get("partitionBy")),
         merge_schema=_flag("mergeSchema", options.get("mergeSchema")),
+        replace_schema=_flag("replaceSchema", options.get("replaceSchema")),
         target_file_size=size("targetFileSize", options["targetFileSize"])
         if options.get("targetFileSize")
         else None,

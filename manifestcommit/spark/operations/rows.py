@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
-from operator import and_
+from operator import and_, or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from ...core.schema.arrow_schema import arrow_schema
-from ...core.schema.fields import Field, Schema
+from ...core.schema.fields import Schema
 from ...core.schema.spark_json import from_spark, unpadded
 from ...engine.datafile.writer import WritePlan
 from ...engine.metadata.table_context import TableContext
@@ -23,7 +31,7 @@ from ...engine.operations.row_change import Executor, RowChange, ranges_of
 from ...engine.row_changes.clauses import Compiled, Decided, Rules, inserted
 from ...engine.row_changes.conditions import Condition
 from ...engine.row_changes.find import Counts, Staged, needed_columns
-from ...engine.row_changes.rewrite import Batches, NewFiles, NewRows
+from ...engine.row_changes.rewrite import Batches, Latest, NewFiles, NewRows
 from ...engine.scan.arrow_dataset import constants_in
 from ...errors import UsageError
 from ..filter.condition import check_repeatable, evaluating, understand
@@ -45,12 +53,32 @@ def spark_data(session: TableContext, df: DataFrame, *, storage_options: Options
     check_running(df.sparkSession)
     check_reachable(session.store.url)
 
-    def write(plan: WritePlan, columns: Sequence[str]) -> NewFiles:
-        chosen = df if list(columns) == df.columns else df.select(*map(quoted, columns))
+    def write(plan: WritePlan, columns: Mapping[str, str]) -> NewFiles:
+        chosen = df
+        if not list(columns) == list(columns.values()) == df.columns:
+            chosen = df.select(*(_alias(name, other) for name, other in columns.items()))
         return write_entries(chosen, plan, storage_options=storage_options)
 
-    schema = from_spark(df.schema.jsonValue())
-    return NewRows(schema=schema, marks=marks_of(df), write=write)
+    def latest(wanted: Latest) -> NewRows:
+        rows = _latest(df, wanted)
+        return spark_data(session, rows, storage_options=storage_options)._replace(marks=marks)
+
+    schema, marks = from_spark(df.schema.jsonValue()), marks_of(df)
+    return NewRows(schema=schema, marks=marks, write=write, latest=latest)
+
+
+def _latest(df: DataFrame, wanted: Latest) -> DataFrame:
+    """The rows with the highest value among those with the same key; several, where several have
+    it. A null is the lowest; rows with a null in their key have no equals. [RC3]"""
+    place = "place"
+    while place in (name.lower() for name in df.columns):
+        place += "_"
+    keys = [F.col(quoted(name)) for name in wanted.keys]
+    by = F.col(quoted(wanted.by)).desc_nulls_last()
+    ranked = df.withColumn(place, F.rank().over(Window.partitionBy(*keys).orderBy(by)))
+    pairs = zip(keys, wanted.null_safe, strict=True)
+    alone = [key.isNull() for key, is_safe in pairs if not is_safe]
+    return ranked.filter(reduce(or_, alone, F.col(place) == 1)).drop(place)
 
 
 class Deleting(NamedTuple):
@@ -153,16 +181,24 @@ class SparkMatch:
         self._options, self.rule = storage_options, self
         table = change.snapshot.schema
         assert table is not None
-        self._keys = [field.name for field in staged.keys]
+        self._keys = [field.name for field in staged.keys.fields]
+        self._theirs, self._safe = staged.key_names, staged.keys.is_null_safe
         # names besides the table's own
         self._names = [free_name(f"key {at}", table) for at in range(len(self._keys))]
-        self._times = free_name("times", table)
+        both = Schema(fields=(*table.fields, *staged.plan.schema.fields))
+        self._times, self._is_found = free_name("times", table), free_name("is found", both)
         self._work = _Work(
-            staged.rules, _arrow(table), _arrow(staged.plan.schema), self._keys, self._names
+            staged.rules,
+            _arrow(table),
+            _arrow(staged.plan.schema),
+            self._keys,
+            self._theirs,
+            self._names,
+            self._is_found,
         )
         self.columns = self._keys if staged.whole else self._work.columns(table)
-        self._source_keys = self._source(staged.keys).select(
-            *(_alias(key, name) for key, name in zip(self._keys, self._names, strict=True))
+        self._source_keys = self._source(self._theirs).select(
+            *(_alias(key, name) for key, name in zip(self._theirs, self._names, strict=True))
         )
         self.matches: DataFrame | None = None
         self.keys = self.most = 0
@@ -171,7 +207,9 @@ class SparkMatch:
     def _check_keys(self) -> None:
         """UsageError that names a key which the source has twice: which of the two rows counts is
         undefined. [RC3]"""
-        counted = self._source_keys.dropna(how="any").groupBy(*map(quoted, self._names)).count()
+        unsafe = [name for name, safe in zip(self._names, self._safe, strict=True) if not safe]
+        named = self._source_keys.dropna(how="any", subset=unsafe) if unsafe else self._source_keys
+        counted = named.groupBy(*map(quoted, self._names)).count()
         twice = counted.filter("`count` > 1").limit(1).collect()
         if twice:
             row = twice[0]
@@ -186,19 +224,22 @@ class SparkMatch:
 
     def counts(self, df: DataFrame, path: str) -> Counts:
         """How many rows of each file change; how often the table has which key is known then."""
-        rules, names = self._staged.rules, [path, "updated", "deleted", *self._names]
+        rules = self._staged.rules
+        names = [path, self._is_found, "updated", "deleted", *self._names]
         if self._staged.whole:
-            same = _equal(self._keys, self._names)
+            same = self._same(self._keys, self._names)
             found = df.join(self._source_keys, same, "inner").select(
                 F.col(quoted(path)),
+                F.lit(True).alias(self._is_found),
                 F.lit(0).alias("updated"),
                 F.lit(1 if rules.matched else 0).alias("deleted"),
                 *map(quoted, self._names),
             )
         else:
             joined = self._joined(df, "left" if rules.by_source else "inner", path)
-            keys = [joined.schema["source." + key] for key in self._keys]
-            types = [StringType(), LongType(), LongType(), *(key.dataType for key in keys)]
+            keys = [joined.schema["source." + key] for key in self._theirs]
+            types: list[DataType] = [StringType(), BooleanType(), LongType(), LongType()]
+            types += [key.dataType for key in keys]
             struct = StructType([StructField(*each) for each in zip(names, types, strict=True)])
             found = mapped(joined, partial(_changes, self._work, path), struct)
         with raising_ours():
@@ -212,11 +253,11 @@ class SparkMatch:
     def remaining(self, df: DataFrame) -> DataFrame:
         """The rows that are left of files, with their new values."""
         if self._staged.whole:
-            return df.join(self._source_keys, _equal(self._keys, self._names), "left_anti")
+            return df.join(self._source_keys, self._same(self._keys, self._names), "left_anti")
         return mapped(self._joined(df, "left"), partial(_remaining, self._work), df.schema)
 
     def write(self, first: int) -> NewFiles:
-        rows, same = self._source(), _equal(self._keys, self._names)
+        rows, same = self._source(), self._same(self._theirs, self._names)
         if first:
             since = F.sequence(F.lit(first).cast("long"), F.col(self._times))
             by_key = self._by_key().filter(F.col(self._times) >= first)
@@ -231,7 +272,7 @@ class SparkMatch:
         rows, table = self._source(), self._change.snapshot.schema
         assert table is not None
         if self.matches is not None:
-            rows = rows.join(self._by_key(), _equal(self._keys, self._names), "left_anti")
+            rows = rows.join(self._by_key(), self._same(self._theirs, self._names), "left_anti")
         return self._write(mapped(rows, partial(_inserted, self._work), spark_schema(table)))
 
     def _write(self, df: DataFrame) -> NewFiles:
@@ -242,26 +283,38 @@ class SparkMatch:
         """How many rows of the table have each key of the source that one has."""
         assert self.matches is not None
         names = [quoted(name) for name in self._names]
-        counted = self.matches.select(*names).dropna(how="any").groupBy(*names)
+        counted = self.matches.filter(quoted(self._is_found)).select(*names).groupBy(*names)
         return counted.agg(F.count(F.lit(1)).alias(self._times))
 
     def _joined(self, df: DataFrame, how: str, *others: str) -> DataFrame:
         """Rows of the table beside those of the source with their key, if there is one. others:
         columns that are none of the table's."""
-        source = self._source()
+        source = self._source().withColumn(self._is_found, F.lit(True))
         ours = (_alias(name, name if name in others else f"target.{name}") for name in df.columns)
         theirs = (_alias(name, f"source.{name}") for name in source.columns)
-        sides = ([f"{side}.{key}" for key in self._keys] for side in ("target", "source"))
-        return df.select(*ours).join(source.select(*theirs), _equal(*sides), how)
+        mine = [f"target.{key}" for key in self._keys]
+        same = self._same(mine, [f"source.{key}" for key in self._theirs])
+        return df.select(*ours).join(source.select(*theirs), same, how)
 
-    def _source(self, fields: Sequence[Field] | None = None) -> DataFrame:
+    def _same(self, names: Sequence[str], others: Sequence[str]) -> Column:
+        """Columns with these names are equal; a null is equal to nothing, or to a null. [RC3]"""
+        pairs = ((F.col(quoted(a)), F.col(quoted(b))) for a, b in zip(names, others, strict=True))
+        return reduce(
+            and_,
+            (
+                mine.eqNullSafe(other) if is_safe else mine == other
+                for (mine, other), is_safe in zip(pairs, self._safe, strict=True)
+            ),
+        )
+
+    def _source(self, columns: Sequence[str] | None = None) -> DataFrame:
         """The source as it was written: these columns of it, or all, each value as stored."""
         return read_files(
             self._spark,
             self._change.session.store.url,
             [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows],
             unpadded(self._staged.plan.schema),
-            columns=None if fields is None else [field.name for field in fields],
+            columns=None if columns is None else list(columns),
             storage_options=self._options,
         )
 
@@ -284,12 +337,6 @@ def _alias(name: str, other: str) -> Column:
     return F.col(quoted(name)).alias(other)
 
 
-def _equal(names: Sequence[str], others: Sequence[str]) -> Column:
-    """Columns with these names are equal; null is equal to nothing."""
-    pairs = zip(names, others, strict=True)
-    return reduce(and_, (F.col(quoted(name)) == F.col(quoted(other)) for name, other in pairs))
-
-
 def free_name(name: str, schema: Schema) -> str:
     """A name for one more column besides those of the table."""
     taken = {field.name.lower() for field in schema.fields}
@@ -303,23 +350,29 @@ def free_name(name: str, schema: Schema) -> str:
 
 class _Work(NamedTuple):
     """What tasks need. table, source: columns with their types; keys, names: of the key in the
-    source, and in what is found."""
+    table, and in what is found; theirs: in the source; is_found: a flag of the source's rows."""
 
     rules: Compiled
     table: pa.Schema
     source: pa.Schema
     keys: Sequence[str]
+    theirs: Sequence[str]
     names: Sequence[str]
+    is_found: str
 
     def columns(self, table: Schema) -> list[str]:
         """The columns of the table by which it is known which rows change."""
-        none = _Joined(self.source.empty_table(), self.keys)
+        none = _Joined(self.keys, pa.array([], pa.bool_()))
         return Rules(self.rules.by_source, self.rules.matched, none, None, "target.").columns(table)
+
+    def found(self, batch: pa.RecordBatch) -> pa.Array:
+        """Of each row of a join whether it has a row of the source."""
+        return batch.column(f"source.{self.is_found}").is_valid()
 
     def decided(self, batch: pa.RecordBatch, *, new: bool) -> Decided:
         """What becomes of rows of a join."""
         source = _side(batch, "source.", self.source)
-        joined = _Joined(source, self.keys)
+        joined = _Joined(self.keys, self.found(batch))
         rules = Rules(self.rules.by_source, self.rules.matched, joined, source, "target.")
         return rules.decide(_side(batch, "target.", self.table), new=new)
 
@@ -329,18 +382,18 @@ class _Joined:
 
     filter = None
 
-    def __init__(self, source: pa.Table, names: Sequence[str]) -> None:
-        self.names, self.rows, self._source = names, source.num_rows, source
+    def __init__(self, names: Sequence[str], found: pa.Array) -> None:
+        self.names, self.rows, self._found = names, len(found), found
 
     def find(self, rows: pa.Table) -> pa.Array:
         numbers = pa.array(range(rows.num_rows), pa.int64())
-        is_there = self._source.column(self.names[0]).combine_chunks().is_valid()
-        return pc.if_else(is_there, numbers, pa.scalar(None, pa.int64()))
+        return pc.if_else(self._found, numbers, pa.scalar(None, pa.int64()))
 
 
 def _side(batch: pa.RecordBatch, prefix: str, schema: pa.Schema) -> pa.Table:
     """The columns of one side that are there, with their own names and types."""
-    fields = [field for field in schema if prefix + field.name in batch.schema.names]
+    there = set(batch.schema.names)
+    fields = [field for field in schema if prefix + field.name in there]
     columns = [batch.column(prefix + field.name).cast(field.type) for field in fields]
     return pa.table(columns, schema=pa.schema(fields))
 
@@ -350,11 +403,11 @@ def _changes(work: _Work, path: str, batches: Batches) -> Iterator[pa.RecordBatc
     for batch in map(sound, batches):
         decided = work.decided(batch, new=False)
         flags = [pa.array(each.astype("int64")) for each in (decided.updated, decided.deleted)]
-        keys = [batch.column("source." + key) for key in work.keys]
-        rows = pa.table(
-            [batch.column(path), *flags, *keys], [path, "updated", "deleted", *work.names]
-        )
-        matters = decided.updated | decided.deleted | np.asarray(keys[0].is_valid())
+        keys = [batch.column("source." + key) for key in work.theirs]
+        found = work.found(batch)
+        names = [path, work.is_found, "updated", "deleted", *work.names]
+        rows = pa.table([batch.column(path), found, *flags, *keys], names)
+        matters = decided.updated | decided.deleted | np.asarray(found)
         yield from rows.filter(pa.array(matters)).to_batches()
 
 

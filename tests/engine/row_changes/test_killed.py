@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.kit.row_works import WINNERS, WORKS, check_race, check_rerun, make
+from tests.kit.row_works import WINNERS, WORKS, check_race, check_repeated, check_rerun, make
 from tests.kit.sizes import rest_thorough
 
 CODE = """
@@ -47,3 +47,12 @@ def test_a_row_change_that_meets_a_winner_at_its_create_loses_or_is_done_beside_
 ) -> None:
     """[CF16] [CF7] [RC1]"""
     check_race(monkeypatch, work, winner, tmp_path / "t")
+
+
+@pytest.mark.parametrize("winner", [name for name, winner in WINNERS.items() if winner.rules])
+@pytest.mark.parametrize("work", rest_thorough([work for work in WORKS if work != "compact"], "merge", "update"))
+def test_a_row_change_that_lost_to_others_is_done_again_at_their_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, winner: str
+) -> None:
+    """[RC11]"""
+    check_repeated(monkeypatch, work, winner, tmp_path / "t")

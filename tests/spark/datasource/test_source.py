@@ -392,3 +392,13 @@ def test_the_format_is_found_without_registering(spark, table: str) -> None:
     """A new session knows the format by the module `pyspark_manifestcommit` on its path."""
     fresh = spark.newSession()
     assert fresh.read.format(FORMAT).load(table).count() == 10
+
+
+def test_an_overwrite_replaces_the_columns_and_the_partitioning(spark: Any, root: str) -> None:
+    """[SC10] [SP5]"""
+    spark.range(3).selectExpr("id", "'a' AS day").write.format(FORMAT).option("partitionBy", "day").mode("append").save(root)
+    df = spark.range(2).selectExpr("CAST(id AS string) AS id", "id AS number")
+    replacing = df.write.format(FORMAT).option("replaceSchema", "true").option("partitionBy", "number")
+    replacing.mode("overwrite").save(root)
+    assert sorted(map(tuple, mc.read_committed(root).select("id", "number").collect())) == [("0", 0), ("1", 1)]
+    assert mc.read_committed(root, version=mc.Table(root).version - 1).columns == ["id", "day"]

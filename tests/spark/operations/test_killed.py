@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.row_works import OLD, WINNERS, WORKS, check_race, check_rerun, found, make, run
+from tests.kit.row_works import OLD, WINNERS, WORKS, check_race, check_repeated, check_rerun, found, make, run
 from tests.spark.clusters import Driver, set_trap, sprung
 
 pytestmark = pytest.mark.thorough
@@ -52,6 +52,14 @@ def test_a_row_change_that_meets_a_winner_at_its_create_loses_or_is_done_beside_
 ) -> None:
     """[CF16] [CF7] [RC1]"""
     check_race(monkeypatch, work, winner, tmp_path / "t", spark)
+
+
+@pytest.mark.parametrize("work", ["merge", "merge by clauses", "overwrite"])
+def test_a_row_change_that_lost_to_others_is_done_again_at_their_version(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """[RC11]"""
+    check_repeated(monkeypatch, work, "deletes a row of its files", tmp_path / "t", spark)
 
 
 def test_each_way_is_the_way_that_it_is_said_to_be(spark: Any, tmp_path: Path) -> None:

@@ -1,0 +1,192 @@
+"""What row changes and writes cost on tables of other shapes than `row_changes` has, in one process without Spark, beside deltalake.
+
+- `partitions`: a write of one row a day into 1,095 partitions;
+- `merge over partitions`: 5,000 rows, half of them new, into 500 partitions of 1,000 rows each;
+- `upsert`: as many rows as the table has, half of them new, by a whole number, and `upsert by texts` by two texts;
+- `wide write`, `wide read`, `wide update` of one row, `wide merge` of ten rows, `wide columns`: an append with one more column. The table
+  has 1,000 rows and as many columns as `--columns` says.
+
+`work_s` is the call alone, `work_cpu_s` its CPU, in all threads, `peak_mb` the most memory that the process had above what it had before
+the call. Each round is a process of its own, on a copy of its table; after it the numbers of rows of both sides are compared.
+
+What these figures do not say: our files are compressed with zstd and those of `deltalake` by snappy, its default; `deltalake zstd` writes
+as we do. Ours are hashed, and on the disk when the call returns: each new file takes a call of fsync, and so does each new folder, which
+deltalake leaves to the kernel. On a disk that is most of `partitions`. `--folder /dev/shm` takes it out; say which of both a figure is of.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import manifestcommit as mc
+from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, work_folder
+from benchmarks.row_changes import peak_mb, properties
+
+FIGURES = ["work_s", "work_cpu_s", "peak_mb"]
+SIDES = ("manifestcommit", "deltalake", "deltalake zstd")
+NARROW = ("partitions", "merge over partitions", "upsert", "upsert by texts")
+WIDE = ("wide write", "wide read", "wide update", "wide merge", "wide columns")
+DAYS, PARTITIONS = 1_095, 500
+
+
+def main() -> int:
+    """Every shape, all sides in turns."""
+    options = parser(__doc__)
+    options.add_argument("--rows", type=int, help="rows of the upserted table (default: 1,000,000; quick: 20,000)")
+    options.add_argument("--columns", type=int, action="append", help="columns of wide tables (default: 1,600 and 10,000; quick: 400)")
+    options.add_argument("--shape", action="append", choices=(*NARROW, *WIDE), help="only these (default: all)")
+    options.add_argument("--child", nargs=3, metavar=("SIDE", "SHAPE", "ROOT"), help="one round, which the benchmark calls itself")
+    chosen = options.parse_args()
+    if chosen.child:
+        side, shape, root = chosen.child
+        print(json.dumps(one_round(side, shape, Path(root), chosen.rows)))
+        return 0
+    rows = chosen.rows or (20_000 if chosen.quick else 1_000_000)
+    widths = chosen.columns or ([400] if chosen.quick else [1_600, 10_000])
+    sizes = {"partitions": [DAYS], "merge over partitions": [PARTITIONS], **dict.fromkeys(WIDE, widths)}
+    for shape in chosen.shape or (*NARROW, *WIDE):
+        for size in sizes.get(shape, [rows]):
+            with work_folder(chosen) as folder:
+                base, partition_by = table_of(shape, size)
+                for side in SIDES:
+                    fill(folder / side, side, base, partition_by)
+                left: dict[int, set[int]] = {}
+                sides = [Contestant(name=side, run=child(folder, side, shape, size, left)) for side in SIDES]
+                interleave(sides, rounds=rounds_of(chosen))
+                assert all(len(each) == 1 for each in left.values()), f"{shape}: the sides differ: {left}"
+                report("row_shapes", {"shape": shape, "size": size}, sides, figures=FIGURES)
+    return 0
+
+
+def table_of(shape: str, size: int) -> tuple[pa.Table, str | None]:
+    """The table before the call, and its partition column."""
+    if shape == "partitions":
+        return days(DAYS).slice(0, 1), "day"
+    if shape == "merge over partitions":
+        numbers = np.arange(PARTITIONS * 1_000)
+        return pa.table({"part": (numbers // 1_000).astype(np.int32), "id": numbers, "v": numbers / 7}), "part"
+    return (keyed(0, size), None) if shape in NARROW else (wide(size), None)
+
+
+def days(count: int) -> pa.Table:
+    """A row for each day."""
+    return pa.table({"day": pa.array([f"d{number:05d}" for number in range(count)]), "v": np.arange(count)})
+
+
+def keyed(first: int, count: int) -> pa.Table:
+    """Rows with a number and two texts as keys."""
+    numbers = np.arange(first, first + count)
+    texts = pa.array(np.char.add("k", numbers.astype(str)))
+    return pa.table({"id": numbers, "a": texts, "b": pa.array(np.char.add("part ", (numbers % 7).astype(str))), "v": numbers / 3})
+
+
+def wide(columns: int) -> pa.Table:
+    """As many columns of whole numbers."""
+    return pa.table({f"c{number}": np.arange(number, number + 1_000) for number in range(columns)})
+
+
+def source_of(shape: str, size: int) -> pa.Table:
+    """What is written or merged."""
+    if shape == "partitions":
+        return days(DAYS)
+    if shape == "merge over partitions":
+        base, numbers = table_of(shape, size)[0], np.arange(2_500)
+        new = pa.table({"part": (numbers % PARTITIONS).astype(np.int32), "id": numbers + 10_000_000, "v": numbers / 3})
+        return pa.concat_tables([base.take(pa.array(numbers * 200)), new])
+    if shape in NARROW:
+        return keyed(size // 2, size)
+    made = wide(size)
+    return made.append_column("new", made["c0"]) if shape == "wide columns" else made.slice(0, 10) if shape == "wide merge" else made
+
+
+def keys_of(shape: str) -> list[str]:
+    """The key of a merge."""
+    return {"merge over partitions": ["part", "id"], "upsert by texts": ["a", "b"], "wide merge": ["c0"]}.get(shape, ["id"])
+
+
+def fill(root: Path, side: str, base: pa.Table, partition_by: str | None) -> None:
+    """The table of one side."""
+    from deltalake import write_deltalake
+
+    if side == "manifestcommit":
+        mc.write(base, root, partition_by=partition_by)
+    else:
+        write_deltalake(str(root), base, partition_by=partition_by, writer_properties=properties(side))
+
+
+def child(folder: Path, side: str, shape: str, size: int, left: dict[int, set[int]]) -> Callable[[int], Figures]:
+    """A round in a process of its own, whose peak of memory is its own, too."""
+
+    def run(number: int) -> Figures:
+        command = [sys.executable, "-m", "benchmarks.row_shapes", "--rows", str(size), "--child", side, shape, str(folder / side)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        told: dict[str, float] = json.loads(done.stdout)
+        left.setdefault(number, set()).add(int(told.pop("rows")))
+        return told
+
+    return run
+
+
+def one_round(side: str, shape: str, root: Path, size: int) -> dict[str, float]:
+    """One call on a copy of the table."""
+    kept = root.with_name(f"{root.name} kept")
+    shutil.copytree(root, kept)
+    try:
+        call, count = (ours if side == "manifestcommit" else theirs)(root, side, shape, size)
+        before = peak_mb()
+        start, own = time.perf_counter(), time.process_time()
+        call()
+        seconds, own = time.perf_counter() - start, time.process_time() - own
+        return {"work_s": seconds, "work_cpu_s": own, "peak_mb": peak_mb() - before, "rows": count()}
+    finally:
+        shutil.rmtree(root)
+        kept.rename(root)
+
+
+def ours(root: Path, side: str, shape: str, size: int) -> tuple[Callable[[], Any], Callable[[], int]]:
+    """By this library."""
+    table, source = mc.Table(root), source_of(shape, size)
+    assert table.version
+    calls: dict[str, Callable[[], Any]] = {
+        "wide read": table.to_arrow,
+        "wide update": lambda: table.update({"c1": "c1 + 1"}, where="c0 = 5"),
+        "wide columns": lambda: mc.write(source, root, merge_schema=True),
+        **dict.fromkeys(("partitions", "wide write"), lambda: mc.write(source, root)),
+    }
+    return calls.get(shape, lambda: table.merge(source, on=keys_of(shape))), lambda: table.snapshot().totals.rows
+
+
+def theirs(root: Path, side: str, shape: str, size: int) -> tuple[Callable[[], Any], Callable[[], int]]:
+    """The same with deltalake."""
+    from deltalake import DeltaTable, write_deltalake
+
+    table, source, written = DeltaTable(str(root)), source_of(shape, size), properties(side)
+    append: Any = lambda **given: write_deltalake(table, source, mode="append", writer_properties=written, **given)  # noqa: E731
+    calls: dict[str, Callable[[], Any]] = {
+        "wide read": table.to_pyarrow_table,
+        "wide update": lambda: table.update(updates={"c1": "c1 + 1"}, predicate="c0 = 5", writer_properties=written),
+        "wide columns": lambda: append(schema_mode="merge"),
+        **dict.fromkeys(("partitions", "wide write"), append),
+    }
+
+    def merge() -> Any:
+        same = " AND ".join(f"t.{name} = s.{name}" for name in keys_of(shape))
+        merger = table.merge(source, same, source_alias="s", target_alias="t", writer_properties=written)
+        return merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    return calls.get(shape, merge), lambda: DeltaTable(str(root)).count()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
