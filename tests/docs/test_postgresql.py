@@ -5,10 +5,6 @@ Needs Debian's package postgresql, which is not installed for it.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.docs.blocks import REPO
+from tests.servers.postgresql import Server, running
 
 import manifestcommit as mc
 
 FOLDER = REPO / "docs" / "examples" / "postgresql"
-BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64())])
 
 
@@ -29,47 +25,11 @@ def statement(name: str) -> str:
     return (FOLDER / f"{name}.sql").read_text("utf-8")
 
 
-class Server:
-    """A cluster in a folder, reached by its socket."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.bin = folder, BINARIES[-1].parent
-        self._user = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
-        folder.mkdir(mode=0o777)
-        folder.chmod(0o777)
-        self._do("initdb", "-D", f"{folder}/data", "-A", "trust", "-U", "me", "--no-sync")
-        self.start()
-
-    def _do(self, *command: str) -> None:
-        subprocess.run([self.bin / command[0], *command[1:]], user=self._user, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
-
-    def start(self) -> None:
-        options = f"-k {self.folder} -c listen_addresses= -c wal_writer_delay=10s"
-        self._do("pg_ctl", "-D", f"{self.folder}/data", "-w", "-l", f"{self.folder}/log", "-o", options, "start")
-
-    def stop(self, how: str) -> None:
-        """immediate: as after a crash."""
-        self._do("pg_ctl", "-D", f"{self.folder}/data", "-w", "-m", how, "stop")
-
-    def run(self, text: str) -> list[list[str]]:
-        command = [self.bin / "psql", "-h", self.folder, "-U", "me", "-d", "postgres", "-qAtX", "-v", "ON_ERROR_STOP=1", "-f", "-"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-        return [line.split("|") for line in done.stdout.splitlines()]
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
-    if not BINARIES:
-        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    folder = Path(tempfile.mkdtemp(prefix="pg"))  # not pytest's, which other runs close to all but root
-    folder.chmod(0o711)
-    running = Server(folder / "s")
-    try:
-        running.run("CREATE TABLE orders (id bigserial PRIMARY KEY, amount bigint);" + statement("prepare"))
-        yield running
-    finally:
-        running.stop("immediate")
-        shutil.rmtree(folder)
+    with running() as found:
+        found.run("CREATE TABLE orders (id bigserial PRIMARY KEY, amount bigint);" + statement("prepare"))
+        yield found
 
 
 def settled(server: Server) -> int:
