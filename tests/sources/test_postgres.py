@@ -165,9 +165,8 @@ def test_chunks_are_bounded_and_no_transaction_is_split(server: Server, orders: 
 
 
 def test_rows_come_in_batches_of_bounded_bytes(server: Server, orders: str) -> None:
-    server.run(
-        f"ALTER TABLE {orders} ALTER note SET STORAGE EXTERNAL; INSERT INTO {orders} SELECT n, repeat('x', 1000000) FROM generate_series(1, 40) n"
-    )
+    server.run(f"ALTER TABLE {orders} ALTER note SET STORAGE EXTERNAL")
+    server.run(f"INSERT INTO {orders} SELECT n, repeat('x', 1000000) FROM generate_series(1, 40) n")
     source = source_of(server, orders)
     (chunk,) = source.chunks({}, max_bytes=10**9)
     assert max(batch.num_rows for batch in source.rows(chunk)) <= 4
@@ -192,16 +191,23 @@ def test_all_rows_at_once_replace_the_table(server: Server, orders: str, tmp_pat
 LOADER = """
 import sys
 import manifestcommit as mc
-until = sys.stdin
 source = mc.sources.postgres(sys.argv[1], sys.argv[2])
-for outcome in mc.follow(source, sys.argv[3], every="1s", max_bytes=2000):
-    pass
+mc.load(source, sys.argv[3] + ".dry", dry_run=True)
+print("begun", flush=True)
+while True:
+    try:
+        mc.load(source, sys.argv[3], max_bytes=20_000)
+    except mc.SourceError as error:
+        if "were faster" not in str(error):  # the other loader
+            raise
 """
 
 
 def loader(server: Server, orders: str, table: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", LOADER, server.dsn, orders, str(table)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert begun.stdout is not None and begun.stdout.readline(), begun.communicate()[1]
+    return begun
 
 
 def write_until(stop: threading.Event, server: Server, orders: str, number: int, failures: list[BaseException]) -> None:
@@ -219,30 +225,34 @@ def write_until(stop: threading.Event, server: Server, orders: str, number: int,
 
 
 def killed_loaders(server: Server, orders: str, table: Path, seconds: float) -> None:
-    """Two loaders at once beside four writers, killed at random, and begun again."""
+    """Two loaders at once beside four writers, killed at random one by one, and begun again."""
     stop, failures = threading.Event(), list[BaseException]()
     writers = [threading.Thread(target=write_until, args=(stop, server, orders, number, failures)) for number in range(1, 5)]
     for each in writers:
         each.start()
     began, deaths, chance = time.monotonic(), 0, random.Random(7)
+    loaders = [loader(server, orders, table) for _ in range(2)]
     while time.monotonic() - began < seconds:
-        loaders = [loader(server, orders, table) for _ in range(2)]
-        time.sleep(1.2 + chance.random() * 2)
-        for each in loaders:
-            assert each.poll() is None, each.communicate()[1]
-            each.send_signal(signal.SIGKILL)
-            each.communicate()
-            deaths += 1
+        time.sleep(chance.random() * 5)
+        ended = loaders.pop(chance.randint(0, 1))
+        assert ended.poll() is None, ended.communicate()[1]
+        ended.send_signal(signal.SIGKILL)
+        ended.communicate()
+        deaths += 1
+        loaders.append(loader(server, orders, table))
+    for each in loaders:
+        each.send_signal(signal.SIGKILL)
+        each.communicate()
     stop.set()
     for thread in writers:
         thread.join()
-    assert not failures and deaths > 4
+    assert not failures and deaths > 3
     source = source_of(server, orders)
     mc.load(source, table)
     there = sorted((int(row[0]), row[1], int(row[2])) for row in server.run(f"SELECT id, note, xid FROM {orders}"))
     loaded = sorted((row["id"], row["note"], row["xid"]) for row in mc.Table(table).to_arrow().to_pylist())
     assert len(there) > 50 and loaded == there
-    assert len(mc.Table(table).history()) > 3
+    assert len(mc.Table(table).history()) > 4  # commits of loaders that died
 
 
 @pytest.mark.thorough
@@ -518,7 +528,7 @@ def test_the_command_takes_the_connection_from_a_file_or_the_environment(server:
     query = f"SELECT id, note, xid FROM {orders} WHERE id > 1"
     done = command(f"postgres:{query}", "--query-name", "big", "--dsn-file", str(tmp_path / "dsn"))
     assert done.returncode == 0 and "loaded 1 row in 1 commit" in done.stdout, done.stderr
-    for source in ("postgres://me:hunter2@db/shop", "postgresql://me:hunter2@db/shop", "postgres:host=db password=hunter2"):
+    for source in ("postgres://me:hunter2@db/shop", "postgresql://me:hunter2@db/shop"):
         done = command(source, "--dsn-file", str(tmp_path / "dsn"))
         assert done.returncode != 0 and "--dsn-file" in done.stderr and "hunter2" not in done.stdout + done.stderr
     done = command(f"postgres:{orders}", "--dsn-file", str(tmp_path / "nothing"))
