@@ -404,7 +404,7 @@ class PostgresRows:
         before = f"postgresql:{cluster}/"
         if self._query_name is not None:
             given = self._given.strip().rstrip(";")
-            rows = sql.SQL("({query}\n) AS q").format(query=sql.SQL(given))  # type: ignore[arg-type]
+            rows = sql.SQL("({query}\n) AS q").format(query=sql.SQL(given))
             after = f"/{_part(database)}/{_part(self._query_name)}"
         else:
             found = self._table(connection)
@@ -527,7 +527,7 @@ class _Asking:
                 client_encoding="utf8",
             )
             for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
-                self._connection.execute(f"SET {setting} = 0")  # type: ignore[arg-type]
+                self._connection.execute(f"SET {setting} = 0")
         except psycopg.Error as error:
             problem = self._told(error)
         if problem or self._connection is None:  # here: the frames of the other one hold the dsn
@@ -556,7 +556,7 @@ class _Asking:
 
 
 def _row(connection: psycopg.Connection[Any], asked: str) -> Any:
-    return connection.execute(asked).fetchone()  # type: ignore[arg-type]
+    return connection.execute(asked).fetchone()
 
 
 def _is_flushed(connection: psycopg.Connection[Any], inserted: str) -> bool:
@@ -566,7 +566,7 @@ def _is_flushed(connection: psycopg.Connection[Any], inserted: str) -> bool:
 def _xid(value: int) -> sql.SQL:
     from psycopg import sql
 
-    return sql.SQL(f"'{int(value)}'::xid8")  # type: ignore[arg-type]
+    return sql.SQL(f"'{int(value)}'::xid8")
 
 
 def _part(text: str) -> str:

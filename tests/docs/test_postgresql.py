@@ -8,10 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.docs.blocks import REPO
+from tests.docs.blocks import REPO, run
 from tests.servers.postgresql import Server, running
 
 import manifestcommit as mc
@@ -90,3 +91,18 @@ def test_a_server_that_crashed_gives_no_row_an_id_below_the_position(server: Ser
     server.run("INSERT INTO orders (amount) VALUES (2)")
     load(server, table)
     assert sorted(row["amount"] for row in table.to_arrow().to_pylist()) == [1, 2]
+
+
+def test_the_page_on_loads_loads_what_is_written_and_what_is_updated(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "services").write_text(f"[shop]\nhost={server.folder}\nuser=me\ndbname=postgres\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    monkeypatch.chdir(tmp_path)
+    page: dict[str, Any] = {"mc": mc}
+    run(REPO / "docs" / "how-to" / "load.md", page, "PostgreSQL")
+    for text in ("INSERT INTO orders (amount, tx) VALUES (1, '3'), (2, '4')", "UPDATE orders SET amount = 5 WHERE id = 1"):
+        server.run(text)
+        assert mc.load(page["source"], "shop-orders").chunks == 1
+    found = mc.Table("shop-orders").to_arrow(["id", "amount"]).to_pylist()
+    assert sorted((row["id"], row["amount"]) for row in found) == [(1, 1), (1, 5), (2, 2)]
