@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from .options import Commands, add_note, note_of, storage_options_of
 from .output import written
 
 _TABLE = "table:"
+_POSTGRES = "postgres:"
+_URL_OF_POSTGRES = ("postgres://", "postgresql://")
 
 
 def add_load_commands(commands: Commands) -> None:
@@ -29,6 +32,7 @@ def add_load_commands(commands: Commands) -> None:
             "load /lake/orders /landing/orders --partition-by day",
             "load s3://lake/orders s3://landing/orders --pattern '*.csv' --dry-run",
             "load /lake/order_changes table:/lake/orders --on id",
+            "load /lake/orders postgres:public.orders --dsn-file /etc/shop.dsn",
         ],
     )
     _add_source(load)
@@ -57,7 +61,8 @@ def _add_source(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "source",
         metavar="SOURCE",
-        help="a folder or a URL where files land, or table:URL, the changes of a table",
+        help="a folder or a URL where files land; table:URL, the changes of a table; or"
+        " postgres:TABLE, rows of PostgreSQL",
     )
     files = command.add_argument_group("files")
     files.add_argument(
@@ -77,6 +82,27 @@ def _add_source(command: argparse.ArgumentParser) -> None:
         help="what a file does that was loaded before with other content (default: append)",
     )
     files.add_argument("--csv-options", metavar="JSON", help='such as \'{"delimiter": ";"}\'')
+    postgres = command.add_argument_group("postgres")
+    postgres.add_argument(
+        "--dsn-file",
+        metavar="FILE",
+        help="has the connection string; by default libpq's environment (PGHOST, PGPASSFILE)",
+    )
+    postgres.add_argument(
+        "--xid-column",
+        default="xid",
+        metavar="NAME",
+        help="the column with the id of each row's transaction (default: xid)",
+    )
+    postgres.add_argument(
+        "--query-name", metavar="NAME", help="takes a query in place of the table, of this name"
+    )
+    postgres.add_argument(
+        "--on-failover",
+        choices=("error", "continue"),
+        default="error",
+        help="what a promoted standby does (default: error)",
+    )
     command.add_argument("--on", metavar="A,B", help="the key, of the changes of a table")
     command.add_argument(
         "--source-options", metavar="FILE", help="--storage-options of the source's own store"
@@ -97,6 +123,19 @@ def _add_source(command: argparse.ArgumentParser) -> None:
 def _source(options: argparse.Namespace) -> Any:
     from .. import sources  # late: `--help` needs no pyarrow
 
+    if options.source.startswith(_URL_OF_POSTGRES):
+        raise UsageError(
+            "a connection string on the command line is seen by all users of this machine: write "
+            "it into a file, and give postgres:TABLE --dsn-file FILE"
+        )
+    if options.source.startswith(_POSTGRES):
+        return sources.postgres(
+            _dsn(options.dsn_file),
+            options.source.removeprefix(_POSTGRES),
+            xid_column=options.xid_column,
+            query_name=options.query_name,
+            on_failover=options.on_failover,
+        )
     given = storage_options_of(options.source_options)
     if options.source.startswith(_TABLE):
         return sources.table(
@@ -112,6 +151,17 @@ def _source(options: argparse.Namespace) -> Any:
         csv_options=_json("--csv-options", options.csv_options),
         storage_options=given,
     )
+
+
+def _dsn(file: str | None) -> str:
+    """The connection string, without the line's end; empty: libpq's environment."""
+    if file is None:
+        return ""
+    try:
+        return Path(file).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"--dsn-file {file!r} cannot be read: {reason}") from None
 
 
 def _json(name: str, text: str | None) -> Mapping[str, Any] | None:

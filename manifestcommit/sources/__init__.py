@@ -1,13 +1,14 @@
 """Sources of `load` and `follow`: what rows come from, with positions that are committed with them.
 
-`files` are files that land in a folder or a bucket, `table` is another table of this library. A
-source of one's own is any object with the two questions of `Source`: which chunks there are from a
-position on, and the rows of a chunk.
+`files` are files that land in a folder or a bucket, `table` is another table of this library,
+`postgres` a table of PostgreSQL. A source of one's own is any object with the two questions of
+`Source`: which chunks there are from a position on, and the rows of a chunk.
 """
 
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Source
 from .followed_table import FollowedTable, table
 from .landing_files import LandingFiles, files
+from .postgresql import PostgresRows, postgres
 
 __all__ = [
     "BrokenInputError",
@@ -15,7 +16,9 @@ __all__ = [
     "Chunk",
     "FollowedTable",
     "LandingFiles",
+    "PostgresRows",
     "Source",
     "files",
+    "postgres",
     "table",
 ]

@@ -55,7 +55,7 @@ class LoadOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         version: the version that holds the last chunk; None: there was nothing to load.
         positions: source -> its position in the table after the load.
         broken: part -> why it could not be decoded, of the parts that were skipped.
-        planned: of a dry run: what each chunk is.
+        planned: of a dry run: what each chunk is, and what holds back more.
 
     Spec: LD1.
     """
@@ -145,9 +145,12 @@ def load(
         note={"message": message, "metadata": metadata},
     )
     if dry_run:
-        planned = tuple(each.what for each in loader.plan())
+        chunks = loader.plan()
         return LoadOutcome(
-            url=loader.url, chunks=len(planned), planned=planned, positions=loader.positions()
+            url=loader.url,
+            chunks=len(chunks),
+            planned=(*(each.what for each in chunks), *loader.held_back()),
+            positions=loader.positions(),
         )
     with Steps() as steps:
         if restart:
@@ -286,6 +289,11 @@ class _Loader:
     def plan(self) -> list[Chunk]:
         """What there is to load."""
         return list(self._source.chunks(self.positions(), max_bytes=self._max_bytes))
+
+    def held_back(self) -> tuple[str, ...]:
+        """What holds back more than there is to load."""
+        told = getattr(self._source, "held_back", "")
+        return (told,) if told else ()
 
     def outcome(self) -> LoadOutcome:
         metrics = [each.metrics for each in self._committed if each.metrics is not None]

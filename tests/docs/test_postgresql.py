@@ -5,22 +5,19 @@ Needs Debian's package postgresql, which is not installed for it.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.docs.blocks import REPO
+from tests.docs.blocks import REPO, run
+from tests.servers.postgresql import Server, running
 
 import manifestcommit as mc
 
 FOLDER = REPO / "docs" / "examples" / "postgresql"
-BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64())])
 
 
@@ -29,47 +26,11 @@ def statement(name: str) -> str:
     return (FOLDER / f"{name}.sql").read_text("utf-8")
 
 
-class Server:
-    """A cluster in a folder, reached by its socket."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.bin = folder, BINARIES[-1].parent
-        self._user = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
-        folder.mkdir(mode=0o777)
-        folder.chmod(0o777)
-        self._do("initdb", "-D", f"{folder}/data", "-A", "trust", "-U", "me", "--no-sync")
-        self.start()
-
-    def _do(self, *command: str) -> None:
-        subprocess.run([self.bin / command[0], *command[1:]], user=self._user, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
-
-    def start(self) -> None:
-        options = f"-k {self.folder} -c listen_addresses= -c wal_writer_delay=10s"
-        self._do("pg_ctl", "-D", f"{self.folder}/data", "-w", "-l", f"{self.folder}/log", "-o", options, "start")
-
-    def stop(self, how: str) -> None:
-        """immediate: as after a crash."""
-        self._do("pg_ctl", "-D", f"{self.folder}/data", "-w", "-m", how, "stop")
-
-    def run(self, text: str) -> list[list[str]]:
-        command = [self.bin / "psql", "-h", self.folder, "-U", "me", "-d", "postgres", "-qAtX", "-v", "ON_ERROR_STOP=1", "-f", "-"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-        return [line.split("|") for line in done.stdout.splitlines()]
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
-    if not BINARIES:
-        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    folder = Path(tempfile.mkdtemp(prefix="pg"))  # not pytest's, which other runs close to all but root
-    folder.chmod(0o711)
-    running = Server(folder / "s")
-    try:
-        running.run("CREATE TABLE orders (id bigserial PRIMARY KEY, amount bigint);" + statement("prepare"))
-        yield running
-    finally:
-        running.stop("immediate")
-        shutil.rmtree(folder)
+    with running() as found:
+        found.run("CREATE TABLE orders (id bigserial PRIMARY KEY, amount bigint);" + statement("prepare"))
+        yield found
 
 
 def settled(server: Server) -> int:
@@ -130,3 +91,18 @@ def test_a_server_that_crashed_gives_no_row_an_id_below_the_position(server: Ser
     server.run("INSERT INTO orders (amount) VALUES (2)")
     load(server, table)
     assert sorted(row["amount"] for row in table.to_arrow().to_pylist()) == [1, 2]
+
+
+def test_the_page_on_loads_loads_what_is_written_and_what_is_updated(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "services").write_text(f"[shop]\nhost={server.folder}\nuser=me\ndbname=postgres\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    monkeypatch.chdir(tmp_path)
+    page: dict[str, Any] = {"mc": mc}
+    run(REPO / "docs" / "how-to" / "load.md", page, "PostgreSQL")
+    for text in ("INSERT INTO orders (amount, tx) VALUES (1, '3'), (2, '4')", "UPDATE orders SET amount = 5 WHERE id = 1"):
+        server.run(text)
+        assert mc.load(page["source"], "shop-orders").chunks == 1
+    found = mc.Table("shop-orders").to_arrow(["id", "amount"]).to_pylist()
+    assert sorted((row["id"], row["amount"]) for row in found) == [(1, 1), (1, 5), (2, 2)]

@@ -1,0 +1,743 @@
+"""Rows of PostgreSQL, by a column with the id of the transaction that wrote each. [LD7] [LD8]
+
+Transactions commit in another order than they take ids, so a chunk ends below the oldest one that
+still runs; and a server that crashes gives ids again whose records were not yet on its disk, so the
+end is used only once they are.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+
+from ..argument_checks import checked
+from ..engine.runtime.validation import one_of, optional, text
+from ..errors import SourceError, UsageError
+from ..version import install
+from .chunk import Chunk, Position
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg import sql
+
+LOG = logging.getLogger("manifestcommit.sources")
+_OLDEST_SERVER = 130000  # the first with xid8
+_FLUSH_TIMEOUT_S = 60.0
+_LONG_OPEN_S = 60.0  # a transaction that holds the end back for longer is worth a warning
+_SAMPLE = 200  # rows, for their size
+_BATCH_BYTES, _BATCH_ROWS = 4_000_000, 10_000
+_TEXT = {"text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb"}
+_TYPES: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    **dict.fromkeys(_TEXT, pa.string()),
+}
+_A_QUERY = re.compile(r"\s*(\(|(select|with|values)\b)", re.IGNORECASE)
+_FOLLOWING = {"r", "p", "v"}  # tables, partitioned tables, views
+
+
+class _Hidden:
+    """A text that no representation shows. [SE1]"""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "<hidden>"
+
+
+class _Column(msgspec.Struct, frozen=True):
+    """cast: what the server turns it into before it is sent; empty: nothing."""
+
+    name: str
+    type: pa.DataType
+    cast: str = ""
+
+
+class _Relation(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read, as one connection found it. before, after: the source's name without the
+    cluster's timeline."""
+
+    before: str
+    timeline: int
+    after: str
+    rows: Any  # what stands behind FROM
+    top: int | None  # the highest id there is
+
+    @property
+    def name(self) -> str:
+        return f"{self.before}{self.timeline}{self.after}"
+
+
+class PostgresRows:
+    """Rows of a table or a query; made by `postgres`.
+
+    Attributes:
+        held_back: which open transaction holds back what was committed after it began, as of the
+            last look; empty: none does.
+
+    Spec: LD7, LD8.
+    """
+
+    def __init__(
+        self,
+        dsn: _Hidden,
+        table_or_query: str,
+        xid_column: str,
+        query_name: str | None,
+        on_failover: Literal["error", "continue"],
+    ) -> None:
+        self._dsn, self._given, self._column = dsn, table_or_query, xid_column
+        self._query_name, self._on_failover = query_name, on_failover
+        self._relation: _Relation | None = None
+        self._warned: set[int] = set()
+        self.held_back = ""
+
+    @property
+    def name(self) -> str:
+        """What the table's position of this source is called: the cluster, its timeline, the
+        database, the table."""
+        if self._relation is None:
+            with self._asking() as connection:
+                self._relation = self._look(connection)
+        return self._relation.name
+
+    # --- up to where all transactions are over ----------------------------------------------------
+
+    def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
+        """Yield ranges of transactions that are over, up to the oldest that is not; none without
+        rows."""
+        first, start, end = self._range(positions)
+        while True:
+            with self._asking() as connection:
+                upto = self._next_end(connection, start, end, max_bytes)
+            if upto is None:
+                return
+            yield Chunk(
+                ranges={self.name: (first, upto)}, what=f"transactions {start} to {upto - 1}"
+            )
+            first = start = upto
+
+    def _range(self, positions: Mapping[str, Position]) -> tuple[int | None, int, int]:
+        """The position, None where there is none; where it begins; up to where it is settled."""
+        with self._asking() as connection:
+            relation = self._relation = self._look(connection)
+            first = self._position(relation, positions)
+            end = self._settled(connection, relation)
+        if first is not None and first > end:
+            raise SourceError(
+                f"{relation.name}: the loaded table is at transaction {first}, and the server has "
+                f"only come to {end}: it was restored to an earlier state. Its rows since then are "
+                "others. Load them into a new table."
+            )
+        return first, first or 0, end
+
+    def _position(self, relation: _Relation, positions: Mapping[str, Position]) -> int | None:
+        """The position of this source, or of the timeline before. [LD8]"""
+        found: dict[int, int] = {}
+        for name, position in positions.items():
+            if name.startswith(relation.before) and name.endswith(relation.after):
+                middle = name[len(relation.before) : len(name) - len(relation.after)]
+                if middle.isdecimal() and isinstance(position, int):
+                    found[int(middle)] = position
+        latest = max(found, default=relation.timeline)
+        if latest > relation.timeline:
+            raise SourceError(
+                f"{relation.name}: the loaded table has rows of timeline {latest} of this cluster, "
+                f"and this server is on {relation.timeline}: another one has taken its place. "
+                "Connect to that one."
+            )
+        if found and latest < relation.timeline and self._on_failover == "error":
+            raise SourceError(
+                f"{relation.name}: the cluster went from timeline {latest} to "
+                f"{relation.timeline}, by a failover or a restore. Transactions may be lost that "
+                "are loaded, and their ids given again, so that rows would be missed. Give "
+                "on_failover='continue' if the standby had all of them (synchronous replication), "
+                "or restart=True to replace the loaded table by all rows."
+            )
+        return found.get(latest)
+
+    def _settled(self, connection: psycopg.Connection[Any], relation: _Relation) -> int:
+        """The id below which all transactions are over, for ever. [LD7]"""
+        oldest, following = _row(
+            connection,
+            "SELECT pg_snapshot_xmin(s)::text::int8, pg_snapshot_xmax(s)::text::int8"
+            " FROM pg_current_snapshot() AS s",
+        )
+        # Behind the snapshot: the log has the end of each transaction below it up to here.
+        inserted = _row(connection, "SELECT pg_current_wal_insert_lsn()::text")[0]
+        if relation.top is not None and relation.top >= following:
+            raise SourceError(
+                f"{relation.name}: {self._column!r} has the transaction {relation.top}, and this "
+                f"cluster has only come to {following}: rows of another cluster were restored with "
+                f"its ids. Give them new ones: UPDATE … SET {self._column} = pg_current_xact_id() "
+                f"WHERE {self._column} >= '{following}'."
+            )
+        self._wait_until_flushed(connection, relation, inserted)
+        self._note_what_holds_back(connection, relation, oldest, following)
+        return int(oldest)
+
+    def _wait_until_flushed(
+        self, connection: psycopg.Connection[Any], relation: _Relation, inserted: str
+    ) -> None:
+        """Ids are given again after a crash unless the log that tells of them is on the disk."""
+        until, asked = time.monotonic() + _FLUSH_TIMEOUT_S, False
+        while not _is_flushed(connection, inserted):
+            if not asked:  # an idle server writes the last page of its log after seconds
+                asked = True
+                connection.execute("SET synchronous_commit = local")
+                connection.execute("SELECT pg_logical_emit_message(true, 'manifestcommit', '')")
+                continue
+            if time.monotonic() > until:
+                raise SourceError(
+                    f"{relation.name}: the server did not write its log up to {inserted} within "
+                    f"{_FLUSH_TIMEOUT_S:.0f} s. Nothing was loaded; run it again."
+                )
+            time.sleep(0.02)
+
+    def _note_what_holds_back(
+        self,
+        connection: psycopg.Connection[Any],
+        relation: _Relation,
+        oldest: int,
+        following: int,
+    ) -> None:
+        self.held_back = ""
+        if oldest == following:
+            return
+        found = connection.execute(
+            "SELECT 'pid ' || pid || concat(' of ' || usename, ' in ' || datname, ' with ' ||"
+            " nullif(application_name, '')), extract(epoch FROM clock_timestamp() - xact_start)"
+            f" FROM pg_stat_activity WHERE backend_xid = '{oldest}'::xid8::xid"
+            " UNION ALL SELECT 'the prepared transaction ' || gid,"
+            " extract(epoch FROM clock_timestamp() - prepared)"
+            f" FROM pg_prepared_xacts WHERE transaction = '{oldest}'::xid8::xid"
+        ).fetchone()
+        if found is None:
+            who, age = "one that this role may not see (GRANT pg_read_all_stats)", None
+        else:
+            who, age = found
+        since = "" if age is None else f", open for {float(age):.0f} s,"
+        self.held_back = (
+            f"transaction {oldest} ({who}){since} holds back what was committed after it began"
+        )
+        if age is not None and age >= _LONG_OPEN_S and oldest not in self._warned:
+            self._warned.add(oldest)
+            LOG.warning("%s: %s", relation.name, self.held_back)
+
+    def _next_end(
+        self, connection: psycopg.Connection[Any], start: int, end: int, max_bytes: int
+    ) -> int | None:
+        """Where the next chunk ends, which is between two transactions; None: it has no rows."""
+        from psycopg import sql
+
+        column, rows = sql.Identifier(self._column), self._now(connection).rows
+
+        def first(start: int, skipped: int = 0) -> int | None:
+            asked = sql.SQL(
+                "SELECT q.{x}::text::int8 FROM {rows} WHERE q.{x} >= {start} AND q.{x} < {end}"
+                " ORDER BY q.{x} OFFSET {skipped} LIMIT 1"
+            ).format(x=column, rows=rows, start=_xid(start), end=_xid(end), skipped=skipped)
+            found = connection.execute(asked).fetchone()
+            return None if found is None else int(found[0])
+
+        begin = first(start)
+        if begin is None:
+            return None
+        most = max(1, max_bytes // self._row_bytes(connection, rows, begin, end))
+        border = first(begin, most)
+        if border == begin:  # one transaction has more: it is not split
+            border = first(begin + 1)
+        return end if border is None else border
+
+    def _row_bytes(
+        self, connection: psycopg.Connection[Any], rows: sql.Composed, start: int, end: int
+    ) -> int:
+        """About how many bytes a row has, by the first ones."""
+        from psycopg import sql
+
+        asked = sql.SQL(
+            "SELECT avg(pg_column_size(s.*))::int8 FROM (SELECT q.* FROM {rows} WHERE q.{x} >="
+            " {start} AND q.{x} < {end} ORDER BY q.{x} LIMIT {sample}) AS s"
+        ).format(
+            x=sql.Identifier(self._column),
+            rows=rows,
+            start=_xid(start),
+            end=_xid(end),
+            sample=_SAMPLE,
+        )
+        found = connection.execute(asked).fetchone()
+        return max(1, int((found[0] if found else None) or 1))
+
+    # --- the rows ---------------------------------------------------------------------------------
+
+    def rows(self, chunk: Chunk) -> pa.RecordBatchReader:
+        """Read the rows of the chunk's transactions, as the server has them now.
+
+        One that was updated since has the id of a later transaction, by the trigger, and comes with
+        that; one that was deleted is gone.
+        """
+        (start, end) = next(iter(chunk.ranges.values()))
+        low, high = 0 if chunk.plan == "copy" else int(start or 0), int(end)
+        with self._asking() as connection:
+            columns = self._columns(connection, self._now(connection))
+        schema = pa.schema([(each.name, each.type) for each in columns])
+        batches = self._batches(next(iter(chunk.ranges)), columns, schema, low, high)
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def copy(self, positions: Mapping[str, Position]) -> Chunk:
+        """Return all rows of transactions that are over as one chunk."""
+        with self._asking() as connection:
+            relation = self._relation = self._look(connection)
+            end = self._settled(connection, relation)
+        first = positions.get(relation.name)
+        return Chunk(
+            ranges={relation.name: (first, end)},
+            what=f"all transactions before {end}",
+            plan="copy",
+        )
+
+    def _batches(
+        self, name: str, columns: Sequence[_Column], schema: pa.Schema, start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
+        from psycopg import sql
+
+        with self._asking() as connection:
+            relation = self._now(connection)
+            if relation.name != name:
+                raise SourceError(
+                    f"{name}: it is {relation.name} now: the table or the cluster was replaced "
+                    "during the load. Nothing of this chunk was committed; run it again."
+                )
+            size = self._row_bytes(connection, relation.rows, start, end)
+            most = min(_BATCH_ROWS, max(1, _BATCH_BYTES // size))
+            chosen = sql.SQL(", ").join(
+                sql.SQL("q.{c}{cast} AS {c}").format(
+                    c=sql.Identifier(each.name), cast=sql.SQL(each.cast)
+                )
+                for each in columns
+            )
+            asked = sql.SQL(
+                "SELECT {chosen} FROM {rows} WHERE q.{x} >= {start} AND q.{x} < {end}"
+            ).format(
+                chosen=chosen,
+                rows=relation.rows,
+                x=sql.Identifier(self._column),
+                start=_xid(start),
+                end=_xid(end),
+            )
+            connection.read_only = True
+            connection.autocommit = False
+            _register_loaders(connection)
+            with connection.cursor(name="manifestcommit") as cursor:
+                cursor.execute(asked, binary=True)
+                while found := cursor.fetchmany(most):
+                    values = zip(*found, strict=True)
+                    arrays = [
+                        self._array(each, list(given))
+                        for each, given in zip(columns, values, strict=True)
+                    ]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _array(self, column: _Column, values: list[Any]) -> pa.Array:
+        try:
+            return pa.array(values, column.type)
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError, ValueError) as error:
+            unfit = _unfit(values)
+            reason = (
+                f"{unfit} is beyond the years 1 to 9999" if unfit else " ".join(str(error).split())
+            )
+            raise self._refusal(
+                column.name, f"a value does not fit {column.type} ({reason})"
+            ) from None
+
+    def _refusal(self, column: str, reason: str) -> SourceError:
+        return SourceError(
+            f"{self._given!r}: the column {column!r} cannot be loaded: {reason}. Nothing of it was "
+            f'loaded. Give a query that casts or leaves it out, such as SELECT "{column}"::text '
+            f'AS "{column}", …'
+        )
+
+    # --- what is there ----------------------------------------------------------------------------
+
+    def _asking(self) -> _Asking:
+        return _Asking(self._dsn)
+
+    def _now(self, connection: psycopg.Connection[Any]) -> _Relation:
+        return self._look(connection, with_top=False)
+
+    def _look(self, connection: psycopg.Connection[Any], *, with_top: bool = True) -> _Relation:
+        """Find the table, and say what it is. with_top: and check its column of transactions."""
+        from psycopg import sql
+
+        if connection.info.server_version < _OLDEST_SERVER:
+            raise SourceError("the server is older than PostgreSQL 13, which has xid8 first")
+        if _row(connection, "SELECT pg_is_in_recovery()")[0]:
+            raise SourceError(
+                "the server is a standby, which cannot tell which transactions are over: connect "
+                "to the primary (target_session_attrs=read-write)"
+            )
+        cluster, timeline, database = _row(
+            connection,
+            "SELECT system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()),"
+            " 8))::bit(32)::int, current_database() FROM pg_control_system()",
+        )
+        before = f"postgresql:{cluster}/"
+        if self._query_name is not None:
+            given = self._given.strip().rstrip(";")
+            rows = sql.SQL("({query}\n) AS q").format(query=sql.SQL(given))
+            after = f"/{_part(database)}/{_part(self._query_name)}"
+        else:
+            found = self._table(connection)
+            rows = sql.SQL("{table} AS q").format(table=sql.Identifier(*found[:2]))
+            after = "/" + "/".join(_part(each) for each in (database, *found))
+        return _Relation(
+            before=before,
+            timeline=timeline,
+            after=after,
+            rows=rows,
+            top=self._checked_top(connection, rows) if with_top else None,
+        )
+
+    def _table(self, connection: psycopg.Connection[Any]) -> tuple[str, str, str]:
+        """The schema, the name and the id of the table."""
+        from psycopg import sql
+
+        found = connection.execute(
+            sql.SQL(
+                "SELECT n.nspname, c.relname, c.oid::text, c.relkind::text FROM pg_class AS c"
+                " JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+                " WHERE c.oid = to_regclass({table})"
+            ).format(table=sql.Literal(self._given))
+        ).fetchone()
+        if found is None:
+            raise SourceError(
+                f"the database has no table {self._given!r} that this role can see: expected a "
+                "name, such as 'public.orders', with double quotes where it has capitals"
+            )
+        if found[3] not in _FOLLOWING:
+            raise SourceError(
+                f"{self._given!r} is neither a table nor a view: the ids of transactions in "
+                "materialized views and foreign tables are others'. Load the table itself."
+            )
+        return found[0], found[1], found[2]
+
+    def _checked_top(self, connection: psycopg.Connection[Any], rows: sql.Composed) -> int | None:
+        """The highest id; an error where the column cannot order rows."""
+        from psycopg import sql
+
+        cursor = connection.execute(sql.SQL("SELECT * FROM {rows} LIMIT 0").format(rows=rows))
+        described = _described(connection, cursor)
+        kind = next((each[1] for each in described if each[0] == self._column), None)
+        if kind != "xid8":
+            was = "no column" if kind is None else f"a column of the type {kind},"
+            raise SourceError(
+                f"{self._given!r} has {was} {self._column!r}: expected one with the id of each "
+                f"row's transaction: ALTER TABLE … ADD COLUMN {self._column} xid8 NOT NULL DEFAULT "
+                "pg_current_xact_id(), or its name as xid_column"
+            )
+        x = sql.Identifier(self._column)
+        asked = sql.SQL("SELECT EXISTS (SELECT FROM {rows} WHERE q.{x} IS NULL)")
+        if connection.execute(asked.format(rows=rows, x=x)).fetchone() == (True,):
+            raise SourceError(
+                f"{self._given!r} has rows without a transaction in {self._column!r}, which would "
+                f"be missed: UPDATE … SET {self._column} = pg_current_xact_id() WHERE "
+                f"{self._column} IS NULL, and set it NOT NULL"
+            )
+        asked = sql.SQL("SELECT q.{x}::text::int8 FROM {rows} ORDER BY q.{x} DESC LIMIT 1")
+        found = connection.execute(asked.format(rows=rows, x=x)).fetchone()
+        return None if found is None else int(found[0])
+
+    def _columns(self, connection: psycopg.Connection[Any], relation: _Relation) -> list[_Column]:
+        """The columns, with their types in Arrow."""
+        from psycopg import sql
+
+        cursor = connection.execute(
+            sql.SQL("SELECT * FROM {rows} LIMIT 0").format(rows=relation.rows)
+        )
+        columns = []
+        for name, kind, is_enum, is_array, modifier in _described(connection, cursor):
+            cast = ""
+            if kind == "xid8" and not is_array:
+                found, cast = pa.int64(), "::text::int8"
+            elif kind == "numeric":
+                found = self._decimal(name, modifier)
+            elif is_enum or kind in _TEXT:
+                found, cast = pa.string(), "::text[]" if is_array else "::text"
+            elif kind in _TYPES:
+                found = _TYPES[kind]
+            else:
+                raise self._refusal(name, f"the type {kind} has no counterpart in Arrow")
+            columns.append(_Column(name, pa.list_(found) if is_array else found, cast))
+        return columns
+
+    def _decimal(self, name: str, modifier: int) -> pa.DataType:
+        if modifier < 4:
+            raise self._refusal(
+                name,
+                "it is numeric without a precision and a scale, and Arrow's decimals have both "
+                f'("{name}"::numeric(18,2) casts too)',
+            )
+        precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
+        scale -= (scale & 0x400) << 1  # signed, of 11 bits
+        if precision > 38 or not 0 <= scale <= precision:
+            raise self._refusal(
+                name,
+                f"numeric({precision},{scale}) has more than 38 digits, or a scale outside of them",
+            )
+        return pa.decimal128(precision, scale)
+
+
+class _Asking:
+    """One connection, in which each statement is a transaction; whatever psycopg says becomes this
+    package's error, without the password. [SE1]"""
+
+    def __init__(self, dsn: _Hidden) -> None:
+        self._dsn = dsn
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def __enter__(self) -> psycopg.Connection[Any]:
+        import psycopg
+
+        problem = ""
+        try:
+            self._connection = psycopg.connect(
+                self._dsn.text,
+                autocommit=True,
+                fallback_application_name="manifestcommit",
+                client_encoding="utf8",
+            )
+            for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
+                self._connection.execute(f"SET {setting} = 0")
+        except psycopg.Error as error:
+            problem = self._told(error)
+        if problem or self._connection is None:  # here: the frames of the other one hold the dsn
+            raise SourceError(f"PostgreSQL: {problem}")
+        return self._connection
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        import psycopg
+
+        if self._connection is not None:
+            self._connection.close()
+        if isinstance(error, psycopg.Error | UnicodeError):
+            raise SourceError(
+                f"PostgreSQL: {self._told(error)}. What was committed before stays."
+            ) from None
+
+    def _told(self, error: Exception) -> str:
+        from psycopg.conninfo import conninfo_to_dict
+
+        told = " ".join(str(error).split())
+        for name, value in conninfo_to_dict(self._dsn.text).items():
+            if "password" in name and value:
+                for each in (str(value), quote(str(value), safe="")):
+                    told = told.replace(each, "***")
+        return told
+
+
+def _row(connection: psycopg.Connection[Any], asked: str) -> Any:
+    return connection.execute(asked).fetchone()
+
+
+def _is_flushed(connection: psycopg.Connection[Any], inserted: str) -> bool:
+    return bool(_row(connection, f"SELECT pg_current_wal_flush_lsn() >= '{inserted}'::pg_lsn")[0])
+
+
+def _xid(value: int) -> sql.SQL:
+    from psycopg import sql
+
+    return sql.SQL(f"'{int(value)}'::xid8")
+
+
+def _part(text: str) -> str:
+    return quote(text, safe=" ")
+
+
+def _described(
+    connection: psycopg.Connection[Any], cursor: psycopg.Cursor[Any]
+) -> list[tuple[str, str, bool, bool, int]]:
+    """Of each column: its name, its type or that of its elements, whether that is an enumeration,
+    whether it is an array, its modifier. Domains are what they are made of."""
+    told = cursor.pgresult
+    assert told is not None
+    found = []
+    for index in range(told.nfields):
+        kind, is_enum, is_array = _row(
+            connection,
+            "SELECT e.typname, e.typtype = 'e', t.typcategory = 'A' FROM pg_type AS t"
+            " JOIN pg_type AS e ON e.oid = CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE t.oid"
+            f" END WHERE t.oid = {told.ftype(index)}",
+        )
+        name = (told.fname(index) or b"").decode("utf-8")
+        found.append((name, kind, is_enum, is_array, told.fmod(index)))
+    return found
+
+
+class _Unfit:
+    """A moment that Arrow or its readers have not."""
+
+    def __init__(self, told: str) -> None:
+        self.told = told
+
+
+def _unfit(values: Sequence[Any]) -> str:
+    for each in values:
+        if isinstance(each, _Unfit):
+            return each.told
+        if isinstance(each, list) and (told := _unfit(each)):
+            return told
+    return ""
+
+
+_SINCE = dt.datetime(2000, 1, 1)  # what the server counts from
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+@functools.cache
+def _loaders() -> tuple[Any, Any]:
+    """What decodes dates to days and timestamps to microseconds since 1970: psycopg's own objects
+    cannot be infinite."""
+    from psycopg.adapt import Loader
+    from psycopg.pq import Format
+
+    def loader(unit: dt.timedelta, what: str) -> type[Loader]:
+        shift = (_SINCE - _EPOCH) // unit
+        least = (dt.datetime.min - _EPOCH) // unit
+        most = (dt.datetime.max - _EPOCH) // unit
+
+        class Count(Loader):
+            format = Format.BINARY
+
+            def load(self, data: Any) -> Any:
+                count = int.from_bytes(data, "big", signed=True) + shift
+                return count if least <= count <= most else _Unfit(what)
+
+        return Count
+
+    return loader(dt.timedelta(days=1), "a date"), loader(
+        dt.timedelta(microseconds=1), "a timestamp"
+    )
+
+
+def _register_loaders(connection: psycopg.Connection[Any]) -> None:
+    dates, timestamps = _loaders()
+    connection.adapters.register_loader("date", dates)
+    connection.adapters.register_loader("timestamp", timestamps)
+    connection.adapters.register_loader("timestamptz", timestamps)
+
+
+def _hidden(name: str, value: Any) -> _Hidden:
+    """A connection string, which no error shows."""
+    if isinstance(value, str) and "\0" not in value:
+        return _Hidden(value)
+    error = UsageError(
+        f"invalid {name}: expected a connection string of libpq, such as "
+        "'host=db dbname=shop user=loader', or '' for its environment variables"
+    )
+    error.argument = name
+    raise error
+
+
+@checked(
+    dsn=_hidden,
+    table_or_query=text("a table or a query", "'public.orders'", blank=False),
+    xid_column=text("the name of a column", "'xid'"),
+    query_name=optional(text("a name for the query", "'orders'", blank=False)),
+    on_failover=one_of("error", "continue"),
+)
+def postgres(
+    dsn: str,
+    table_or_query: str,
+    *,
+    xid_column: str = "xid",
+    query_name: str | None = None,
+    on_failover: Literal["error", "continue"] = "error",
+) -> PostgresRows:
+    """Name a table of PostgreSQL, as a source of `load`: each row is loaded once.
+
+    A column tells which transaction wrote each row: `xid8 NOT NULL DEFAULT pg_current_xact_id()`,
+    with an index. A row that is updated is loaded again if a trigger sets the column anew. Deletes
+    are not seen. An open transaction, anywhere in the cluster, holds back what was committed after
+    it began.
+
+    Args:
+        dsn: a connection string or URL of libpq, for the primary; "" takes libpq's environment
+            variables and files. No error, log or table shows it.
+        table_or_query: a table, such as "public.orders", or a query over one, such as "SELECT id,
+            price::numeric(18,2) AS price, xid FROM orders", which casts what Arrow has not.
+        xid_column: the column with the transaction's id; by default "xid".
+        query_name: what a query is called in the table's position; needed for one, and it must stay
+            the same when the query changes.
+        on_failover: what a cluster on another timeline does: "error", the default: the load ends,
+            since transactions that were loaded may be lost and their ids given again; "continue":
+            the standby had them all, by synchronous replication.
+
+    Returns:
+        The source.
+
+    Raises:
+        UsageError: an argument is wrong, or psycopg is missing.
+
+    Example:
+        `load(postgres("service=shop", "public.orders"), "s3://lake/orders")`
+
+    Spec: LD7, LD8.
+    """
+    hidden: _Hidden = dsn  # type: ignore[assignment]  # by its rule
+    _check_dsn(hidden)
+    if (query_name is not None) != (_A_QUERY.match(table_or_query) is not None):
+        raise UsageError(
+            "a query needs query_name, a name by which its position is known, such as 'orders'"
+            if query_name is None
+            else "query_name is for a query, and this is the name of a table, which has its own"
+        )
+    return PostgresRows(hidden, table_or_query, xid_column, query_name, on_failover)
+
+
+def _check_dsn(dsn: _Hidden) -> None:
+    wrong = missing = ""
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError as error:
+        missing = str(error)
+    else:
+        try:
+            conninfo_to_dict(dsn.text)
+        except ProgrammingError:
+            wrong = "libpq cannot parse it"  # what it says holds parts of the text
+    if missing:
+        raise UsageError(
+            f"PostgreSQL needs a package that is missing ({missing}): {install('postgres')}"
+        )
+    if wrong:
+        _refuse_dsn(wrong)
+
+
+def _refuse_dsn(reason: str) -> None:
+    error = UsageError(
+        f"invalid dsn (not shown): {reason}: expected 'host=db dbname=shop user=loader' or "
+        "'postgresql://loader@db/shop'"
+    )
+    error.argument = "dsn"
+    raise error
