@@ -21,7 +21,13 @@ from ..argument_checks import checked
 from ..engine.datafile.foreign_footer import FooterJudge
 from ..engine.metadata.time_travel import parse_age
 from ..engine.runtime.validation import anything, one_of, optional, text, wrong
-from ..errors import SourceError, TableNotFoundError, UsageError
+from ..errors import (
+    ManifestCommitError,
+    SourceError,
+    StoreError,
+    TableNotFoundError,
+    UsageError,
+)
 from ..store import ObjectInfo, StorageOptions, Store, open_store
 from ..store.base import is_remote
 from ..table.table import Table
@@ -345,7 +351,11 @@ class _reading:  # noqa: N801  # reads as a statement
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, pa.ArrowException | UnicodeDecodeError | OverflowError):
+        # pyarrow says some damage by an OSError, which has no number then
+        is_io = isinstance(error, OSError) and not isinstance(error, ManifestCommitError)
+        if is_io and getattr(error, "errno", None) is not None:
+            raise StoreError(f"{self._name} could not be read: {error}") from error
+        if is_io or isinstance(error, pa.ArrowException | UnicodeDecodeError | OverflowError):
             reason = " ".join(str(error).split())[:300]
             raise BrokenInputError((self._name,), reason) from error
 

@@ -66,6 +66,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "interop/intake/iceberg.py:_hinted": ("hint of Iceberg", "export"),
     "interop/intake/iceberg.py:_store_io": ("manifest list and manifests of Iceberg", "export"),
     "interop/intake/iceberg.py:_text": ("document of Iceberg", "export"),
+    "sources/landing_files.py:LandingFiles._opened": ("data file of others", "parquet"),
     "spark/write/arrow_writer.py:_take_written": ("what Spark's tasks wrote", "written"),
 }
 
@@ -77,6 +78,7 @@ NOT_READ = frozenset(
         "engine/job/task_recovery.py:_is_there",
         "engine/metadata/table_root.py:_holds_parquet",
         "engine/row_changes/find.py:staged_rows",
+        "engine/row_changes/rewrite.py:_copied",
         "interop/iceberg_export.py:_has_document",
         "interop/shared_objects.py:put_shared",
     }

@@ -200,7 +200,14 @@ class _Place:
             with mock.patch.object(prefetch, "TAIL_BYTES", 1_000), mock.patch.object(prefetch, "SMALL_FILE_BYTES", 0):
                 ahead()
 
+        def load() -> None:
+            landing = MemoryStore("fuzz-landing")
+            landing.delete([info.name for info in landing.list("")])
+            landing.put("in/g.parquet", data)
+            mc.load(mc.sources.files(f"{landing.url}/in", settle="0s"), f"{landing.url}/t")
+
         return {
+            "load": load,
             "adopt": lambda: mc.Table(self.folder.url).adopt(),
             "rewritten": rewritten,
             "add": lambda: add(self.data.url),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
@@ -118,6 +119,15 @@ def test_a_broken_file_ends_the_load_and_nothing_of_its_chunk_is_committed(tmp_p
     assert ids(tmp_path / "t") == [1]
 
 
+def _damaged_page() -> bytes:
+    """A file whose footer is sound and whose first page is none."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": [1, 2]}), sink, use_dictionary=False)
+    data = bytearray(sink.getvalue())
+    data[4:12] = b"\xff" * 8
+    return bytes(data)
+
+
 BROKEN: Mapping[str, bytes] = {
     "types.csv": b"id\nnot a number\n",
     "columns.csv": b"id\n1,2,3\n",
@@ -125,6 +135,7 @@ BROKEN: Mapping[str, bytes] = {
     "half.json": b'{"id": 1}\n{"id": ',
     "half.parquet": b"PAR1" + b"\0" * 40,
     "empty.parquet": b"",
+    "page.parquet": _damaged_page(),
     "unknown.ending": b"id\n1\n",
 }
 
