@@ -13,8 +13,8 @@ together.
     df = mc.read_committed("file:///lake/flights")
 
 Public is what `manifestcommit`, `manifestcommit.checks`, `manifestcommit.errors`,
-`manifestcommit.store` and `manifestcommit.testing` export. Every other module is internal and may
-change in any release.
+`manifestcommit.sources`, `manifestcommit.store` and `manifestcommit.testing` export. Every other
+module is internal and may change in any release.
 
 The guarantees are spelled out in spec/v1.md; docstrings cite its clauses. Importing this module is
 cheap: what its names need is loaded when one of them is first used, and Spark when it is needed.
@@ -44,10 +44,9 @@ _HOMES = {
     "engine.runtime.outcome": "JobMetrics JobResult JobResults Outcome",
     "errors": (
         "CheckFailedError CommitConflictError ConstraintError CorruptMetadataError "
-        "DataFileMissingError "
-        "JobAbortedError JobFencedError KeyReusedError ManifestCommitError NotATableError "
-        "OutcomeUnknownError "
-        "OutputGoneError SchemaMismatchError SnapshotExpiredError StoreDeniedError StoreError "
+        "DataFileMissingError JobAbortedError JobFencedError KeyReusedError "
+        "ManifestCommitError NotATableError OutcomeUnknownError OutputGoneError "
+        "SchemaMismatchError SnapshotExpiredError SourceError StoreDeniedError StoreError "
         "StoreFullError StoreUnclearError TableNotFoundError UndecidedError UnsafeStoreError "
         "UnsupportedFormatError UnsupportedTypeError UsageError VersionNotFoundError "
         "WatermarkError WatermarkGapError WatermarkMismatchError WatermarkOverlapError"
@@ -57,6 +56,7 @@ _HOMES = {
     "joint": "JointOutcome PinnedTable read_together rollback_together tag_together",
     "joint_transaction": "Transaction TransactionRows transaction",
     "report.page": "Report",
+    "sources.loading": "LoadOutcome follow load",
     "staging": "Staged staged",
     "spark_sql.door": "attach register sql",
     "store.probes.doctor": "DoctorCheck DoctorLatency DoctorReport",
@@ -108,7 +108,7 @@ else:  # not for type checkers: with a `__getattr__` they take every name for on
         """A public name, on first use, from its module (PEP 562)."""
         if name == "__all__":
             return sorted([*_HOME_OF, "__version__"])
-        if name in ("checks", "errors", "store", "testing"):  # public modules
+        if name in ("checks", "errors", "sources", "store", "testing"):  # public modules
             return import_module(f".{name}", __name__)
         if name not in _HOME_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,6 +33,7 @@ from .errors import (
     OutputGoneError,
     SchemaMismatchError,
     SnapshotExpiredError,
+    SourceError,
     StoreDeniedError,
     StoreError,
     StoreFullError,
@@ -60,6 +61,7 @@ from .joint import (
 )
 from .joint_transaction import Transaction, TransactionRows, transaction
 from .report.page import Report
+from .sources.loading import LoadOutcome, follow, load
 from .spark_sql.door import attach, register, sql
 from .staging import Staged, staged
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
@@ -98,6 +100,7 @@ __all__ = [
     "KeyReusedError",
     "Lineage",
     "Listing",
+    "LoadOutcome",
     "LostGroup",
     "ManifestCommitError",
     "MergeBuilder",
@@ -114,6 +117,7 @@ __all__ = [
     "SkippedFile",
     "Snapshot",
     "SnapshotExpiredError",
+    "SourceError",
     "Staged",
     "StoreDeniedError",
     "StoreError",
@@ -145,7 +149,9 @@ __all__ = [
     "commit",
     "commit_all",
     "create_table",
+    "follow",
     "gc",
+    "load",
     "read_committed",
     "read_together",
     "register",

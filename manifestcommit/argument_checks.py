@@ -107,6 +107,7 @@ _FLAGS = (
     "only_manifests",
     "publish",
     "recoverable",
+    "restart",
     "rewrite",
 )
 _OTHERWISE_CHECKED = (
@@ -126,6 +127,7 @@ RULES: dict[str, Rule] = {
     "conflict": one_of(*get_args(ConflictChoice)),
     "connection": optional(duckdb_connection),
     "end_version": optional(whole(1)),
+    "every": age,
     "end": position,
     "ends": optional(mapping("a mapping of each source to its end", "{'topic:0': 12345}")),
     "filter": optional(condition),
@@ -140,6 +142,7 @@ RULES: dict[str, Rule] = {
     "key": optional(_WORK),
     "limit": optional(whole(0)),
     "max_bytes": size,
+    "max_errors": whole(0),
     "message": optional(message),
     "metadata": optional(metadata),
     "mode": one_of("append", "overwrite", "error", "ignore"),

@@ -381,6 +381,16 @@ class StoreUnclearError(StoreError):
 # --- The call itself is wrong ---------------------------------------------------------------------
 
 
+class SourceError(ManifestCommitError):
+    """A source cannot give the rows that come next; what was loaded before stays.
+
+    Remedy: what the message says: the rows are gone, a part of them cannot be decoded, or the
+    source was made again.
+
+    Spec: LD4.
+    """
+
+
 class UsageError(ManifestCommitError, ValueError):
     """An argument is wrong; nothing was done.
 

@@ -171,7 +171,7 @@ LEFT_OUT: dict[str, str] = {
         "a_lie_is_found_by_the_checks_that_are_for_it an_honest_store_is_safe_and_stays_as_it_was "
         "answers_that_get_lost_are_neither_wins_nor_losses each_check_is_needed"
     ),
-    "store/test_local.py": "the_end_of_a_folder_is_the_same_however_it_is_read",
+    "store/test_local.py": "the_end_of_a_folder_is_in_the_order_of_code_points",
     "store/test_plain_files.py": "what_is_no_file_is_refused_at_once",
     "store/test_s3.py": "a_create_without_a_clear_answer_is_unclear an_upload_that_the_store_does_not_know_is_not_complete",
     "store/test_trust.py": "a_redirect_is_not_followed",

@@ -30,6 +30,7 @@ from .inspect_table import (
     add_query_commands,
     add_report_command,
 )
+from .load_table import add_load_commands
 from .maintain_table import (
     add_adopt_command,
     add_compact_command,
@@ -40,6 +41,7 @@ from .options import Commands
 
 _GROUPS = {
     "inspect": (add_query_commands, add_content_commands, add_metrics_command, add_report_command),
+    "load": (add_load_commands,),
     "jobs": (jobs.add_commands,),
     "change": (
         add_row_commands,
@@ -56,6 +58,7 @@ EXAMPLES = """examples:
   manifestcommit history /lake/flights               what was committed, newest first
   manifestcommit head /lake/flights -n 5             a few rows
   manifestcommit files /lake/flights --version 3     which files version 3 lists
+  manifestcommit load /lake/orders /landing/orders   files that landed, each once
   manifestcommit rollback /lake/flights 3 --reason 'wrong rates' --dry-run
                                                      what a rollback would do
   manifestcommit doctor s3://bucket/lake             whether commits are safe there

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# twice as many as pyarrow has threads for requests; all rows come into memory anyway
+_FILES_AT_ONCE = 16
+
+
 @part_of("Table")
 class TableReads:
     """The methods of a table that read it and change nothing."""
@@ -297,9 +301,9 @@ class TableReads:
         entries = planning.entries_table(self._session, snapshot, predicate)
         dataset = open_dataset(self._session, snapshot, entries)
         if filter is None:
-            return dataset.to_table(columns=names)
+            return dataset.to_table(columns=names, fragment_readahead=_FILES_AT_ONCE)
         with evaluating(given, "filter:"):
-            return dataset.to_table(columns=names, filter=filter)
+            return dataset.to_table(columns=names, filter=filter, fragment_readahead=_FILES_AT_ONCE)
 
     @checked()
     def to_pandas(

@@ -169,14 +169,14 @@ Send(p) ==
 
 Hinted(p) == [t \in Tables |-> IF s[p].placed[t] = 0 THEN hint[t] ELSE [v |-> s[p].placed[t], job |-> p, n |-> s[p].n]]
 
-\* [MT7] engine.commit.create_version.put_hint: what is decided is said in the hints of the members, and then reported.
+\* [MT7] engine.metadata.version_chain.put_hint: what is decided is said in the hints of the members, and then reported.
 PutHints(p) ==
     /\ s[p].pc = "hint"
     /\ hint' = Hinted(p)
     /\ s' = [s EXCEPT ![p] = Done("committed")]
     /\ UNCHANGED chain
 
-\* [MT7] engine.commit.create_version.put_hint, by a program that puts them before.
+\* [MT7] engine.metadata.version_chain.put_hint, by a program that puts them before.
 HintEarly(p) ==
     /\ ~On("hint after the decision")
     /\ s[p].pc = "work" /\ Plan[p].kind = "joint" /\ Unplaced(p) = {} /\ hint # Hinted(p)

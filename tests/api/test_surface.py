@@ -116,7 +116,7 @@ def test_there_are_no_fewer_than_there_were() -> None:
 @pytest.mark.parametrize("name", CALLABLES)
 def test_every_type_of_a_signature_is_exported(name: str) -> None:
     """But that of what `Transaction.prepare` returns: its members are said there, and nobody makes one."""
-    public = {*classes(), PreparedTransaction, checks.Check}
+    public = {*classes(), PreparedTransaction, checks.Check, mc.sources.Source}
     for hint in hints(CALLABLES[name]).values():
         for kind in named(hint):
             assert kind in public or kind.__module__.partition(".")[0] in ELSEWHERE, f"{name} names {kind}"
@@ -140,8 +140,8 @@ def test_no_bool_is_positional(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, found in CALLABLES.items() if inspect.isfunction(found) and "." not in name])
 def test_a_table_is_named_by_its_path_first(name: str) -> None:
-    """The data alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
-    first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "self")]
+    """The data, or its source, alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
+    first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "source", "self")]
     several = ("commit_all", "read_together", "rollback_together", "tag_together", "transaction")
     assert first[0] == "path" or name in ("attach", "register", "sql", *several)
 
@@ -166,7 +166,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "overwrite": ("overwrite", None),
     "conflict": ("conflict", None),
     "based_on": ("basedOn", None),
-    "merge_schema": ("mergeSchema", None),
+    "merge_schema": ("mergeSchema", "--merge-schema"),
     "target_file_size": ("targetFileSize", "--target-file-size"),
     "storage_options": (None, "--storage-options"),  # Spark shows options in plans: `register` takes them [SE1]
     "where": (None, "--where"),
@@ -202,13 +202,19 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "job_id": (None, "JOB"),
     "start_version": (None, "START"),
     "end_version": (None, "END"),
+    "max_errors": (None, "--max-errors"),
+    "restart": (None, "--restart"),
+    "every": (None, "--every"),
 }
 # Spark's own, and those of streams, which only Spark has.
 ONLY_SPARK = {"checkpointLocation", "queryName", "startingVersion", "maxFilesPerTrigger", "onOverwrite"}
 # How the command shows what it found; and `to=None`, which no text can say.
 ONLY_COMMAND = {"--json", "--format", "--bytes", "--yes", "--bounds", "--forget", "--help", "--output", "--open"}
 # What a command adds to its call: filters of what the call returns, changes one by one, plans.
+OF_SOURCES = {*("--input-format", "--pattern", "--file-column", "--settle", "--on-changed", "--csv-options", "--source-options", "--on")}
 ONLY_OF = {
+    "load": OF_SOURCES,
+    "follow": OF_SOURCES,
     "files": {"--partition", "--since", "--job", "--smaller", "--larger", "--limit"},
     "head": {"--limit"},
     "changes": {"--rows", "--limit"},

@@ -741,7 +741,7 @@ def make_beside(store: Store, versions: int) -> None:
 
 def test_a_commit_beside_another_marker_reads_its_base_once_more() -> None:
     """[CM5] [CM11]"""
-    for make_one, kinds in ((make_beside, ["put_if_absent", "list", "get", "put"]), (make, ["put_if_absent", "list", "put"])):
+    for make_one, kinds in ((make_beside, ["put_if_absent", "list", "put", "get"]), (make, ["put_if_absent", "list", "put"])):
         table = memory()
         make_one(table, 2)
         job, head = pending(table)

@@ -9,6 +9,7 @@ import pytest
 from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
 
 from manifestcommit.core.commit.retention import Policy
+from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Commit, Tag
 from manifestcommit.engine.commit.commit_loop import commit
@@ -161,6 +162,22 @@ def test_a_reader_is_not_given_a_version_that_came_back_as_the_head(hint: bytes)
     head = open_head(slow)
     assert head.version == 7 and "k" not in head.snapshot.keys
     assert read_ids(store) == [2, 3, 4, 5, 6]
+
+
+class ListsFirst(FaultStore):
+    """Of two requests that go side by side the second one, the list, takes effect first."""
+
+    def goes_second_first(self) -> bool:
+        return True
+
+
+def test_a_version_that_came_back_beside_the_list_is_not_the_head() -> None:
+    """The list showed it as the newest, and what was got after that, by its name, was another's. [RD1] [LY7] [IV8]"""
+    store = table(3)
+    lists_first = ListsFirst(store, on_call=came_back(store))
+    assert codec.read_hint(store.get(object_names.HINT)) == codec.Hint(version=4, digest=open_head(store).digest)
+    head = open_head(lists_first)
+    assert head.version == 7 and "k" not in head.snapshot.keys
 
 
 def test_a_second_look_does_not_trust_a_version_that_came_back() -> None:

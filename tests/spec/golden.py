@@ -606,8 +606,9 @@ def write() -> None:
         (FOLDER / f"{name}.json.zst").write_bytes(codec.compress(document))
         pretty = json.dumps(json.loads(document), ensure_ascii=False, indent=2)
         (FOLDER / f"{name}.json").write_text(pretty + "\n", encoding="utf-8")
-    (FOLDER / "hint").write_bytes(codec.encode_hint(VERSION))
-    (FOLDER / "hint-committed").write_bytes(codec.encode_hint(joint_hint().version, joint_hint().attempt))
+    head = codec.digest((FOLDER / "snapshot-full.json.zst").read_bytes())
+    (FOLDER / "hint").write_bytes(codec.encode_hint(VERSION, head))
+    (FOLDER / "hint-committed").write_bytes(codec.encode_hint(joint_hint().version, attempt=joint_hint().attempt))
     names = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".zst", ".parquet"))
     digests = {name: codec.digest((FOLDER / name).read_bytes()) for name in names}
     (FOLDER / "digests.json").write_text(msgspec.json.format(msgspec.json.encode(digests), indent=2).decode() + "\n", encoding="utf-8")

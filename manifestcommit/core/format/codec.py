@@ -160,8 +160,11 @@ _BEYOND = 2**63  # above any count
 
 _FORMATS = (FORMAT_VERSION,)
 _FORMATS_PENDING = (FORMAT_VERSION, PENDING_FORMAT_VERSION)
-MAX_HINT_BYTES = 128
-_HINT = re.compile(rb"(\d{1,19})(?: (v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32}))?", re.ASCII)
+MAX_HINT_BYTES = 256
+_HINT = re.compile(
+    rb"(\d{1,19})(?: (sha256:[0-9a-f]{64}))?(?: (v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32}))?",
+    re.ASCII,
+)
 
 _OBJECT = re.compile(re.escape(MANIFESTS) + r"(?!\.{1,2}\Z)[^/\\\0]+")
 
@@ -179,17 +182,18 @@ def digest_of(hashed: Any) -> str:
 
 
 class Hint(msgspec.Struct, frozen=True, kw_only=True):
-    """What the hint says. version: one that was once the latest; attempt: the joint commit that
-    committed that version as a member, None: it says nothing of one. [LY7] [MT7]"""
+    """What the hint says. version: one that has existed; digest: of its object; attempt: the joint
+    commit that committed that version as a member. None: it says nothing of it. [LY7] [MT7]"""
 
     version: int
+    digest: str | None = None
     attempt: str | None = None
 
 
-def encode_hint(version: int, attempt: str | None = None) -> bytes:
-    """Encode the hint: a version that was once the latest, in decimal; where a joint commit has
+def encode_hint(version: int, digest: str | None = None, attempt: str | None = None) -> bytes:
+    """Encode the hint: a version in decimal, the digest of its object; where a joint commit has
     committed it as a member, also the attempt. [LY7] [MT7]"""
-    return (f"{version}" if attempt is None else f"{version} {attempt}").encode("ascii")
+    return " ".join(filter(None, (f"{version}", digest, attempt))).encode("ascii")
 
 
 def decode_hint(data: bytes) -> int | None:
@@ -204,8 +208,10 @@ def read_hint(data: bytes) -> Hint | None:
     match = _HINT.fullmatch(data)
     if match is None:
         return None
-    attempt = None if match[2] is None else match[2].decode("ascii")
-    return Hint(version=int(match[1]), attempt=attempt)
+    digest, attempt = (
+        None if each is None else each.decode("ascii") for each in match.groups()[1:]
+    )
+    return Hint(version=int(match[1]), digest=digest, attempt=attempt)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:

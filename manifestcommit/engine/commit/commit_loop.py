@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
@@ -43,8 +44,10 @@ from ..metadata.version_chain import (
     home_of,
     list_above,
     newest_above,
+    put_hint,
     read_object,
     resolve_head,
+    side_by_side,
 )
 from ..runtime.environment import Limits
 from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
@@ -55,7 +58,6 @@ from .create_version import (
     create_version,
     fenced_outcome,
     pause,
-    put_hint,
     settled_outcome,
 )
 from .group_commit import Committers, GroupCommit
@@ -408,7 +410,8 @@ class _CommitLoop:
         if verdict == "unknown":
             return self._outcome("unknown", reason=reason)
         if verdict == "mine":
-            outcome, newest = self._won(Head(snapshot=snapshot, digest=codec.digest(data)))
+            mine = Head(snapshot=snapshot, digest=codec.digest(data), data=data)
+            outcome, newest = self._won(mine)
             if outcome is not None:
                 return outcome
         else:
@@ -535,19 +538,23 @@ class _CommitLoop:
             return self._outcome("unknown", reason=reason), self._head
         if counted is None:
             return None, newest
-        if isinstance(self._part, Member):  # it is no state of the table yet, nor has it a hint
+        if isinstance(self._part, Member):  # it is no state of the table yet
             return self._outcome("committed", version=counted), newest
         self._session.known = newest
         if counted == mine.version:
             self._group.settled(mine.snapshot)
-        put_hint(self._session, counted)
         return self._outcome("committed", version=counted), newest
 
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
         session, base = self._session, self._head
-        above = list_above(session.store, base.version)
+        list_base = partial(list_above, session.store, base.version)
+        if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
+            above = list_base()
+        else:  # the hint decides nothing [CM7]
+            hint = partial(put_hint, session.store, mine.version, mine.digest)
+            above, _ = side_by_side(session.store, list_base, hint)
         versions = above.versions
         if base.version not in versions and (not versions or versions[-1] <= mine.version):
             raise removed(session, base, mine)

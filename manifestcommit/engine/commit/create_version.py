@@ -8,7 +8,6 @@ here: what the version holds (core.commit.apply), the retry after a lost race
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Literal
 
@@ -39,6 +38,7 @@ from ..metadata.version_chain import (
     drop_marker,
     newest_above,
     open_head,
+    put_hint,
     put_marker,
     read_object,
 )
@@ -270,7 +270,7 @@ def create_table(
             "Trying again is safe."
         )
     if verdict == "mine":
-        put_hint(session, 1)
+        put_hint(session.store, 1, codec.digest(data))
     # Versions never restart at a root: an object of version 1 that could be created says nothing if
     # later ones are above it.
     session.known = open_head(session.store)
@@ -328,11 +328,6 @@ def create_version(
                 pause(session, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s)
             )
     return "unknown", reason, None
-
-
-def put_hint(session: TableContext, version: int) -> None:
-    with contextlib.suppress(StoreError):  # it only shortens a LIST [CM7]
-        session.store.put(object_names.HINT, codec.encode_hint(version))
 
 
 def pause(session: TableContext, tried: int, first_s: float, longest_s: float) -> float:

@@ -12,9 +12,7 @@ import msgspec
 
 from ...core.commit.change import Rollback, TagEdit, Write, joint_declaration
 from ...core.commit.conflict import Conflict
-from ...core.format import codec
 from ...core.joint.participants import Participant, in_order
-from ...core.table import object_names
 from ...core.table.object_names import attempt_id
 from ...core.table.snapshot import MOST_TABLES, JointRecord
 from ...errors import ManifestCommitError, StoreError, UsageError
@@ -28,7 +26,7 @@ from ..metadata import exports
 from ..metadata.exports import PROPERTY
 from ..metadata.table_context import TableContext
 from ..metadata.time_travel import find_job_at, find_key_at
-from ..metadata.version_chain import Head
+from ..metadata.version_chain import Head, put_hint
 from ..runtime.outcome import Outcome
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -379,8 +377,7 @@ class _JointCommit:
         for part in self._members:
             version = placed[part.table_id].version
             assert version is not None
-            with contextlib.suppress(StoreError):
-                part.session.store.put(object_names.HINT, codec.encode_hint(version, attempt))
+            put_hint(part.session.store, version, None, attempt)
             if PROPERTY in part.head.snapshot.properties:
                 with contextlib.suppress(ManifestCommitError):  # the next export catches up [EX2]
                     part.session.open()

@@ -51,7 +51,7 @@ def store_time(session: TableContext, head: Head, *, writing: bool) -> float:
     """
     if writing:
         try:
-            session.store.put(object_names.HINT, codec.encode_hint(head.version))
+            session.store.put(object_names.HINT, codec.encode_hint(head.version, head.digest))
         except StoreError as error:
             LOG.warning("%r: the hint could not be put: %s", session.store.url, error)
             return _other_time(session, head)

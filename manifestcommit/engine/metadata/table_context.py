@@ -230,8 +230,9 @@ class TableContext:
             LOG.warning("%r: %s", self.store.url, text)
 
     def open(self) -> Head:
-        """The latest version as of this call. Three requests. [RD1]"""
-        self.known, self.waiting = open_above(self.store)
+        """The latest version as of this call. Three requests, of which two go side by side; one
+        where the last one that this context has seen is still the latest. [RD1]"""
+        self.known, self.waiting = open_above(self.store, self.known)
         return self.known
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Literal, Protocol, cast
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Literal, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -86,6 +88,10 @@ def _error(url: str, name: str, what: str, remedy: str) -> CorruptMetadataError:
 
 
 # Asks the home of a joint commit what became of one of its members.
+
+
+_T = TypeVar("_T")
+_U = TypeVar("_U")
 
 
 class _Opened(Protocol):
@@ -211,11 +217,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     top: a member of a joint commit above it, which was not committed when this was read; is_void:
     whether that member is known to be aborted, so that it never will be [MT8]; taken: how many
     names right above it (above `top`, where there is one) jobs of a removed table have taken, so
-    that the next version's is the one after these [LY15].
+    that the next version's is the one after these [LY15]; data: the object's bytes, if they are
+    kept.
     """
 
     snapshot: Snapshot
     digest: str
+    data: bytes = b""
     top: Head | None = None
     is_void: bool = False
     taken: int = 0
@@ -226,7 +234,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_head(store: Store) -> Head:
-    """The latest version as of this call: hint, get, list. TableNotFoundError if there is no
+    """The latest version as of this call: hint; get beside list. TableNotFoundError if there is no
     version at all. [RD1]
 
     Two more requests if the hint is out of date, one more if there is none.
@@ -234,9 +242,20 @@ def open_head(store: Store) -> Head:
     return open_above(store)[0]
 
 
-def open_above(store: Store) -> tuple[Head, dict[str, int]]:
+def open_above(store: Store, known: Head | None = None) -> tuple[Head, dict[str, int]]:
     """The latest version as of this call, and the intents in its listing: job -> size in bytes.
-    Requests as for `open_head`. [RD1] [CM19]"""
+    Requests as for `open_head`; one list if `known`, from an earlier call, is still the latest.
+    [RD1] [CM19]"""
+    if known is not None and known.data and known.top is None and known.snapshot.pending is None:
+        # decoded anew: callers own what they were told of it. An error counts in the whole list, as
+        # with a hint.
+        with contextlib.suppress(CorruptMetadataError):
+            name = object_names.version_name(known.version)
+            snapshot = codec.decode_snapshot(known.data, name=name)
+            own = Head(snapshot=snapshot, digest=known.digest, data=known.data)
+            newest, intents = resolve_head(store, known.version, own)
+            if newest is not None:
+                return newest, intents
     hint, glanced, head, intents = _object_by_hint(store)
     return settled_head(store, head, hint, glanced), intents
 
@@ -322,12 +341,21 @@ def _object_by_hint(store: Store) -> tuple[Hint | None, Head | None, Head, dict[
     """The hint, the version that it names (None: it led nowhere), the newest object, and the
     intents in its listing."""
     hint = _hinted(store)
-    glanced = _glance(store, hint.version) if hint is not None else None
-    head, intents = None, dict[str, int]()
+    glanced = head = above = None
+    intents = dict[str, int]()
+    if hint is not None and hint.digest is None:
+        glanced = _glance(store, hint.version)
+    elif hint is not None:
+        get, look = partial(_glance, store, hint.version), partial(list_above, store, hint.version)
+        glanced, above = side_by_side(store, get, look)
+        # The list may come first. If nothing is above the version there, its object of that moment
+        # was never deleted. One of this digest was there before the hint was put: it is that one.
+        if glanced is None or glanced.digest != hint.digest:
+            above = None
     if hint is not None:
         # an error counts in the whole list: a hint may name what a job of a removed table has left
         with contextlib.suppress(CorruptMetadataError):
-            head, intents = _newest_object(store, hint.version, glanced)
+            head, intents = _newest_object(store, hint.version, glanced, above)
     if head is None:
         glanced = None
         head, intents = _newest_object(store, 0)
@@ -345,12 +373,13 @@ def _is_beneath(base: Head, member: Head) -> bool:
 
 
 def _newest_object(
-    store: Store, start: int, head: Head | None = None
+    store: Store, start: int, head: Head | None = None, above: VersionListing | None = None
 ) -> tuple[Head | None, dict[str, int]]:
     """The newest object of the table for certain, None: no version from `start` on; and the intents
     in the listing. [RD1] [CM5]
 
-    head: an object that was fetched before, if any. The latest version is never deleted. So an
+    head: an object that was fetched before, if any; above: a list from `start` on that counts as
+    made after that, if there is one. The latest version is never deleted. So an
     object that was fetched before a listing that shows nothing above it is the latest; one that was
     fetched after the listing may have been deleted between the two, and created again by a stalled
     writer. Objects of other tables are skipped, as long as there is one of the table that has
@@ -358,7 +387,8 @@ def _newest_object(
     """
     others: dict[int, Head] = {}  # read before the listing that counts
     for tried in range(_RESTARTS):
-        above = list_above(store, start)
+        if above is None or tried:
+            above = list_above(store, start)
         if not above.versions:
             return None, above.intents
         strays = _strays(above, others)
@@ -484,7 +514,7 @@ def read_object(store: Store, version: int) -> Head | None:
     except FileNotFoundError:
         return None
     snapshot = codec.decode_snapshot(data, name=name, pending=True)
-    return Head(snapshot=snapshot, digest=codec.digest(data))
+    return Head(snapshot=snapshot, digest=codec.digest(data), data=data)
 
 
 def read_version(store: Store, head: Head, version: int) -> Head:
@@ -576,12 +606,32 @@ def _hinted(store: Store) -> Hint | None:
     return hint if hint is not None and hint.version else None
 
 
+def put_hint(store: Store, version: int, digest: str | None, attempt: str | None = None) -> None:
+    """Best effort: it only shortens a list. [CM7]"""
+    with contextlib.suppress(StoreError):
+        store.put(object_names.HINT, codec.encode_hint(version, digest, attempt))
+
+
 def _glance(store: Store, version: int) -> Head | None:
     """The version that the hint names, if it can be read. It may be any version, and proves
     nothing. [LY7]"""
     with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
         return read_object(store, version)
     return None
+
+
+def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], _U]) -> tuple[_T, _U]:
+    """The results of two requests that may take effect in either order: at once, if the store is
+    behind a network; a simulated store draws which one goes first."""
+    if getattr(store, "goes_second_first", bool)():
+        later = second()
+        return first(), later
+    if not getattr(store, "is_remote", False):
+        return first(), second()
+    with ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside") as pool:
+        beside = pool.submit(second)
+        found = first()
+        return found, beside.result()
 
 
 def _check_beside(store: Store, head: Head, other: Head) -> None:

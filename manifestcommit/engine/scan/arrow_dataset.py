@@ -19,6 +19,7 @@ from ...core.schema.values import from_array
 from ...core.table.entries import FooterRef
 from ...core.table.snapshot import Snapshot
 from ...errors import ManifestCommitError
+from ...store.backends.arrow_filesystem import knowing_sizes
 from ...store.base import check_files, missing_file
 from ..datafile.foreign_footer import damaged_file, footers_of, noted_footer
 from ..metadata.table_context import TableContext
@@ -311,6 +312,9 @@ def open_dataset(
     paths = table.column("path").to_pylist()
     check_files(session.store, paths, must_exist=True)
     filesystem, base = session.store.filesystem()
+    if hasattr(filesystem, "handler"):  # it is none of pyarrow's own
+        sizes = dict(zip(paths, table.column("bytes").to_pylist(), strict=True))
+        filesystem = knowing_sizes(filesystem, sizes)
     dataset = ds.FileSystemDataset.from_paths(
         [f"{base}/{path}" for path in paths],
         schema=physical,
@@ -321,14 +325,14 @@ def open_dataset(
     )
     others = table.filter(pc.is_null(table.column("digest")))
     footers = footers_of(others, session.store.url) if others.num_rows else {}
-    sizes = zip(others.column("bytes").to_pylist(), footers.items(), strict=True)
+    listed = zip(others.column("bytes").to_pylist(), footers.items(), strict=True)
     # a partition column has one value in a file: there is nothing that could be left out
     doubtful = doubtful_columns(physical) - set(_partition_names(snapshot))
     dataset = CheckedDataset(
         dataset,
         session.store.url,
         base,
-        {f"{base}/{path}": (path, size, footer) for size, (path, footer) in sizes},
+        {f"{base}/{path}": (path, size, footer) for size, (path, footer) in listed},
         doubtful if others.num_rows else frozenset(),
     )
     return dataset if logical.equals(physical) else RenamedDataset(dataset, logical, physical)

@@ -7,9 +7,9 @@ import atexit
 import io
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSystemHandler, FileType, PyFileSystem
@@ -84,6 +84,27 @@ class RangedInput(io.RawIOBase):
         return self.read()
 
 
+class _LateInput(RangedInput):
+    """An object whose length is known, which the first read opens."""
+
+    def __init__(self, store: Store, name: str, size_bytes: int) -> None:
+        super().__init__(self._opened, (b"", size_bytes))
+        self._store, self._name = store, name
+        self._stream: BinaryIO | None = None
+
+    def _opened(self, start: int, end: int) -> bytes:
+        if self._stream is None:
+            try:
+                self._stream = self._store.open_input(self._name)
+            except FileNotFoundError:
+                raise missing_file(self._store.url, self._name) from None
+            found = self._stream.seek(0, os.SEEK_END)
+            if found != self._size:
+                raise pa.ArrowInvalid(f"it has {found} bytes, and is listed with {self._size}")
+        self._stream.seek(start)
+        return self._stream.read(end - start)
+
+
 _RELEASE_S = 0.05  # it takes less than a millisecond where a core is free
 
 
@@ -91,6 +112,15 @@ def arrow_filesystem(store: Store) -> Any:
     """A read-only filesystem with objects by their names below the table path."""
     _wait_at_exit()
     return PyFileSystem(_Handler(store))
+
+
+def knowing_sizes(filesystem: Any, sizes: Mapping[str, int]) -> Any:
+    """The filesystem, which if it is one of these need not ask for the sizes of these objects:
+    pyarrow opens one file after another, and then reads many at once. [RD14]"""
+    handler = getattr(filesystem, "handler", None)
+    if not isinstance(handler, _Handler):
+        return filesystem
+    return PyFileSystem(_Handler(handler.store, sizes))
 
 
 @cache
@@ -102,11 +132,11 @@ def _wait_at_exit() -> None:
 
 
 class _Handler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no types
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, sizes: Mapping[str, int] = {}) -> None:  # never mutated
+        self.store, self._sizes = store, sizes
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Handler) and other._store.url == self._store.url
+        return isinstance(other, _Handler) and other.store.url == self.store.url
 
     __hash__ = None  # type: ignore[assignment]  # as its base class
 
@@ -118,10 +148,12 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no typ
 
     def open_input_file(self, path: str) -> Any:
         name = path.lstrip("/")
+        if name in self._sizes:
+            return pa.PythonFile(_LateInput(self.store, name, self._sizes[name]), mode="r")
         try:
-            return pa.PythonFile(self._store.open_input(name), mode="r")
+            return pa.PythonFile(self.store.open_input(name), mode="r")
         except FileNotFoundError:
-            raise missing_file(self._store.url, name) from None
+            raise missing_file(self.store.url, name) from None
 
     def open_input_stream(self, path: str) -> Any:
         return self.open_input_file(path)
@@ -131,42 +163,17 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no typ
 
     def _info(self, path: str) -> Any:
         try:
-            with self._store.open_input(path.lstrip("/")) as stream:
+            with self.store.open_input(path.lstrip("/")) as stream:
                 return FileInfo(path, FileType.File, size=stream.seek(0, 2))
         except FileNotFoundError:
             return FileInfo(path, FileType.NotFound)
 
-    def get_file_info_selector(self, selector: Any) -> Any:
-        raise NotImplementedError(_ONLY_READS)
+    def _refuse(self, *_: object, **__: object) -> Any:
+        raise NotImplementedError(
+            "this filesystem reads the files of a snapshot; write through manifestcommit.write or "
+            "begin"
+        )
 
-    def create_dir(self, path: str, recursive: bool) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def delete_dir(self, path: str) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def delete_file(self, path: str) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def move(self, src: str, dest: str) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def copy_file(self, src: str, dest: str) -> None:
-        raise NotImplementedError(_ONLY_READS)
-
-    def open_output_stream(self, path: str, metadata: Any) -> Any:
-        raise NotImplementedError(_ONLY_READS)
-
-    def open_append_stream(self, path: str, metadata: Any) -> Any:
-        raise NotImplementedError(_ONLY_READS)
-
-
-_ONLY_READS = (
-    "this filesystem reads the files of a snapshot; write through manifestcommit.write or begin"
-)
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _refuse
+    delete_root_dir_contents = delete_file = move = copy_file = _refuse
+    open_output_stream = open_append_stream = _refuse

@@ -35,8 +35,8 @@ from .http import (
     HttpClient,
     Way,
     from_environment,
+    text_of,
 )
-from .retry import TransientError
 
 _PAGE = 5000
 _VERSION = "2021-08-06"  # of the service's interface
@@ -313,24 +313,20 @@ class AzureBackend(HttpBackend):
             "prefix": prefix,
             **({"marker": mark} if mark else {}),
         }
-        answer = self.once(
+        target = quote(self._container)
+        page = self.once(
             prefix,
-            lambda account: self.told(account.send("GET", quote(self._container), query, {}, b"")),
+            lambda account: self.document(
+                self.told(account.send("GET", target, query, {}, b"")), prefix, "EnumerationResults"
+            ),
         )
         try:
-            page = ElementTree.fromstring(answer.body.removeprefix(b"\xef\xbb\xbf"))
-            if page.tag != "EnumerationResults":
-                raise ValueError(page.tag)
-            blobs = page.findall("Blobs/Blob")
-            found = [_info(blob) for blob in blobs if not _is_folder(blob)]
-        # for example a proxy's page, which must not pass for an empty list
-        except (ElementTree.ParseError, ValueError) as error:
-            raise TransientError(
-                f"{self.display_name(prefix)}: the response to a list request is malformed "
-                f"({type(error).__name__})",
-                sent=True,
-            ) from None
-        return found, page.findtext("NextMarker") or ""
+            blobs = page.iterfind("Blobs/Blob")
+            return [_info(blob) for blob in blobs if not _is_folder(blob)], text_of(
+                page, "NextMarker"
+            )
+        except (KeyError, ValueError) as error:
+            raise self.malformed(prefix, error) from None
 
     def remove(self, key: str) -> None:
         self._ask("DELETE", key)
@@ -415,13 +411,12 @@ def _block(number: int) -> str:
 
 
 def _info(blob: ElementTree.Element) -> ObjectInfo:
-    name = blob.find("Name")
-    if name is None or not name.text:
-        raise ValueError("a blob without a name")
-    modified = parsedate_to_datetime(blob.findtext("Properties/Last-Modified") or "")
+    name = text_of(blob, "Name")
+    is_encoded = blob.find("Name[@Encoded='true']") is not None
+    modified = parsedate_to_datetime(text_of(blob, "Properties/Last-Modified"))
     return ObjectInfo(
-        name=unquote(name.text) if name.get("Encoded") == "true" else name.text,
-        size_bytes=int(blob.findtext("Properties/Content-Length") or ""),
+        name=unquote(name) if is_encoded else name,
+        size_bytes=int(text_of(blob, "Properties/Content-Length")),
         modified=modified.timestamp(),
     )
 

@@ -205,13 +205,6 @@ class Backend(ABC):
     def no_credentials(self, shown: str) -> StoreError:
         return StoreError(f"{shown}: no usable credentials were found. {self.credentials}")
 
-    def client_options(self, *unwanted: str) -> dict[str, Any]:
-        """The options for fsspec's filesystem, without those that would add caches or another event
-        loop. [ST13]"""
-        ours = {"use_listings_cache": False, "skip_instance_cache": True}
-        refused = {*ours, "asynchronous", "loop", *unwanted}
-        return {name: value for name, value in self._options.items() if name not in refused} | ours
-
     def persist(self, request: Callable[[], T]) -> T:
         """Send a request until it is answered or its time is over. [ST14]"""
         return persist(request, self._patience, self._count_retry)

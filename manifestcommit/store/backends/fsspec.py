@@ -36,32 +36,18 @@ _SERVES_FILES = (
 )
 
 REFUSED = {
-    **dict.fromkeys(("hdfs", "viewfs", "webhdfs", "swebhdfs", "har", "arrow_hdfs"), _HADOOP),
-    **dict.fromkeys(
-        (
-            "http",
-            "https",
-            "github",
-            "git",
-            "gist",
-            "data",
-            "zip",
-            "tar",
-            "libarchive",
-            "jlab",
-            "jupyter",
-            "pyscript",
-        ),
-        _READS,
-    ),
-    **dict.fromkeys(
-        ("reference", "cached", "blockcache", "filecache", "simplecache", "dir", "dask", "generic"),
-        _WRAPS,
-    ),
-    **dict.fromkeys(("async_wrapper", "asyncwrapper", "asynclocal"), _WRAPS),
-    **dict.fromkeys(("ftp", "sftp", "ssh", "smb"), _SERVES_FILES),
+    name: reason
+    for names, reason in (
+        ("hdfs viewfs webhdfs swebhdfs har arrow_hdfs", _HADOOP),
+        ("http https github git gist data zip tar libarchive jlab jupyter pyscript", _READS),
+        ("reference cached blockcache filecache simplecache dir dask generic", _WRAPS),
+        ("async_wrapper asyncwrapper asynclocal", _WRAPS),
+        ("ftp sftp ssh smb", _SERVES_FILES),
+    )
+    for name in names.split()
 }
 _ASKS = frozenset({"exists", "_exists", "info", "_info", "isfile", "_isfile", "lexists"})
+_LOOPS = {"asynchronous", "loop"}
 _PLACES = ("endpoint", "endpoint_url", "host")
 _TIMES = ("LastModified", "last_modified", "mtime", "modified", "updated", "created")
 
@@ -152,7 +138,10 @@ class GenericBackend(Backend):
     tells_size = False
 
     def connect(self) -> Any:
-        return filesystem_class(self._scheme)(**self.client_options())
+        """Without caches and event loops of the caller's. [ST13]"""
+        ours = {"use_listings_cache": False, "skip_instance_cache": True}
+        given = {name: self._options[name] for name in self._options.keys() - _LOOPS}
+        return filesystem_class(self._scheme)(**given | ours)
 
     def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
         found = self.once(key, lambda fs: fs.cat_file(self._path(fs, key), start=start, end=end))

@@ -10,12 +10,14 @@ from __future__ import annotations
 import http.client
 import logging
 import os
+import re
 import ssl
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
+from xml.etree import ElementTree
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -61,6 +63,7 @@ OF_FILES = frozenset(
 )
 _KEPT = 64  # connections to one host
 _PIECE = 1024 * 1024
+_NAMESPACE = re.compile(rb"""\sxmlns=("[^"]*"|'[^']*')""")
 
 
 class Answer(NamedTuple):
@@ -170,6 +173,21 @@ class HttpBackend(Backend):
             raise RefusalError(answer)
         return answer
 
+    def document(self, answer: Answer, key: str, root: str) -> ElementTree.Element:
+        """The document in a response, if its root has this name: a proxy's page must not pass for
+        an empty list."""
+        found = parsed(answer.body)
+        if found is not None and found.tag == root:
+            return found
+        if found is not None and found.tag == "Error":  # with a status of success
+            raise RefusalError(answer._replace(status=500))
+        raise self.malformed(key, f"no {root}")
+
+    def malformed(self, key: str, why: object) -> TransientError:
+        return TransientError(
+            f"{self.display_name(key)}: the response is malformed: {why}", sent=True
+        )
+
     def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
         if isinstance(error, RefusalError):
             return self.refused(error.answer, shown), True
@@ -189,6 +207,22 @@ class HttpBackend(Backend):
         return ClientFailedError(
             f"{shown}: the client refuses the request ({type(error).__name__}: {error})"
         ), False
+
+
+def parsed(body: bytes) -> ElementTree.Element | None:
+    """The document without its namespace, or None."""
+    try:
+        return ElementTree.fromstring(_NAMESPACE.sub(b"", body, count=1))
+    except (ElementTree.ParseError, ValueError):
+        return None
+
+
+def text_of(element: ElementTree.Element, name: str) -> str:
+    """The text of a part of a document; KeyError if it has none."""
+    found = element.findtext(name)
+    if found is None:
+        raise KeyError(name)
+    return found
 
 
 def _read(response: Any, until: float) -> bytes:

@@ -31,7 +31,17 @@ from ..base import ObjectInfo, Unfinished
 from ..options import StorageOptions, public_endpoint
 from .arrow_filesystem import TAIL, span, whole_size
 from .backend import NOT_IN_XML, NotOfferedError, Upload
-from .http import CONNECT_S, OF_FILES, READ_S, Answer, HttpBackend, HttpClient, RefusalError, Way
+from .http import (
+    CONNECT_S,
+    OF_FILES,
+    READ_S,
+    Answer,
+    HttpBackend,
+    HttpClient,
+    Way,
+    parsed,
+    text_of,
+)
 from .retry import TransientError
 
 MAX_PARTS = 10_000
@@ -424,25 +434,20 @@ class S3Backend(HttpBackend):
             query["continuation-token"] = mark
         elif start_from > prefix:
             query["start-after"] = _just_below(start_from)
-        page = self.ask_xml("list_objects_v2", prefix, query, "ListBucketResult")
-        told = _fields(page)
+        page = self.ask_xml("list_objects_v2", prefix, "ListBucketResult", query)
         try:
             found = [
                 ObjectInfo(
-                    name=_named(told, listed["Key"]),
-                    size_bytes=int(listed["Size"]),
-                    modified=_time(listed["LastModified"]),
+                    name=_named(page, text_of(listed, "Key")),
+                    size_bytes=int(text_of(listed, "Size")),
+                    modified=_time(text_of(listed, "LastModified")),
                 )
-                for listed in _all(page, "Contents")
+                for listed in page.iterfind("Contents")
             ]
-            return found, told["NextContinuationToken"] if told["IsTruncated"] == "true" else ""
-        # for example a proxy's page, which must not pass for an empty list
+            is_last = text_of(page, "IsTruncated") != "true"
+            return found, "" if is_last else text_of(page, "NextContinuationToken")
         except (KeyError, ValueError) as error:
-            raise TransientError(
-                f"{self.display_name(prefix)}: the response to a list request is malformed, it "
-                f"lacks {error}",
-                sent=True,
-            ) from None
+            raise self.malformed(prefix, f"it lacks {error}") from None
 
     def remove(self, key: str) -> None:
         self.ask("delete_object", key)
@@ -460,14 +465,11 @@ class S3Backend(HttpBackend):
             super().remove_all(plain)
             return
         if refused:
-            kind = (
-                StoreDeniedError
-                if all(failure["Code"] == "AccessDenied" for failure in refused)
-                else StoreError
-            )
-            raise kind(
+            key, code = refused[0]
+            is_denied = all(each == "AccessDenied" for _, each in refused)
+            raise (StoreDeniedError if is_denied else StoreError)(
                 f"{self.url}: {len(refused)} of {len(plain)} objects could not be deleted; the "
-                f"first is {refused[0]['Key']!r} ({self.scrub(refused[0]['Code'])}). "
+                f"first is {key!r} ({self.scrub(code)}). "
                 "What was deleted stays deleted; trying again is safe."
             )
 
@@ -479,31 +481,23 @@ class S3Backend(HttpBackend):
         objects shows them. [GC9]"""
         # without "encoding-type", which Ceph follows here, and does not say in its response
         query = {"uploads": "", "prefix": prefix}
+        ask = partial(self.ask_xml, "list_multipart_uploads", prefix, "ListMultipartUploadsResult")
         while True:
             try:
-                page = self.persist(
-                    partial(
-                        self.ask_xml,
-                        "list_multipart_uploads",
-                        prefix,
-                        query,
-                        "ListMultipartUploadsResult",
-                    )
-                )
+                page = self.persist(partial(ask, query))
             except NotOfferedError:
                 return
-            told = _fields(page)
-            for upload in _all(page, "Upload"):
+            for upload in page.iterfind("Upload"):
                 yield Unfinished(
-                    name=_named(told, upload["Key"]),
-                    upload=upload["UploadId"],
-                    started=_time(upload["Initiated"]),
+                    name=_named(page, text_of(upload, "Key")),
+                    upload=text_of(upload, "UploadId"),
+                    started=_time(text_of(upload, "Initiated")),
                 )
             following = {
-                "key-marker": _named(told, told.get("NextKeyMarker", "")),
-                "upload-id-marker": told.get("NextUploadIdMarker", ""),
+                "key-marker": _named(page, page.findtext("NextKeyMarker", "")),
+                "upload-id-marker": page.findtext("NextUploadIdMarker", ""),
             }
-            if told.get("IsTruncated") != "true" or following.items() <= query.items():
+            if page.findtext("IsTruncated") != "true" or following.items() <= query.items():
                 return
             query = query | following
 
@@ -529,27 +523,18 @@ class S3Backend(HttpBackend):
         self,
         kind: str,
         key: str,
-        query: Mapping[str, str],
         root: str,
+        query: Mapping[str, str],
         headers: Mapping[str, str] = {},  # never mutated
         body: bytes = b"",
     ) -> ElementTree.Element:
         """One request whose response is a document with this root."""
-
-        def send(account: Account) -> ElementTree.Element:
-            answer = self._sent(account, kind, key, query, headers, body)
-            found = _parsed(answer.body)
-            if found is not None and _local(found) == root:
-                return found
-            if found is not None and _local(found) == "Error":  # with a status of success
-                raise RefusalError(answer._replace(status=500))
-            raise TransientError(
-                f"{self.display_name(key)}: the response is malformed: no {root}, as of an S3 "
-                "store",
-                sent=True,
-            )
-
-        return self.once(key, send)
+        return self.once(
+            key,
+            lambda account: self.document(
+                self._sent(account, kind, key, query, headers, body), key, root
+            ),
+        )
 
     def _sent(
         self,
@@ -563,17 +548,18 @@ class S3Backend(HttpBackend):
         target = key if "Key" in _KINDS[kind] else ""
         return self.told(account.send(kind, self._bucket, target, query, headers, body))
 
-    def _remove_plain(self, keys: Sequence[str]) -> list[dict[str, str]]:
-        """One request for up to a thousand objects; returns the refusals."""
+    def _remove_plain(self, keys: Sequence[str]) -> list[tuple[str, str]]:
+        """One request for up to a thousand objects; returns the refusals: names and codes."""
         objects = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in keys)
         body = f"{_DELETE}{objects}<Quiet>true</Quiet></Delete>".encode()
         digest = hashlib.md5(body, usedforsecurity=False).digest()
         headers = {"Content-MD5": base64.b64encode(digest).decode()}
         answer = self.ask_xml(
-            "delete_objects", keys[0], {"delete": ""}, "DeleteResult", headers, body
+            "delete_objects", keys[0], "DeleteResult", {"delete": ""}, headers, body
         )
-        found = [{"Code": "", "Key": "", **failure} for failure in _all(answer, "Error")]
-        return [failure for failure in found if failure["Code"] != "NoSuchKey"]
+        errors = answer.iterfind("Error")
+        refused = [(each.findtext("Key", ""), each.findtext("Code", "")) for each in errors]
+        return [each for each in refused if each[1] != "NoSuchKey"]
 
     def _put(self, key: str, data: bytes, headers: Mapping[str, str] = {}) -> Answer:
         """A response without an ETag comes from another service, such as a login page: nothing may
@@ -602,9 +588,11 @@ class S3Backend(HttpBackend):
         return super().translate(error, shown)
 
     def refused(self, answer: Answer, shown: str) -> Exception:
-        document = _parsed(answer.body)
-        said = {} if document is None else _fields(document)
-        status, code = answer.status, said.get("Code") or str(answer.status)
+        said = parsed(answer.body)
+        status, code, text = answer.status, "", ""
+        if said is not None:
+            code, text = said.findtext("Code", ""), said.findtext("Message", "")
+        code = code or str(status)
         if code == "NoSuchBucket":
             return StoreError(
                 f"{shown}: there is no bucket {self._bucket}; check the name and the "
@@ -620,7 +608,7 @@ class S3Backend(HttpBackend):
             return StoreError(
                 f"{shown}: bucket {self._bucket} is in another region ({code}); {advice}"
             )
-        return self.answered(status, code, shown, said.get("Message", ""))
+        return self.answered(status, code, shown, text)
 
     def _endpoint(self) -> str:
         """The endpoint of a store that is not Amazon's; empty for Amazon's own."""
@@ -637,12 +625,11 @@ class _Parts:
         self._backend, self._key = backend, key
         begun = backend.persist(
             lambda: backend.ask_xml(
-                "create_multipart_upload", key, {"uploads": ""}, "InitiateMultipartUploadResult"
+                "create_multipart_upload", key, "InitiateMultipartUploadResult", {"uploads": ""}
             )
         )
-        self._upload = _fields(begun).get("UploadId", "")
-        self._tags: dict[int, str] = {}
-        self._sizes: dict[int, int] = {}
+        self._upload = begun.findtext("UploadId", "")
+        self._parts: dict[int, tuple[str, int]] = {}  # tag and size, by number
 
     def send(self, number: int, data: bytes) -> None:
         if number > MAX_PARTS:
@@ -650,61 +637,44 @@ class _Parts:
                 f"{self._backend.display_name(self._key)} has more than {MAX_PARTS} parts. "
                 "Lower target_file_size."
             )
-        self._tags[number] = self._tag(
-            self._ask("upload_part", {"partNumber": str(number)}, body=data)
-        )
-        self._sizes[number] = len(data)
+        answer = self._ask("upload_part", {"partNumber": str(number)}, body=data)
+        if not answer.headers.get("ETag"):
+            raise self._failed("was not stored: the answer names no ETag, as S3's do")
+        self._parts[number] = answer.headers["ETag"], len(data)
 
     def finish(self, number: int, data: bytes) -> None:
         self.send(number, data)
         parts = "".join(
             f"<Part><PartNumber>{part}</PartNumber><ETag>{escape(tag)}</ETag></Part>"
-            for part, tag in sorted(self._tags.items())
+            for part, (tag, _) in sorted(self._parts.items())
         )
         body = f"{_COMPLETE}{parts}</CompleteMultipartUpload>".encode()
+        about = {"uploadId": self._upload}
+        kind, root = "complete_multipart_upload", "CompleteMultipartUploadResult"
         try:
             answer = self._backend.persist(
-                lambda: self._backend.ask_xml(
-                    "complete_multipart_upload",
-                    self._key,
-                    {"uploadId": self._upload},
-                    "CompleteMultipartUploadResult",
-                    body=body,
-                )
+                lambda: self._backend.ask_xml(kind, self._key, root, about, body=body)
             )
+            is_told = bool(answer.findtext("ETag"))
         # no such upload: an earlier request completed it, and its response was lost
         except FileNotFoundError:
-            self._check()
+            is_told = False
+        if is_told:
             return
-        if not _fields(answer).get("ETag"):
-            self._check()
+        try:
+            head = self._backend.persist(lambda: self._backend.ask("head_object", self._key))
+        except FileNotFoundError:
+            raise self._failed("is not there: the store has forgotten this upload") from None
+        found = int(head.headers.get("Content-Length", 0))
+        sent = sum(size for _, size in self._parts.values())
+        if found != sent:
+            raise self._failed(f"has {found} bytes where {sent} were written")
 
     def discard(self) -> None:
         self._ask("abort_multipart_upload", {})
 
-    def _tag(self, answer: Answer) -> str:
-        if not answer.headers.get("ETag"):
-            shown = self._backend.display_name(self._key)
-            raise StoreError(
-                f"{shown}: the answer is not that of an S3 store, it names no ETag. Run the "
-                "task again."
-            )
-        return answer.headers["ETag"]
-
-    def _check(self) -> None:
-        """StoreError unless the object exists with the length that was sent."""
-        shown = self._backend.display_name(self._key)
-        try:
-            answer = self._backend.persist(lambda: self._backend.ask("head_object", self._key))
-        except FileNotFoundError:
-            raise StoreError(
-                f"{shown}: the store has forgotten this upload. Run the task again."
-            ) from None
-        found, sent = int(answer.headers.get("Content-Length", 0)), sum(self._sizes.values())
-        if found != sent:
-            raise StoreError(
-                f"{shown} has {found} bytes where {sent} were written. Run the task again."
-            )
+    def _failed(self, why: str) -> StoreError:
+        return StoreError(f"{self._backend.display_name(self._key)} {why}. Run the task again.")
 
     def _ask(self, kind: str, query: Mapping[str, str], body: bytes = b"") -> Answer:
         """A request about this upload that may be carried out twice."""
@@ -726,28 +696,9 @@ _CODED = re.compile("[%+]").search
 _COMPLETE = '<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
 
 
-def _parsed(body: bytes) -> ElementTree.Element | None:
-    try:
-        return ElementTree.fromstring(body)
-    except (ElementTree.ParseError, ValueError):
-        return None
-
-
-def _local(element: ElementTree.Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
-def _fields(element: ElementTree.Element) -> dict[str, str]:
-    return {_local(child): child.text or "" for child in element}
-
-
-def _all(element: ElementTree.Element, name: str) -> Iterator[dict[str, str]]:
-    return (_fields(child) for child in element if _local(child) == name)
-
-
-def _named(page: Mapping[str, str], name: str) -> str:
+def _named(page: ElementTree.Element, name: str) -> str:
     """An object's name as a list gives it: some servers ignore the wish for percent-encoding."""
-    return unquote_plus(name) if page.get("EncodingType") == "url" and _CODED(name) else name
+    return unquote_plus(name) if _CODED(name) and page.findtext("EncodingType") == "url" else name
 
 
 def _time(text: str) -> float:

@@ -13,7 +13,6 @@ import fcntl
 import os
 import secrets
 import stat
-import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -27,101 +26,9 @@ from ...errors import (
 from ..base import ObjectInfo, Output, Unfinished, missing_file
 from ..options import check_name
 
-# System calls of Linux that Python's `os` lacks: read a folder in one call, swap two names.
-
-# ext2 to ext4, xfs, tmpfs: every change of a folder goes through this kernel
-_KINDS_OF_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x01021994})
-_NO_FOLDERS = 2  # links of a folder without subfolders: its own name and its dot
-_LEAST_BYTES, _MOST_BYTES_OF_A_COPY = 1 << 14, 1 << 26
-# A record: inode and offset, its length, one byte of type, the name, a NUL, and padding.
-_LENGTH_AT, _TYPE, _NAME = 16, 18, 19
-_LENGTH = struct.Struct(f"={_LENGTH_AT}xH")
-# records are searched together, this many at first
-_SMALL_BYTES, _FEW = 1 << 14, 16
-_KIND = struct.Struct("@l")  # the first member of `struct statfs`
-_FOLDER_OR_UNKNOWN = (4, 0)
+# Python's `os` lacks the system call of Linux that swaps two names.
 _HERE, _EXCHANGE = -100, 2
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _call(name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
-    function = getattr(_libc, name, None)
-    if function is not None:
-        function.argtypes, function.restype = arguments, result
-    return function
-
-
-_getdents = _call(
-    "getdents64", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, result=ctypes.c_ssize_t
-)
-_fstatfs = _call("fstatfs", ctypes.c_int, ctypes.c_void_p)
-_rename = _call(
-    "renameat2", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint
-)
-
-
-def end_at_once(folder: int, least: str) -> list[str] | None:
-    """The names from `least` on in a folder, all as of one moment; None if this system cannot
-    return them in this way. [ST40]
-
-    Adding or removing a name waits for the lock that one call holds, so a call that has returned
-    every name is a snapshot; the next call says whether it has. A folder with subfolders, or with
-    more than `_MOST_BYTES`, is left to the caller.
-    """
-    status = os.fstat(folder)
-    size = max(_LEAST_BYTES, 3 * status.st_size)
-    if (
-        _getdents is None
-        or _fstatfs is None
-        or not least.isascii()
-        or status.st_nlink != _NO_FOLDERS
-        or size > _MOST_BYTES_OF_A_COPY
-    ):
-        return None
-    room = (ctypes.c_char * size)()
-    if _fstatfs(folder, room) != 0 or _KIND.unpack_from(room)[0] not in _KINDS_OF_FILE_SYSTEMS:
-        return None
-    end = _getdents(folder, room, size)
-    if end < 0 or _getdents(folder, ctypes.byref(room, end), size - end) != 0:
-        return None
-    names = []
-    for record in _from(ctypes.string_at(room, end), least.encode()):
-        name = os.fsdecode(record[1:].partition(b"\0")[0])
-        if name not in (".", ".."):
-            if record[0] in _FOLDER_OR_UNKNOWN:
-                return None
-            names.append(name)
-    return names
-
-
-def _from(records: bytes, least: bytes) -> list[bytes]:
-    """Type and name of every record that is not below `least`, which is ASCII: only then are bytes
-    in the order of code points.
-
-    Names of one length are mostly adjacent by the thousand; comparing those takes half of the time
-    that it takes to go from one to the next.
-    """
-    found, at, window = [], 0, _FEW
-    end, is_large = len(records), len(records) > _SMALL_BYTES
-    while at < end:
-        (length,) = _LENGTH.unpack_from(records, at)
-        run = _alike(records[at : at + window * length], length) if is_large else 1
-        after = at + run * length
-        if run == 1 and records[at + _NAME : after] >= least:
-            found.append(records[at + _TYPE : after])
-        elif run > 1:
-            alike = struct.iter_unpack(f"={_TYPE}x1s{length - _NAME}s", records[at:after])
-            found += [kind + name for kind, name in alike if name >= least]
-        at, window = after, 2 * window if run == window else _FEW
-    return found
-
-
-def _alike(run: bytes, length: int) -> int:
-    """How many records from the first on have the first one's length, so that the next one begins
-    where they end."""
-    low, high = run[_LENGTH_AT::length], run[_LENGTH_AT + 1 :: length]
-    return min(len(low) - len(low.lstrip(low[:1])), len(high) - len(high.lstrip(high[:1])))
+_rename = getattr(ctypes.CDLL(None), "renameat2", None)
 
 
 def replace(source: str, target: str) -> None:
@@ -386,19 +293,13 @@ class LocalStore:
 
     def _walk(self, place: int, base: str, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
         try:
-            for name in _scan(place, base, prefix, start_from):
-                if name.endswith("/"):
-                    inner = _open_folder(name[:-1], inside=place)
-                    if inner is not None:
-                        yield from self._walk(inner, base + name, prefix, start_from)
-                    continue
-                try:
-                    status = os.stat(name, dir_fd=place, follow_symlinks=False)
-                except FileNotFoundError:
-                    continue  # deleted since the scan: as if listed a moment later
-                yield ObjectInfo(
-                    name=base + name, size_bytes=status.st_size, modified=status.st_mtime
-                )
+            for name, status in _scan(place, base, prefix, start_from):
+                if not name.endswith("/"):
+                    yield ObjectInfo(
+                        name=base + name, size_bytes=status.st_size, modified=status.st_mtime
+                    )
+                elif (inner := _open_folder(name[:-1], inside=place)) is not None:
+                    yield from self._walk(inner, base + name, prefix, start_from)
         finally:
             os.close(place)
 
@@ -600,79 +501,56 @@ def _link(folder: str) -> OSError:
     return _NotPlainError(errno.ELOOP, f"{which}, {text}")
 
 
-def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[str]:
-    """The names in one folder in code-point order, those of folders with a slash. A scan is not a
-    snapshot, so it scans until two scans agree. [ST3]"""
-    if _is_end(base, prefix, start_from):
-        at_once = end_at_once(folder, start_from.removeprefix(base))
-        if at_once is not None:
-            return sorted(name for name in at_once if not name.startswith(_TEMPORARY))
-        os.lseek(folder, 0, os.SEEK_SET)
-    order, seen = _scan_once(folder, base, prefix, start_from)
-    if _names(folder) == order:
-        return sorted(seen)
-    united = seen
+def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[tuple[str, os.stat_result]]:
+    """What one folder holds in code-point order, the names of folders with a slash. Reading the
+    names is not a snapshot, so they are read until two readings agree. [ST3]"""
+    within = prefix.removeprefix(base) if prefix.startswith(base) else ""
+    least = start_from.removeprefix(base) if start_from.startswith(base) else ""
+    if not least and start_from > base:
+        return []
+    names = _names(folder)
+    wanted = united = _wanted(names, within, least)
     for _ in range(_SCANS):
-        again = _scan_once(folder, base, prefix, start_from)[1]
-        if again == seen:
-            return sorted(again)
-        united |= again
-        seen = again
-    return sorted(united)
-
-
-def _scan_once(folder: int, base: str, prefix: str, start_from: str) -> tuple[list[str], set[str]]:
-    """(every name in the order of the scan, the requested ones)."""
-    if _is_end(base, prefix, start_from):
-        return _scan_end(folder, start_from.removeprefix(base))
-    order: list[str] = []
-    found: set[str] = set()
-    every = base.startswith(prefix) and base >= start_from  # then everything inside matches, too
-    # a folder that was removed has no names
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            name = entry.name
-            order.append(name)
-            if name.startswith(_TEMPORARY):
-                continue
-            if entry.is_dir(follow_symlinks=False):
+        again = _names(folder)
+        if again == names:
+            break
+        before, wanted = wanted, _wanted(again, within, least)
+        if wanted == before:
+            break
+        names, united = again, united | wanted
+    else:
+        wanted = united
+    found = []
+    for name in wanted:
+        with contextlib.suppress(FileNotFoundError):  # deleted since: as if listed a moment later
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
                 name += "/"
-            if every or _is_wanted(base + name, prefix, start_from):
-                found.add(name)
-    return order, found
+                is_apart = least > name and not least.startswith(name)
+                is_apart |= not name.startswith(within) and not within.startswith(name)
+            else:
+                is_apart = name < least or not name.startswith(within)
+            if not is_apart:
+                found.append((name, status))
+    return sorted(found, key=lambda each: each[0])
 
 
-def _is_end(base: str, prefix: str, start_from: str) -> bool:
-    """Whether the request is for one folder from a name in it on."""
-    return bool(base) and start_from.startswith(base) and prefix == base
-
-
-def _scan_end(folder: int, least: str) -> tuple[list[str], set[str]]:
-    """The names of a folder from one on, usually a few of many: only these are examined one by one.
-    [ST3]"""
+def _wanted(names: Iterable[str], within: str, least: str) -> set[str]:
+    """Those that may be asked for, usually a few of many: only these are examined one by one."""
+    part, is_folder, _ = within.partition("/")
     first = least.partition("/")[0]
     # a folder of such a name may hold later ones
-    parts = {first[:end] for end in range(1, len(first))}
-    order, found = _names(folder), set()
-    for name in [entry for entry in order if entry >= first or entry in parts]:
-        if not name.startswith(_TEMPORARY):
-            with contextlib.suppress(FileNotFoundError):  # deleted since
-                if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
-                    name += "/"
-                if name >= least or (name.endswith("/") and least.startswith(name)):
-                    found.add(name)
-    return order, found
-
-
-def _is_wanted(name: str, prefix: str, start_from: str) -> bool:
-    if not name.endswith("/"):
-        return name.startswith(prefix) and name >= start_from
-    return (name.startswith(prefix) or prefix.startswith(name)) and (
-        name >= start_from or start_from.startswith(name)
-    )
+    above = {first[:end] for end in range(1, len(first))}
+    wanted = {name for name in names if name >= first or name in above}
+    if is_folder:
+        wanted &= {part}
+    elif part:
+        wanted = {name for name in wanted if name.startswith(part)}
+    return {name for name in wanted if not name.startswith(_TEMPORARY)}
 
 
 def _names(folder: int) -> list[str]:
+    """Every name in it; a folder that was removed has none."""
     try:
         return os.listdir(folder)
     except FileNotFoundError:

@@ -167,6 +167,19 @@ class SimulatedStore:
         """
         return self._others(rest) if scheme == "sim" and self._others is not None else None
 
+    def goes_second_first(self) -> bool:
+        """Return which of two requests that go side by side takes effect first, as is drawn.
+
+        Returns:
+            Whether it is the second one.
+
+        Spec: RD1.
+        """
+        if self._is_quiet:
+            return False
+        name = f"order {self._actor.name}.{self._actor.calls}"
+        return bool(self._choices.pick(name, 2, self._space.paging))
+
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         return self._read("get", name, lambda: self._get(name, start, end))
 

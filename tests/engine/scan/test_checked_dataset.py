@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -217,3 +218,18 @@ def test_files_in_a_store_are_checked_as_well() -> None:
     for read in ("to_table", "count_rows", "duckdb", "polars"):
         with pytest.raises(Exception, match=r"data file 7\.parquet"):
             READS[read](mc.Table(store.url).dataset())
+
+
+def test_a_file_that_is_longer_than_listed_is_damaged() -> None:
+    """Its length is not asked for: whoever reads it compares what comes with what is listed. [RD2] [RD14]"""
+    url = f"memory://{secrets.token_hex(8)}/t"
+    mc.write(pa.table({"id": [1, 2]}), url)
+    (path,) = mc.Table(url).files().column("path").to_pylist()
+    store = open_store(url)
+    whole = store.get(path)
+    store.put(path, whole + b"more")
+    with pytest.raises(mc.errors.CorruptMetadataError, match=path):
+        mc.Table(url).to_arrow()
+    store.delete([path])
+    with pytest.raises(mc.errors.DataFileMissingError, match=path):
+        mc.Table(url).to_arrow()

@@ -1,0 +1,106 @@
+"""What a source is: two questions, answered from a position on. [LD1]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from ..core.display import ReprMixin
+
+Position = int | str
+
+
+class Chunk(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
+    """What one commit loads: a range of each source that takes part in it.
+
+    Attributes:
+        ranges: the source's name -> (start, end), half-open; the start is None where the table has
+            no position of it yet.
+        what: the chunk for people, such as "3 files".
+        bytes: about how many bytes are read; 0: unknown.
+        plan: what the source needs to read the rows, its own.
+
+    Spec: LD1.
+    """
+
+    ranges: Mapping[str, tuple[Position | None, Position]]
+    what: str = ""
+    bytes: int = 0
+    plan: Any = None
+
+
+class BrokenInputError(Exception):
+    """A part of a chunk cannot be decoded; raised by `Source.rows` while its rows are read.
+
+    `load` takes the part out of the chunk by the source's `without`, if it has one, and records it;
+    nothing of the chunk is committed before.
+
+    Attributes:
+        parts: the names of the parts, such as files.
+        reason: why, in one sentence.
+
+    Spec: LD4.
+    """
+
+    def __init__(self, parts: tuple[str, ...], reason: str) -> None:
+        super().__init__(f"{', '.join(parts)}: {reason}")
+        self.parts = parts
+        self.reason = reason
+
+
+class ChangedInputError(Exception):
+    """What a chunk is made of was replaced while it was read; raised by `Source.rows` after the
+    last row. `load` commits nothing of the chunk, and asks for the chunks again.
+
+    Spec: LD3.
+    """
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Rows with positions. A source holds no state: the table has the position.
+
+    A source may have more: `companions`, suffix -> columns of the tables beside the loaded one that
+    its chunks write too, and `beside(chunk)`, suffix -> their rows; `without(chunk, broken)`, the
+    chunk without a part that cannot be decoded; `replaces(chunk)`, a condition on the rows that the
+    chunk's replace; `copy(positions)`, the whole source as one chunk; `open(path, options)`,
+    which returns the source for this table. `files` has examples of them.
+
+    Spec: LD1.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return what the table's watermark of this source is called; no secret is in it."""
+        ...
+
+    def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
+        """Say what there is from these positions on, in order.
+
+        Args:
+            positions: the table's watermarks: the name of a source -> its position. A source that
+                was never loaded is not in it.
+            max_bytes: about how many bytes a chunk may have at most; one indivisible part may have
+                more.
+
+        Returns:
+            The chunks; each begins where the one before ends.
+        """
+        ...
+
+    def rows(self, chunk: Chunk) -> Any:
+        """Read the rows of a chunk: again and again the same, or an error that they are gone.
+
+        Args:
+            chunk: one of `chunks`.
+
+        Returns:
+            Arrow data: anything with `__arrow_c_stream__`, or an iterable of such.
+
+        Raises:
+            BrokenInputError: a part of it cannot be decoded.
+            SourceError: the rows are gone.
+        """
+        ...

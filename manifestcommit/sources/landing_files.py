@@ -1,0 +1,528 @@
+"""Files that land in a folder or a bucket: each is loaded once, by its name and its content. [LD3]
+
+What was loaded is a set, not a range: a small table beside the loaded one, written in the same
+commit. The position is the number of that commit, so that two loaders cannot load one file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import fnmatch
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Literal
+
+import msgspec
+import pyarrow as pa
+
+from ..argument_checks import checked
+from ..engine.datafile.foreign_footer import FooterJudge
+from ..engine.metadata.time_travel import parse_age
+from ..engine.runtime.validation import anything, one_of, optional, text, wrong
+from ..errors import SourceError, TableNotFoundError, UsageError
+from ..store import ObjectInfo, StorageOptions, Store, open_store
+from ..store.base import is_remote
+from ..table.table import Table
+from ..terminal.render import counted, size
+from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
+
+Format = Literal["csv", "json", "parquet"]
+_ENDINGS: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
+FILES = ".files"  # what the table of loaded files is called: this behind the table's path
+_LEDGER = pa.schema(
+    [
+        ("name", pa.string()),
+        ("content", pa.string()),
+        ("bytes", pa.int64()),
+        ("modified", pa.timestamp("us", "UTC")),
+        ("loaded", pa.bool_()),
+        ("error", pa.string()),
+        ("chunk", pa.int64()),
+    ]
+)
+_MOST_FILES = 10_000  # of one commit
+_SETTLE_ON_DISK_S = 5.0
+_CSV_GROUPS = ("read_options", "parse_options", "convert_options")
+
+
+class _Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """files: to load, in order; changed: names among them that were loaded before with another
+    content; failed: file -> why it could not be decoded."""
+
+    files: tuple[ObjectInfo, ...]
+    changed: frozenset[str]
+    failed: tuple[tuple[ObjectInfo, str], ...] = ()
+
+
+def content_of(file: ObjectInfo) -> str:
+    """What tells one content of a name from another: the store's ETag, or size and time."""
+    return getattr(file, "etag", "") or f"{file.size_bytes}-{file.modified!r}"
+
+
+class LandingFiles:
+    """Files below a path; made by `files`.
+
+    Attributes:
+        url: where they land.
+        name: what the table's position of this source is called.
+
+    Spec: LD3.
+    """
+
+    companions: Mapping[str, pa.Schema] = {FILES: _LEDGER}
+
+    def __init__(
+        self,
+        url: str,
+        format: Format | None,
+        *,
+        pattern: str,
+        schema: pa.Schema | None,
+        file_column: str | None,
+        settle_s: float | None,
+        on_changed: Literal["append", "replace", "error"],
+        csv_options: Mapping[str, Any],
+        storage_options: StorageOptions,
+    ) -> None:
+        self._store: Store = open_store(url, storage_options)
+        self.url = self._store.url
+        self.name = f"files:{self.url}" + (f"?{pattern}" if pattern != "*" else "")
+        self._format, self._pattern, self._schema = format, pattern, schema
+        self._file_column, self._on_changed = file_column, on_changed
+        if settle_s is None:
+            settle_s = 0.0 if is_remote(self._store) else _SETTLE_ON_DISK_S
+        self._settle_s = settle_s
+        self._csv_options = dict(csv_options)
+        self._table: Table | None = None
+        self._ledger: Table | None = None
+        self._began = time.time()
+
+    def open(self, path: str | os.PathLike[str], options: StorageOptions) -> LandingFiles:
+        """This source, for one table: what it has loaded decides what is new."""
+        table = Table(path, options)
+        if f"{table.url}/".startswith(f"{self.url}/") or f"{self.url}/".startswith(f"{table.url}/"):
+            raise UsageError(
+                f"{table.url} and the files at {self.url} are one folder, or one is inside the "
+                "other: the table's own files would be loaded. Use two folders side by side."
+            )
+        if "/" not in table.url.partition("://")[2].strip("/"):
+            raise UsageError(
+                f"{table.url} is the root of a bucket, so that no table of loaded files can lie "
+                "beside it: load into a path below"
+            )
+        self._table, self._ledger = table, Table(f"{table.url}{FILES}", options)
+        self._began = time.time()
+        return self
+
+    # --- which files there are --------------------------------------------------------------------
+
+    def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
+        """Yield what is new, in order of names: as many files a chunk as fit its bytes."""
+        start = positions.get(self.name)
+        number = start if isinstance(start, int) else 0
+        known = self._known()  # after the position was read, so that it is at least as new
+        listed = self._settled()
+        fresh = [file for file in listed if known.get(file.name, ("", True))[0] != content_of(file)]
+        loaded = frozenset(name for name, (_, is_loaded) in known.items() if is_loaded)
+        changed = loaded.intersection(file.name for file in fresh)
+        if changed and self._on_changed == "error":
+            raise SourceError(
+                f"{self.name}: {counted(len(changed), 'file')} changed after being loaded, such as "
+                f"{min(changed)!r}; nothing more was loaded. Give on_changed='replace' to replace "
+                "their rows, or 'append' to load them as other files."
+            )
+        for files in _groups(fresh, max_bytes):
+            yield self._chunk(
+                _Plan(files=files, changed=changed.intersection(f.name for f in files)),
+                number if number else start,
+                number + 1,
+            )
+            number += 1
+
+    def _chunk(self, plan: _Plan, start: Position | None, end: Position) -> Chunk:
+        total = sum(file.size_bytes for file in plan.files)
+        first = f", {plan.files[0].name} …" if len(plan.files) > 1 else ""
+        first = f", {plan.files[0].name}" if len(plan.files) == 1 else first
+        return Chunk(
+            ranges={self.name: (start, end)},
+            what=f"{counted(len(plan.files), 'file')}, {size(total)}{first}",
+            bytes=total,
+            plan=plan,
+        )
+
+    def _settled(self) -> list[ObjectInfo]:
+        """The files that are there, but for those that may still be written. Those that were there
+        when the load began are waited for once."""
+        found = list(self._listed())
+        youngest = max((f.modified for f in found if f.modified <= self._began), default=0.0)
+        wait_s = min(youngest + self._settle_s - time.time(), self._settle_s)
+        if wait_s > 0:
+            time.sleep(wait_s)
+            found = list(self._listed())
+        now = time.time()
+        return [
+            file for file in found if self._settle_s <= 0 or file.modified + self._settle_s <= now
+        ]
+
+    def _listed(self) -> Iterator[ObjectInfo]:
+        for file in self._store.list(""):
+            parts = file.name.split("/")
+            if any(part.startswith((".", "_")) for part in parts):
+                continue  # markers and temporary files, as other tools write them
+            if fnmatch.fnmatchcase(file.name, self._pattern):
+                yield file
+
+    def _known(self) -> dict[str, tuple[str, bool]]:
+        """Name of a file -> its content when it was loaded or failed last, and whether it was ever
+        loaded."""
+        assert self._ledger is not None
+        try:
+            rows = self._ledger.to_arrow(["name", "content", "loaded", "chunk"])
+        except TableNotFoundError:
+            return {}
+        known: dict[str, tuple[str, bool]] = {}
+        rows = rows.sort_by("chunk")
+        columns = (rows.column(name).to_pylist() for name in ("name", "content", "loaded"))
+        for name, content, is_loaded in zip(*columns, strict=True):
+            known[name] = (content, is_loaded or known.get(name, ("", False))[1])
+        return known
+
+    # --- their rows -------------------------------------------------------------------------------
+
+    def rows(self, chunk: Chunk) -> Iterator[pa.RecordBatchReader]:
+        """Yield the rows of the chunk's files, files of the same columns as one stream."""
+        plan: _Plan = chunk.plan
+        waiting = list(plan.files)
+        with FooterJudge() as judge, contextlib.ExitStack() as streams:
+            while waiting:
+                first = self._opened(waiting[0], judge, streams)
+                yield pa.RecordBatchReader.from_batches(
+                    first.schema, self._alike(waiting, first, judge, streams)
+                )
+        self._check_unchanged(plan.files)
+
+    def _alike(
+        self,
+        waiting: list[ObjectInfo],
+        opened: _Opened,
+        judge: FooterJudge,
+        streams: contextlib.ExitStack,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the first of these files and those behind it that have its columns; they are
+        taken off the list."""
+        schema = opened.schema
+        while True:
+            file = waiting.pop(0)
+            with _reading(file.name):
+                yield from opened.batches
+            streams.close()
+            if not waiting:
+                return
+            opened = self._opened(waiting[0], judge, streams)
+            if opened.schema != schema:
+                return
+
+    def _opened(
+        self, file: ObjectInfo, judge: FooterJudge, streams: contextlib.ExitStack
+    ) -> _Opened:
+        format = self._format or _ENDINGS.get(os.path.splitext(file.name)[1].lower())
+        if format is None:
+            raise BrokenInputError(
+                (file.name,), "its ending says no format: give format= to `files`"
+            )
+        expected = self._expected()
+        with _reading(file.name):
+            try:
+                stream = streams.enter_context(self._store.open_input(file.name))
+            except FileNotFoundError:
+                raise SourceError(
+                    f"{self.name}: {file.name} was removed while it was loaded; nothing of this "
+                    "chunk was committed. Run it again."
+                ) from None
+            return _Opened(
+                stream,
+                file.name,
+                format,
+                expected,
+                self._csv_options,
+                self._file_column,
+                judge,
+            )
+
+    def _expected(self) -> pa.Schema | None:
+        """The columns that are known: those declared, or the table's."""
+        if self._schema is not None:
+            return self._schema
+        assert self._table is not None
+        try:
+            found = self._table.schema
+        except TableNotFoundError:
+            return None
+        return found if len(found) else None
+
+    def _check_unchanged(self, files: Sequence[ObjectInfo]) -> None:
+        """The files are still what they were when they were listed: what was read is what is
+        recorded. [LD3]"""
+        before = {file.name: content_of(file) for file in files}
+        if not before:
+            return
+        least, most = min(before), max(before)
+        now: dict[str, str] = {}
+        for file in self._store.list("", start_from=least):
+            if file.name > most:
+                break
+            if file.name in before:
+                now[file.name] = content_of(file)
+        changed = sorted(name for name in before if now.get(name) != before[name])
+        if changed:
+            raise ChangedInputError(f"{self.name}: {changed[0]} was replaced while it was read")
+
+    # --- what the loader asks beside --------------------------------------------------------------
+
+    def beside(self, chunk: Chunk) -> dict[str, pa.Table]:
+        """Return what the table of loaded files gets with the chunk."""
+        plan: _Plan = chunk.plan
+        number = chunk.ranges[self.name][1]
+        entries = [(file, None) for file in plan.files] + list(plan.failed)
+        rows = [
+            {
+                "name": file.name,
+                "content": content_of(file),
+                "bytes": file.size_bytes,
+                "modified": dt.datetime.fromtimestamp(file.modified, dt.UTC),
+                "loaded": error is None,
+                "error": error,
+                "chunk": number,
+            }
+            for file, error in entries
+        ]
+        return {FILES: pa.Table.from_pylist(rows, schema=_LEDGER)}
+
+    def without(self, chunk: Chunk, broken: BrokenInputError) -> Chunk:
+        """Return the chunk without files that cannot be decoded; they are recorded."""
+        plan: _Plan = chunk.plan
+        failed = tuple((f, broken.reason) for f in plan.files if f.name in broken.parts)
+        kept = tuple(f for f in plan.files if f.name not in broken.parts)
+        start, end = chunk.ranges[self.name]
+        reduced = _Plan(
+            files=kept,
+            changed=plan.changed.intersection(f.name for f in kept),
+            failed=plan.failed + failed,
+        )
+        return self._chunk(reduced, start, end)
+
+    def replaces(self, chunk: Chunk) -> str | None:
+        """Return the condition on the rows of files that were loaded before with another content;
+        None: there are none."""
+        plan: _Plan = chunk.plan
+        if self._on_changed != "replace" or not plan.changed:
+            return None
+        column = (self._file_column or "").replace("`", "``")
+        texts = ", ".join(_sql_text(name) for name in sorted(f.name for f in plan.files))
+        return f"`{column}` IN ({texts})"
+
+
+def _sql_text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+class _reading:  # noqa: N801  # reads as a statement
+    """Within, what a decoder says of the bytes names the file."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, pa.ArrowException | UnicodeDecodeError | OverflowError):
+            reason = " ".join(str(error).split())[:300]
+            raise BrokenInputError((self._name,), reason) from error
+
+
+class _Opened:
+    """One file, opened: its columns, and its rows in batches."""
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        name: str,
+        format: Format,
+        expected: pa.Schema | None,
+        csv_options: Mapping[str, Any],
+        file_column: str | None,
+        judge: FooterJudge,
+    ) -> None:
+        self._name, self._column = name, file_column
+        if file_column is not None and expected is not None and file_column in expected.names:
+            expected = expected.remove(expected.get_field_index(file_column))
+        if format == "csv":
+            reader: Any = _csv(stream, expected, csv_options)
+            self._schema, self._batches = reader.schema, reader
+        elif format == "json":
+            reader = _json(stream, expected)
+            self._schema, self._batches = reader.schema, reader
+        else:
+            file, _ = judge.open(stream)
+            self._schema, self._batches = file.schema_arrow, file.iter_batches()
+        if file_column is not None and file_column in self._schema.names:
+            raise BrokenInputError((name,), f"it has a column {file_column!r} of its own")
+
+    @property
+    def schema(self) -> pa.Schema:
+        schema = self._schema.remove_metadata()
+        if self._column is None:
+            return schema
+        return schema.append(pa.field(self._column, pa.string()))
+
+    @property
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        schema = self.schema
+        for batch in self._batches:
+            columns = list(batch.columns)
+            if self._column is not None:
+                columns.append(pa.array([self._name] * batch.num_rows, pa.string()))
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _csv(stream: BinaryIO, expected: pa.Schema | None, given: Mapping[str, Any]) -> Any:
+    from pyarrow import csv  # late: most loads read one format
+
+    kinds = (csv.ReadOptions, csv.ParseOptions, csv.ConvertOptions)
+    options: dict[str, Any] = {}
+    for group, kind in zip(_CSV_GROUPS, kinds, strict=True):
+        names = {name for name in dir(kind) if not name.startswith("_")}
+        options[group] = kind(**{name: value for name, value in given.items() if name in names})
+    if expected is not None:
+        types = {field.name: field.type for field in expected}
+        options["convert_options"].column_types = {
+            **types,
+            **(options["convert_options"].column_types or {}),
+        }
+    return csv.open_csv(stream, **options)
+
+
+def _json(stream: BinaryIO, expected: pa.Schema | None) -> Any:
+    from pyarrow import json
+
+    parse = json.ParseOptions(explicit_schema=expected, unexpected_field_behavior="infer")
+    return json.open_json(stream, parse_options=parse)
+
+
+def _groups(files: Sequence[ObjectInfo], max_bytes: int) -> Iterator[tuple[ObjectInfo, ...]]:
+    group: list[ObjectInfo] = []
+    total = 0
+    for file in files:
+        if group and (total + file.size_bytes > max_bytes or len(group) >= _MOST_FILES):
+            yield tuple(group)
+            group, total = [], 0
+        group.append(file)
+        total += file.size_bytes
+    if group:
+        yield tuple(group)
+
+
+def _check_csv_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    from pyarrow import csv
+
+    kinds = (csv.ReadOptions, csv.ParseOptions, csv.ConvertOptions)
+    known = {name for kind in kinds for name in dir(kind) if not name.startswith("_")}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise wrong(
+            "csv_options", unknown[0], "names of options of pyarrow.csv", "{'delimiter': ';'}"
+        )
+    return dict(given)
+
+
+_CHANGED = ("append", "replace", "error")
+
+
+def _arrow_schema(name: str, value: Any) -> Any:
+    if not isinstance(value, pa.Schema):
+        raise wrong(name, value, "a pyarrow schema", "pyarrow.schema([('id', 'int64')])")
+    return value
+
+
+@checked(
+    format=optional(one_of("csv", "json", "parquet")),
+    pattern=text("a pattern of names", "'*.csv'"),
+    schema=optional(_arrow_schema),
+    file_column=optional(text("the name of a column", "'_file'")),
+    settle=anything,  # by `parse_age`
+    on_changed=one_of(*_CHANGED),
+    csv_options=anything,  # by the names that pyarrow has
+)
+def files(
+    path: str | os.PathLike[str],
+    format: Format | None = None,
+    *,
+    pattern: str = "*",
+    schema: pa.Schema | None = None,
+    file_column: str | None = None,
+    settle: str | dt.timedelta | None = None,
+    on_changed: Literal["append", "replace", "error"] = "append",
+    csv_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> LandingFiles:
+    """Name the files below a folder or a prefix, as a source of `load`.
+
+    Each file is loaded once, by its name and its content: one that is uploaded again is another
+    one. A file that is replaced while it is read is read again. Names with a part that begins with
+    a dot or an underscore are skipped, as markers and temporary files.
+
+    Args:
+        path: where the files land: a folder, or a URL of a store that tables can lie in.
+        format: "csv", "json" (one object a line) or "parquet"; by default what the ending of each
+            file says.
+        pattern: only files whose name below `path` matches it, such as "orders/*.csv"; `*` is
+            any text, also with slashes; by default all.
+        schema: the columns and their types; by default those of the table, and for its first files
+            what pyarrow infers from their beginning.
+        file_column: the name of a column that gets the name of each row's file; by default none.
+        settle: how old a file has to be, for stores on which files grow while they are written:
+            a text such as "30s", or a timedelta; by default 5 seconds on a file system, and none
+            elsewhere.
+        on_changed: what a file that was loaded before with another content does: "append", the
+            default: its rows are added; "replace": they replace those of the same file, which needs
+            `file_column`; "error": the load ends.
+        csv_options: options of `pyarrow.csv` by name, such as {"delimiter": ";"}; by default none.
+        storage_options: what reaches the object store; by default the environment.
+
+    Returns:
+        The source.
+
+    Raises:
+        UsageError: an argument is wrong.
+
+    Example:
+        `load(files("s3://landing/orders", "csv", file_column="_file"), "s3://lake/orders")`
+
+    Spec: LD3.
+    """
+    if on_changed == "replace" and file_column is None:
+        raise UsageError(
+            "on_changed='replace' finds the rows of a file by a column: give file_column, such as "
+            "'_file'"
+        )
+    return LandingFiles(
+        os.fspath(path),
+        format,
+        pattern=pattern,
+        schema=schema,
+        file_column=file_column,
+        settle_s=None if settle is None else parse_age(settle, "settle"),
+        on_changed=on_changed,
+        csv_options=_check_csv_options(csv_options or {}),
+        storage_options=StorageOptions(storage_options),
+    )

@@ -1,0 +1,446 @@
+"""`load` and `follow`: rows of a source become commits that hold its position. [LD1]-[LD6]
+
+A loader keeps no state. It reads the position that the table has, loads a chunk from there on, and
+commits the chunk's rows with its range; a range that another loader has taken meanwhile is refused
+by the commit, and the loader goes on from the table's position. [WM2]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ..argument_checks import checked
+from ..core.display import ReprMixin
+from ..engine.metadata.time_travel import parse_age
+from ..engine.runtime.outcome import Outcome
+from ..engine.runtime.validation import size, wrong
+from ..errors import (
+    CommitConflictError,
+    OutcomeUnknownError,
+    SourceError,
+    TableNotFoundError,
+    WatermarkError,
+)
+from ..job import Job, Path, begin
+from ..joint_transaction import Transaction, transaction
+from ..store import StorageOptions
+from ..table.creation import create_table
+from ..table.table import Table
+from ..terminal.progress import Steps
+from .chunk import BrokenInputError, ChangedInputError, Chunk, Position, Source
+
+LOG = logging.getLogger("manifestcommit.sources")
+_TRIES = 20  # for one chunk, each after a look at the table's position
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
+
+
+class LoadOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
+    """What a load has committed.
+
+    Attributes:
+        url: the table that was loaded.
+        chunks: how many chunks were committed; of a dry run, how many there are.
+        rows: how many rows they hold.
+        files: how many data files they were written to.
+        version: the version that holds the last chunk; None: there was nothing to load.
+        positions: source -> its position in the table after the load.
+        broken: part -> why it could not be decoded, of the parts that were skipped.
+        planned: of a dry run: what each chunk is.
+
+    Spec: LD1.
+    """
+
+    url: str
+    chunks: int = 0
+    rows: int = 0
+    files: int = 0
+    version: int | None = None
+    positions: Mapping[str, Position] = {}
+    broken: Mapping[str, str] = {}
+    planned: tuple[str, ...] = ()
+
+
+def a_source(name: str, value: Any) -> Any:
+    """A source: an object with the two questions."""
+    if not isinstance(value, Source):
+        raise wrong(
+            name, value, "a source", "manifestcommit.sources.files('s3://landing/orders', 'csv')"
+        )
+    return value
+
+
+@checked(source=a_source)
+def load(
+    source: Source,
+    path: Path,
+    *,
+    max_bytes: int | str = "512MB",
+    partition_by: list[str] | str | None = None,
+    merge_schema: bool = False,
+    max_errors: int = 0,
+    restart: bool = False,
+    dry_run: bool = False,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> LoadOutcome:
+    """Load what a source has and the table does not, each row exactly once.
+
+    The table holds the source's position, which moves in the commit of the rows: after a crash, a
+    lost response or a second loader beside this one, a rerun goes on where the table is. Returns
+    when the source has no more.
+
+    Args:
+        source: what to load from: one of `manifestcommit.sources`, or a source of your own.
+        path: the table path; the first load makes it a table. A source of files keeps the names of
+            those that were loaded in a second table beside it, `<path>.files`.
+        max_bytes: about how many bytes of the source one commit takes, or a text such as "128MB";
+            by default "512MB".
+        partition_by: as for `write`.
+        merge_schema: as for `write`.
+        max_errors: how many parts that cannot be decoded, such as broken files, are recorded and
+            skipped; one more ends the load. By default 0.
+        restart: replace all rows of the table by the whole source, in one commit, and go on from
+            there: for a follower whose source no longer has the changes since its position. By
+            default False.
+        dry_run: read no row and commit nothing; `planned` of the outcome has the chunks. By default
+            False.
+        message: what the commits are for, as for `write`; by default what each chunk is.
+        metadata: name -> text, as for `write`; by default none.
+        storage_options: what reaches the object store of the table; by default the environment.
+
+    Returns:
+        The outcome: how many chunks and rows, the version, the positions.
+
+    Raises:
+        SourceError: the source no longer has the rows after the table's position, or a part cannot
+            be decoded and `max_errors` are skipped already; what was committed before stays.
+        UsageError: an argument is wrong.
+        SchemaMismatchError: the rows do not fit the table.
+        NotATableError: the folder holds plain files.
+        CommitConflictError: others changed the table's schema, or what the chunk replaces.
+
+    Example:
+        `load(manifestcommit.sources.files("s3://landing/orders", "csv"), "s3://lake/orders")`
+
+    Spec: LD1, LD2, LD4, WM2.
+    """
+    loader = _Loader(
+        source,
+        path,
+        max_bytes=size("max_bytes", max_bytes),
+        max_errors=max_errors,
+        storage_options=storage_options,
+        write={"partition_by": partition_by, "merge_schema": merge_schema},
+        note={"message": message, "metadata": metadata},
+    )
+    if dry_run:
+        planned = tuple(each.what for each in loader.plan())
+        return LoadOutcome(
+            url=loader.url, chunks=len(planned), planned=planned, positions=loader.positions()
+        )
+    with Steps() as steps:
+        if restart:
+            loader.restart(steps)
+        while loader.load_next(steps):
+            pass
+    return loader.outcome()
+
+
+@checked(source=a_source)
+def follow(
+    source: Source,
+    path: Path,
+    *,
+    every: str | dt.timedelta = "60s",
+    max_bytes: int | str = "512MB",
+    partition_by: list[str] | str | None = None,
+    merge_schema: bool = False,
+    max_errors: int = 0,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Iterator[LoadOutcome]:
+    """Load what a source has, again and again: a service.
+
+    SIGTERM and SIGINT end it between two commits, where it runs in the main thread: the iterator
+    ends then, and the next start goes on. Losing the process at any other moment is safe as well.
+
+    Args:
+        source: as for `load`.
+        path: as for `load`.
+        every: how long to wait where there is nothing to load, such as "60s" or a timedelta; by
+            default one minute.
+        max_bytes: as for `load`.
+        partition_by: as for `load`.
+        merge_schema: as for `load`.
+        max_errors: as for `load`, for each round.
+        message: as for `load`.
+        metadata: as for `load`.
+        storage_options: as for `load`.
+
+    Yields:
+        An outcome for each round that has loaded something.
+
+    Raises:
+        SourceError: as for `load`.
+        UsageError: an argument is wrong.
+
+    Example:
+        `for outcome in follow(source, "/lake/orders", every="10s"): print(outcome)`
+
+    Spec: LD6.
+    """
+    limit, most, wait_s = size("max_bytes", max_bytes), max_errors, parse_age(every, "every")
+
+    def rounds() -> Iterator[LoadOutcome]:
+        with _stopping() as stop:
+            while not stop.is_set():
+                loader = _Loader(
+                    source,
+                    path,
+                    max_bytes=limit,
+                    max_errors=most,
+                    storage_options=storage_options,
+                    write={"partition_by": partition_by, "merge_schema": merge_schema},
+                    note={"message": message, "metadata": metadata},
+                )
+                with Steps() as steps:
+                    while not stop.is_set() and loader.load_next(steps):
+                        pass
+                if (outcome := loader.outcome()).chunks:
+                    yield outcome
+                else:
+                    stop.wait(wait_s)
+
+    return rounds()
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; elsewhere than in the main thread nothing sets it."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    for each in before:
+        signal.signal(each, lambda *_: stop.set())
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+class _Loader:
+    """One load: from the table's position to the end of the source."""
+
+    def __init__(
+        self,
+        source: Source,
+        path: Path,
+        *,
+        max_bytes: int,
+        max_errors: int,
+        storage_options: Mapping[str, Any] | None,
+        write: Mapping[str, Any],
+        note: Mapping[str, Any],
+    ) -> None:
+        self._options = StorageOptions(storage_options)
+        self._path, self._table = path, Table(path, self._options)
+        opens = getattr(source, "open", None)
+        self._source: Any = source if opens is None else opens(path, self._options)
+        self._max_bytes, self._max_errors = max_bytes, max_errors
+        self._write, self._note = dict(write), dict(note)
+        self._companions: dict[str, str] = {}
+        self._schemas: dict[str, Any] = {}
+        for suffix, schema in getattr(self._source, "companions", {}).items():
+            self._companions[suffix] = os.fspath(path).rstrip("/") + suffix
+            self._schemas[suffix] = schema
+        self._chunks: Iterator[Chunk] | None = None
+        self._committed: list[Outcome] = []
+        self._broken: dict[str, str] = {}
+
+    @property
+    def url(self) -> str:
+        return self._table.url
+
+    def positions(self) -> dict[str, Position]:
+        """The position of each source in the table, as of now."""
+        try:
+            return dict(self._table.watermarks())
+        except TableNotFoundError:
+            return {}
+
+    def plan(self) -> list[Chunk]:
+        """What there is to load."""
+        return list(self._source.chunks(self.positions(), max_bytes=self._max_bytes))
+
+    def outcome(self) -> LoadOutcome:
+        metrics = [each.metrics for each in self._committed if each.metrics is not None]
+        return LoadOutcome(
+            url=self.url,
+            chunks=len(self._committed),
+            rows=sum(each.rows_committed for each in metrics),
+            files=sum(each.files_committed for each in metrics),
+            version=self._committed[-1].version if self._committed else None,
+            positions=self.positions(),
+            broken=dict(self._broken),
+        )
+
+    def restart(self, steps: Steps) -> None:
+        """Replace the table's rows by the whole source."""
+        copy = getattr(self._source, "copy", None)
+        if copy is None:
+            raise SourceError(
+                f"{self._source.name}: this kind of source cannot be loaded as a whole in one "
+                "commit; nothing was done. Load it into a new table."
+            )
+        self._commit(copy(self.positions()), steps, replace_all=True)
+
+    def load_next(self, steps: Steps) -> bool:
+        """Commit the next chunk; False where there is none. [LD2]
+
+        A range that others have taken, or a commit whose outcome is unknown, is settled by the
+        table's position: what it covers is loaded. [WM2]
+        """
+        for tried in range(_TRIES):
+            if tried:
+                time.sleep(min(_FIRST_WAIT_S * 2**tried, _LONGEST_WAIT_S))
+            if self._chunks is None:
+                steps(f"{self._source.name}: looking for what is new")
+                self._chunks = iter(
+                    self._source.chunks(self.positions(), max_bytes=self._max_bytes)
+                )
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self._chunks = None
+                return False
+            try:
+                self._commit(chunk, steps)
+                return True
+            except ChangedInputError as error:
+                LOG.info("%s", error)
+                self._chunks = None
+            except (WatermarkError, OutcomeUnknownError, CommitConflictError) as error:
+                if not self._may_go_on(error, chunk):
+                    raise
+                LOG.info("%s: looking at the table's position again: %s", self.url, error)
+                self._chunks = None
+        raise SourceError(
+            f"{self.url}: other loaders of {self._source.name} were faster {_TRIES} times; what "
+            "they committed is loaded, and nothing of this one was lost. Run one loader a source."
+        )
+
+    def _may_go_on(self, error: Exception, chunk: Chunk) -> bool:
+        """Whether the position that the table has now says more than this chunk knew."""
+        if isinstance(error, CommitConflictError):
+            return error.rule in ("contention", "table_exists") or chunk.plan is not None
+        now = self.positions()
+        return any(now.get(name) != start for name, (start, _) in chunk.ranges.items())
+
+    def _commit(self, chunk: Chunk, steps: Steps, *, replace_all: bool = False) -> None:
+        """Commit one chunk, without the parts of it that cannot be decoded. [LD4]"""
+        while True:
+            steps(f"{self._source.name}: loading {chunk.what}")
+            try:
+                self._committed.append(self._committed_once(chunk, replace_all=replace_all))
+                return
+            except BrokenInputError as broken:
+                chunk = self._without(chunk, broken)
+
+    def _without(self, chunk: Chunk, broken: BrokenInputError) -> Chunk:
+        without = getattr(self._source, "without", None)
+        many = len(self._broken.keys() | set(broken.parts))
+        if without is None or many > self._max_errors:
+            way_out = (
+                ""
+                if without is None
+                else f" Mend or remove it, or give max_errors={many} to record it and go on."
+            )
+            raise SourceError(
+                f"{self._source.name}: {broken}. Nothing of this chunk was committed.{way_out}"
+            ) from broken
+        for part in broken.parts:
+            self._broken[part] = broken.reason
+            LOG.warning("%s: skipped %r: %s", self.url, part, broken.reason)
+        reduced: Chunk = without(chunk, broken)
+        return reduced
+
+    def _committed_once(self, chunk: Chunk, *, replace_all: bool) -> Outcome:
+        note = {**self._note, "message": self._note["message"] or f"load {chunk.what}"[:200]}
+        replaced = None
+        if not replace_all and hasattr(self._source, "replaces"):
+            replaced = self._source.replaces(chunk)
+        if not self._companions:
+            with begin(self._path, storage_options=self._options, **note) as job:
+                self._fill(job, chunk, replace_all=replace_all)
+            assert job.outcome is not None
+            return job.outcome
+        self._make_companions()
+        places = [os.fspath(self._path), *self._companions.values()]
+        with transaction(places, storage_options=self._options, **note) as tx:
+            if replaced is None:
+                self._fill(tx[places[0]], chunk, replace_all=replace_all)
+            else:
+                self._replace(tx, places[0], chunk, replaced)
+            for suffix, rows in self._source.beside(chunk).items():
+                tx[self._companions[suffix]].write(rows)
+        assert tx.outcome is not None
+        return next(iter(tx.outcome.outcomes.values()))
+
+    def _make_companions(self) -> None:
+        """Make the tables beside, once, of a rank by which the loaded table decides. [MT2]"""
+        while self._schemas:
+            suffix, schema = next(iter(self._schemas.items()))
+            try:
+                _ = Table(self._companions[suffix], self._options).version
+            except TableNotFoundError:
+                create_table(
+                    self._companions[suffix],
+                    schema,
+                    rank=1,
+                    exist_ok=True,
+                    storage_options=self._options,
+                )
+            del self._schemas[suffix]
+
+    def _fill(self, job: Job, chunk: Chunk, *, replace_all: bool) -> None:
+        if replace_all:
+            job.overwrite()
+        for name, (start, end) in chunk.ranges.items():
+            job.advance(name, start, end)
+        sources = {name: (start or 0, end) for name, (start, end) in chunk.ranges.items()}
+        lineage = sources if all(isinstance(end, int) for _, end in sources.values()) else None
+        for data in _streams(self._source.rows(chunk)):
+            job.write(data, sources=lineage, **self._write)
+
+    def _replace(self, tx: Transaction, table: str, chunk: Chunk, replaced: str) -> None:
+        """The chunk's rows instead of those that match the condition."""
+        import pyarrow as pa
+
+        tables = [pa.table(data) for data in _streams(self._source.rows(chunk))]
+        tx.rows(table).overwrite_where(
+            pa.concat_tables(tables, promote_options="default") if tables else None,
+            replaced,
+            watermarks=dict(chunk.ranges),
+        )
+
+
+def _streams(rows: Any) -> Iterator[Any]:
+    """Arrow data, one or several."""
+    if hasattr(rows, "__arrow_c_stream__"):
+        yield rows
+    else:
+        yield from rows

@@ -1,0 +1,80 @@
+"""Another table is followed through whatever its versions do. [LD5]"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.errors import SourceError
+
+
+def applied(changes: list[dict[str, object]]) -> list[object]:
+    """The rows that the changes leave."""
+    bag: Counter[object] = Counter()
+    for change in changes:
+        bag[change["id"]] += 1 if change["_change_type"] in ("insert", "update_postimage") else -1
+    assert all(count >= 0 for count in bag.values())
+    return sorted(bag.elements(), key=str)
+
+
+def test_a_follower_has_what_the_table_has_after_every_kind_of_change(tmp_path: Path) -> None:
+    followed, copy = tmp_path / "orders", tmp_path / "changes"
+    table, source = mc.Table(followed), mc.sources.table(followed)
+    assert mc.load(source, copy).chunks == 0  # not there yet
+    mc.write(pa.table({"id": [1, 2, 3]}), followed)
+    mc.load(source, copy)
+    mc.write(pa.table({"id": [4]}), followed)
+    table.delete("id = 2")
+    table.update({"id": "id + 10"}, "id = 3")
+    mc.load(source, copy)
+    table.compact()
+    before = table.version
+    table.rename_column("id", "id2")
+    table.rename_column("id2", "id")
+    mc.write(pa.table({"id": [7]}), followed, mode="overwrite")
+    mc.load(source, copy)
+    table.rollback(before, reason="wrong overwrite")
+    outcome = mc.load(source, copy)
+    assert outcome.positions[source.name] == table.version
+    rows = sorted(table.to_arrow().column("id").to_pylist(), key=str)
+    assert applied(mc.Table(copy).to_arrow().to_pylist()) == rows == [1, 13, 4]
+    assert mc.load(source, copy).chunks == 0
+
+
+def test_a_follower_behind_what_expired_is_told_how_to_begin_again(tmp_path: Path) -> None:
+    followed, copy = tmp_path / "orders", tmp_path / "changes"
+    source = mc.sources.table(followed)
+    mc.write(pa.table({"id": [1]}), followed)
+    mc.load(source, copy)
+    for number in (2, 3):
+        mc.write(pa.table({"id": [number]}), followed)
+    mc.gc(followed, grace="0s", keep_for="0s", keep_versions=1)
+    with pytest.raises(SourceError, match=r"can no longer be read.*restart=True"):
+        mc.load(source, copy)
+    assert mc.Table(copy).to_arrow().num_rows == 1
+    outcome = mc.load(source, copy, restart=True)
+    assert outcome.chunks == 1 and applied(mc.Table(copy).to_arrow().to_pylist()) == [1, 2, 3]
+    mc.write(pa.table({"id": [4]}), followed)
+    mc.load(source, copy)
+    assert applied(mc.Table(copy).to_arrow().to_pylist()) == [1, 2, 3, 4]
+
+
+def test_a_table_that_was_made_again_is_refused(tmp_path: Path) -> None:
+    followed, copy = tmp_path / "orders", tmp_path / "changes"
+    for _ in range(3):
+        mc.write(pa.table({"id": [1]}), followed)
+    mc.load(mc.sources.table(followed), copy)
+    (followed).rename(tmp_path / "old")
+    mc.write(pa.table({"id": [1]}), followed)
+    with pytest.raises(SourceError, match="was made again, or restored"):
+        mc.load(mc.sources.table(followed), copy)
+
+
+def test_files_cannot_be_restarted(tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    with pytest.raises(SourceError, match="cannot be loaded as a whole"):
+        mc.load(mc.sources.files(tmp_path / "landing"), tmp_path / "t", restart=True)

@@ -1,0 +1,262 @@
+"""Files that land in a folder or a bucket are loaded once each, whatever happens to them meanwhile. [LD3] [LD4]"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.errors import SourceError, UsageError
+from manifestcommit.sources import Chunk, landing_files
+from manifestcommit.store import open_store
+
+HOSTILE = ["a=b/ %+#é.csv", "quote'd.csv", 'double".csv', "back\\slash.csv", "día=1/x.csv"]
+
+
+def put(folder: Path, name: str, text: str | bytes, *, seconds_ago: float = 100) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    at = time.time() - seconds_ago
+    os.utime(path, (at, at))
+
+
+def ids(table: Path) -> list[int]:
+    return sorted(mc.Table(table).to_arrow(["id"]).column("id").to_pylist())
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Path:
+    (tmp_path / "landing").mkdir()
+    return tmp_path / "landing"
+
+
+def test_each_file_is_loaded_once_and_a_rerun_finds_nothing(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.csv", "id,note\n1,x\n2,y\n")
+    put(landing, "b.jsonl", '{"id": 3, "note": "z"}\n')
+    pq.write_table(pa.table({"id": [4], "note": ["p"]}), landing / "c.parquet")
+    source = mc.sources.files(landing, file_column="_file", settle="0s")
+    first = mc.load(source, tmp_path / "t")
+    assert (first.chunks, first.rows, first.version) == (1, 4, mc.Table(tmp_path / "t").version)
+    assert mc.load(source, tmp_path / "t").chunks == 0
+    put(landing, "d.csv", "id,note\n5,q\n")
+    assert mc.load(source, tmp_path / "t").rows == 1
+    assert ids(tmp_path / "t") == [1, 2, 3, 4, 5]
+    assert first.positions == {source.name: 1}
+    of = {row["id"]: row["_file"] for row in mc.Table(tmp_path / "t").to_arrow().to_pylist()}
+    assert of == {1: "a.csv", 2: "a.csv", 3: "b.jsonl", 4: "c.parquet", 5: "d.csv"}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_are_kept_exactly(tmp_path: Path, landing: Path, name: str) -> None:
+    put(landing, name, "id\n1\n")
+    source = mc.sources.files(landing, file_column="_file", on_changed="replace")
+    mc.load(source, tmp_path / "t")
+    put(landing, name, "id\n2\n3\n")
+    mc.load(source, tmp_path / "t")
+    assert mc.Table(tmp_path / "t").to_arrow().sort_by("id").to_pylist() == [{"id": 2, "_file": name}, {"id": 3, "_file": name}]
+
+
+@pytest.mark.parametrize(("on_changed", "expected"), [("append", [1, 2, 7]), ("replace", [2, 7])])
+def test_a_file_that_is_uploaded_again_is_another_one(tmp_path: Path, landing: Path, on_changed: Any, expected: list[int]) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    put(landing, "b.csv", "id\n2\n")
+    source = mc.sources.files(landing, file_column="_file", on_changed=on_changed)
+    mc.load(source, tmp_path / "t")
+    put(landing, "a.csv", "id\n7\n", seconds_ago=50)
+    assert mc.load(source, tmp_path / "t").chunks == 1
+    assert ids(tmp_path / "t") == expected
+    assert mc.load(source, tmp_path / "t").chunks == 0
+
+
+def test_a_changed_file_ends_the_load_where_that_is_asked_for(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    source = mc.sources.files(landing, on_changed="error")
+    mc.load(source, tmp_path / "t")
+    put(landing, "a.csv", "id\n9\n", seconds_ago=50)
+    with pytest.raises(SourceError, match=r"1 file changed after being loaded, such as 'a\.csv'.*on_changed='replace'"):
+        mc.load(source, tmp_path / "t")
+    assert ids(tmp_path / "t") == [1]
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path, landing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is recorded is what was read: the rows of one content under the name of another would never be mended."""
+    put(landing, "a.csv", "id\n1\n")
+    source = mc.sources.files(landing)
+    opened = landing_files.LandingFiles._opened
+    times = []
+
+    def replaced(self: Any, file: Any, *others: Any) -> Any:
+        found = opened(self, file, *others)
+        times.append(file.name)
+        if len(times) == 1:
+            put(landing, "a.csv", "id\n22\n", seconds_ago=40)
+        return found
+
+    monkeypatch.setattr(landing_files.LandingFiles, "_opened", replaced)
+    outcome = mc.load(source, tmp_path / "t")
+    assert (len(times), outcome.chunks, ids(tmp_path / "t")) == (2, 1, [22])
+    assert mc.load(source, tmp_path / "t").chunks == 0
+
+
+def test_a_broken_file_ends_the_load_and_nothing_of_its_chunk_is_committed(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    source = mc.sources.files(landing)
+    mc.load(source, tmp_path / "t")
+    put(landing, "b.csv", "id\n2\n")
+    put(landing, "c.csv", "id\nnot a number\n")
+    with pytest.raises(SourceError, match=r"c\.csv: .*not a number.*max_errors=1"):
+        mc.load(source, tmp_path / "t")
+    assert ids(tmp_path / "t") == [1]
+
+
+BROKEN: Mapping[str, bytes] = {
+    "types.csv": b"id\nnot a number\n",
+    "columns.csv": b"id\n1,2,3\n",
+    "text.csv": b"id,note\n1,\xff\xfe\xfa\n",
+    "half.json": b'{"id": 1}\n{"id": ',
+    "half.parquet": b"PAR1" + b"\0" * 40,
+    "empty.parquet": b"",
+    "unknown.ending": b"id\n1\n",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_recorded_and_tried_again_when_it_changes(tmp_path: Path, landing: Path, name: str) -> None:
+    put(landing, "a.csv", "id,note\n1,x\n")
+    put(landing, name, BROKEN[name])
+    source = mc.sources.files(landing)
+    outcome = mc.load(source, tmp_path / "t", max_errors=1)
+    assert list(outcome.broken) == [name] and ids(tmp_path / "t") == [1]
+    assert mc.load(source, tmp_path / "t").chunks == 0
+    told = mc.Table(tmp_path / "t.files").to_arrow(filter="NOT loaded").to_pylist()
+    assert [row["name"] for row in told] == [name] and told[0]["error"]
+    if name.endswith(".csv"):
+        put(landing, name, "id,note\n2,y\n", seconds_ago=50)
+        assert mc.load(source, tmp_path / "t").rows == 1
+        assert ids(tmp_path / "t") == [1, 2]
+
+
+def test_no_more_files_are_passed_over_than_allowed(tmp_path: Path, landing: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        put(landing, name, "id\nx\n" if name == "a.csv" else "id\n1,2\n")
+    with pytest.raises(SourceError, match="max_errors=2"):
+        mc.load(mc.sources.files(landing, schema=pa.schema([("id", pa.int64())])), tmp_path / "t", max_errors=1)
+    outcome = mc.load(mc.sources.files(landing, schema=pa.schema([("id", pa.int64())])), tmp_path / "t", max_errors=2)
+    assert sorted(outcome.broken) == ["a.csv", "b.csv"] and outcome.rows == 0
+
+
+def test_a_file_that_may_still_grow_is_waited_for(tmp_path: Path, landing: Path) -> None:
+    put(landing, "old.csv", "id\n1\n")
+    put(landing, "new.csv", "id\n2\n", seconds_ago=-30)
+    source = mc.sources.files(landing, settle="20s")
+    assert mc.load(source, tmp_path / "t").rows == 1
+    put(landing, "new.csv", "id\n2\n", seconds_ago=21)
+    assert mc.load(source, tmp_path / "t").rows == 1
+    assert ids(tmp_path / "t") == [1, 2]
+
+
+def test_markers_hidden_files_and_other_names_are_passed_over(tmp_path: Path, landing: Path) -> None:
+    for name in ("_SUCCESS", ".a.csv.crc", "_temporary/0/b.csv", "other.txt", "in/c.csv"):
+        put(landing, name, "id\n1\n")
+    outcome = mc.load(mc.sources.files(landing, pattern="*.csv"), tmp_path / "t")
+    assert outcome.rows == 1 and outcome.positions == {f"files:file://{landing}?*.csv": 1}
+
+
+def test_files_of_other_columns_come_with_merge_schema_only(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    source = mc.sources.files(landing)
+    mc.load(source, tmp_path / "t")
+    put(landing, "b.csv", "id,extra\n2,x\n")
+    with pytest.raises(mc.errors.SchemaMismatchError, match="extra"):
+        mc.load(source, tmp_path / "t")
+    assert mc.load(source, tmp_path / "t", merge_schema=True).rows == 1
+    assert mc.Table(tmp_path / "t").to_arrow().sort_by("id").to_pylist() == [{"id": 1, "extra": None}, {"id": 2, "extra": "x"}]
+
+
+def test_a_chunk_takes_as_many_files_as_fit(tmp_path: Path, landing: Path) -> None:
+    for number in range(5):
+        put(landing, f"{number}.csv", f"id\n{number}\n" + "\n" * 100)
+    source = mc.sources.files(landing)
+    plan = mc.load(source, tmp_path / "t", max_bytes=250, dry_run=True)
+    assert (plan.chunks, plan.planned[0][:7], plan.version) == (3, "2 files", None)
+    assert not (tmp_path / "t").exists()
+    assert mc.load(source, tmp_path / "t", max_bytes=250).chunks == 3
+    assert mc.load(source, tmp_path / "t").positions == {source.name: 3}
+
+
+def test_options_of_csv_reach_its_reader(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.csv", "1;x\n2;NULL\n")
+    options = {"delimiter": ";", "column_names": ["id", "note"], "null_values": ["NULL"], "strings_can_be_null": True}
+    source = mc.sources.files(landing, csv_options=options)
+    mc.load(source, tmp_path / "t")
+    assert mc.Table(tmp_path / "t").to_arrow().sort_by("id").column("note").to_pylist() == ["x", None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"format": "xml"}, "invalid format 'xml': expected .csv. or .json. or .parquet."),
+        ({"on_changed": "skip"}, "invalid on_changed"),
+        ({"on_changed": "replace"}, "give file_column"),
+        ({"csv_options": {"separator": ";"}}, "invalid csv_options"),
+        ({"schema": {"id": "long"}}, "invalid schema"),
+        ({"settle": "soon"}, "invalid settle"),
+        ({"pattern": ""}, "invalid pattern"),
+    ],
+)
+def test_wrong_arguments_are_named(landing: Path, arguments: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        mc.sources.files(landing, **arguments)
+
+
+@pytest.mark.parametrize("place", ["landing", "landing/t", "."])
+def test_a_table_inside_of_what_it_loads_is_refused(tmp_path: Path, landing: Path, place: str) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    with pytest.raises(UsageError, match="one folder, or one is inside the other"):
+        mc.load(mc.sources.files(landing), tmp_path / place)
+
+
+def test_files_of_a_bucket_are_loaded_by_their_content(tmp_path: Path, rgw: Any) -> None:
+    """On a real S3 server."""
+    bucket, options = rgw.bucket(), rgw.storage_options
+    store = open_store(f"s3://{bucket}/landing", options)
+    store.put("a.csv", b"id\n1\n")
+    store.put("day=1/b.jsonl", json.dumps({"id": 2}).encode())
+    source = mc.sources.files(f"s3://{bucket}/landing", storage_options=options)
+    table = f"s3://{bucket}/lake/t"
+    assert mc.load(source, table, storage_options=options).rows == 2
+    assert mc.load(source, table, storage_options=options).chunks == 0
+    store.put("a.csv", b"id\n3\n")  # as long, and perhaps within the same second
+    assert mc.load(source, table, storage_options=options).rows == 1
+    assert sorted(mc.Table(table, storage_options=options).to_arrow().column("id").to_pylist()) == [1, 2, 3]
+    assert "secret" not in repr([*mc.Table(table, storage_options=options).history()]).lower()
+
+
+def test_a_source_of_ones_own_is_two_questions(tmp_path: Path) -> None:
+    class Numbers:
+        name = "numbers"
+
+        def chunks(self, positions: Mapping[str, Any], *, max_bytes: int) -> Any:
+            start = positions.get(self.name)
+            for number in range(start or 0, 6, 2):
+                yield Chunk(ranges={self.name: (number or start, number + 2)}, what=f"{number}, {number + 1}")
+
+        def rows(self, chunk: Chunk) -> pa.Table:
+            start, end = chunk.ranges[self.name]
+            return pa.table({"id": list(range(start or 0, end))})
+
+    source: Callable[[], Any] = Numbers
+    outcome = mc.load(source(), tmp_path / "t")
+    assert (outcome.chunks, outcome.positions, ids(tmp_path / "t")) == (3, {"numbers": 6}, [0, 1, 2, 3, 4, 5])
+    assert mc.load(source(), tmp_path / "t").chunks == 0
+    with pytest.raises(UsageError, match="invalid source 'numbers': expected a source"):
+        mc.load("numbers", tmp_path / "t")  # type: ignore[arg-type]
