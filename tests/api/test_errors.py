@@ -21,6 +21,8 @@ TREE = {
     "KeyReusedError": "ManifestCommitError",
     "JobFencedError": "ManifestCommitError",
     "JobAbortedError": "ManifestCommitError",
+    "ConstraintError": "ManifestCommitError",
+    "CheckFailedError": "ManifestCommitError",
     "SchemaMismatchError": "ManifestCommitError",
     "UnsupportedTypeError": "SchemaMismatchError",
     "OutcomeUnknownError": "ManifestCommitError",

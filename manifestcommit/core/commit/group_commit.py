@@ -90,6 +90,7 @@ def carries_others(change: Change) -> TypeGuard[Write]:
         and not change.remove
         and not change.reads
         and not change.first
+        and change.audited is None
     )
 
 

@@ -70,6 +70,8 @@ PLAIN: dict[str, dict[str, Any]] = {
     "manifests of its own": {"add": (), "add_manifests": (ref(job(1)), ref(job(1), 1))},
 }
 OTHER: dict[str, dict[str, Any]] = {
+    "an audit": {"audited": 7},
+    "a constraint": {"constrain": {"positive": None}},
     "another operation": {"operation": "adopt"},
     "rows of an earlier version": {"based_on": 3},
     "an overwrite": {"operation": "overwrite", "overwrite": Overwrite(scope=({},))},
@@ -111,7 +113,7 @@ def test_every_member_of_a_change_that_is_not_known_to_be_plain_makes_it_other()
     """A later release that adds a member finds this test, not a carrier that passes over what the member says. [CM19]"""
     plain = {
         "job", "birth", "operation", "key", "declared", "schema", "partition_by", "add", "add_manifests", "touched", "advances", "summary",
-        "message", "metadata", "author",  # a carrier keeps them as they are [OB15]
+        "message", "metadata", "author", "checked",  # a carrier keeps them as they are [OB15]
     }  # fmt: skip
     tried = {name for members in OTHER.values() for name in members}
     assert {field.name for field in msgspec.structs.fields(Write)} == plain | tried
@@ -119,7 +121,9 @@ def test_every_member_of_a_change_that_is_not_known_to_be_plain_makes_it_other()
 
 def test_who_overwrites_or_does_anything_else_carries_nobody() -> None:
     """What it carried might be what it conflicts with. [CM20]"""
-    assert not any(carries_others(change(1, **OTHER[what])) for what in ("an overwrite", "another operation", "a removal", "a first write"))
+    assert not any(
+        carries_others(change(1, **OTHER[what])) for what in ("an overwrite", "another operation", "a removal", "a first write", "an audit")
+    )
     assert carries_others(change(1, **OTHER["new columns"])) and not carries_others(
         change(1, **OTHER["an overwrite that calls itself an append"])
     )

@@ -37,6 +37,7 @@ import manifestcommit as mc
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import ManifestRef, SourceRange
+from manifestcommit.core.table.snapshot import Constraint
 from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.datafile.writer import WritePlan
 from manifestcommit.engine.job.resolve import list_jobs
@@ -216,6 +217,9 @@ PLANS: dict[str, Callable[[WritePlan], WritePlan]] = {
     "size of files": lambda plan: msgspec.structs.replace(plan, target_file_size=plan.target_file_size + 1),
     "bounds": lambda plan: msgspec.structs.replace(plan, bounds_columns=plan.bounds_columns + 1),
     "Bloom filters": lambda plan: msgspec.structs.replace(plan, bloom_columns=(plan.schema.fields[0].id,)),
+    "constraints": lambda plan: msgspec.structs.replace(
+        plan, constraints={"c": Constraint(id="0" * 16, condition="id > 0", columns={"id": 1})}
+    ),
     "sources": lambda plan: msgspec.structs.replace(plan, sources=(SourceRange(source="s", start=0, end=1),)),
     "job": lambda plan: msgspec.structs.replace(plan, job=plan.job[:-1] + ("0" if plan.job[-1] != "0" else "1")),
 }
