@@ -140,7 +140,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 71_121, "modules": 281, "loaded": 88}
+CEILINGS = {"lines": 70_000, "modules": 281, "loaded": 88, "lines of tests": 1}
 WALKS = {
     "append": {"modules": 46, "switches": 345, "depth": 19},
     "read": {"modules": 25, "switches": 92, "depth": 15},
@@ -165,7 +165,12 @@ def door_of(name: str) -> str:
 def test_the_package_and_its_tests_do_not_grow(ours) -> None:
     lines = {name: len(module.path.read_text("utf-8").splitlines()) for name, module in ours.items()}
     house = [name for name in ours if not door_of(name)]
-    tests = [path for path in (REPO / "tests").rglob("*") if not any(part.startswith(".") for part in path.parts[len(REPO.parts) :])]
+    tests = [
+        path
+        for path in (REPO / "tests").rglob("*")
+        if not any(part.startswith(".") for part in path.parts[len(REPO.parts) :])
+        and path.relative_to(REPO / "tests").parts[0] not in DOORS
+    ]
     counts = {
         "lines": sum(lines[name] for name in house),
         "modules": len(house),
