@@ -1541,4 +1541,64 @@ SPARK: tuple[Mutant, ...] = (
     ),
 )
 
-GUARDS: tuple[Mutant, ...] = (*STORES, *UNTRUSTED, *SECRETS, *CONFIRMATION, *FILES, *SPARK)
+_POSTGRES, _OF_POSTGRES = "sources/postgresql.py", "sources/test_postgres.py::"
+POSTGRESQL: tuple[Mutant, ...] = (
+    mutant(
+        "open transactions of a source",
+        "A row whose transaction took its id early and committed late is below the position when it appears, and is lost.",
+        "LD7",
+        (_POSTGRES, "return int(oldest)", "return int(following)"),
+        tests=_OF_POSTGRES + "test_transactions_that_commit_in_another_order_than_they_take_ids_lose_no_row",
+        needs="server",
+    ),
+    mutant(
+        "ids that a crash gives again",
+        "A server that crashed gives a row an id below the position, and it is lost.",
+        "LD7",
+        (_POSTGRES, "self._wait_until_flushed(connection, relation, inserted)", "pass"),
+        tests=_OF_POSTGRES + "test_an_id_that_comes_back_after_a_crash_is_not_below_the_position",
+        needs="server",
+    ),
+    mutant(
+        "rows without a transaction",
+        "Rows without an id are in no range, and nobody is told.",
+        "LD7",
+        (_POSTGRES, "if connection.execute(asked.format(rows=rows, x=x)).fetchone() == (True,):", "if False:"),
+        tests=_OF_POSTGRES + "test_what_cannot_be_followed_is_refused",
+        needs="server",
+    ),
+    mutant(
+        "ids of another cluster",
+        "Rows that were restored with ids above the cluster's own wait for ever, or come when it has caught up.",
+        "LD7",
+        (_POSTGRES, "if relation.top is not None and relation.top >= following:", "if False:"),
+        tests=_OF_POSTGRES + "test_ids_of_another_cluster_are_refused",
+        needs="server",
+    ),
+    mutant(
+        "promoted standbys",
+        "A standby that lacks transactions gives their ids again, and its rows are lost.",
+        "LD8",
+        (_POSTGRES, 'latest < relation.timeline and self._on_failover == "error"', "False"),
+        tests=_OF_POSTGRES + "test_a_promoted_standby_is_refused_unless_it_had_all_transactions",
+        needs="server",
+    ),
+    mutant(
+        "clusters that went back",
+        "A cluster that was restored to an earlier state has no rows for the loader until it is where it was.",
+        "LD8",
+        (_POSTGRES, "if first is not None and first > end:", "if False:"),
+        tests=_OF_POSTGRES + "test_a_cluster_that_went_back_is_refused",
+        needs="server",
+    ),
+    mutant(
+        "tables replaced during a load",
+        "Rows of a table that was made anew are committed as a range of the old one.",
+        "LD8",
+        (_POSTGRES, "if relation.name != name:", "if False:"),
+        tests=_OF_POSTGRES + "test_a_table_that_is_replaced_during_a_load_commits_nothing",
+        needs="server",
+    ),
+)
+
+GUARDS: tuple[Mutant, ...] = (*STORES, *UNTRUSTED, *SECRETS, *CONFIRMATION, *FILES, *SPARK, *POSTGRESQL)

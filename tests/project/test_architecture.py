@@ -426,6 +426,7 @@ ARROWS: dict[str, set[str]] = {
         "store",
         "table",
         "terminal",
+        "version",
     },
     "joint_transaction": {
         "argument_checks",
