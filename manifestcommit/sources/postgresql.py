@@ -396,7 +396,7 @@ class PostgresRows:
             raise SourceError("the server is older than PostgreSQL 13, which has xid8 first")
         if _row(connection, "SELECT pg_is_in_recovery()")[0]:
             raise SourceError(
-                "the server is a standby, which cannot tell which transactions are over: connect "
+                "the server is a standby, where no transaction is known to be over: connect "
                 "to the primary (target_session_attrs=read-write)"
             )
         cluster, timeline, database = _row(
@@ -680,8 +680,8 @@ def postgres(
 ) -> PostgresRows:
     """Name a table of PostgreSQL, as a source of `load`: each row is loaded once.
 
-    A column tells which transaction wrote each row: `xid8 NOT NULL DEFAULT pg_current_xact_id()`,
-    with an index. A row that is updated is loaded again if a trigger sets the column anew. Deletes
+    A column holds the id of each row's transaction: `xid8 NOT NULL DEFAULT pg_current_xact_id()`,
+    with an index. A row that is updated is loaded again if a trigger sets the column again. Deletes
     are not seen. An open transaction, anywhere in the cluster, holds back what was committed after
     it began.
 
