@@ -82,27 +82,7 @@ def _add_source(command: argparse.ArgumentParser) -> None:
         help="what a file does that was loaded before with other content (default: append)",
     )
     files.add_argument("--csv-options", metavar="JSON", help='such as \'{"delimiter": ";"}\'')
-    postgres = command.add_argument_group("postgres")
-    postgres.add_argument(
-        "--dsn-file",
-        metavar="FILE",
-        help="has the connection string; by default libpq's environment (PGHOST, PGPASSFILE)",
-    )
-    postgres.add_argument(
-        "--xid-column",
-        default="xid",
-        metavar="NAME",
-        help="the column with the id of each row's transaction (default: xid)",
-    )
-    postgres.add_argument(
-        "--query-name", metavar="NAME", help="takes a query in place of the table, of this name"
-    )
-    postgres.add_argument(
-        "--on-failover",
-        choices=("error", "continue"),
-        default="error",
-        help="what a promoted standby does (default: error)",
-    )
+    _add_postgres(command)
     command.add_argument("--on", metavar="A,B", help="the key, of the changes of a table")
     command.add_argument(
         "--source-options", metavar="FILE", help="--storage-options of the source's own store"
@@ -118,6 +98,30 @@ def _add_source(command: argparse.ArgumentParser) -> None:
     command.add_argument("--partition-by", metavar="A,B", help="for the table's first rows")
     command.add_argument("--merge-schema", action="store_true", help="add columns of the source")
     add_note(command)
+
+
+def _add_postgres(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("postgres")
+    group.add_argument(
+        "--dsn-file",
+        metavar="FILE",
+        help="has the connection string; by default libpq's environment (PGHOST, PGPASSFILE)",
+    )
+    group.add_argument(
+        "--xid-column",
+        default="xid",
+        metavar="NAME",
+        help="the column with the id of each row's transaction (default: xid)",
+    )
+    group.add_argument(
+        "--query-name", metavar="NAME", help="takes a query in place of the table, of this name"
+    )
+    group.add_argument(
+        "--on-failover",
+        choices=("error", "continue"),
+        default="error",
+        help="what a promoted standby does (default: error)",
+    )
 
 
 def _source(options: argparse.Namespace) -> Any:

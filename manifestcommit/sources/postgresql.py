@@ -133,15 +133,19 @@ class PostgresRows:
             if upto is None:
                 return
             yield Chunk(
-                ranges={self.name: (first, upto)}, what=f"transactions {start} to {upto - 1}"
+                ranges={self.name: (first, upto)},
+                what=f"transactions {f'{start} to' if start else 'up to'} {upto - 1}",
             )
             first = start = upto
 
-    def _range(self, positions: Mapping[str, Position]) -> tuple[int | None, int, int]:
-        """The position, None where there is none; where it begins; up to where it is settled."""
+    def _range(
+        self, positions: Mapping[str, Position], *, whole: bool = False
+    ) -> tuple[int | None, int, int]:
+        """The position, None where there is none; where it begins; up to where it is settled.
+        whole: all rows are loaded again, whatever became of the cluster."""
         with self._asking() as connection:
             relation = self._relation = self._look(connection)
-            first = self._position(relation, positions)
+            first = self._position(relation, positions, whole=whole)
             end = self._settled(connection, relation)
         if first is not None and first > end:
             raise SourceError(
@@ -151,7 +155,9 @@ class PostgresRows:
             )
         return first, first or 0, end
 
-    def _position(self, relation: _Relation, positions: Mapping[str, Position]) -> int | None:
+    def _position(
+        self, relation: _Relation, positions: Mapping[str, Position], *, whole: bool
+    ) -> int | None:
         """The position of this source, or of the timeline before. [LD8]"""
         found: dict[int, int] = {}
         for name, position in positions.items():
@@ -166,6 +172,8 @@ class PostgresRows:
                 f"and this server is on {relation.timeline}: another one has taken its place. "
                 "Connect to that one."
             )
+        if whole:
+            return found.get(relation.timeline)
         if found and latest < relation.timeline and self._on_failover == "error":
             raise SourceError(
                 f"{relation.name}: the cluster went from timeline {latest} to "
@@ -306,14 +314,9 @@ class PostgresRows:
 
     def copy(self, positions: Mapping[str, Position]) -> Chunk:
         """Return all rows of transactions that are over as one chunk."""
-        with self._asking() as connection:
-            relation = self._relation = self._look(connection)
-            end = self._settled(connection, relation)
-        first = positions.get(relation.name)
+        first, _, end = self._range(positions, whole=True)
         return Chunk(
-            ranges={relation.name: (first, end)},
-            what=f"all transactions before {end}",
-            plan="copy",
+            ranges={self.name: (first, end)}, what=f"all transactions before {end}", plan="copy"
         )
 
     def _batches(
@@ -393,7 +396,7 @@ class PostgresRows:
             raise SourceError("the server is older than PostgreSQL 13, which has xid8 first")
         if _row(connection, "SELECT pg_is_in_recovery()")[0]:
             raise SourceError(
-                "the server is a standby, which cannot tell which transactions are over: connect "
+                "the server is a standby, where no transaction is known to be over: connect "
                 "to the primary (target_session_attrs=read-write)"
             )
         cluster, timeline, database = _row(
@@ -580,17 +583,19 @@ def _described(
     whether it is an array, its modifier. Domains are what they are made of."""
     told = cursor.pgresult
     assert told is not None
-    found = []
-    for index in range(told.nfields):
-        kind, is_enum, is_array = _row(
-            connection,
-            "SELECT e.typname, e.typtype = 'e', t.typcategory = 'A' FROM pg_type AS t"
+    wanted = ", ".join({str(told.ftype(index)) for index in range(told.nfields)}) or "0"
+    kinds = {
+        int(oid): (str(kind), bool(is_enum), bool(is_array))
+        for oid, kind, is_enum, is_array in connection.execute(
+            "SELECT t.oid, e.typname, e.typtype = 'e', t.typcategory = 'A' FROM pg_type AS t"
             " JOIN pg_type AS e ON e.oid = CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE t.oid"
-            f" END WHERE t.oid = {told.ftype(index)}",
+            f" END WHERE t.oid IN ({wanted})"
         )
-        name = (told.fname(index) or b"").decode("utf-8")
-        found.append((name, kind, is_enum, is_array, told.fmod(index)))
-    return found
+    }
+    return [
+        ((told.fname(index) or b"").decode("utf-8"), *kinds[told.ftype(index)], told.fmod(index))
+        for index in range(told.nfields)
+    ]
 
 
 class _Unfit:
@@ -675,8 +680,8 @@ def postgres(
 ) -> PostgresRows:
     """Name a table of PostgreSQL, as a source of `load`: each row is loaded once.
 
-    A column tells which transaction wrote each row: `xid8 NOT NULL DEFAULT pg_current_xact_id()`,
-    with an index. A row that is updated is loaded again if a trigger sets the column anew. Deletes
+    A column holds the id of each row's transaction: `xid8 NOT NULL DEFAULT pg_current_xact_id()`,
+    with an index. A row that is updated is loaded again if a trigger sets the column again. Deletes
     are not seen. An open transaction, anywhere in the cluster, holds back what was committed after
     it began.
 

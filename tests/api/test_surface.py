@@ -212,7 +212,8 @@ ONLY_SPARK = {"checkpointLocation", "queryName", "startingVersion", "maxFilesPer
 # How the command shows what it found; and `to=None`, which no text can say.
 ONLY_COMMAND = {"--json", "--format", "--bytes", "--yes", "--bounds", "--forget", "--help", "--output", "--open"}
 # What a command adds to its call: filters of what the call returns, changes one by one, plans.
-OF_SOURCES = {*("--input-format", "--pattern", "--file-column", "--settle", "--on-changed", "--csv-options", "--source-options", "--on")}
+_OF_FILES = {*("--input-format", "--pattern", "--file-column", "--settle", "--on-changed", "--csv-options", "--source-options", "--on")}
+OF_SOURCES = {*_OF_FILES, "--dsn-file", "--xid-column", "--query-name", "--on-failover"}
 ONLY_OF = {
     "load": OF_SOURCES,
     "follow": OF_SOURCES,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -99,8 +98,7 @@ def test_the_page_on_loads_loads_what_is_written_and_what_is_updated(
     (tmp_path / "services").write_text(f"[shop]\nhost={server.folder}\nuser=me\ndbname=postgres\n")
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
     monkeypatch.chdir(tmp_path)
-    page: dict[str, Any] = {"mc": mc}
-    run(REPO / "docs" / "how-to" / "load.md", page, "PostgreSQL")
+    page = run(REPO / "docs" / "how-to" / "load.md", {"mc": mc}, "PostgreSQL")
     for text in ("INSERT INTO orders (amount, tx) VALUES (1, '3'), (2, '4')", "UPDATE orders SET amount = 5 WHERE id = 1"):
         server.run(text)
         assert mc.load(page["source"], "shop-orders").chunks == 1

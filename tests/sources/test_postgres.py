@@ -73,6 +73,7 @@ def test_each_row_is_loaded_once_and_a_rerun_finds_nothing(server: Server, order
 
 
 def test_transactions_that_commit_in_another_order_than_they_take_ids_lose_no_row(server: Server, orders: str, tmp_path: Path) -> None:
+    """[LD7]"""
     source, insert = source_of(server, orders), f"INSERT INTO {orders} (id) VALUES (%s)"
     with psycopg.connect(server.dsn) as early, psycopg.connect(server.dsn) as late:
         for number in range(0, 20, 4):
@@ -124,7 +125,7 @@ def test_a_prepared_transaction_holds_back_too(server: Server, orders: str, tmp_
 
 
 def test_an_id_that_comes_back_after_a_crash_is_not_below_the_position(server: Server, orders: str, tmp_path: Path) -> None:
-    """Ids of transactions that wrote nothing are in no log that is on the disk, unless the end waits for it."""
+    """Ids of transactions that wrote nothing are in no log that is on the disk, unless the end waits for it. [LD7]"""
     source = source_of(server, orders)
     for number in range(1, 4):
         server.run(f"INSERT INTO {orders} (id) VALUES ({number}); CHECKPOINT")
@@ -151,6 +152,7 @@ def test_a_server_that_cannot_write_its_log_is_not_waited_for_for_ever(
 
 
 def test_chunks_are_bounded_and_no_transaction_is_split(server: Server, orders: str, tmp_path: Path) -> None:
+    """[LD7]"""
     server.run(
         "".join(f"INSERT INTO {orders} (id, note) SELECT {n}, repeat('x', 100) FROM generate_series(1, {n});" for n in (1, 2, 300, 1, 1))
     )
@@ -283,6 +285,7 @@ def test_two_loaders_at_once_load_each_row_once(server: Server, orders: str, tmp
 
 
 def test_a_table_that_is_made_again_is_another_source(server: Server, orders: str, tmp_path: Path) -> None:
+    """[LD8]"""
     source = source_of(server, orders)
     server.run(f"INSERT INTO {orders} (id) VALUES (1)")
     mc.load(source, tmp_path / "t")
@@ -316,7 +319,7 @@ def test_a_cluster_that_went_back_is_refused(server: Server, orders: str) -> Non
 
 
 def test_a_promoted_standby_is_refused_unless_it_had_all_transactions(tmp_path: Path) -> None:
-    """A real one: its timeline is in the source's name."""
+    """A real one: its timeline is in the source's name. [LD8]"""
     with running() as old:
         old.run(PREPARE.format("orders") + "INSERT INTO orders (id) VALUES (1)")
         mc.load(source_of(old, "orders"), tmp_path / "t")
@@ -334,8 +337,9 @@ def test_a_promoted_standby_is_refused_unless_it_had_all_transactions(tmp_path: 
             mc.load(source_of(old, "orders"), tmp_path / "whole")
             mc.load(source_of(standby, "orders"), tmp_path / "whole", restart=True)
             assert rows(tmp_path / "whole") == [1, 2]
-            with pytest.raises(SourceError, match="another one has taken its place"):
-                mc.load(source_of(old, "orders"), tmp_path / "t")
+            for restart in (False, True):
+                with pytest.raises(SourceError, match="another one has taken its place"):
+                    mc.load(source_of(old, "orders"), tmp_path / "t", restart=restart)
         finally:
             standby.stop("immediate")
 
