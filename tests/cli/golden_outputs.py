@@ -72,6 +72,8 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "compact": [(["--only-manifests", "--dry-run"], ()), (["--only-manifests"], ())],
     "gc": [(["--dry-run"], ()), ([], ()), (["--keep-for", "0s", "--foreign"], ["n\n"])],
     "adopt": [([], ())],
+    "load": [(["memory://landing-of-nothing"], ())],
+    "follow": [(["memory://landing-of-nothing", "--every", "soon"], ())],
     "export": [
         (["--to", "delta", "--version", "3"], ()),
         (["--to", "iceberg,delta"], ()),

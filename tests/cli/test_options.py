@@ -25,6 +25,7 @@ COMMITTING = {
     "constraints": ["--add", "known=flight > 0"],
     "delete": ["--where", "flight = 1545", "--yes"],
     "drop-column": ["flight", "--yes"],
+    "load": ["LANDING", "--settle", "0s"],
     "gc": ["--grace", "0s", "--keep-for", "0s", "--yes"],
     "properties": ["--set", "owner=me"],
     "rename-column": ["flight", "number"],
@@ -60,7 +61,10 @@ def test_a_command_that_commits_records_its_note(original: Path, name: str, tmp_
         shutil.copytree(original, root)
     before = 0 if name == "adopt" else mc.Table(root).version
     job = "" if name == "adopt" else mc.Table(root).jobs()[0].job
-    more = [job if each == "JOB" else each for each in COMMITTING[name]]
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    pq.write_table(DAYS, landing / "part.parquet")
+    more = [{"JOB": job, "LANDING": str(landing)}.get(each, each) for each in COMMITTING[name]]
     assert main([name, str(root), *more, *NOTE]) == 0
     table = mc.Table(root)
     made = [row for row in table.history() if row["version"] > before]
@@ -71,7 +75,7 @@ def test_a_command_that_commits_records_its_note(original: Path, name: str, tmp_
 def test_the_commands_that_take_a_note_are_those_that_commit() -> None:
     parsers = make_parser().commands.parsers  # type: ignore[union-attr]
     taking = {name for name, parser in parsers.items() if {"message", "metadata"} <= {action.dest for action in parser._actions}}
-    assert taking == set(COMMITTING)
+    assert taking == {*COMMITTING, "follow"}  # which loads until it is ended
 
 
 def test_a_name_that_is_given_twice_is_refused(original: Path, capsys: pytest.CaptureFixture[str]) -> None:

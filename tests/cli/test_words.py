@@ -63,7 +63,17 @@ def test_help_verb_is_the_help_of_the_verb(verb: str, capsys: pytest.CaptureFixt
 def test_help_alone_has_every_verb_in_one_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert left("help") == 0
     shown = capsys.readouterr().out
-    assert re.findall(r"^(\w+):$", shown, re.MULTILINE) == ["options", "inspect", "jobs", "change", "maintain", "check", "help", "examples"]
+    assert re.findall(r"^(\w+):$", shown, re.MULTILINE) == [
+        "options",
+        "inspect",
+        "load",
+        "jobs",
+        "change",
+        "maintain",
+        "check",
+        "help",
+        "examples",
+    ]
     for verb in VERBS:
         assert len(re.findall(rf"^  {verb} ", shown, re.MULTILINE)) == 1
 
