@@ -79,7 +79,7 @@ test-rest-turn: test-rest  ## half of them, the other half on the next day: what
 
 test-all: test test-rest  ## lint and all tests: what every change has to pass
 
-check: $(VENV)/dev.stamp  ## the tests of one module, test file, folder or clause: FILE=manifestcommit/core/commit/retention.py, CLAUSE=GC5
+check: $(VENV)/dev.stamp  ## the tests of one module, test file, folder or clause: FILE=manifestcommit/protocol/retention.py, CLAUSE=GC5
 	@$(BIN)/python -m tests.check $(if $(FILE),--file '$(FILE)') $(if $(CLAUSE),--clause '$(CLAUSE)') -- $(PYTEST_ARGS)
 
 proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at its larger one, long chaos, races, mutants and fuzzing
@@ -118,8 +118,8 @@ bench: $(VENV)/bench.stamp  ## every benchmark, one after another; BENCH_ARGS=--
 
 .PHONY: test-lowest test-newest test-versions test-turn test-clients changelog release-check
 
-# Tests of the core, the engine and the API, without a Spark session; the tools that run them are not the lowest.
-LOWEST_TESTS ?= tests/core tests/engine tests/api
+# Tests of the rules, the engine and the API, without a Spark session; the tools that run them are not the lowest.
+LOWEST_TESTS ?= tests/format tests/protocol tests/filter tests/runtime tests/log tests/files tests/commits tests/scan tests/rows tests/maintain tests/api
 test-lowest: $(BIN)/python  ## tests on the lowest versions that pyproject.toml allows, in an environment of their own
 	@rm -rf .venv-lowest && $(BIN)/python -m venv .venv-lowest
 	@$(BIN)/python -m tests.project.lowest >.venv-lowest/requirements.txt
@@ -129,7 +129,7 @@ test-lowest: $(BIN)/python  ## tests on the lowest versions that pyproject.toml 
 
 # The newest releases of all that pyproject.toml allows: first the private parts that the library uses, then the core, which shows
 # what else has moved. Pre-releases are left out.
-NEWEST_TESTS ?= tests/store/test_http.py tests/engine/row_changes/test_conditions.py tests/spark/runtime tests/core
+NEWEST_TESTS ?= tests/store/test_http.py tests/rows/test_conditions.py tests/spark/runtime tests/format tests/protocol tests/filter
 test-newest: $(BIN)/python  ## tests of others' private parts and of the core on the newest releases, in an environment of their own
 	@rm -rf .venv-newest && $(BIN)/python -m venv .venv-newest
 	@$(BIN)/python -m tests.project.lowest --newest >.venv-newest/requirements.txt

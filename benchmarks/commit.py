@@ -43,16 +43,15 @@ from benchmarks.made_up import COLUMNS, append, made_up_session, make_table, put
 from benchmarks.made_up_peers import Delta, Iceberg, Lance, Peer
 from benchmarks.measure import Contestant, Figures, bytes_below, interleave, memory_mb, parser, report, rounds_of, work_folder
 from benchmarks.s3 import versions
-from manifestcommit.core.format import codec
-from manifestcommit.core.schema.evolution import leaves
-from manifestcommit.core.schema.partitioning import PartitionPattern
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import ColumnStats, Entry
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.job.job import Job
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.metadata.version_chain import Head
-from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.job import Job
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.entries import ColumnStats, Entry
+from manifestcommit.format.evolution import leaves
+from manifestcommit.format.partitioning import PartitionPattern
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.version_chain import Head
+from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import open_store
 from manifestcommit.testing.counting import CountingStore
 

@@ -37,9 +37,9 @@ from benchmarks.made_up import make_table
 from benchmarks.measure import Contestant, Figures, interleave, memory_mb, parser, report, rounds_of, work_folder
 from benchmarks.plan import FILTERS, Range, condition
 from benchmarks.s3 import versions
-from manifestcommit.engine.metadata.exports import is_export
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.interop import exporter
+from manifestcommit.export import exporter
+from manifestcommit.log.exports import is_export
+from manifestcommit.log.table_context import TableContext
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore
 

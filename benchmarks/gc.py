@@ -37,15 +37,15 @@ import manifestcommit as mc
 from benchmarks.made_up import listed
 from benchmarks.measure import Contestant, Figures, interleave, memory_mb, parser, report, rounds_of, work_folder
 from benchmarks.s3 import S3Server, delta_options, s3_server, versions
-from manifestcommit.core.commit.change import Write
-from manifestcommit.core.table import object_names
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.metadata.manifests import put_manifest
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.runtime.environment import SystemEnv
-from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.format import object_names
+from manifestcommit.format.change import Write
+from manifestcommit.log.manifests import put_manifest
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import Store, open_store
-from manifestcommit.store.local.local import LocalStore
+from manifestcommit.store.local import LocalStore
 
 FOLDERS = 1_000
 CHUNK = 50_000  # entries of one manifest

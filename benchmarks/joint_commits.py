@@ -24,8 +24,8 @@ import pyarrow as pa
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, work_folder
-from manifestcommit.engine.joint.joint_commit import commit_jointly
-from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.commits.joint_commit import commit_jointly
+from manifestcommit.log.table_context import TableContext
 from manifestcommit.testing import FaultStore
 
 ROW = pa.table({"id": [1]})

@@ -10,7 +10,7 @@ does. A round is 500 commits, of the one table and then of the other, and what t
   100 versions and 2,000 keys.
 
 The table without maintenance keeps every version it ever had, and is held against what `expected` computes from the constants of
-core/commit/spill_policy.py: so many objects, so many bytes.
+protocol/spill_policy.py: so many objects, so many bytes.
 
 What these figures do not say: files are in a cached folder of one machine; a year passes in minutes, so ages are set to nothing and what
 stays is chosen by number.
@@ -34,26 +34,25 @@ import manifestcommit as mc
 from benchmarks.made_up import SCHEMA
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, work_folder
 from benchmarks.s3 import S3Server, s3_server
-from manifestcommit.core.commit import spill_policy
-from manifestcommit.core.commit.change import Write
-from manifestcommit.core.commit.retention import Policy
-from manifestcommit.core.format import codec, manifest_table
-from manifestcommit.core.schema.fields import Schema
-from manifestcommit.core.schema.partitioning import dedupe, of_partition
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef
-from manifestcommit.core.table.snapshot import KeyRecord, RunRef, Snapshot
-from manifestcommit.core.table.watermark import Advance
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.maintenance import compaction
-from manifestcommit.engine.maintenance.compaction import CompactionOptions, Rewriting
-from manifestcommit.engine.maintenance.gc import run as run_gc
-from manifestcommit.engine.metadata.manifests import to_parquet
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.row_changes.rewrite import NewFiles
-from manifestcommit.engine.runtime.environment import tuning
-from manifestcommit.engine.runtime.outcome import committed_or_raise
-from manifestcommit.engine.scan.planning import entries_table
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.format import codec, manifest_table, object_names
+from manifestcommit.format.change import Write
+from manifestcommit.format.entries import ColumnStats, Entry, ManifestRef
+from manifestcommit.format.fields import Schema
+from manifestcommit.format.partitioning import dedupe, of_partition
+from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot
+from manifestcommit.format.watermark import Advance
+from manifestcommit.log.manifests import to_parquet
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.maintain import compaction
+from manifestcommit.maintain.compaction import CompactionOptions, Rewriting
+from manifestcommit.maintain.gc import run as run_gc
+from manifestcommit.protocol import spill_policy
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.rows.rewrite import NewFiles
+from manifestcommit.runtime.environment import tuning
+from manifestcommit.runtime.outcome import committed_or_raise
+from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import open_store
 from manifestcommit.testing.counting import CountingStore
 

@@ -14,21 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import manifestcommit as mc
-from manifestcommit.core.commit.change import Write
-from manifestcommit.core.format import codec
-from manifestcommit.core.format.manifest_table import FIXED
-from manifestcommit.core.schema.arrow_schema import arrow_type
-from manifestcommit.core.schema.evolution import leaves
-from manifestcommit.core.schema.fields import Schema
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import ManifestRef
-from manifestcommit.core.table.watermark import Advance
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.metadata.manifests import put_manifest
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.metadata.version_chain import Head
-from manifestcommit.engine.runtime.environment import SystemEnv
-from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.arrow_schema import arrow_type
+from manifestcommit.format.change import Write
+from manifestcommit.format.entries import ManifestRef
+from manifestcommit.format.evolution import leaves
+from manifestcommit.format.fields import Schema
+from manifestcommit.format.manifest_table import FIXED
+from manifestcommit.format.watermark import Advance
+from manifestcommit.log.manifests import put_manifest
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.version_chain import Head
+from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import Store
 
 # Five columns with bounds: one that grows with the files, the others all over the place.

@@ -32,9 +32,9 @@ import manifestcommit as mc
 from benchmarks.made_up import ROWS, make_table
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, work_folder
 from benchmarks.s3 import versions
-from manifestcommit.engine.metadata.manifests import ROW_GROUP_ENTRIES
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.scan.planning import entries_table
+from manifestcommit.log.manifests import ROW_GROUP_ENTRIES
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import open_store
 
 PARTITIONS = 1_000

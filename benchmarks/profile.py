@@ -32,8 +32,8 @@ from benchmarks.gc import make_table as make_listed
 from benchmarks.long_life import Life
 from benchmarks.made_up import make_table
 from benchmarks.measure import Contestant, parser, report, rounds_of, work_folder
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.scan.planning import entries_table
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import Store, open_store
 
 PARTS = 10  # rows of a table; the rest is one more
@@ -89,7 +89,7 @@ def committed(life: Life, commits: int) -> None:
 
 def planned(root: Path) -> int:
     session = TableContext(open_store(str(root)))
-    with mock.patch("manifestcommit.engine.scan.planning.map_concurrently", one_by_one):  # in the thread that is looked at
+    with mock.patch("manifestcommit.scan.planning.map_concurrently", one_by_one):  # in the thread that is looked at
         return int(entries_table(session, session.open().snapshot).num_rows)
 
 

@@ -31,8 +31,8 @@ from pyarrow.fs import S3FileSystem
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of
 from benchmarks.s3 import S3Server, s3_server, versions
-from manifestcommit.engine.datafile.footer_stats import parquet_columns
-from manifestcommit.engine.runtime.footer_child import chunk_span
+from manifestcommit.files.footer_stats import parquet_columns
+from manifestcommit.runtime.footer_child import chunk_span
 from manifestcommit.spark.datasource.source import ManifestCommitDataSource
 from manifestcommit.spark.runtime.registered_options import with_options
 from manifestcommit.store import StorageOptions

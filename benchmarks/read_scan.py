@@ -22,13 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, spark_session, work_folder
-from manifestcommit.core.commit.change import Write
-from manifestcommit.core.commit.spill_policy import Budgets
-from manifestcommit.core.table.entries import Entry
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.metadata.manifests import write_manifest
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.format.change import Write
+from manifestcommit.format.entries import Entry
+from manifestcommit.log.manifests import write_manifest
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.protocol.spill_policy import Budgets
+from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import open_store
 
 

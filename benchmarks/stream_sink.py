@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, bytes_below, interleave, parser, report, rounds_of, spark_session, work_folder
-from manifestcommit.core.table import object_names
+from manifestcommit.format import object_names
 
 FIGURES = ["batch_ms", "last_fifth_ms", "growth", "slowest_ms", "metadata_kb", "open_s", "cpu_s"]
 

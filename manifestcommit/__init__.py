@@ -23,25 +23,25 @@ cheap: what its names need is loaded when one of them is first used, and Spark w
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .engine.metadata import export_hook as _export_hook
+from .log import export_hook as _export_hook
 from .version import __version__ as __version__
 
 # The public names of each module; `api` has them for type checkers.
 _HOMES = {
-    "core.commit.audit": "VerifyFinding",
-    "core.commit.conflict": "Conflict Violation",
-    "core.table.snapshot": "Snapshot",
-    "core.table.watermark": "WatermarkMismatch",
-    "engine.inspection.table_metrics": "TableMetrics",
-    "engine.inspection.verify": "VerifyReport",
-    "engine.job.resolve": "JobInfo Resolution",
-    "engine.maintenance.adopt": "Adoption SkippedFile",
-    "engine.maintenance.compaction": "Compaction LostGroup",
-    "engine.maintenance.gc": "GcReport ObjectTotals",
-    "engine.operations.lineage": "FileRange Lineage",
-    "engine.operations.row_change": "RowOutcome",
-    "engine.row_changes.clauses": "Delete Insert Update",
-    "engine.runtime.outcome": "JobMetrics JobResult JobResults Outcome",
+    "protocol.audit": "VerifyFinding",
+    "protocol.conflict": "Conflict Violation",
+    "format.snapshot": "Snapshot",
+    "format.watermark": "WatermarkMismatch",
+    "maintain.table_metrics": "TableMetrics",
+    "maintain.verify": "VerifyReport",
+    "commits.resolve": "JobInfo Resolution",
+    "maintain.adopt": "Adoption SkippedFile",
+    "maintain.compaction": "Compaction LostGroup",
+    "maintain.gc": "GcReport ObjectTotals",
+    "maintain.lineage": "FileRange Lineage",
+    "rows.row_change": "RowOutcome",
+    "rows.clauses": "Delete Insert Update",
+    "runtime.outcome": "JobMetrics JobResult JobResults Outcome",
     "errors": (
         "CheckFailedError CommitConflictError ConstraintError CorruptMetadataError "
         "DataFileMissingError JobAbortedError JobFencedError KeyReusedError "
@@ -51,15 +51,15 @@ _HOMES = {
         "UnsupportedFormatError UnsupportedTypeError UsageError VersionNotFoundError "
         "WatermarkError WatermarkGapError WatermarkMismatchError WatermarkOverlapError"
     ),
-    "interop.export_result": "Export",
+    "export.export_result": "Export",
     "job": "DroppedJobWarning Job begin commit commit_all write",
     "joint": "JointOutcome PinnedTable read_together rollback_together tag_together",
-    "joint_transaction": "Transaction TransactionRows transaction",
+    "transactions": "Transaction TransactionRows transaction",
     "report.page": "Report",
     "sources.loading": "LoadOutcome follow load",
     "staging": "Staged staged",
-    "spark_sql.door": "attach register sql",
-    "store.probes.doctor": "DoctorCheck DoctorLatency DoctorReport",
+    "spark_sql.api": "attach register sql",
+    "store.doctor": "DoctorCheck DoctorLatency DoctorReport",
     "table": "Table gc read_committed",
     "table.creation": "create_table",
     "table.listing": "Listing",
@@ -69,7 +69,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 
 
 def _load_exporter() -> "_Exporter":
-    from .interop import exporter  # late: only tables with exports need it
+    from .export import exporter  # late: only tables with exports need it
 
     return exporter
 
@@ -100,8 +100,8 @@ _export_hook.register(_load_quarantine, "quarantine")
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403  # `__all__` of `api` says which
-    from .engine.metadata.exports import Exporter as _Exporter
-    from .engine.metadata.table_context import Gate as _Gate
+    from .log.exports import Exporter as _Exporter
+    from .log.table_context import Gate as _Gate
 else:  # not for type checkers: with a `__getattr__` they take every name for one that exists
 
     def __getattr__(name: str) -> Any:

@@ -4,20 +4,7 @@ the module of a name when it is first used, and never this one.
 Internal: import them from `manifestcommit`.
 """
 
-from .core.commit.audit import VerifyFinding
-from .core.commit.conflict import Conflict, Violation
-from .core.table.snapshot import Snapshot
-from .core.table.watermark import WatermarkMismatch
-from .engine.inspection.table_metrics import TableMetrics
-from .engine.inspection.verify import VerifyReport
-from .engine.job.resolve import JobInfo, Resolution
-from .engine.maintenance.adopt import Adoption, SkippedFile
-from .engine.maintenance.compaction import Compaction, LostGroup
-from .engine.maintenance.gc import GcReport, ObjectTotals
-from .engine.operations.lineage import FileRange, Lineage
-from .engine.operations.row_change import RowOutcome
-from .engine.row_changes.clauses import Delete, Insert, Update
-from .engine.runtime.outcome import JobMetrics, JobResult, JobResults, Outcome
+from .commits.resolve import JobInfo, Resolution
 from .errors import (
     CheckFailedError,
     CommitConflictError,
@@ -50,7 +37,9 @@ from .errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
-from .interop.export_result import Export
+from .export.export_result import Export
+from .format.snapshot import Snapshot
+from .format.watermark import WatermarkMismatch
 from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
 from .joint import (
     JointOutcome,
@@ -59,16 +48,27 @@ from .joint import (
     rollback_together,
     tag_together,
 )
-from .joint_transaction import Transaction, TransactionRows, transaction
+from .maintain.adopt import Adoption, SkippedFile
+from .maintain.compaction import Compaction, LostGroup
+from .maintain.gc import GcReport, ObjectTotals
+from .maintain.lineage import FileRange, Lineage
+from .maintain.table_metrics import TableMetrics
+from .maintain.verify import VerifyReport
+from .protocol.audit import VerifyFinding
+from .protocol.conflict import Conflict, Violation
 from .report.page import Report
+from .rows.clauses import Delete, Insert, Update
+from .rows.row_change import RowOutcome
+from .runtime.outcome import JobMetrics, JobResult, JobResults, Outcome
 from .sources.loading import LoadOutcome, follow, load
-from .spark_sql.door import attach, register, sql
+from .spark_sql.api import attach, register, sql
 from .staging import Staged, staged
-from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
+from .store.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, gc, read_committed
 from .table.creation import create_table
 from .table.listing import Listing
 from .table.merge_builder import MergeBuilder
+from .transactions import Transaction, TransactionRows, transaction
 from .version import __version__
 
 __all__ = [

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from .argument_checks import checked
-from .engine.runtime.validation import function, names, optional, text, whole
+from .arguments import checked
 from .errors import UsageError
+from .runtime.validation import function, names, optional, text, whole
 
 __all__ = ["Check", "expect", "expect_rows", "expect_unique", "on_table"]
 

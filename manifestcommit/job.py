@@ -17,17 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 
-from . import telemetry as telemetry  # observes jobs
-from .argument_checks import checked
-from .core.table.entries import MAX_SOURCES
-from .core.table.watermark import in_order_of_advances, predecessors
-from .engine.datafile.row_buffer import record_batches
-from .engine.job import job as engine_job
-from .engine.job.two_phase import commit_prepared
-from .engine.metadata import export_hook
-from .engine.metadata.table_context import TableContext
-from .engine.runtime.outcome import JobMetrics, JobResult, JobResults, Outcome, committed_or_raise
-from .engine.runtime.validation import Ranges, advances_of, is_spark, wrong
+from .arguments import checked
+from .commits import job as engine_job
+from .commits.two_phase import commit_prepared
 from .errors import (
     CommitConflictError,
     ManifestCommitError,
@@ -36,6 +28,13 @@ from .errors import (
     UsageError,
     WatermarkGapError,
 )
+from .files.row_buffer import record_batches
+from .format.entries import MAX_SOURCES
+from .format.watermark import in_order_of_advances, predecessors
+from .log import export_hook
+from .log.table_context import TableContext
+from .runtime.outcome import JobMetrics, JobResult, JobResults, Outcome, committed_or_raise
+from .runtime.validation import Ranges, advances_of, is_spark, wrong
 from .store import StorageOptions, open_store
 from .terminal.progress import Progress
 

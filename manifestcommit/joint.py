@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from .argument_checks import age, checked
-from .core.display import ReprMixin
-from .engine.joint.joint_commit import TablePart, commit_jointly, ordered_parts
-from .engine.joint.joint_read import read_jointly
-from .engine.joint.joint_rollback import plan_joint_rollback, tag_jointly
-from .engine.joint.joint_two_phase import JointUnit, check_together, prepare_jointly, together_of
-from .engine.metadata.table_context import TableContext
-from .engine.runtime.outcome import Outcome, error_of
-from .engine.runtime.validation import optional, wrong
+from .arguments import age, checked
+from .commits.joint_commit import TablePart, commit_jointly, ordered_parts
+from .commits.joint_read import read_jointly
+from .commits.joint_two_phase import JointUnit, check_together, prepare_jointly, together_of
+from .display import ReprMixin
 from .errors import UsageError
 from .job import Job, Path, commit
+from .log.table_context import TableContext
+from .maintain.joint_rollback import plan_joint_rollback, tag_jointly
+from .runtime.outcome import Outcome, error_of
+from .runtime.validation import optional, wrong
 from .store import StorageOptions, open_store
 from .table import Resolution
 from .table.table import Table

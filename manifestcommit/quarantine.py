@@ -12,18 +12,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from .core.commit.conflict import Violation
-from .core.table.snapshot import Snapshot
-from .engine.datafile.row_buffer import record_batches
-from .engine.metadata.table_context import TableContext
-from .engine.runtime.outcome import Outcome, constraint_error
 from .errors import TableNotFoundError, UsageError
+from .files.row_buffer import record_batches
+from .format.snapshot import Snapshot
 from .gate.rows import Splitter
 from .job import Path, is_spark_dataframe
-from .joint_transaction import transaction
+from .log.table_context import TableContext
+from .protocol.conflict import Violation
+from .runtime.outcome import Outcome, constraint_error
 from .store import StorageOptions, open_store
 from .table.creation import create_table
 from .table.table import Table
+from .transactions import transaction
 
 _COLUMNS = pa.schema(
     [

@@ -15,29 +15,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from .argument_checks import checked
+from .arguments import checked
 from .checks import Check, as_check
-from .core.commit.apply import apply
-from .core.commit.change import Prepared
-from .core.commit.conflict import (
-    AUDIT_IS_OLD,
-    ROWS_ARE_UNCHECKED,
-    find_conflict,
-    unchecked,
-)
-from .core.schema.evolution import apply_edits
-from .core.table import object_names
-from .core.table.snapshot import Snapshot
-from .engine.commit.conflict_inputs import find_winners, load_conflict_inputs
-from .engine.commit.create_version import settled_outcome
-from .engine.commit.prepared_job import read_prepared
-from .engine.job.two_phase import commit_prepared
-from .engine.metadata.table_context import TableContext
-from .engine.metadata.version_chain import Head
-from .engine.runtime.outcome import Outcome, committed_or_raise, constraint_error
-from .engine.scan.planning import entries_table
+from .commits.conflict_inputs import find_winners, load_conflict_inputs
+from .commits.create_version import settled_outcome
+from .commits.prepared_job import read_prepared
+from .commits.two_phase import commit_prepared
 from .errors import CheckFailedError, UsageError
+from .format import object_names
+from .format.change import Prepared
+from .format.evolution import apply_edits
+from .format.snapshot import Snapshot
 from .gate.rows import bind, check_change, first_violation
+from .log.table_context import TableContext
+from .log.version_chain import Head
+from .protocol.apply import apply
+from .protocol.conflict import AUDIT_IS_OLD, ROWS_ARE_UNCHECKED, find_conflict, unchecked
+from .runtime.outcome import Outcome, committed_or_raise, constraint_error
+from .scan.planning import entries_table
 from .store import StorageOptions, open_store
 from .table.conditions import Condition
 from .table.reading import TableReads
@@ -189,7 +184,7 @@ class Staged:
 
         Spec: CK5.
         """
-        from .engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+        from .scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         own = self._own()
         names = [columns] if isinstance(columns, str) else columns

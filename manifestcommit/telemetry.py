@@ -5,7 +5,7 @@ Logger `manifestcommit.jobs`: INFO for what ended well or was aborted, WARNING f
 failures and unknown outcomes, DEBUG for each version that another job won; each record has the
 figures as plain values in its attribute `manifestcommit`. Metrics go to the meter provider of the
 application, under `manifestcommit.`, seconds in `s`, bytes in `By`. No credential and no data is in
-either. For other sinks, add a function to `engine.runtime.outcome.observers`.
+either. For other sinks, add a function to `runtime.outcome.observers`.
 
 Internal: it may change in any release.
 """
@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .core.display import visible
-from .engine.runtime.outcome import JobMetrics, observers
+from .display import visible
+from .runtime.outcome import JobMetrics, observers
 
 if TYPE_CHECKING:
-    from .engine.inspection.table_metrics import TableMetrics
+    from .maintain.table_metrics import TableMetrics
 
 LOG = logging.getLogger("manifestcommit.jobs")
 # Without one, Python would print warnings of programs that have no logging to standard error; what

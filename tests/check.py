@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("more", nargs="*", help="for pytest")
     given = parser.parse_args(arguments)
     if not (given.file or given.clause):
-        print("what? make check FILE=manifestcommit/core/commit/retention.py, a test file or a folder, or CLAUSE=GC5", file=sys.stderr)
+        print("what? make check FILE=manifestcommit/protocol/retention.py, a test file or a folder, or CLAUSE=GC5", file=sys.stderr)
         return 2
     try:
         found = [*(nodes_of(given.file) if given.file else ()), *(nodes_of_clause(given.clause) if given.clause else ())]

@@ -31,39 +31,39 @@ LEFT_OUT: dict[str, str] = {
         "a_terminal_without_unicode_still_gets_an_answer doctor_says_that_a_store_is_not_safe "
         "the_command_runs_as_a_process_of_its_own"
     ),
-    "core/commit/test_clock_skew.py": "gc_expires_by_true_times_whatever_one_writer_said",
+    "protocol/test_clock_skew.py": "gc_expires_by_true_times_whatever_one_writer_said",
     "docs/test_pages.py": "a_page_runs_as_it_stands",
     "doors/test_dropped.py": "nothing_is_said_when_the_interpreter_ends",
-    "engine/datafile/test_footer_stats.py": "bounds_are_true_of_every_value",
-    "engine/inspection/test_verify.py": "tables_are_whole_whatever_they_have_lived_through",
-    "engine/job/test_job.py": "an_overwrite_replaces_what_it_names",
-    "engine/job/test_task_recovery.py": "a_second_driver_between_any_two_calls_of_the_first",
-    "engine/maintenance/test_adopt.py": (
+    "files/test_footer_stats.py": "bounds_are_true_of_every_value",
+    "maintain/test_verify.py": "tables_are_whole_whatever_they_have_lived_through",
+    "commits/test_job.py": "an_overwrite_replaces_what_it_names",
+    "commits/test_task_recovery.py": "a_second_driver_between_any_two_calls_of_the_first",
+    "maintain/test_adopt.py": (
         "a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes whatever_others_write_before_any_call_no_row_is_lost_or_doubled"
     ),
-    "engine/metadata/test_partial_manifest.py": (
+    "log/test_partial_manifest.py": (
         "a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole a_filter_finds_in_many_manifests_what_it_finds_in_each_of_them"
     ),
-    "engine/operations/test_rollback.py": "gc_and_a_rollback_at_once_leave_a_whole_table",
-    "engine/operations/test_schema_evolution.py": (
+    "maintain/test_rollback.py": "gc_and_a_rollback_at_once_leave_a_whole_table",
+    "maintain/test_schema_evolution.py": (
         "a_dropped_column_does_not_come_back_with_its_name a_read_of_a_renamed_table_that_is_broken_off_lets_the_process_end "
         "merging_widens_a_column_without_changing_a_value"
     ),
-    "engine/operations/test_set_back.py": (
+    "maintain/test_set_back.py": (
         "a_rollback_leads_a_source_that_was_forgotten_back_to_where_it_first_began a_twin_that_began_before_never_commits_what_was_set_back"
     ),
-    "engine/row_changes/test_merge.py": "a_merge_leaves_what_it_should_row_by_row",
-    "engine/row_changes/test_merge_clauses.py": ("a_merge_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it"),
-    "engine/row_changes/test_overwrite.py": (
+    "rows/test_merge.py": "a_merge_leaves_what_it_should_row_by_row",
+    "rows/test_merge_clauses.py": ("a_merge_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it"),
+    "rows/test_overwrite.py": (
         "an_overwrite_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it the_data_replaces_exactly_the_rows_that_match"
     ),
-    "engine/row_changes/test_update.py": (
+    "rows/test_update.py": (
         "an_update_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it exactly_the_rows_that_match_get_new_values"
     ),
-    "engine/row_feed/test_read_changes.py": "each_operation_gives_what_it_changed_and_no_more",
-    "engine/scan/test_change_feed.py": "a_trigger_costs_one_get_per_version_and_three_more each_file_is_given_once_in_order",
-    "engine/scan/test_planning.py": "a_filter_gives_the_same_rows_over_the_pruned_files_as_over_all",
-    "engine/scan/test_prefetch.py": (
+    "rows/test_read_changes.py": "each_operation_gives_what_it_changed_and_no_more",
+    "scan/test_change_feed.py": "a_trigger_costs_one_get_per_version_and_three_more each_file_is_given_once_in_order",
+    "scan/test_planning.py": "a_filter_gives_the_same_rows_over_the_pruned_files_as_over_all",
+    "scan/test_prefetch.py": (
         "the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there "
         "the_next_files_are_fetched_while_one_is_decoded_and_not_all_of_them"
     ),
@@ -98,8 +98,8 @@ LEFT_OUT: dict[str, str] = {
         "of_processes_that_commit_and_give_up_at_once_one_decides "
         "whatever_happens_between_any_two_calls_of_a_finisher_both_say_the_same"
     ),
-    "interop/test_clients.py": "clients_get_the_rows_that_readers_get",
-    "interop/test_intake.py": "what_this_library_exported_comes_back",
+    "export/test_clients.py": "clients_get_the_rows_that_readers_get",
+    "export/test_intake.py": "what_this_library_exported_comes_back",
     "project/test_startup.py": "workers_of_spark_load_no_public_names",
     "project/test_type_tables.py": "a_module_that_decides_by_type_is_listed",
     "report/test_bounds.py": "a_page_stays_small",

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..core.display import visible
-from ..core.schema.fields import type_text
+from ..display import visible
 from ..errors import UsageError
+from ..format.fields import type_text
 from ..terminal.render import counted, were
 from ..terminal.screen import print_table
 from .options import (
@@ -26,10 +26,10 @@ from .output import size_text, written
 from .safety import Plan, add_safety, decided
 
 if TYPE_CHECKING:
-    from ..core.commit.change import Rollback
-    from ..engine.metadata.version_chain import Head
-    from ..engine.operations.row_change import RowOutcome
-    from ..engine.runtime.outcome import Outcome
+    from ..format.change import Rollback
+    from ..log.version_chain import Head
+    from ..rows.row_change import RowOutcome
+    from ..runtime.outcome import Outcome
     from ..table import Table
 
 # `manifestcommit delete`: rows out of a table by a condition in SQL.
@@ -240,7 +240,7 @@ def _altered(options: argparse.Namespace, outcome: Any, said: str) -> int:
 
 
 def _plan_drop(options: argparse.Namespace) -> Plan:
-    from ..core.schema.evolution import drop_column, find_column
+    from ..format.evolution import drop_column, find_column
 
     snapshot = table_of(options).snapshot()
     if snapshot.schema is None:
@@ -347,9 +347,9 @@ def add_source_commands(commands: Commands) -> None:
 
 
 def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
-    from ..argument_checks import REASON  # late: `--help` needs no pyarrow
-    from ..engine.operations.rewind import plan_rewind
-    from ..engine.operations.rollback import check_alone
+    from ..arguments import REASON  # late: `--help` needs no pyarrow
+    from ..maintain.rewind import plan_rewind
+    from ..maintain.rollback import check_alone
 
     REASON("reason", options.reason)
     head, back = plan_rewind(
@@ -509,8 +509,8 @@ def _add_tags(commands: Commands) -> tuple[argparse.ArgumentParser, argparse.Arg
 
 
 def _plan_rollback(options: argparse.Namespace) -> Plan:
-    from ..argument_checks import REASON  # late: `--help` needs no pyarrow
-    from ..engine.operations.rollback import check_alone, plan_rollback
+    from ..arguments import REASON  # late: `--help` needs no pyarrow
+    from ..maintain.rollback import check_alone, plan_rollback
 
     REASON("reason", options.reason)
     head, back = plan_rollback(
@@ -568,10 +568,10 @@ def _effects(
 
 
 def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]) -> Plan:
-    from ..argument_checks import REASON
-    from ..core.commit.change import Rollback
-    from ..engine.joint.joint_rollback import plan_joint_rollback
-    from ..engine.operations.rollback import check_alone
+    from ..arguments import REASON
+    from ..format.change import Rollback
+    from ..maintain.joint_rollback import plan_joint_rollback
+    from ..maintain.rollback import check_alone
 
     REASON("reason", options.reason)
     planned = plan_joint_rollback(
@@ -749,7 +749,7 @@ def _tag_together(options: argparse.Namespace) -> int:
 
 def _tagged(options: argparse.Namespace, table: Table, outcome: Outcome) -> dict[str, Any]:
     """What a tag marks now, for programs."""
-    from ..engine.metadata.time_travel import to_datetime  # late: `--version` needs no pyarrow
+    from ..log.time_travel import to_datetime  # late: `--version` needs no pyarrow
 
     made = table.snapshot(outcome.version).tags[options.name]
     until = None if made.until is None else to_datetime(made.until).isoformat(timespec="seconds")
@@ -770,7 +770,7 @@ def _tagged_text(made: Mapping[str, Any]) -> str:
 
 
 def _plan_untag(options: argparse.Namespace) -> Plan | None:
-    from ..engine.metadata.time_travel import to_datetime
+    from ..log.time_travel import to_datetime
 
     table = table_of(options)
     head = table.snapshot()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..core.display import age, visible
+from ..display import age, visible
 from ..terminal.progress import Steps
 from ..terminal.render import counted
 from ..terminal.screen import print_table
@@ -16,7 +16,7 @@ from .options import Commands, table_of
 from .output import written
 
 if TYPE_CHECKING:
-    from ..engine.inspection.verify import VerifyReport
+    from ..maintain.verify import VerifyReport
 
 # `manifestcommit verify`: whether a table is whole, and what to do where it is not.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..core.display import age, cut
+from ..display import age, cut
 from ..errors import UsageError
 from ..terminal.render import counted, plain_text, print_json, quoted
 from ..terminal.screen import print_table
@@ -148,7 +148,7 @@ def names_in(given: str | None) -> list[str] | None:
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
     """The rows as values of Python; days that Python cannot hold are numbers."""
-    from ..core.schema.values import python_rows  # late: it loads pyarrow
+    from ..format.values import python_rows  # late: it loads pyarrow
 
     return python_rows(table)
 
@@ -177,7 +177,7 @@ def _files(options: argparse.Namespace) -> int:
 def _filtered(options: argparse.Namespace, found: pa.Table) -> pa.Table:
     import pyarrow as pa
 
-    from ..engine.runtime.validation import size as byte_count
+    from ..runtime.validation import size as byte_count
     from .job_ids import chosen as one_of
 
     limits = {
@@ -325,7 +325,7 @@ def _version(text: str) -> int:
 
 
 def _history(options: argparse.Namespace) -> int:
-    from ..engine.inspection.describe import partners_text
+    from ..maintain.describe import partners_text
     from .job_ids import short  # late: `--help` needs no pyarrow
 
     table = table_of(options)
@@ -373,14 +373,14 @@ def _history(options: argparse.Namespace) -> int:
 
 def _said(row: dict[str, Any], name: str) -> str:
     """What a commit's record says of it, short enough for a line."""
-    from ..engine.inspection.describe import author_text  # late: `--help` needs no pyarrow
+    from ..maintain.describe import author_text  # late: `--help` needs no pyarrow
 
     text = author_text(row[name]) if name == "author" else plain_text(row[name] or "")
     return cut(text)
 
 
 def _describe(options: argparse.Namespace) -> int:
-    from ..engine.inspection.describe import partners_text
+    from ..maintain.describe import partners_text
     from .job_ids import short
 
     document = table_of(options).describe(**chosen(options))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..core.table.object_names import is_job_id
 from ..errors import UsageError
+from ..format.object_names import is_job_id
 from ..table import Table
 
 _DIGITS = 8  # shown

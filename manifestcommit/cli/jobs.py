@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..core.display import age, visible
+from ..display import age, visible
 from ..terminal.render import counted, other_tables
 from ..terminal.screen import print_table
 from .options import Commands, add_note, context_of, note_of, storage_options_of, table_of
@@ -17,7 +17,7 @@ from .output import size_cell, size_text, written
 from .safety import Plan, add_safety, decided
 
 if TYPE_CHECKING:
-    from ..engine.job.resolve import JobInfo
+    from ..commits.resolve import JobInfo
     from ..table import Resolution, Table
 
 _SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"
@@ -141,7 +141,7 @@ def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | N
 def _plan(
     options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: str, then: str
 ) -> Plan:
-    from ..engine.commit.prepared_job import read_prepared
+    from ..commits.prepared_job import read_prepared
 
     context = context_of(options)
     found = [read_prepared(context, each.job) for each in jobs]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.display import visible
+from ..display import visible
 from ..errors import UsageError
 from ..terminal.render import counted
 from .options import Commands, add_note, note_of, storage_options_of

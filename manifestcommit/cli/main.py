@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..core.display import visible
+from ..display import visible
 from ..errors import ManifestCommitError, UsageError
 from .exit_codes import DONE, INTERRUPTED, exit_code
 from .options import Run, check_note

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..core.display import age, visible
+from ..display import age, visible
 from ..errors import UsageError
 from ..terminal.progress import Steps
 from ..terminal.render import counted
@@ -22,9 +22,9 @@ from .safety import Plan, add_safety, decided
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..engine.maintenance.adopt import Adoption
-    from ..engine.maintenance.compaction import Compaction
-    from ..engine.maintenance.gc import GcReport
+    from ..maintain.adopt import Adoption
+    from ..maintain.compaction import Compaction
+    from ..maintain.gc import GcReport
     from ..table import Table
     from ..table.listing import Listing
 
@@ -322,7 +322,7 @@ def _called(options: argparse.Namespace, call: Any, **note: Any) -> Any:
 
 def _keeps_less(options: argparse.Namespace) -> bool:
     """Whether it deletes what a daily run keeps."""
-    from ..engine.metadata.time_travel import parse_age  # late: `--help` needs no pyarrow
+    from ..log.time_travel import parse_age  # late: `--help` needs no pyarrow
 
     try:
         ages = (

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from .exit_codes import answers_no
 
 if TYPE_CHECKING:
-    from ..engine.metadata.table_context import TableContext
+    from ..log.table_context import TableContext
     from ..table import Table
 
 Run = Callable[[argparse.Namespace], int]
@@ -130,7 +130,7 @@ def check_note(options: argparse.Namespace) -> None:
     repeats what was typed. [SE5]"""
     if "metadata" not in options or not (options.metadata or options.message is not None):
         return
-    from ..engine.runtime import validation  # late: `--help` needs no pyarrow
+    from ..runtime import validation  # late: `--help` needs no pyarrow
 
     note = note_of(options)
     if note["message"] is not None:
@@ -161,7 +161,7 @@ def table_of(options: argparse.Namespace, path: str | None = None) -> Table:
 
 def context_of(options: argparse.Namespace, path: str | None = None) -> TableContext:
     """For what only the engine does: plans of changes."""
-    from ..engine.metadata.table_context import TableContext
+    from ..log.table_context import TableContext
     from ..store import open_store
 
     chosen = options.path if path is None else path

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import NoReturn
 
-from ..core.display import visible
+from ..display import visible
 from ..version import __version__
 from . import jobs, manual
 from .change_table import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.display import visible
+from ..display import visible
 from ..terminal.screen import is_terminal
 from .exit_codes import DONE, NO, USAGE
 from .output import written

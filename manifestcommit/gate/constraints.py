@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from ..core.commit.change import Write
-from ..core.commit.conflict import ROWS_CAME_SINCE
-from ..core.schema.fields import shown
-from ..core.table.snapshot import Constraint, Snapshot
-from ..engine.commit.commit_loop import commit
-from ..engine.metadata.table_context import TableContext
-from ..engine.metadata.version_chain import Head
-from ..engine.runtime.outcome import Outcome, constraint_error
+from ..commits.commit_loop import commit
 from ..errors import UsageError
+from ..format.change import Write
+from ..format.fields import shown
+from ..format.snapshot import Constraint, Snapshot
+from ..log.table_context import TableContext
+from ..log.version_chain import Head
+from ..protocol.conflict import ROWS_CAME_SINCE
+from ..runtime.outcome import Outcome, constraint_error
 from .rows import bind, first_violation
 
 _TRIES = 10  # others may add rows while those that are there are proven

@@ -15,25 +15,25 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.commit.change import Write
-from ..core.commit.conflict import Violation
-from ..core.filter.arrow_expression import parse_expression, spark_order
-from ..core.filter.predicate import ColumnPath, Not, Predicate
-from ..core.filter.sql_expression import Session, columns_of, compile_value
-from ..core.filter.sql_syntax import IncompleteError, NotUnderstoodError, parse
-from ..core.schema import arrow_schema
-from ..core.schema.arrow_schema import Conformer
-from ..core.schema.evolution import apply_edits
-from ..core.schema.fields import Field, Schema, StructType, shown, type_text
-from ..core.table.snapshot import Constraint, Snapshot, check_constraints
-from ..engine.datafile.writer import WritePlan
-from ..engine.metadata.table_context import TableContext
-from ..engine.row_changes.conditions import evaluating, mask_of
-from ..engine.row_changes.rewrite import each_of, scan
-from ..engine.runtime.concurrency import map_concurrently
-from ..engine.runtime.outcome import constraint_error
-from ..engine.scan.planning import entries_table
 from ..errors import UsageError
+from ..files.writer import WritePlan
+from ..filter.arrow_expression import parse_expression, spark_order
+from ..filter.predicate import ColumnPath, Not, Predicate
+from ..filter.sql_expression import Session, columns_of, compile_value
+from ..filter.sql_syntax import IncompleteError, NotUnderstoodError, parse
+from ..format import arrow_schema
+from ..format.arrow_schema import Conformer
+from ..format.change import Write
+from ..format.evolution import apply_edits
+from ..format.fields import Field, Schema, StructType, shown, type_text
+from ..format.snapshot import Constraint, Snapshot, check_constraints
+from ..log.table_context import TableContext
+from ..protocol.conflict import Violation
+from ..rows.conditions import evaluating, mask_of
+from ..rows.rewrite import each_of, scan
+from ..runtime.concurrency import map_concurrently
+from ..runtime.outcome import constraint_error
+from ..scan.planning import entries_table
 
 _EXAMPLES = 3
 _FILES = 3

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ..core.schema.fields import Field, Schema, type_text
-from ..core.table.snapshot import Commit, Snapshot
-from ..engine.inspection.describe import author_text, joint_of, partners_text, said_of
+from ..format.fields import Field, Schema, type_text
+from ..format.snapshot import Commit, Snapshot
+from ..maintain.describe import author_text, joint_of, partners_text, said_of
 from ..terminal.render import other_tables, plain_text
 
 BUCKETS = 180  # of versions, in charts

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from ..core.display import visible
+from ..display import visible
 from .data import Bucket, HistoryView
 
 WIDTH = 1000

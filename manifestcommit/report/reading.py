@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..core.commit.retention import Policy
-from ..core.schema.values import python_rows
-from ..core.table.snapshot import Snapshot
-from ..engine.inspection.table_metrics import lag_of
-from ..engine.job.resolve import list_jobs
-from ..engine.maintenance import gc
-from ..engine.metadata import exports
-from ..engine.metadata.table_context import TableContext
-from ..engine.metadata.version_chain import raise_if_expired, walk_back
+from ..commits.resolve import list_jobs
+from ..format.snapshot import Snapshot
+from ..format.values import python_rows
+from ..log import exports
+from ..log.table_context import TableContext
+from ..log.version_chain import raise_if_expired, walk_back
+from ..maintain import gc
+from ..maintain.table_metrics import lag_of
+from ..protocol.retention import Policy
 from .data import (
     JOBS,
     SIZE_CLASSES,

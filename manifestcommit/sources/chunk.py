@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from ..core.display import ReprMixin
+from ..display import ReprMixin
 
 Position = int | str
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..argument_checks import checked
-from ..engine.runtime.validation import names, optional
+from ..arguments import checked
 from ..errors import SnapshotExpiredError, SourceError, TableNotFoundError, VersionNotFoundError
+from ..runtime.validation import names, optional
 from ..store import StorageOptions
 from ..table.table import Table
 from .chunk import Chunk, Position

@@ -17,10 +17,7 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 import pyarrow as pa
 
-from ..argument_checks import checked
-from ..engine.datafile.foreign_footer import FooterJudge
-from ..engine.metadata.time_travel import parse_age
-from ..engine.runtime.validation import anything, one_of, optional, text, wrong
+from ..arguments import checked
 from ..errors import (
     ManifestCommitError,
     SourceError,
@@ -28,6 +25,9 @@ from ..errors import (
     TableNotFoundError,
     UsageError,
 )
+from ..files.foreign_footer import FooterJudge
+from ..log.time_travel import parse_age
+from ..runtime.validation import anything, one_of, optional, text, wrong
 from ..store import ObjectInfo, StorageOptions, Store, open_store
 from ..store.base import is_remote
 from ..table.table import Table

@@ -19,11 +19,8 @@ from typing import Any
 
 import msgspec
 
-from ..argument_checks import checked
-from ..core.display import ReprMixin
-from ..engine.metadata.time_travel import parse_age
-from ..engine.runtime.outcome import Outcome
-from ..engine.runtime.validation import size, wrong
+from ..arguments import checked
+from ..display import ReprMixin
 from ..errors import (
     CommitConflictError,
     OutcomeUnknownError,
@@ -32,11 +29,14 @@ from ..errors import (
     WatermarkError,
 )
 from ..job import Job, Path, begin
-from ..joint_transaction import Transaction, transaction
+from ..log.time_travel import parse_age
+from ..runtime.outcome import Outcome
+from ..runtime.validation import size, wrong
 from ..store import StorageOptions
 from ..table.creation import create_table
 from ..table.table import Table
 from ..terminal.progress import Steps
+from ..transactions import Transaction, transaction
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position, Source
 
 LOG = logging.getLogger("manifestcommit.sources")

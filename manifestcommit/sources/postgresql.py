@@ -19,9 +19,9 @@ from urllib.parse import quote
 import msgspec
 import pyarrow as pa
 
-from ..argument_checks import checked
-from ..engine.runtime.validation import one_of, optional, text
+from ..arguments import checked
 from ..errors import SourceError, UsageError
+from ..runtime.validation import one_of, optional, text
 from ..version import install
 from .chunk import Chunk, Position
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..core.filter.predicate import Predicate, columns_of, is_understood
-from ..core.schema import evolution
-from ..core.schema.fields import Schema, mark_of, walk
-from ..core.table.snapshot import Snapshot
-from ..engine.scan.arrow_dataset import constants_in
-from ..engine.scan.partition_folders import folders_in
 from ..errors import UsageError
+from ..filter.predicate import Predicate, columns_of, is_understood
+from ..format import evolution
+from ..format.fields import Schema, mark_of, walk
+from ..format.snapshot import Snapshot
+from ..scan.arrow_dataset import constants_in
+from ..scan.partition_folders import folders_in
 from .read.provenance import check_running, marked
 from .read.scan import quoted, read_files
 from .runtime.spark_internals import has_stopped_a_session

@@ -72,7 +72,7 @@ def register(spark: SparkSession, storage_options: Mapping[str, Any] | None = No
 
     Calling it again replaces what was registered; Spark says so in its log.
     """
-    from manifestcommit.engine.runtime.environment import SystemEnv
+    from manifestcommit.runtime.environment import SystemEnv
     from manifestcommit.spark.datasource.source import ManifestCommitDataSource as Source
     from manifestcommit.spark.runtime.registered_options import register_with
     from manifestcommit.spark.runtime.versions import check_feature

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import job
-from ..core.filter.sql_expression import compile_condition
-from ..core.schema.fields import Schema, mark_of
-from ..core.table.snapshot import Snapshot
-from ..engine.row_changes.clauses import Delete, Insert, Update
-from ..engine.runtime.outcome import Outcome
 from ..errors import TableNotFoundError, UsageError
+from ..filter.sql_expression import compile_condition
+from ..format.fields import Schema, mark_of
+from ..format.snapshot import Snapshot
+from ..rows.clauses import Delete, Insert, Update
+from ..runtime.outcome import Outcome
 from ..spark.read.provenance import check_running, marks_of
 from ..spark.read.scan import quoted
 from ..spark.runtime.registered_options import is_connect
@@ -28,7 +28,7 @@ from .scanner import has_double_quotes, refusal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..core.table.snapshot import Snapshot
+    from ..format.snapshot import Snapshot
 
 # Queries over tables: each is read at one version for the whole statement.
 

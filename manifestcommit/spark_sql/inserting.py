@@ -8,11 +8,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..core.schema.evolution import find_column, fit
-from ..core.schema.fields import Field, Schema, decimal_parts, is_primitive, type_text
-from ..core.schema.spark_json import from_spark
-from ..core.schema.values import integer_range
 from ..errors import SchemaMismatchError, UsageError
+from ..format.evolution import find_column, fit
+from ..format.fields import Field, Schema, decimal_parts, is_primitive, type_text
+from ..format.spark_json import from_spark
+from ..format.values import integer_range
 from ..spark.read.scan import quoted
 from .scanner import Scanner, refusal
 from .statements import Insert

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import UsageError
 from .base import KeepsUnfinished, ObjectInfo, Output, Store, Unfinished
-from .local.local import LocalStore
+from .local import LocalStore
 from .options import TAKE_NONE, StorageOptions, split_url
 
 __all__ = [
@@ -86,6 +86,6 @@ def open_store(
         return MemoryStore(rest)
     if scheme in _OPENERS:
         return _OPENERS[scheme](rest)
-    from .backends.object_store import ObjectStore  # late: it brings fsspec's registry
+    from .object_store import ObjectStore  # late: it brings fsspec's registry
 
     return ObjectStore(scheme, rest, options)

@@ -90,7 +90,7 @@ class MemoryStore:
         return io.BytesIO(self.get(name))
 
     def filesystem(self) -> tuple[Any, str]:
-        from .backends.arrow_filesystem import arrow_filesystem  # late: only readers need it
+        from .arrow_filesystem import arrow_filesystem  # late: only readers need it
 
         return arrow_filesystem(self), ""
 

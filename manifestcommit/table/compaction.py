@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.commit.compaction_plan import Group
-from ..core.schema import evolution
-from ..core.schema.fields import Schema
-from ..core.table.snapshot import Snapshot
-from ..engine.datafile.writer import target_file_size_of
-from ..engine.maintenance import compaction as engine
-from ..engine.maintenance.compaction import (
+from ..files.writer import target_file_size_of
+from ..format import evolution
+from ..format.fields import Schema
+from ..format.snapshot import Snapshot
+from ..log.table_context import TableContext
+from ..maintain import compaction as engine
+from ..maintain.compaction import (
     Choose,
     Compaction,
     CompactionOptions,
@@ -26,9 +26,9 @@ from ..engine.maintenance.compaction import (
     rewriter,
     sorts_here,
 )
-from ..engine.metadata.table_context import TableContext
-from ..engine.row_changes.conditions import needs_spark, running_session
-from ..engine.row_changes.find import FEW_BYTES
+from ..protocol.compaction_plan import Group
+from ..rows.conditions import needs_spark, running_session
+from ..rows.find import FEW_BYTES
 from ..store import StorageOptions
 from .conditions import check_meaning, check_spark
 

@@ -12,21 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow.compute as pc
 
-from ..core.filter.arrow_expression import parse_expression
-from ..core.filter.predicate import Predicate
-from ..core.filter.sql_syntax import NotUnderstoodError
-from ..core.schema import arrow_schema
-from ..core.table.snapshot import Snapshot
-from ..engine.row_changes.conditions import (
-    evaluating,
-    mask_of,
-    needs_spark,
-    running_session,
-    session_of,
-    shown,
-)
-from ..engine.row_changes.conditions import understand as understand_here
 from ..errors import UsageError
+from ..filter.arrow_expression import parse_expression
+from ..filter.predicate import Predicate
+from ..filter.sql_syntax import NotUnderstoodError
+from ..format import arrow_schema
+from ..format.snapshot import Snapshot
+from ..rows.conditions import evaluating, mask_of, needs_spark, running_session, session_of, shown
+from ..rows.conditions import understand as understand_here
 from ..version import install
 
 if TYPE_CHECKING:
@@ -120,7 +113,7 @@ def predicate_of(
 def check_spark(name: str, condition: Any) -> None:
     """UsageError, which names the argument, where a condition needs Spark and there is none."""
     try:
-        from ..spark import session as session  # late: pyspark is an extra
+        pass  # late: pyspark is an extra
     except UsageError as error:
         what = "SQL" if isinstance(condition, str) else "a Spark Column"
         refusal = UsageError(

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..argument_checks import RULES, checked
-from ..core.schema import arrow_schema
-from ..core.schema.fields import Schema
-from ..engine.operations import alter
-from ..engine.runtime.validation import mapping, optional, within
+from ..arguments import RULES, checked
 from ..errors import UsageError
+from ..format import arrow_schema
+from ..format.fields import Schema
 from ..job import Path
+from ..maintain import alter
+from ..runtime.validation import mapping, optional, within
 from .table import Table
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _schema_of(schema: Any) -> Schema:
     if isinstance(schema, pa.Schema):
         return arrow_schema.from_arrow(schema, itertools.count(1).__next__)
     if hasattr(schema, "jsonValue"):
-        from ..core.schema.spark_json import from_spark
+        from ..format.spark_json import from_spark
 
         return from_spark(schema.jsonValue())
     raise UsageError(

@@ -9,9 +9,9 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..argument_checks import checked
-from ..engine.maintenance.gc import GcReport
+from ..arguments import checked
 from ..job import Path
+from ..maintain.gc import GcReport
 from .conditions import Condition
 from .table import Table
 

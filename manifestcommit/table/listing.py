@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..core.display import cut, html_table
-from ..core.schema.values import python_rows
-from ..engine.inspection.describe import author_text, partners_text
+from ..display import cut, html_table
 from ..errors import UsageError
+from ..format.values import python_rows
+from ..maintain.describe import author_text, partners_text
 from ..terminal.render import render_table
 
 ROWS = 20  # of a table that is shown

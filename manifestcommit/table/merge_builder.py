@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..argument_checks import checked
-from ..engine.operations.row_change import RowOutcome
-from ..engine.row_changes.clauses import Clause, Clauses, Delete, Insert, Update
-from ..engine.runtime.validation import mapping
+from ..arguments import checked
 from ..errors import UsageError
+from ..rows.clauses import Clause, Clauses, Delete, Insert, Update
+from ..rows.row_change import RowOutcome
+from ..runtime.validation import mapping
 from .conditions import Condition
 
 _NO_CLAUSES = Clauses()

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
-from ..argument_checks import checked, part_of
-from ..core.display import html_members
-from ..core.schema import arrow_schema, evolution
-from ..core.schema.fields import Schema, arrow_metadata, mark_of
-from ..core.table.snapshot import Snapshot
-from ..engine.inspection.describe import describe, joint_of, said_of, values
-from ..engine.metadata.table_context import TableContext
-from ..engine.metadata.time_travel import choose_version, to_datetime
-from ..engine.metadata.version_chain import Head, read_version, walk_back
-from ..engine.operations.lineage import Lineage, trace
-from ..engine.row_changes.conditions import evaluating
-from ..engine.scan import planning
+from ..arguments import checked, part_of
+from ..display import html_members
 from ..errors import UsageError
+from ..format import arrow_schema, evolution
+from ..format.fields import Schema, arrow_metadata, mark_of
+from ..format.snapshot import Snapshot
 from ..job import Path
+from ..log.table_context import TableContext
+from ..log.time_travel import choose_version, to_datetime
+from ..log.version_chain import Head, read_version, walk_back
+from ..maintain.describe import describe, joint_of, said_of, values
+from ..maintain.lineage import Lineage, trace
+from ..rows.conditions import evaluating
+from ..scan import planning
 from ..store import StorageOptions, open_store
 from .conditions import Condition, is_for_spark, predicate_of, without_spark
 from .listing import History, Listing
@@ -244,7 +244,7 @@ class TableReads:
 
         Spec: RD2, RD7, CF17.
         """
-        from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+        from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         snapshot = self._rows_of(version, as_of, tag)
         return open_dataset(
@@ -288,7 +288,7 @@ class TableReads:
 
         Spec: RD2, RD7, CF17.
         """
-        from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+        from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         snapshot = self._rows_of(version, as_of, tag)
         names = _chosen(snapshot, columns)
@@ -420,7 +420,7 @@ class TableReads:
                 "invalid filter: with lazy=True the frame filters by itself, so call its method: "
                 "table.to_polars(lazy=True).filter(polars.col('flight') == 1545)"
             )
-        from ..engine.scan.engine_readers import polars_frame  # late: Polars is not always there
+        from ..scan.engine_readers import polars_frame  # late: Polars is not always there
 
         snapshot = self._rows_of(version, as_of, tag)
         names = _chosen(snapshot, columns)
@@ -467,7 +467,7 @@ class TableReads:
         """
         with _needed("duckdb", "duckdb"):
             import duckdb
-        from ..engine.scan.engine_readers import duckdb_relation  # late: DuckDB is not always there
+        from ..scan.engine_readers import duckdb_relation  # late: DuckDB is not always there
 
         return duckdb_relation(
             self._session,

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..argument_checks import REASON, checked, part_of
-from ..engine.metadata.table_context import TableContext
-from ..engine.operations.row_change import Declared, RowChange, RowOutcome, drop_removed
-from ..engine.row_changes.clauses import (
+from ..arguments import REASON, checked, part_of
+from ..errors import UsageError
+from ..job import is_spark_dataframe
+from ..log.table_context import TableContext
+from ..rows.clauses import (
     Clauses,
     Delete,
     Insert,
@@ -22,14 +23,13 @@ from ..engine.row_changes.clauses import (
     check_not_empty,
     clause_texts,
 )
-from ..engine.row_changes.conditions import running_session
-from ..engine.row_changes.find import ArrowRows, Choice, RowExecutor
-from ..engine.row_changes.merge import MergeOn, merge
-from ..engine.row_changes.rewrite import NewRows, arrow_data
-from ..engine.row_changes.where import delete_where, overwrite_where, update_where
-from ..engine.runtime.validation import Ranges, anything, condition, optional, rows
-from ..errors import UsageError
-from ..job import is_spark_dataframe
+from ..rows.conditions import running_session
+from ..rows.find import ArrowRows, Choice, RowExecutor
+from ..rows.merge import MergeOn, merge
+from ..rows.rewrite import NewRows, arrow_data
+from ..rows.row_change import Declared, RowChange, RowOutcome, drop_removed
+from ..rows.where import delete_where, overwrite_where, update_where
+from ..runtime.validation import Ranges, anything, condition, optional, rows
 from ..store import StorageOptions
 from .conditions import Condition, check_meaning
 from .merge_builder import MergeBuilder

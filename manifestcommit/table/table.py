@@ -13,31 +13,31 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
-from ..argument_checks import REASON, age, checked
-from ..core.commit.compaction_plan import DEFAULT_MAX_BYTES
-from ..core.commit.retention import Policy
-from ..core.schema import arrow_schema, evolution
-from ..core.schema.fields import parse_type
-from ..engine.inspection.table_metrics import TableMetrics, table_metrics
-from ..engine.inspection.verify import VerifyReport, verify
-from ..engine.job.resolve import JobInfo, Resolution, list_jobs, resolve_job, tables_beside
-from ..engine.job.two_phase import give_up, settle_prepared
-from ..engine.maintenance import gc as gc_engine
-from ..engine.maintenance.adopt import Adoption
-from ..engine.maintenance.adopt import adopt as _adopt
-from ..engine.maintenance.compaction import Compaction, CompactionOptions, merge_manifests
-from ..engine.maintenance.gc import GcReport
-from ..engine.metadata.table_context import TableContext
-from ..engine.metadata.time_travel import parse_age
-from ..engine.operations import alter
-from ..engine.operations.rewind import rewind
-from ..engine.operations.rollback import rollback
-from ..engine.operations.tags import settle, tag, untag
-from ..engine.runtime.outcome import JobResults, Outcome, committed_or_raise
-from ..engine.runtime.validation import file_name, flag, names, one_of, optional, whole
-from ..engine.runtime.validation import message as note
+from ..arguments import REASON, age, checked
+from ..commits.resolve import JobInfo, Resolution, list_jobs, resolve_job, tables_beside
+from ..commits.two_phase import give_up, settle_prepared
 from ..errors import UsageError
-from ..store.probes.doctor import DoctorReport, examine
+from ..format import arrow_schema, evolution
+from ..format.fields import parse_type
+from ..log.table_context import TableContext
+from ..log.time_travel import parse_age
+from ..maintain import alter
+from ..maintain import gc as gc_engine
+from ..maintain.adopt import Adoption
+from ..maintain.adopt import adopt as _adopt
+from ..maintain.compaction import Compaction, CompactionOptions, merge_manifests
+from ..maintain.gc import GcReport
+from ..maintain.rewind import rewind
+from ..maintain.rollback import rollback
+from ..maintain.table_metrics import TableMetrics, table_metrics
+from ..maintain.tags import settle, tag, untag
+from ..maintain.verify import VerifyReport, verify
+from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
+from ..protocol.retention import Policy
+from ..runtime.outcome import JobResults, Outcome, committed_or_raise
+from ..runtime.validation import file_name, flag, names, one_of, optional, whole
+from ..runtime.validation import message as note
+from ..store.doctor import DoctorReport, examine
 from ..telemetry import record_table
 from ..terminal.progress import Progress
 from .compaction import compact, plan_compaction
@@ -49,7 +49,7 @@ from .row_changes import RemovedFiles, RowChanges
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..interop.export_result import Export
+    from ..export.export_result import Export
     from ..report.page import Report
 
 
@@ -707,7 +707,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
                 return _adopt(session, partition_by=names, progress=progress, rewrite=rewrite)
             if names is not None:
                 raise UsageError("partition_by: with from_ the partition columns are the table's")
-            from ..interop.intake.formats import source_of  # late: most programs do without
+            from ..intake.formats import source_of  # late: most programs do without
 
             source = source_of(session, from_, rewrite)
             return _adopt(session, progress=progress, source=source)
@@ -1084,7 +1084,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: CH1, CH2, CH3, CH4.
         """
-        from ..engine.row_feed.read_changes import plan_changes, read_changes  # late: rarely used
+        from ..rows.read_changes import plan_changes, read_changes  # late: rarely used
 
         plan = plan_changes(self._session, start_version, end_version, on=on, columns=columns)
         if spark is not None:
@@ -1123,7 +1123,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: EX1, EX2, EX9, EX10.
         """
-        from ..interop.exporter import export_format  # late: most programs do without
+        from ..export.exporter import export_format  # late: most programs do without
 
         return export_format(self._session, self._session.open(), to, version)
 
@@ -1152,7 +1152,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: EX10.
         """
-        from ..interop.exporter import create_table_sql  # late: most programs do without
+        from ..export.exporter import create_table_sql  # late: most programs do without
 
         return create_table_sql(self._session, name)
 

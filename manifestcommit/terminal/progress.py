@@ -12,7 +12,7 @@ import time
 from types import TracebackType
 from typing import Any, Protocol
 
-from ..core.display import visible
+from ..display import visible
 from .render import counted, size
 from .screen import can_rewrite, columns_of
 

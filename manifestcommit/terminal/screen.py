@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO, Any
 
-from ..core.display import visible
+from ..display import visible
 from .render import laid_out, render_table, text_width
 
 _MOST = 1000  # rows that are fitted to the terminal

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.commit.retention import Policy
+from ..protocol.retention import Policy
 from .choices import Choices
 from .simulation.scheduler import Actor
 from .simulation.simulator import Cast, Programs, Run, run, run_theme

@@ -51,7 +51,7 @@ First == [by |-> {}, who |-> "", n |-> 0, live |-> {OldFile}, fence |-> 1, expir
 
 Top == Len(chain)
 
-\* [RD3] core.commit.conflict.is_readable
+\* [RD3] protocol.conflict.is_readable
 IsReadable(b, at, v) == (b.expired <= v /\ v <= at) \/ b.tag = v
 Readable(v) == IsReadable(chain[Top], Top, v)
 

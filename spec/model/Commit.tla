@@ -22,13 +22,13 @@ Counted(p, me, v) ==
       [] me.giving -> Done(me.job, "conflict", 0, me.n)
       [] OTHER -> Done(me.job, "committed", v, me.n)
 
-\* [CM2] engine.commit.create_version._jobs_listed: the job and whatever it lists anew carry a birth, and gc goes by each of them.
+\* [CM2] commits.create_version._jobs_listed: the job and whatever it lists anew carry a birth, and gc goes by each of them.
 IsFenced(p, me, b, bs) ==
     /\ On("fence")
     /\ \/ bs[me.job] < b.fence
        \/ On("fence of files") /\ Writes(me.job) /\ FileBirth(FileOf(me.job, me.n), bs) < b.fence
 
-\* [AB4] engine.job.two_phase.give_up
+\* [AB4] commits.two_phase.give_up
 DecideGiveUp(p, me, v, bs) ==
     LET b == chain[v]
         job == Plan[p].of
@@ -39,11 +39,11 @@ DecideGiveUp(p, me, v, bs) ==
          [] bs[me.job] < b.fence -> {Done(job, "stopped", 0, me.n)}  \* it would begin again; the model's has no second job
          [] OTHER -> {[me EXCEPT !.pc = "send", !.base = v]}
 
-\* [KY3] [AB3] engine.job.job.Job: whether the key was committed when the job began. Such a job has no work to commit, whoever tries.
+\* [KY3] [AB3] commits.job.Job: whether the key was committed when the job began. Such a job has no work to commit, whoever tries.
 FoundDone(job, bs) == PlanOf(job).key # "" /\ On("key") /\ bs[job] # 0 /\ chain[bs[job]].keys[PlanOf(job).key] > 0
 
 \* What the head says of the job, and whether it may contend for the next version: where the process can stand after having read it.
-\* [CM1] [CM2] [KY3] [KY5] engine.commit.create_version.settled_outcome
+\* [CM1] [CM2] [KY3] [KY5] commits.create_version.settled_outcome
 Decide(p, me, v, bs) ==
     LET b == chain[v]
         job == me.job
@@ -62,7 +62,7 @@ Decide(p, me, v, bs) ==
                THEN IF On("history") THEN {[me EXCEPT !.pc = "history", !.base = v]} ELSE {Done(job, "fenced", 0, me.n)}
                ELSE {Done(job, "fenced", 0, me.n)}
          [] blocked(Fresh(v)) ->
-               \* [CM21] engine.commit.group_commit.GroupCommit. A published job may be carried by others until the chain says that it is given up.
+               \* [CM21] commits.group_commit.GroupCommit. A published job may be carried by others until the chain says that it is given up.
                IF me.pub /\ On("conflict in the chain")
                THEN {[me EXCEPT !.pc = "send", !.base = v, !.giving = TRUE, !.carry = <<>>]}
                ELSE {Done(job, "conflict", 0, me.n)}
@@ -72,7 +72,7 @@ Decide(p, me, v, bs) ==
                                                      /\ (key # "" /\ On("key") => after(each).keys[key] <= 0)}
                                            ELSE {<<>>}}
 
-\* [CM17] core.commit.apply.apply: the bytes that a process sends are a function of its base and the changes.
+\* [CM17] protocol.apply.apply: the bytes that a process sends are a function of its base and the changes.
 Bytes(p) ==
     LET me == s[p]
         v == me.base + 1
@@ -81,7 +81,7 @@ Bytes(p) ==
                 ELSE Apply(st, me.job, v, me.n, me.arg, births)
     IN [made EXCEPT !.who = p, !.n = me.n]
 
-\* What gc, a rollback and a tag choose from the head at their birth. [GC1] [GC2] core.commit.retention.choose
+\* What gc, a rollback and a tag choose from the head at their birth. [GC1] [GC2] protocol.retention.choose
 Choices(p) ==
     LET h == chain[Top] IN
     CASE Plan[p].kind = "gc" /\ Plan[p].part = "most" -> {<<Top, Top>>}
@@ -95,7 +95,7 @@ Choices(p) ==
       [] Plan[p].kind = "tag" -> {<<v, 0>> : v \in {w \in 1..Top : Readable(w)}} \cup {<<0, 0>>}
       [] OTHER -> {<<0, 0>>}
 
-\* [GC3] engine.maintenance.gc_decision._changes_nothing: a decision that stands in the chain already is not committed again.
+\* [GC3] maintain.gc_decision._changes_nothing: a decision that stands in the chain already is not committed again.
 ChangesNothing(p, arg) ==
     LET h == chain[Top]
         after == Retained(h, Top + 1, Plan[p].forgets, arg, births)
@@ -104,7 +104,7 @@ ChangesNothing(p, arg) ==
 \* [AB4] Whether others can finish a job: it is prepared, recoverable or published.
 IsHanded(job) == births[job] # 0 /\ (Plan[job].shared \/ job \in intents)
 
-\* [CM15] engine.job.job.Job: the birth is the head, read afresh; the file is written at any time from then on, here at once: nobody but a gc
+\* [CM15] commits.job.Job: the birth is the head, read afresh; the file is written at any time from then on, here at once: nobody but a gc
 \* looks at a file before it is listed, and a gc that takes it has fenced the job.
 Begin(p) ==
     /\ s[p] = Idle
@@ -121,14 +121,14 @@ Begin(p) ==
     /\ files' = IF Writes(p) THEN files \cup {<<p, 1>>} ELSE files
     /\ UNCHANGED <<chain, objects, intents, flying, lost>>
 
-\* [KY3] engine.job.job.Job.commit: who found its key done when it began says so of a head that it reads when it commits.
+\* [KY3] commits.job.Job.commit: who found its key done when it began says so of a head that it reads when it commits.
 Confirm(p) ==
     /\ s[p].pc = "found"
     /\ \E me \in Decide(p, Starting(p, FALSE, <<0, 0>>), Top, births) : s' = [s EXCEPT ![p] = me]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [AB3] engine.job.two_phase.commit_prepared: another process commits a job that has been made durable, under the same id.
-\* [AB6] engine.job.task_recovery.Recovery.find: a rerun goes on under the id of a job that is in no record and not fenced, or begins its own.
+\* [AB3] commits.two_phase.commit_prepared: another process commits a job that has been made durable, under the same id.
+\* [AB6] commits.task_recovery.Recovery.find: a rerun goes on under the id of a job that is in no record and not fenced, or begins its own.
 Join(p) ==
     /\ s[p] = Idle
     /\ Plan[p].kind \in {"finish", "rerun"}
@@ -158,7 +158,7 @@ Overtake(p) ==
 IsSending(p) == s[p].pc \in {"send", "unclear"}
 Wanted(p) == s[p].base + 1
 
-\* [CM3] engine.commit.create_version.create_version: the create, which succeeds. After an unclear answer the same bytes again. [CM6]
+\* [CM3] commits.create_version.create_version: the create, which succeeds. After an unclear answer the same bytes again. [CM6]
 Send(p) ==
     /\ IsSending(p)
     /\ Wanted(p) <= MaxVersion
@@ -166,7 +166,7 @@ Send(p) ==
     /\ s' = [s EXCEPT ![p].pc = "won", ![p].sent = TRUE]
     /\ UNCHANGED <<files, births, intents, flying, lost>>
 
-\* [CM4] engine.commit.create_version.create_version: the name is taken.
+\* [CM4] commits.create_version.create_version: the name is taken.
 SendTaken(p) ==
     /\ IsSending(p)
     /\ Wanted(p) <= MaxVersion
@@ -174,7 +174,7 @@ SendTaken(p) ==
     /\ s' = [s EXCEPT ![p].pc = "taken", ![p].sent = TRUE]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [ST5] [CM6] engine.commit.create_version.create_version: no answer. The create took effect, or it has not yet and may at any later time.
+\* [ST5] [CM6] commits.create_version.create_version: no answer. The create took effect, or it has not yet and may at any later time.
 SendUnclear(p) ==
     /\ IsSending(p)
     /\ Wanted(p) <= MaxVersion
@@ -202,7 +202,7 @@ Misjudge(p) ==
           /\ s' = [s EXCEPT ![p] = Done(s[p].job, "unknown", 0, 1)]
     /\ UNCHANGED <<chain, objects, births, intents, flying, lost>>
 
-\* [CM4] engine.commit.create_version.create_version: the snapshot that took the version has the own commit id, or not; then the head is read, later.
+\* [CM4] commits.create_version.create_version: the snapshot that took the version has the own commit id, or not; then the head is read, later.
 LookAtWinner(p) ==
     /\ s[p].pc = "taken"
     /\ LET v == Wanted(p)
@@ -215,7 +215,7 @@ LookAtWinner(p) ==
              s' = [s EXCEPT ![p] = me]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [CM5] engine.commit.commit_loop._CommitLoop._count: a list from the base on, and the head if anything stands above. That something stands above stays
+\* [CM5] commits.commit_loop._CommitLoop._count: a list from the base on, and the head if anything stands above. That something stands above stays
 \* true, so that both requests are one step. The version that is told is one whose record holds the job.
 LookAbove(p) ==
     /\ s[p].pc = "won"
@@ -229,7 +229,7 @@ LookAbove(p) ==
              s' = [s EXCEPT ![p] = me]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [CM2] engine.commit.create_version.fenced_outcome: of a job behind the fence that may have sent a create, only all versions since its birth can tell.
+\* [CM2] commits.create_version.fenced_outcome: of a job behind the fence that may have sent a create, only all versions since its birth can tell.
 \* They are read after the head that said so; none of them may have expired by the time they all are read, since an object of an expired
 \* version may be a stranger.
 ReadHistory(p) ==

@@ -33,7 +33,7 @@ Alone(t) == [kind |-> "alone", tables |-> {t}, home |-> t, dies |-> FALSE]  \* c
 Gc(t) == [Alone(t) EXCEPT !.kind = "gc"]                \* raises the fence as far as it may
 Look(tables) == [Together(tables) EXCEPT !.kind = "read"]
 
-\* [MT2] core.joint.participants.in_order
+\* [MT2] protocol.joint_participants.in_order
 Home(p) == IF On("order of homes") THEN First(Plan[p].tables) ELSE Plan[p].home
 
 ----------------------------------------------------------------------------
@@ -53,7 +53,7 @@ IsPending(o) == o.pend # NotPending
 IsAborted(o, h) == \/ <<o.pend.job, o.pend.n, o.pend.birth>> \in h.rec
                    \/ On("home's fence") /\ o.pend.birth < h.fence
 
-\* [MT6] core.joint.fate.fate_of: what the home's newest object, whatever that is, says of the member at version v.
+\* [MT6] protocol.joint_outcome.fate_of: what the home's newest object, whatever that is, says of the member at version v.
 Fate(t, v) ==
     LET o == chain[t][v]
         h == Newest(o.pend.home)
@@ -62,14 +62,14 @@ Fate(t, v) ==
          [] IsPending(o) /\ h.joint[t].v > v -> "newer"
          [] OTHER -> IF IsAborted(o, h) THEN "aborted" ELSE "undecided"
 
-\* [MT5] core.joint.fate.state_before: what the next version of the table is built on.
+\* [MT5] protocol.joint_outcome.state_before: what the next version of the table is built on.
 Before(t) == [chain[t][Newest(t).pend.base] EXCEPT !.pend = NotPending, !.void = Newest(t).void \cup {Top(t)}]
 After(t) == [Newest(t) EXCEPT !.pend = NotPending]
 
-\* [MT3] core.joint.fate.last_state: the version whose state this is.
+\* [MT3] protocol.joint_outcome.last_state: the version whose state this is.
 LastState(build, v) == CHOOSE w \in 1..v : w \notin build.void /\ \A x \in (w + 1)..v : x \in build.void
 
-\* [MT8] engine.metadata.version_chain.settled_head: the version that a reader gets now.
+\* [MT8] log.version_chain.settled_head: the version that a reader gets now.
 Shown(t) == IF Fate(t, Top(t)) = "committed" THEN Top(t) ELSE Newest(t).pend.base
 Shows(t) == chain[t][Shown(t)].done
 
@@ -85,7 +85,7 @@ Init ==
 Goal(what, t, job, n, birth) == [what |-> what, t |-> t, job |-> job, n |-> n, birth |-> birth]
 Done(kind) == [pc |-> "done", kind |-> kind]
 
-\* [CM15] [MT8] engine.job.job.Job.begin: the birth is the version of the home that a reader gets.
+\* [CM15] [MT8] commits.job.Job.begin: the birth is the version of the home that a reader gets.
 Begin(p) ==
     /\ s[p].pc = "idle" /\ Plan[p].kind # "read"
     /\ s' = [s EXCEPT ![p] = [pc |-> "work", goals |-> <<>>, n |-> 1, placed |-> [t \in Tables |-> 0],
@@ -95,7 +95,7 @@ Begin(p) ==
 Unplaced(p) == {t \in Plan[p].tables \ {Home(p)} : s[p].placed[t] = 0}
 Own(p, what, t) == Goal(what, t, p, s[p].n, s[p].birth)
 
-\* [MT3] [MT4] engine.joint.joint_commit.commit_jointly: members in any order, the decision after all of them.
+\* [MT3] [MT4] commits.joint_commit.commit_jointly: members in any order, the decision after all of them.
 Options(p) ==
     IF s[p].goals # <<>> THEN {Head(s[p].goals)}
     ELSE IF Plan[p].kind # "joint" THEN {Own(p, Plan[p].kind, Home(p))}
@@ -116,7 +116,7 @@ Judged(p, g, build) ==
                 ELSE [s[p] EXCEPT !.n = @ + 1, !.placed = [t \in Tables |-> 0], !.goals = <<>>]
          [] OTHER -> ready
 
-\* [MT5] [MT9] engine.commit.commit_loop.settle_first: the head, and where it is pending, its home after it. What is undecided is aborted
+\* [MT5] [MT9] commits.commit_loop.settle_first: the head, and where it is pending, its home after it. What is undecided is aborted
 \* in its home first: how long a writer waits before that is nothing that safety depends on.
 Settle(p) ==
     /\ s[p].pc = "work"
@@ -156,7 +156,7 @@ Sent(p, g) ==
       [] g.what = "decide" -> [pc |-> "hint", placed |-> s[p].placed, n |-> s[p].n]
       [] OTHER -> Done("committed")
 
-\* [CM3] [MT3] [MT4] [MT9] engine.commit.create_version.create_version: one of several creators has the version; the others look again.
+\* [CM3] [MT3] [MT4] [MT9] commits.create_version.create_version: one of several creators has the version; the others look again.
 Send(p) ==
     /\ s[p].pc = "send" /\ s[p].base < MaxVersion
     /\ LET g == Head(s[p].goals)
@@ -169,14 +169,14 @@ Send(p) ==
 
 Hinted(p) == [t \in Tables |-> IF s[p].placed[t] = 0 THEN hint[t] ELSE [v |-> s[p].placed[t], job |-> p, n |-> s[p].n]]
 
-\* [MT7] engine.metadata.version_chain.put_hint: what is decided is said in the hints of the members, and then reported.
+\* [MT7] log.version_chain.put_hint: what is decided is said in the hints of the members, and then reported.
 PutHints(p) ==
     /\ s[p].pc = "hint"
     /\ hint' = Hinted(p)
     /\ s' = [s EXCEPT ![p] = Done("committed")]
     /\ UNCHANGED chain
 
-\* [MT7] engine.metadata.version_chain.put_hint, by a program that puts them before.
+\* [MT7] log.version_chain.put_hint, by a program that puts them before.
 HintEarly(p) ==
     /\ ~On("hint after the decision")
     /\ s[p].pc = "work" /\ Plan[p].kind = "joint" /\ Unplaced(p) = {} /\ hint # Hinted(p)
@@ -188,7 +188,7 @@ HintEarly(p) ==
 
 IsAcknowledged(q) == s[q].pc = "done" /\ s[q].kind = "committed" /\ Plan[q].kind = "joint"
 
-\* [MT12] engine.joint.joint_read.read_jointly
+\* [MT12] commits.joint_read.read_jointly
 BeginReading(p) ==
     /\ s[p].pc = "idle" /\ Plan[p].kind = "read"
     /\ s' = [s EXCEPT ![p] = [pc |-> "reading", seen |-> [t \in Tables |-> 0], got |-> [t \in Tables |-> 0],
@@ -200,7 +200,7 @@ ReadAt(p, t) == chain[t][s[p].got[t]]
 NamedHomes(p) == {h \in Tables : \E t \in Got(p) : ReadAt(p, t).homes[h] # 0}
 Wanted(p) == Plan[p].tables \cup (IF On("members with their home") THEN NamedHomes(p) ELSE {})
 
-\* [RD1] [MT7] engine.metadata.version_chain.open_head
+\* [RD1] [MT7] log.version_chain.open_head
 GetHead(p) ==
     /\ s[p].pc = "reading"
     /\ \E t \in Wanted(p) :
@@ -210,7 +210,7 @@ GetHead(p) ==
            IN s' = [s EXCEPT ![p].seen[t] = Top(t), ![p].got[t] = IF ~IsPending(Newest(t)) \/ isTold THEN Top(t) ELSE 0]
     /\ UNCHANGED <<chain, hint>>
 
-\* [MT6] [MT8] engine.metadata.version_chain.ask_fate: the home, after the member was got.
+\* [MT6] [MT8] log.version_chain.ask_fate: the home, after the member was got.
 AskHome(p) ==
     /\ s[p].pc = "reading"
     /\ \E t \in Tables :
@@ -228,7 +228,7 @@ Behind(p) == {<<h, t>> \in Got(p) \X Got(p) : ReadAt(p, h).joint[t].v > s[p].got
 Ahead(p) == {<<h, t>> \in Got(p) \X Got(p) : ReadAt(p, t).homes[h] > ReadAt(p, h).joint[t].v}
 IsTooLow(p, t, v) == \E h \in Got(p) : ReadAt(p, h).joint[t].v > v
 
-\* [MT12] core.joint.consistency.find_misfit: one table that does not fit moves; where it cannot go back, its home is read again.
+\* [MT12] protocol.joint_consistency.find_misfit: one table that does not fit moves; where it cannot go back, its home is read again.
 Mend(p) ==
     /\ s[p].pc = "reading" /\ Wanted(p) \subseteq Got(p)
     /\ CASE ~On("mend") \/ (Behind(p) = {} /\ Ahead(p) = {}) -> s' = [s EXCEPT ![p].pc = "done"]

@@ -2,14 +2,14 @@
 (* A reader of any version that may be read, by number or by tag (section 10). isTrue: whether what it got is what won the version.  *)
 EXTENDS Collect
 
-\* [RD1] [RD4] [RD5] engine.metadata.version_chain.resolve_head, engine.metadata.time_travel.choose_version. The head, which a list shows, or any other version that may be read.
+\* [RD1] [RD4] [RD5] log.version_chain.resolve_head, log.time_travel.choose_version. The head, which a list shows, or any other version that may be read.
 Choose(r) ==
     /\ s[r] = Idle
     /\ Plan[r].kind = "read"
     /\ \E v \in {w \in 1..Top : Readable(w)} : s' = [s EXCEPT ![r] = [pc |-> "get", v |-> v, isHead |-> v = Top]]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [RD1] [RD3] engine.metadata.version_chain.read_object: the object of that name, whoever made it. One that is gone has expired meanwhile.
+\* [RD1] [RD3] log.version_chain.read_object: the object of that name, whoever made it. One that is gone has expired meanwhile.
 Get(r) ==
     /\ s[r].pc = "get"
     /\ objects[s[r].v] # Gone
@@ -18,8 +18,8 @@ Get(r) ==
                               isTrue |-> objects[s[r].v] = Stands]]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [RD1] engine.metadata.version_chain.resolve_head: what was got is the head if a list that comes after shows nothing above it; otherwise the highest is got.
-\* [RD3] engine.metadata.version_chain.read_version: the head again; a version that may not be read any more is not taken.
+\* [RD1] log.version_chain.resolve_head: what was got is the head if a list that comes after shows nothing above it; otherwise the highest is got.
+\* [RD3] log.version_chain.read_version: the head again; a version that may not be read any more is not taken.
 SecondLook(r) ==
     /\ s[r].pc = "second look"
     /\ s' = [s EXCEPT ![r] = IF s[r].isHead /\ Top # s[r].v THEN [pc |-> "get", v |-> Top, isHead |-> TRUE]

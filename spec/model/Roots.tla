@@ -39,7 +39,7 @@ Init ==
 \* Whether the removal of the first table is over. Before that, parts of it are there.
 IsRemoved == \A p \in Procs : Plan[p] = Remove => s[p].pc = "done"
 
-\* [LY14] engine.metadata.version_chain.misplaced: what a list shows as the head is of the table whose marker it shows.
+\* [LY14] log.version_chain.misplaced: what a list shows as the head is of the table whose marker it shows.
 IsPlaced(v) == ~On("marker of the head") \/ objects[v].table \in markers
 
 \* [LY10] What a person removes: what is there when they begin.
@@ -54,14 +54,14 @@ RemoveNext(p) ==
        \/ \E t \in s[p].marks : markers' = markers \ {t} /\ s' = [s EXCEPT ![p].marks = @ \ {t}] /\ UNCHANGED objects
        \/ s[p].left = {} /\ s[p].marks = {} /\ s' = [s EXCEPT ![p] = [pc |-> "done", kind |-> "removed"]] /\ UNCHANGED <<objects, markers>>
 
-\* [CM13] [LY14] engine.commit.create_version.create_table: the marker comes before version 1.
+\* [CM13] [LY14] commits.create_version.create_table: the marker comes before version 1.
 PutMarker(p) ==
     /\ Plan[p] = Make /\ s[p].pc = "idle" /\ There = {}
     /\ markers' = markers \cup {p}
     /\ s' = [s EXCEPT ![p] = [pc |-> "marked"]]
     /\ UNCHANGED objects
 
-\* [CM13] engine.commit.create_version.create_table: of several creators one has version 1. The others take their markers away.
+\* [CM13] commits.create_version.create_table: of several creators one has version 1. The others take their markers away.
 CreateTable(p) ==
     /\ s[p].pc = "marked"
     /\ IF objects[1] = Gone
@@ -69,7 +69,7 @@ CreateTable(p) ==
        ELSE markers' = markers \ {p} /\ UNCHANGED objects
     /\ s' = [s EXCEPT ![p] = [pc |-> "done", kind |-> "made"]]
 
-\* [RD1] engine.metadata.version_chain.resolve_head. A writer begins with the head: its table is that of the job from then on.
+\* [RD1] log.version_chain.resolve_head. A writer begins with the head: its table is that of the job from then on.
 Open(p) ==
     /\ Plan[p] \in {Add, Look} /\ s[p].pc = "idle" /\ There # {}
     /\ LET head == objects[Highest]
@@ -81,7 +81,7 @@ Open(p) ==
                [] OTHER -> [pc |-> "send", table |-> head.table, base |-> Highest, upon |-> head.id]]
     /\ UNCHANGED <<objects, markers>>
 
-\* [CM3] engine.commit.create_version.create_version: a version's name says nothing of its table. Where it is taken, the model's job stops.
+\* [CM3] commits.create_version.create_version: a version's name says nothing of its table. Where it is taken, the model's job stops.
 Send(p) ==
     /\ s[p].pc = "send" /\ s[p].base < MaxVersion
     /\ IF objects[s[p].base + 1] = Gone
@@ -90,7 +90,7 @@ Send(p) ==
        ELSE s' = [s EXCEPT ![p] = [pc |-> "done", kind |-> "lost"]] /\ UNCHANGED objects
     /\ UNCHANGED markers
 
-\* [CM5] [LY14] engine.metadata.table_root.check_same_root: a create counts after a list that shows the base and the marker of the job's own table. Where it shows
+\* [CM5] [LY14] log.table_root.check_same_root: a create counts after a list that shows the base and the marker of the job's own table. Where it shows
 \* others, too, the base is read again, later, and has to be what it was.
 Count(p) ==
     /\ s[p].pc = "won"
@@ -104,7 +104,7 @@ Count(p) ==
                                   [] OTHER -> told]
     /\ UNCHANGED <<objects, markers>>
 
-\* [CM5] engine.metadata.table_root.check_same_root: the base, read again.
+\* [CM5] log.table_root.check_same_root: the base, read again.
 ReadBase(p) ==
     /\ s[p].pc = "again"
     /\ s' = [s EXCEPT ![p] = IF IdAt(s[p].base) = s[p].upon THEN [pc |-> "done", kind |-> "committed", isTrue |-> TRUE]

@@ -15,7 +15,7 @@ import pytest
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.schema.spark_json import from_spark, to_spark
+from manifestcommit.format.spark_json import from_spark, to_spark
 from manifestcommit.table import Table
 
 NAME = "a b%20+=#'\"é漢"

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.engine.scan import engine_readers
+from manifestcommit.scan import engine_readers
 
 UTC = dt.UTC
 NAMES = ("a b", "50%", "c+d=e", "#", "ü/x", "it's", 'q"', "`", "", None)

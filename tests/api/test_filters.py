@@ -20,7 +20,7 @@ import pytest
 from tests.kit.filter_kinds import CASES, KINDS, NAN, Case, adopted, foreign_file, own
 
 import manifestcommit as mc
-from manifestcommit.engine.scan import engine_readers
+from manifestcommit.scan import engine_readers
 
 
 def _in_duckdb(case: Case) -> str:

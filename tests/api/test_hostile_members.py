@@ -18,8 +18,7 @@ import pytest
 from tests.kit.sizes import SetBudgets
 
 import manifestcommit as mc
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
+from manifestcommit.format import codec, object_names
 from manifestcommit.store.memory import MemoryStore
 
 ROWS = pa.table({"x": [1, 5], "a b%é": ["p", None]})

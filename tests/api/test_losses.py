@@ -15,15 +15,14 @@ import pytest
 from tests.kit.sizes import SetBudgets
 
 import manifestcommit as mc
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import encode
-from manifestcommit.core.table.snapshot import Snapshot
-from manifestcommit.engine.metadata.manifests import JOB_RUN, KEY_RUN, ManifestReader, put_run
-from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.entries import encode
+from manifestcommit.format.snapshot import Snapshot
+from manifestcommit.log.manifests import JOB_RUN, KEY_RUN, ManifestReader, put_run
+from manifestcommit.log.version_chain import open_head
+from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import open_store
-from manifestcommit.store.local.local import LocalStore
+from manifestcommit.store.local import LocalStore
 
 NAN = float("nan")
 ROWS = pa.table({"id": [1, 2, 3], "x": [1.0, NAN, 3.0], "s": [{"a": 1.0}, {"a": NAN}, {"a": 3.0}]})

@@ -25,8 +25,8 @@ from tests.kit.proxy import Fault, FaultProxy, Rule, to
 
 import manifestcommit as mc
 from manifestcommit import telemetry
-from manifestcommit.engine.inspection.table_metrics import TableMetrics
-from manifestcommit.engine.runtime.outcome import JobMetrics
+from manifestcommit.maintain.table_metrics import TableMetrics
+from manifestcommit.runtime.outcome import JobMetrics
 from manifestcommit.store import LocalStore
 from manifestcommit.telemetry import Instruments
 from manifestcommit.testing.faults import FaultCall, FaultStore
@@ -402,7 +402,7 @@ def test_requests_that_s3_makes_us_repeat_are_counted(
     rgw: Any, proxy: FaultProxy, metrics: Metrics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no secret is in a record or an attribute, at any level. [ST14] [SE1]"""
-    monkeypatch.setattr("manifestcommit.store.backends.retry.random.uniform", lambda *_: 0.0)  # no pauses
+    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)  # no pauses
     caplog.set_level(logging.DEBUG, logger="manifestcommit")
     url = f"s3://{rgw.bucket()}/a b%20"
     options = {**rgw.storage_options, "endpoint_url": proxy.url}

@@ -17,7 +17,7 @@ from tests.chaos.worker import StumbleError, Worker
 from tests.chaos.world import AGAIN, AGAIN_SOURCES, put_file
 
 import manifestcommit as mc
-from manifestcommit.core.table.snapshot import Snapshot
+from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.testing.history.operation import UNDONE
 from manifestcommit.testing.history.recorder import Running
 

@@ -11,10 +11,10 @@ import deltalake
 import pyarrow as pa
 from tests.chaos.check import compare
 from tests.chaos.world import EXPORTED, FORMATS, Actor, Phase, World
-from tests.interop.clients import duck, quoted
+from tests.export.clients import duck, quoted
 
 import manifestcommit as mc
-from manifestcommit.interop.iceberg_metadata import HINT, metadata_name
+from manifestcommit.export.iceberg_metadata import HINT, metadata_name
 from manifestcommit.store import StorageOptions, Store, open_store
 
 GONE = ("No such file", "not found", "Not Found", "No files in log segment", "does not exist", "NoSuchKey")

@@ -196,7 +196,7 @@ def _start(make: Callable[[], Performer]) -> int:
 def load(*, s3: bool) -> None:
     """What every actor would load first; no client is made here."""
     if s3:
-        importlib.import_module("manifestcommit.store.backends.s3")
+        importlib.import_module("manifestcommit.store.s3")
         importlib.import_module("botocore.session")
 
 

@@ -12,7 +12,7 @@ from tests.chaos.history import items_of
 from tests.chaos.world import AGAIN, COUNTER, FED, HANDED, KEYED, PARTITIONED, SLOT, Actor, Phase, World
 
 import manifestcommit as mc
-from manifestcommit.core.table.snapshot import Snapshot
+from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.testing.history.recorder import Running
 
 

@@ -22,7 +22,7 @@ from tests.chaos.work import Ranges, batch_of, pieces_of, rows
 from tests.chaos.world import AGAIN, BATCH, COUNTER, EVENTS, HANDED, PIECES, SLOT, STATE
 
 import manifestcommit as mc
-from manifestcommit.core.table import object_names
+from manifestcommit.format import object_names
 from manifestcommit.store import open_store
 
 SOURCES = ("a b%", "größe #0")

@@ -17,11 +17,11 @@ import pyarrow as pa
 from tests.chaos.log import Log
 
 import manifestcommit as mc
-from manifestcommit.core.commit.spill_policy import Budgets
-from manifestcommit.core.table.object_names import JOBS, parse_version
-from manifestcommit.engine.runtime.environment import tune, tuning
-from manifestcommit.store.backends.object_store import ObjectStore
-from manifestcommit.store.local.local import LocalStore
+from manifestcommit.format.object_names import JOBS, parse_version
+from manifestcommit.protocol.spill_policy import Budgets
+from manifestcommit.runtime.environment import tune, tuning
+from manifestcommit.store.local import LocalStore
+from manifestcommit.store.object_store import ObjectStore
 from manifestcommit.testing.history.recorder import Recorder
 
 Phase = Literal["run", "drain", "end"]

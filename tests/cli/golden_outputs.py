@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from tests.cli.on_terminal import run
 
 import manifestcommit as mc
-from manifestcommit.core.table.snapshot import Author
-from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.format.snapshot import Author
+from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import open_store
 
 FOLDER = Path(__file__).with_name("golden")

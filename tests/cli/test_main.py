@@ -384,7 +384,7 @@ def test_doctor_says_that_it_could_not_find_out(run: Run, tmp_path: Path, monkey
     def fail(site: Any) -> Any:
         raise mc.StoreError("the store is busy, by the test")
 
-    monkeypatch.setattr("manifestcommit.store.probes.doctor.CHECKS", (("busy", fail),))
+    monkeypatch.setattr("manifestcommit.store.doctor.CHECKS", (("busy", fail),))
     found = run("doctor", tmp_path)
     assert found.status == 3 and "unclear" in found.out and "by the test" in found.out and "could not be found out" in found.lines[-1]
     found = run("doctor", tmp_path, "--json")

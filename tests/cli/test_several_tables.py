@@ -6,12 +6,12 @@ import json
 
 import pyarrow as pa
 import pytest
-from tests.engine.joint.tables import Lake, stopped
+from tests.commits.tables import Lake, stopped
 
 import manifestcommit as mc
 from manifestcommit.cli.exit_codes import DONE, USAGE
 from manifestcommit.cli.main import main
-from manifestcommit.engine.joint.joint_commit import commit_jointly
+from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.store import open_store
 
 

@@ -12,7 +12,7 @@ from tests.clients.environments import REPO
 from tests.clients.faults import FAULTS
 from tests.clients.readers import READERS
 from tests.clients.run import REFUSED, SAME
-from tests.interop.kinds import KINDS
+from tests.export.kinds import KINDS
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = REPO / "docs" / "reference" / "clients.md"

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tests.clients.environments import REPO, clients_in, python_of
 from tests.clients.readers import READERS, S3
-from tests.interop.clients import local, plain
-from tests.interop.kinds import KINDS
-from tests.interop.test_pruning import table_of_bounds
+from tests.export.clients import local, plain
+from tests.export.kinds import KINDS
+from tests.export.test_pruning import table_of_bounds
 
 import manifestcommit as mc
 

@@ -15,9 +15,9 @@ from tests.docs import generated, links, site
 from tests.docs.blocks import REPO
 
 import manifestcommit as mc
-from manifestcommit.core.commit import conflict
-from manifestcommit.core.table.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY
-from manifestcommit.engine.datafile import writer
+from manifestcommit.files import writer
+from manifestcommit.format.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY
+from manifestcommit.protocol import conflict
 
 REFERENCE = REPO / "docs" / "reference"
 GOOD = {

@@ -27,7 +27,7 @@ import pyarrow.dataset
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 import manifestcommit as mc
-from manifestcommit.engine.runtime.outcome import JobResults
+from manifestcommit.runtime.outcome import JobResults
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "day": ["a", "b", "c"]})
 _TEMPLATE = "/doors/template/table"

@@ -18,7 +18,7 @@ from tests.project.test_docstrings import docstring
 
 import manifestcommit as mc
 from manifestcommit import errors
-from manifestcommit.argument_checks import RULES, checked
+from manifestcommit.arguments import RULES, checked
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.engine.joint.tables import stopped
+from tests.commits.tables import stopped
 
 import manifestcommit as mc
 from manifestcommit.cli.exit_codes import NO, USAGE
 from manifestcommit.cli.main import main
-from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.joint import PreparedTransaction
+from manifestcommit.log.version_chain import open_head
 from manifestcommit.store import open_store
 
 DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})

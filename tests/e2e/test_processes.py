@@ -17,7 +17,7 @@ from tests.kit.sizes import rest_thorough
 from tests.kit.tables import all_snapshots, check_table, key_version, positions, read_ids
 
 import manifestcommit as mc
-from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.log.version_chain import open_head
 from manifestcommit.store import LocalStore
 
 processes = multiprocessing.get_context("forkserver")

@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 from tests.kit.tables import begin, check_head, clone, memory, read, read_ids, rows, session, write
 
-from manifestcommit.core.commit.change import TagEdit
-from manifestcommit.core.commit.conflict import is_readable
-from manifestcommit.core.commit.retention import Policy
-from manifestcommit.core.table import object_names
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.maintenance.gc import GcReport, run
-from manifestcommit.engine.metadata.version_chain import open_head, read_object
-from manifestcommit.engine.runtime.outcome import committed_or_raise
-from manifestcommit.engine.scan import planning
+from manifestcommit.commits.commit_loop import commit
 from manifestcommit.errors import (
     ManifestCommitError,
 )
+from manifestcommit.format import object_names
+from manifestcommit.format.change import TagEdit
+from manifestcommit.log.version_chain import open_head, read_object
+from manifestcommit.maintain.gc import GcReport, run
+from manifestcommit.protocol.conflict import is_readable
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.runtime.outcome import committed_or_raise
+from manifestcommit.scan import planning
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore

@@ -21,14 +21,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from manifestcommit.core.commit.change import Write
-from manifestcommit.core.format import codec
-from manifestcommit.core.schema.fields import Field, Schema
-from manifestcommit.core.table.entries import Entry
-from manifestcommit.core.table.snapshot import Author
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.commit.create_version import create_table
-from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.create_version import create_table
+from manifestcommit.format import codec
+from manifestcommit.format.change import Write
+from manifestcommit.format.entries import Entry
+from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.snapshot import Author
+from manifestcommit.log.table_context import TableContext
 from manifestcommit.store.memory import MemoryStore
 
 _Result = TypeVar("_Result")
@@ -151,7 +151,7 @@ class FarStore:
 
 
 def crowd(*, writers: int, seconds: float = 10.0, request_s: float = 0.02, seed: int = 1, options: dict[str, Any] | None = None) -> Found:
-    """What so many writers commit in so many seconds. options: for `engine.commit.commit_loop.commit`."""
+    """What so many writers commit in so many seconds. options: for `commits.commit_loop.commit`."""
     inner = MemoryStore(f"crowd-{secrets.token_hex(8)}")
     clock = Clock()
     setup = TableContext(inner, Outside(clock, seed))

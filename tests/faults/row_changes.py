@@ -10,16 +10,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tests.kit.tables import session
 
-from manifestcommit.engine.datafile.writer import DataFileWriter
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.operations.row_change import Declared, RowChange
-from manifestcommit.engine.row_changes.clauses import Clauses, Insert, Update
-from manifestcommit.engine.row_changes.find import ArrowRows, Choice, RowExecutor
-from manifestcommit.engine.row_changes.merge import merge
-from manifestcommit.engine.row_changes.rewrite import arrow_data
-from manifestcommit.engine.row_changes.where import delete_where, overwrite_where, update_where
-from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.errors import UsageError
+from manifestcommit.files.writer import DataFileWriter
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.rows.clauses import Clauses, Insert, Update
+from manifestcommit.rows.find import ArrowRows, Choice, RowExecutor
+from manifestcommit.rows.merge import merge
+from manifestcommit.rows.rewrite import arrow_data
+from manifestcommit.rows.row_change import Declared, RowChange
+from manifestcommit.rows.where import delete_where, overwrite_where, update_where
+from manifestcommit.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.store import Store
 
 

@@ -21,12 +21,7 @@ from tests.kit.tables import (
     write,
 )
 
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.metadata.time_travel import find_job
-from manifestcommit.engine.metadata.version_chain import list_versions, open_head
-from manifestcommit.engine.runtime.environment import Limits
+from manifestcommit.commits.commit_loop import commit
 from manifestcommit.errors import (
     CorruptMetadataError,
     ManifestCommitError,
@@ -35,6 +30,10 @@ from manifestcommit.errors import (
     StoreUnclearError,
     UnsafeStoreError,
 )
+from manifestcommit.format import codec, object_names
+from manifestcommit.log.time_travel import find_job
+from manifestcommit.log.version_chain import list_versions, open_head
+from manifestcommit.runtime.environment import Limits
 from manifestcommit.store import ObjectInfo
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultStore

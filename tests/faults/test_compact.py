@@ -19,15 +19,16 @@ from tests.kit.faults import FAULTS
 from tests.kit.sizes import SetBudgets, rest_thorough, some
 from tests.kit.tables import begin, check_head, check_table, clone, memory, positions, read, read_ids, rewrite_here, rows, session, write
 
-from manifestcommit.core.commit.change import StreamBatch, Write
-from manifestcommit.core.commit.retention import Policy
-from manifestcommit.core.schema.evolution import drop_column, rename_column
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.snapshot import Snapshot
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.datafile.writer import plan_rewrite
-from manifestcommit.engine.inspection.verify import verify
-from manifestcommit.engine.maintenance.compaction import (
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, StoreError, UsageError
+from manifestcommit.files.writer import plan_rewrite
+from manifestcommit.format import object_names
+from manifestcommit.format.change import StreamBatch, Write
+from manifestcommit.format.evolution import drop_column, rename_column
+from manifestcommit.format.snapshot import Snapshot
+from manifestcommit.log.version_chain import open_head
+from manifestcommit.maintain import alter
+from manifestcommit.maintain.compaction import (
     Compaction,
     CompactionOptions,
     Rewrite,
@@ -36,15 +37,14 @@ from manifestcommit.engine.maintenance.compaction import (
     compact,
     merge_manifests,
 )
-from manifestcommit.engine.maintenance.gc import run as gc
-from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.operations import alter
-from manifestcommit.engine.operations.lineage import trace
-from manifestcommit.engine.operations.rollback import rollback
-from manifestcommit.engine.row_changes.rewrite import NewFiles
-from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
-from manifestcommit.engine.scan import planning
-from manifestcommit.errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, StoreError, UsageError
+from manifestcommit.maintain.gc import run as gc
+from manifestcommit.maintain.lineage import trace
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.maintain.verify import verify
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.rows.rewrite import NewFiles
+from manifestcommit.runtime.outcome import Outcome, committed_or_raise
+from manifestcommit.scan import planning
 from manifestcommit.store import Store
 from manifestcommit.testing.faults import Died, FaultStore
 

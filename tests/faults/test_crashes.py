@@ -15,10 +15,10 @@ from tests.kit.sizes import rest_thorough, rounds
 from tests.kit.tables import Service, check_table, clone, memory, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.core.schema import evolution
-from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.operations import alter
 from manifestcommit.errors import OutcomeUnknownError, StoreError, UsageError
+from manifestcommit.format import evolution
+from manifestcommit.log.version_chain import open_head
+from manifestcommit.maintain import alter
 from manifestcommit.store import LocalStore, Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 
@@ -108,7 +108,7 @@ def test_a_fault_at_any_call_of_a_read_shows_the_table_or_an_error(prepare: Call
 def test_a_fault_at_any_call_of_a_creation_leaves_no_table_or_the_table() -> None:
     """[IV3] [CM13] [LY9]"""
     schema = evolution.assign_new_ids(
-        mc.core.schema.arrow_schema.from_arrow(pa.schema([("id", pa.int64())]), iter(range(1, 99)).__next__), ids()
+        mc.format.arrow_schema.from_arrow(pa.schema([("id", pa.int64())]), iter(range(1, 99)).__next__), ids()
     )
 
     def create(store: Store) -> None:

@@ -18,13 +18,12 @@ from tests.kit.sizes import budgets
 from tests.kit.tables import put_version, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import ColumnStats, Entry, FooterRef
-from manifestcommit.core.table.snapshot import Commit, Snapshot, Summary, Tag, Totals
-from manifestcommit.engine.inspection.verify import VerifyReport, verify
-from manifestcommit.engine.metadata.manifests import to_parquet
-from manifestcommit.engine.metadata.version_chain import Head, open_head, read_object
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.entries import ColumnStats, Entry, FooterRef
+from manifestcommit.format.snapshot import Commit, Snapshot, Summary, Tag, Totals
+from manifestcommit.log.manifests import to_parquet
+from manifestcommit.log.version_chain import Head, open_head, read_object
+from manifestcommit.maintain.verify import VerifyReport, verify
 from manifestcommit.store import open_store
 from manifestcommit.testing.faults import FaultCall, FaultStore
 

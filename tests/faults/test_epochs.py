@@ -18,8 +18,8 @@ from tests.kit.sizes import rounds
 from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, positions, read_ids, rows, session
 
 import manifestcommit as mc
-from manifestcommit.engine.operations.lineage import trace
 from manifestcommit.errors import WatermarkError, WatermarkGapError, WatermarkOverlapError
+from manifestcommit.maintain.lineage import trace
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore

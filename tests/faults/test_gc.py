@@ -30,16 +30,7 @@ from tests.kit.clocks import CLOCKS, StoreClock
 from tests.kit.sizes import SetBudgets, budgets, in_turn, rest_thorough
 from tests.kit.tables import begin, check_table, clone, job_on, key_version, memory, read, read_ids, rows, session, write
 
-from manifestcommit.core.commit.retention import Policy
-from manifestcommit.core.format import codec
-from manifestcommit.core.schema.partitioning import NULL_FOLDER
-from manifestcommit.core.table import object_names
-from manifestcommit.engine.datafile import row_buffer as engine_rows
-from manifestcommit.engine.inspection.verify import verify
-from manifestcommit.engine.job.two_phase import commit_prepared
-from manifestcommit.engine.maintenance.gc import run
-from manifestcommit.engine.metadata.version_chain import open_head, read_object
-from manifestcommit.engine.operations.rollback import rollback
+from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -48,6 +39,14 @@ from manifestcommit.errors import (
     OutputGoneError,
     StoreError,
 )
+from manifestcommit.files import row_buffer as engine_rows
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.partitioning import NULL_FOLDER
+from manifestcommit.log.version_chain import open_head, read_object
+from manifestcommit.maintain.gc import run
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.maintain.verify import verify
+from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import KeepsUnfinished, LocalStore, Store, Unfinished
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
@@ -202,7 +201,7 @@ def test_rows_are_not_doubled_by_a_job_that_began_while_its_key_was_rolled_back(
 
 
 def recorded_jobs(each: Any) -> list[str]:
-    from manifestcommit.engine.metadata.manifests import JOB_RUN
+    from manifestcommit.log.manifests import JOB_RUN
 
     snapshot = each.open().snapshot
     spilled = [job for ref in snapshot.job_runs for job in each.manifests.run(ref, JOB_RUN).column("job").to_pylist()]

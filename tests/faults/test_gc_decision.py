@@ -10,23 +10,22 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.core.commit.test_clock_skew import HOUR, chain
 from tests.kit.clocks import CLOCKS, StoreClock
 from tests.kit.tables import begin, job_on, memory, put_version, rows, session, write
+from tests.protocol.test_clock_skew import HOUR, chain
 
-from manifestcommit.core.commit.retention import Policy, horizon_of
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.snapshot import KeyRecord, RunRef, Snapshot, Tag
-from manifestcommit.engine.job.two_phase import commit_prepared
-from manifestcommit.engine.maintenance import gc_decision
-from manifestcommit.engine.maintenance.adopt import UNFINISHED
-from manifestcommit.engine.maintenance.gc import run
-from manifestcommit.engine.metadata.manifests import JOB_RUN, KEY_RUN, put_run
-from manifestcommit.engine.metadata.version_chain import Head, open_head, read_object
-from manifestcommit.engine.operations.rollback import rollback
-from manifestcommit.engine.runtime.outcome import Outcome
+from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import OutcomeUnknownError, SnapshotExpiredError, StoreError, UsageError
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot, Tag
+from manifestcommit.log.manifests import JOB_RUN, KEY_RUN, put_run
+from manifestcommit.log.version_chain import Head, open_head, read_object
+from manifestcommit.maintain import gc_decision
+from manifestcommit.maintain.adopt import UNFINISHED
+from manifestcommit.maintain.gc import run
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.protocol.retention import Policy, horizon_of
+from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store import ObjectInfo, Store
 from manifestcommit.testing.faults import FaultCall, FaultStore
 

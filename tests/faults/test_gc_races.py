@@ -37,21 +37,9 @@ from tests.faults.collected import (
 from tests.kit.sizes import SetBudgets, budgets, rest_thorough, some
 from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
 
-from manifestcommit.core.commit.conflict import is_readable
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.snapshot import Totals
-from manifestcommit.engine.job.resolve import resolve_job
-from manifestcommit.engine.job.task_recovery import Recovery
-from manifestcommit.engine.job.two_phase import commit_prepared, give_up
-from manifestcommit.engine.maintenance.adopt import UNFINISHED, adopt
-from manifestcommit.engine.maintenance.gc import GcReport
-from manifestcommit.engine.maintenance.gc import plan as look
-from manifestcommit.engine.metadata.version_chain import list_versions, open_head, read_object
-from manifestcommit.engine.operations.rewind import rewind
-from manifestcommit.engine.operations.rollback import rollback
-from manifestcommit.engine.operations.row_change import Declared, RowChange
-from manifestcommit.engine.scan import planning
+from manifestcommit.commits.resolve import resolve_job
+from manifestcommit.commits.task_recovery import Recovery
+from manifestcommit.commits.two_phase import commit_prepared, give_up
 from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -62,6 +50,17 @@ from manifestcommit.errors import (
     TableNotFoundError,
     UsageError,
 )
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.snapshot import Totals
+from manifestcommit.log.version_chain import list_versions, open_head, read_object
+from manifestcommit.maintain.adopt import UNFINISHED, adopt
+from manifestcommit.maintain.gc import GcReport
+from manifestcommit.maintain.gc import plan as look
+from manifestcommit.maintain.rewind import rewind
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.protocol.conflict import is_readable
+from manifestcommit.rows.row_change import Declared, RowChange
+from manifestcommit.scan import planning
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore

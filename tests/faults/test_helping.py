@@ -33,28 +33,10 @@ from tests.kit.tables import (
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.commit.group_commit import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
-from manifestcommit.core.commit.retention import Policy
-from manifestcommit.core.format import codec
-from manifestcommit.core.schema.evolution import drop_column
-from manifestcommit.core.schema.fields import mark_of
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.watermark import Advance
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.inspection.verify import verify
-from manifestcommit.engine.job.job import Job
-from manifestcommit.engine.job.resolve import list_jobs, resolve_job
-from manifestcommit.engine.job.two_phase import commit_prepared, give_up
-from manifestcommit.engine.maintenance import gc as gc_engine
-from manifestcommit.engine.metadata.time_travel import find_job
-from manifestcommit.engine.metadata.version_chain import MAX_INTENTS, open_head, read_object
-from manifestcommit.engine.operations.alter import edit_schema
-from manifestcommit.engine.operations.lineage import trace
-from manifestcommit.engine.operations.rewind import rewind
-from manifestcommit.engine.operations.rollback import rollback
-from manifestcommit.engine.runtime.environment import Limits
-from manifestcommit.engine.runtime.outcome import Outcome
-from manifestcommit.engine.scan.change_feed import Feed
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.job import Job
+from manifestcommit.commits.resolve import list_jobs, resolve_job
+from manifestcommit.commits.two_phase import commit_prepared, give_up
 from manifestcommit.errors import (
     JobAbortedError,
     JobFencedError,
@@ -65,7 +47,24 @@ from manifestcommit.errors import (
     TableNotFoundError,
     WatermarkOverlapError,
 )
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.evolution import drop_column
+from manifestcommit.format.fields import mark_of
+from manifestcommit.format.watermark import Advance
 from manifestcommit.job import commit_all
+from manifestcommit.log.time_travel import find_job
+from manifestcommit.log.version_chain import MAX_INTENTS, open_head, read_object
+from manifestcommit.maintain import gc as gc_engine
+from manifestcommit.maintain.alter import edit_schema
+from manifestcommit.maintain.lineage import trace
+from manifestcommit.maintain.rewind import rewind
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.maintain.verify import verify
+from manifestcommit.protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.runtime.environment import Limits
+from manifestcommit.runtime.outcome import Outcome
+from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore

@@ -20,8 +20,6 @@ from tests.kit.sizes import rest_thorough
 from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, positions, read, session
 
 import manifestcommit as mc
-from manifestcommit.engine.operations.lineage import trace
-from manifestcommit.engine.runtime.outcome import JobResults
 from manifestcommit.errors import (
     KeyReusedError,
     ManifestCommitError,
@@ -31,6 +29,8 @@ from manifestcommit.errors import (
     WatermarkOverlapError,
 )
 from manifestcommit.job import commit_all
+from manifestcommit.maintain.lineage import trace
+from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore

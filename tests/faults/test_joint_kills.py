@@ -13,16 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.engine.joint.tables import DAY, tables_on_disk
+from tests.commits.tables import DAY, tables_on_disk
 from tests.kit.faults import in_process, killed
 from tests.kit.sizes import rest_thorough
 from tests.kit.tables import unread
 
 import manifestcommit as mc
-from manifestcommit.core.table import object_names
 from manifestcommit.errors import JobAbortedError, UsageError
+from manifestcommit.format import object_names
 from manifestcommit.joint import PreparedTransaction
-from manifestcommit.store.local.local import LocalStore
+from manifestcommit.store.local import LocalStore
 
 KEY = "day 1 é"
 VERSION, PREPARED, HINT = object_names.VERSIONS, object_names.JOBS, object_names.HINT

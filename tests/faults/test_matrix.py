@@ -23,10 +23,9 @@ from tests.kit.sizes import rest_thorough, some
 from tests.kit.tables import check_table, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.engine.operations.alter import set_properties
-from manifestcommit.engine.runtime.environment import Limits
-from manifestcommit.store import Store, open_store
-from manifestcommit.store.backends import retry
+from manifestcommit.maintain.alter import set_properties
+from manifestcommit.runtime.environment import Limits
+from manifestcommit.store import Store, open_store, retry
 
 PAGE = Path(__file__).resolve().parents[2] / "spec" / "faults.md"
 KEY = "the same on every rerun"
@@ -80,7 +79,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many tries as ever, and no time between them."""
     for name in ("USUAL", "FIRST_CONTACT"):
         patience = msgspec.structs.replace(getattr(retry, name), first_pause_s=0.001)
-        monkeypatch.setattr(f"manifestcommit.store.backends.backend.{name}", patience)
+        monkeypatch.setattr(f"manifestcommit.store.backend.{name}", patience)
 
 
 class Run:

@@ -17,24 +17,10 @@ from tests.kit.faults import publish
 from tests.kit.sizes import rest_thorough
 from tests.kit.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
 
-from manifestcommit.core.commit.change import Write
-from manifestcommit.core.commit.retention import Policy
-from manifestcommit.core.format import codec
-from manifestcommit.core.schema.fields import Field, Schema
-from manifestcommit.core.table import object_names
-from manifestcommit.engine.commit.commit_loop import commit, record_abort
-from manifestcommit.engine.commit.create_version import create_table
-from manifestcommit.engine.inspection.verify import verify
-from manifestcommit.engine.job.resolve import resolve_job
-from manifestcommit.engine.job.two_phase import commit_prepared
-from manifestcommit.engine.maintenance import gc as gc_engine
-from manifestcommit.engine.maintenance.adopt import adopt
-from manifestcommit.engine.metadata.table_root import check_free_root
-from manifestcommit.engine.metadata.time_travel import choose_version
-from manifestcommit.engine.metadata.version_chain import Head, newest_above, open_head, read_object, read_version, walk_back
-from manifestcommit.engine.operations.rewind import rewind
-from manifestcommit.engine.operations.rollback import rollback
-from manifestcommit.engine.scan.change_feed import Feed
+from manifestcommit.commits.commit_loop import commit, record_abort
+from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.resolve import resolve_job
+from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import (
     CorruptMetadataError,
     ManifestCommitError,
@@ -44,7 +30,27 @@ from manifestcommit.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.change import Write
+from manifestcommit.format.fields import Field, Schema
 from manifestcommit.job import Job
+from manifestcommit.log.table_root import check_free_root
+from manifestcommit.log.time_travel import choose_version
+from manifestcommit.log.version_chain import (
+    Head,
+    newest_above,
+    open_head,
+    read_object,
+    read_version,
+    walk_back,
+)
+from manifestcommit.maintain import gc as gc_engine
+from manifestcommit.maintain.adopt import adopt
+from manifestcommit.maintain.rewind import rewind
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.maintain.verify import verify
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 

@@ -15,18 +15,18 @@ from tests.kit.tables import begin, check_head, check_table, clone, memory, read
 from tests.stateful.test_conflict_matrix import BASE, OPS, WINNERS, Partition, State, after, attempt, base, fill  # noqa: F401  # base: too
 
 import manifestcommit as mc
-from manifestcommit.core.schema import evolution
-from manifestcommit.core.table.entries import MAX_SOURCES
-from manifestcommit.engine.commit.commit_loop import commit as commit_change
-from manifestcommit.engine.commit.prepared_job import put_prepared, seal
-from manifestcommit.engine.datafile.writer import check_rows
-from manifestcommit.engine.job.two_phase import commit_prepared
-from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.operations.alter import edit_schema
-from manifestcommit.engine.operations.rollback import rollback
-from manifestcommit.engine.operations.row_change import RowChange, drop_removed
-from manifestcommit.engine.scan import planning
+from manifestcommit.commits.commit_loop import commit as commit_change
+from manifestcommit.commits.prepared_job import put_prepared, seal
+from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import CommitConflictError, ManifestCommitError
+from manifestcommit.files.writer import check_rows
+from manifestcommit.format import evolution
+from manifestcommit.format.entries import MAX_SOURCES
+from manifestcommit.log.version_chain import open_head
+from manifestcommit.maintain.alter import edit_schema
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.rows.row_change import RowChange, drop_removed
+from manifestcommit.scan import planning
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 

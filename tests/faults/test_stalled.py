@@ -8,19 +8,9 @@ from collections.abc import Callable
 import pytest
 from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
 
-from manifestcommit.core.commit.retention import Policy
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.snapshot import Commit, Tag
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.commit.create_version import create_table, fenced_outcome
-from manifestcommit.engine.commit.group_commit import Committers
-from manifestcommit.engine.maintenance import gc as gc_engine
-from manifestcommit.engine.metadata.time_travel import find_job
-from manifestcommit.engine.metadata.version_chain import Head, newest_above, open_head, read_object, read_version
-from manifestcommit.engine.operations.rewind import rewind
-from manifestcommit.engine.runtime.outcome import error_of
-from manifestcommit.engine.scan.change_feed import Feed
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.create_version import create_table, fenced_outcome
+from manifestcommit.commits.group_commit import Committers
 from manifestcommit.errors import (
     JobAbortedError,
     JobFencedError,
@@ -29,7 +19,22 @@ from manifestcommit.errors import (
     SnapshotExpiredError,
     TableNotFoundError,
 )
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.snapshot import Commit, Tag
 from manifestcommit.job import Job
+from manifestcommit.log.time_travel import find_job
+from manifestcommit.log.version_chain import (
+    Head,
+    newest_above,
+    open_head,
+    read_object,
+    read_version,
+)
+from manifestcommit.maintain import gc as gc_engine
+from manifestcommit.maintain.rewind import rewind
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.runtime.outcome import error_of
+from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 

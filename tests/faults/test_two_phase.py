@@ -31,13 +31,8 @@ from tests.kit.tables import (
 )
 
 import manifestcommit as mc
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.snapshot import Commit
-from manifestcommit.engine.job.resolve import list_jobs, resolve_job
-from manifestcommit.engine.job.two_phase import commit_prepared, give_up
-from manifestcommit.engine.metadata.time_travel import find_job
-from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
+from manifestcommit.commits.resolve import list_jobs, resolve_job
+from manifestcommit.commits.two_phase import commit_prepared, give_up
 from manifestcommit.errors import (
     CommitConflictError,
     JobAbortedError,
@@ -49,6 +44,11 @@ from manifestcommit.errors import (
     UsageError,
     WatermarkGapError,
 )
+from manifestcommit.format import object_names
+from manifestcommit.format.snapshot import Commit
+from manifestcommit.log.time_travel import find_job
+from manifestcommit.log.version_chain import open_head
+from manifestcommit.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
@@ -321,7 +321,7 @@ def test_a_fault_at_any_call_of_prepare_leaves_nothing_visible_and_asking_again_
 
 def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request may have landed, and others may have finished the job: its own process must not commit it by itself. [AB3]"""
-    monkeypatch.setattr("manifestcommit.store.backends.retry.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("manifestcommit.store.retry.time.sleep", lambda seconds: None)
     store = table(3)
     real, landed = store.put_if_absent, []
 

@@ -18,10 +18,10 @@ from tests.fuzz.mutate import HOSTILE, mutate_bytes, mutate_document
 from tests.fuzz.parquet import mutate_parquet
 
 import manifestcommit as mc
-from manifestcommit.engine.metadata.exports import is_export
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.interop.intake import delta, iceberg
-from manifestcommit.interop.spark_catalog.export import LOG
+from manifestcommit.export.spark_catalog import LOG
+from manifestcommit.intake import delta, iceberg
+from manifestcommit.log.exports import is_export
+from manifestcommit.log.table_context import TableContext
 from manifestcommit.store.memory import MemoryStore
 
 FORMATS = ("iceberg", "delta")

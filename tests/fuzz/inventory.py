@@ -1,7 +1,7 @@
 """Every kind of object that the library reads from a store, where it is read, and the target of the fuzzer that makes it hostile.
 
 A function is a place where bytes or names of others come in: it gets an object of a store or opens one, or it is one of the decoders of
-names and bytes in core.format.codec. `test_fuzz.py` looks for such functions in the sources, so that a new one needs a line here, and
+names and bytes in format.codec. `test_fuzz.py` looks for such functions in the sources, so that a new one needs a line here, and
 watches that the readers of the target really call it. [OB4] [SE2]
 """
 
@@ -19,53 +19,53 @@ _APART = ("testing/", "store/")
 
 # Function -> the object, and the target.
 READ_BY: Mapping[str, tuple[str, str]] = {
-    "core/format/codec.py:decode_hint": ("hint", "hint"),
-    "core/format/codec.py:decode_intent": ("intent", "intent"),
-    "core/format/codec.py:decode_json": ("every JSON document", "bytes"),
-    "core/format/codec.py:decode_prepared": ("prepared job", "prepared"),
-    "core/format/codec.py:decode_snapshot": ("snapshot", "head"),
-    "core/format/codec.py:decode_task": ("finished task", "task"),
-    "core/table/object_names.py:job_of_data_file": ("name of a data file", "names"),
-    "core/table/object_names.py:job_of_handed": ("key mark: its name", "mark"),
-    "core/table/object_names.py:job_of_manifest": ("name of a manifest", "names"),
-    "core/table/object_names.py:job_of_own_name": ("name of a data file", "names"),
-    "core/table/object_names.py:parse_intent": ("name of an intent", "names"),
-    "core/table/object_names.py:parse_job_id": ("job id", "names"),
-    "core/table/object_names.py:parse_marker": ("table marker: its name", "marker"),
-    "core/table/object_names.py:parse_task": ("name of a finished task", "task"),
-    "core/table/object_names.py:parse_version": ("name of a version", "names"),
-    "engine/scan/arrow_dataset.py:CheckedDataset._check_one": ("data file of others", "parquet"),
-    "engine/inspection/deep_check.py:_open": ("data file", "parquet"),
-    "engine/maintenance/folder_scan.py:_sink_files": ("log of Spark's streaming sink", "sink"),
-    "engine/metadata/table_root.py:format_of": ("log of Delta Lake, Hudi or Iceberg: its name", "delta"),
-    "engine/metadata/version_chain.py:_hinted": ("hint", "hint"),
-    "engine/metadata/version_chain.py:read_object": ("snapshot", "head"),
-    "engine/datafile/foreign_file.py:footer_schema": ("data file of others", "parquet"),
-    "engine/datafile/foreign_file.py:inspect_file": ("data file of others", "parquet"),
-    "engine/datafile/foreign_file.py:read_facts": ("data file of others", "parquet"),
-    "engine/datafile/foreign_file.py:read_rows": ("data file of others", "parquet"),
-    "engine/commit/group_commit.py:read_intent": ("intent", "intent"),
-    "engine/metadata/manifests.py:ManifestReader._fetch": ("manifest, run", "manifest"),
-    "engine/scan/parallel_decode.py:_parts": ("data file", "manifest"),
-    "engine/metadata/manifests.py:ManifestParts._get": ("manifest, by its parts", "manifest"),
-    "engine/commit/prepared_job.py:read_prepared": ("prepared job", "prepared"),
-    "engine/scan/prefetch.py:_Ahead._open": ("data file", "parquet"),
-    "engine/scan/prefetch.py:_Held._range": ("data file, by its parts", "parquet"),
-    "engine/job/job.py:Job._check_missing": ("data file of others", "parquet"),
-    "engine/job/task_recovery.py:_read": ("finished task", "task"),
-    "engine/inspection/verify.py:_check_hint": ("hint", "hint"),
-    "interop/delta_export.py:is_of_table": ("log of an export", "export"),
-    "interop/file_columns.py:_columns_of": ("data file of others", "export"),
-    "interop/iceberg_export.py:_Manifests.know": ("manifest list of an export", "export"),
-    "interop/iceberg_export.py:_document": ("document of an export", "export"),
-    "interop/iceberg_export.py:_listed_by": ("documents and manifest lists of an export", "export"),
-    "interop/iceberg_export.py:exported_version": ("hint of an export", "export"),
-    "interop/spark_catalog/export.py:_shown": ("log of an export", "export"),
-    "interop/intake/columns.py:_footers": ("data file of others", "export"),
-    "interop/intake/delta.py:_copy_log": ("log of Delta Lake", "export"),
-    "interop/intake/iceberg.py:_hinted": ("hint of Iceberg", "export"),
-    "interop/intake/iceberg.py:_store_io": ("manifest list and manifests of Iceberg", "export"),
-    "interop/intake/iceberg.py:_text": ("document of Iceberg", "export"),
+    "format/codec.py:decode_hint": ("hint", "hint"),
+    "format/codec.py:decode_intent": ("intent", "intent"),
+    "format/codec.py:decode_json": ("every JSON document", "bytes"),
+    "format/codec.py:decode_prepared": ("prepared job", "prepared"),
+    "format/codec.py:decode_snapshot": ("snapshot", "head"),
+    "format/codec.py:decode_task": ("finished task", "task"),
+    "format/object_names.py:job_of_data_file": ("name of a data file", "names"),
+    "format/object_names.py:job_of_handed": ("key mark: its name", "mark"),
+    "format/object_names.py:job_of_manifest": ("name of a manifest", "names"),
+    "format/object_names.py:job_of_own_name": ("name of a data file", "names"),
+    "format/object_names.py:parse_intent": ("name of an intent", "names"),
+    "format/object_names.py:parse_job_id": ("job id", "names"),
+    "format/object_names.py:parse_marker": ("table marker: its name", "marker"),
+    "format/object_names.py:parse_task": ("name of a finished task", "task"),
+    "format/object_names.py:parse_version": ("name of a version", "names"),
+    "scan/arrow_dataset.py:CheckedDataset._check_one": ("data file of others", "parquet"),
+    "maintain/deep_check.py:_open": ("data file", "parquet"),
+    "maintain/folder_scan.py:_sink_files": ("log of Spark's streaming sink", "sink"),
+    "log/table_root.py:format_of": ("log of Delta Lake, Hudi or Iceberg: its name", "delta"),
+    "log/version_chain.py:_hinted": ("hint", "hint"),
+    "log/version_chain.py:read_object": ("snapshot", "head"),
+    "files/foreign_file.py:footer_schema": ("data file of others", "parquet"),
+    "files/foreign_file.py:inspect_file": ("data file of others", "parquet"),
+    "files/foreign_file.py:read_facts": ("data file of others", "parquet"),
+    "files/foreign_file.py:read_rows": ("data file of others", "parquet"),
+    "commits/group_commit.py:read_intent": ("intent", "intent"),
+    "log/manifests.py:ManifestReader._fetch": ("manifest, run", "manifest"),
+    "scan/parallel_decode.py:_parts": ("data file", "manifest"),
+    "log/manifests.py:ManifestParts._get": ("manifest, by its parts", "manifest"),
+    "commits/prepared_job.py:read_prepared": ("prepared job", "prepared"),
+    "scan/prefetch.py:_Ahead._open": ("data file", "parquet"),
+    "scan/prefetch.py:_Held._range": ("data file, by its parts", "parquet"),
+    "commits/job.py:Job._check_missing": ("data file of others", "parquet"),
+    "commits/task_recovery.py:_read": ("finished task", "task"),
+    "maintain/verify.py:_check_hint": ("hint", "hint"),
+    "export/delta_export.py:is_of_table": ("log of an export", "export"),
+    "export/file_columns.py:_columns_of": ("data file of others", "export"),
+    "export/iceberg_export.py:_Manifests.know": ("manifest list of an export", "export"),
+    "export/iceberg_export.py:_document": ("document of an export", "export"),
+    "export/iceberg_export.py:_listed_by": ("documents and manifest lists of an export", "export"),
+    "export/iceberg_export.py:exported_version": ("hint of an export", "export"),
+    "export/spark_catalog.py:_shown": ("log of an export", "export"),
+    "intake/columns.py:_footers": ("data file of others", "export"),
+    "intake/delta.py:_copy_log": ("log of Delta Lake", "export"),
+    "intake/iceberg.py:_hinted": ("hint of Iceberg", "export"),
+    "intake/iceberg.py:_store_io": ("manifest list and manifests of Iceberg", "export"),
+    "intake/iceberg.py:_text": ("document of Iceberg", "export"),
     "sources/landing_files.py:LandingFiles._opened": ("data file of others", "parquet"),
     "spark/write/arrow_writer.py:_take_written": ("what Spark's tasks wrote", "written"),
 }
@@ -74,20 +74,20 @@ READ_BY: Mapping[str, tuple[str, str]] = {
 # written.
 NOT_READ = frozenset(
     {
-        "engine/metadata/manifests.py:create_own",
-        "engine/job/task_recovery.py:_is_there",
-        "engine/metadata/table_root.py:_holds_parquet",
-        "engine/row_changes/find.py:staged_rows",
-        "engine/row_changes/rewrite.py:_copied",
-        "interop/iceberg_export.py:_has_document",
-        "interop/shared_objects.py:put_shared",
+        "log/manifests.py:create_own",
+        "commits/task_recovery.py:_is_there",
+        "log/table_root.py:_holds_parquet",
+        "rows/find.py:staged_rows",
+        "rows/rewrite.py:_copied",
+        "export/iceberg_export.py:_has_document",
+        "export/shared_objects.py:put_shared",
     }
 )
 
 
 def places() -> set[str]:
     """The functions of the package that let bytes or names of others in."""
-    found = {"engine/metadata/table_root.py:format_of"}  # which takes names from whoever lists them
+    found = {"log/table_root.py:format_of"}  # which takes names from whoever lists them
     for path in sorted(PACKAGE.rglob("*.py")):
         file = path.relative_to(PACKAGE).as_posix()
         if not file.startswith(_APART):
@@ -105,9 +105,9 @@ def _functions(tree: ast.AST, above: str) -> Iterator[tuple[str, ast.FunctionDef
 
 
 def _lets_in(file: str, name: str, function: ast.FunctionDef) -> bool:
-    if file == "core/format/codec.py" and name.startswith("decode_"):
+    if file == "format/codec.py" and name.startswith("decode_"):
         return True
-    if file == "core/table/object_names.py" and name.startswith(("parse_", "job_of_")):
+    if file == "format/object_names.py" and name.startswith(("parse_", "job_of_")):
         return True
     calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     return any(_gets(each.attr, ast.unparse(each.value)) for each in calls)

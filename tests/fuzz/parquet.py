@@ -25,17 +25,17 @@ from tests.fuzz.mutate import mutate_bytes
 from tests.kit.footers import BINARY, BOOLS, INTEGERS, LIST, STRUCT, Tree, bytes_of, joined, split, tree_of
 
 import manifestcommit as mc
-from manifestcommit.core.filter.arrow_expression import parse_expression
-from manifestcommit.core.filter.predicate import Predicate
-from manifestcommit.core.schema import arrow_schema
-from manifestcommit.core.schema.fields import Schema
-from manifestcommit.engine.datafile import foreign_footer
-from manifestcommit.engine.datafile.foreign_file import read_rows
-from manifestcommit.engine.datafile.foreign_footer import FooterJudge
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.scan import planning, prefetch
-from manifestcommit.engine.scan.arrow_dataset import constants_in
-from manifestcommit.engine.scan.pruning_stats import matching_groups
+from manifestcommit.files import foreign_footer
+from manifestcommit.files.foreign_file import read_rows
+from manifestcommit.files.foreign_footer import FooterJudge
+from manifestcommit.filter.arrow_expression import parse_expression
+from manifestcommit.filter.predicate import Predicate
+from manifestcommit.format import arrow_schema
+from manifestcommit.format.fields import Schema
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.scan import planning, prefetch
+from manifestcommit.scan.arrow_dataset import constants_in
+from manifestcommit.scan.pruning_stats import matching_groups
 from manifestcommit.store import open_store
 from manifestcommit.store.memory import MemoryStore
 

@@ -23,13 +23,12 @@ from tests.fuzz.mutate import mutate_bytes, mutate_document, mutate_table, neste
 from tests.kit.sizes import budgets
 
 import manifestcommit as mc
-from manifestcommit.core.commit.change import Prepared
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.engine.commit.prepared_job import read_prepared
-from manifestcommit.engine.metadata import manifests
-from manifestcommit.engine.metadata.time_travel import to_datetime
-from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.commits.prepared_job import read_prepared
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.change import Prepared
+from manifestcommit.log import manifests
+from manifestcommit.log.time_travel import to_datetime
+from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store.memory import MemoryStore
 
 DAY = "a b%+=#'é"

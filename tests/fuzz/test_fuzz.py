@@ -14,7 +14,7 @@ from tests.fuzz.figures import page, recorded
 from tests.fuzz.run import EVERY, KINDS, fuzz
 from tests.kit.sizes import rest_thorough, rounds
 
-from manifestcommit.core.format import codec
+from manifestcommit.format import codec
 
 
 @pytest.mark.parametrize("kind", KINDS)

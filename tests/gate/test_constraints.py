@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.core.format import codec
-from manifestcommit.core.table.object_names import version_name
-from manifestcommit.core.table.snapshot import Constraint
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.commit.group_commit import Committers
-from manifestcommit.engine.job.job import Job
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.group_commit import Committers
+from manifestcommit.commits.job import Job
+from manifestcommit.format import codec
+from manifestcommit.format.object_names import version_name
+from manifestcommit.format.snapshot import Constraint
 from manifestcommit.gate import constraints
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import open_store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
@@ -510,7 +510,7 @@ def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:
     store = open_store(path)
     theirs = Job.begin(TableContext(store))
     theirs.write_stream(COLUMNS, rows(-1.0).to_batches())
-    from manifestcommit.engine.commit.group_commit import GroupCommit
+    from manifestcommit.commits.group_commit import GroupCommit
 
     session = TableContext(store)
     session.open()
@@ -524,7 +524,7 @@ def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:
     group = GroupCommit(mine, own.id, Committers.GROUP)
     group.saw(mine.waiting)
     assert theirs.id in mine.waiting
-    from manifestcommit.engine.commit.conflict_inputs import load_conflict_inputs
+    from manifestcommit.commits.conflict_inputs import load_conflict_inputs
 
     assert group.carry(head.snapshot, own.change(), load_conflict_inputs(mine, head, own.change())).commits == ()
     outcome = commit(mine, mine.open(), theirs.change(), committers=Committers.ANY_WRITER)

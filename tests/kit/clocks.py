@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import ObjectInfo, Store
 
 

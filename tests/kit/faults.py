@@ -16,14 +16,13 @@ from tests.kit.sizes import in_turn
 from tests.kit.tables import begin, change_of, check_table, clone, key_version, positions, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.core.commit.change import Prepared, Write
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.commit.group_commit import Committers
-from manifestcommit.engine.metadata.version_chain import open_head, read_object
-from manifestcommit.engine.runtime.outcome import Outcome
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.group_commit import Committers
 from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.change import Prepared, Write
+from manifestcommit.log.version_chain import open_head, read_object
+from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store import Store
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 

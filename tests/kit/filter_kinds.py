@@ -118,7 +118,7 @@ def _with_bounds(data: bytes, group: int, position: int, low: bytes, high: bytes
 
 
 def _leaves(rows: pa.Table) -> Any:
-    from manifestcommit.engine.datafile.footer_stats import parquet_columns
+    from manifestcommit.files.footer_stats import parquet_columns
 
     return parquet_columns(rows.schema)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.store.local.local import LocalStore
+from manifestcommit.store.local import LocalStore
 
 Rows = frozenset[tuple[str, int, str]]  # day, id, text
 SCHEMA = pa.schema([("day", pa.string()), ("id", pa.int64()), ("text", pa.string())])

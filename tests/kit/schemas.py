@@ -10,7 +10,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from manifestcommit.core.schema.fields import INTERVALS, PRIMITIVES, ArrayType, Field, FieldType, MapType, Schema, StructType, decimal_parts
+from manifestcommit.format.fields import (
+    INTERVALS,
+    PRIMITIVES,
+    ArrayType,
+    Field,
+    FieldType,
+    MapType,
+    Schema,
+    StructType,
+    decimal_parts,
+)
 
 HOSTILE_NAMES = [
     "a b",
@@ -74,7 +84,7 @@ def struct_fields(types: st.SearchStrategy[FieldType], name: st.SearchStrategy[s
 
 def numbered(fields: tuple[Field, ...]) -> Schema:
     """A schema of these fields with ids 1, 2, 3, …"""
-    from manifestcommit.core.schema.evolution import assign_new_ids
+    from manifestcommit.format.evolution import assign_new_ids
 
     return assign_new_ids(Schema(fields=fields), counter())
 

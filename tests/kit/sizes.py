@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import msgspec
 import pytest
 
-from manifestcommit.engine.runtime.environment import tuned, tuning
+from manifestcommit.runtime.environment import tuned, tuning
 
 T = TypeVar("T")
 

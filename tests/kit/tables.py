@@ -10,20 +10,19 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from manifestcommit.core.commit.change import Write
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.snapshot import Commit, Snapshot
-from manifestcommit.engine.job import job as engine_job
-from manifestcommit.engine.maintenance.compaction import Rewrite, rewriter
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.metadata.time_travel import find_key
-from manifestcommit.engine.metadata.version_chain import Head, list_versions, open_head, read_object
-from manifestcommit.engine.runtime.environment import SystemEnv
-from manifestcommit.engine.runtime.outcome import Outcome
-from manifestcommit.engine.scan import planning
-from manifestcommit.engine.scan.arrow_dataset import open_dataset
+from manifestcommit.commits import job as engine_job
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.change import Write
+from manifestcommit.format.snapshot import Commit, Snapshot
 from manifestcommit.job import Job
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.time_travel import find_key
+from manifestcommit.log.version_chain import Head, list_versions, open_head, read_object
+from manifestcommit.maintain.compaction import Rewrite, rewriter
+from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.outcome import Outcome
+from manifestcommit.scan import planning
+from manifestcommit.scan.arrow_dataset import open_dataset
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 

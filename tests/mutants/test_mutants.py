@@ -19,13 +19,13 @@ from tests.mutants.run import SEEDS, judge, scratch_copy
 from tests.spec.clauses import defined
 from tests.spec.test_promises import functions_of
 
-from manifestcommit.core.commit import conflict
-from manifestcommit.engine.maintenance import gc_decision
+from manifestcommit.maintain import gc_decision
+from manifestcommit.protocol import conflict
 from manifestcommit.testing.simulation.simulator import run_theme
 from manifestcommit.testing.simulation.themes import THEMES
 
 HELD = defined((REPO / "spec" / "v1.md").read_text("utf-8")).held
-RULES = "manifestcommit/core/commit/conflict.py"
+RULES = "manifestcommit/protocol/conflict.py"
 INVARIANTS = {clause for clause in HELD if clause.startswith("IV")}
 
 
@@ -101,14 +101,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_a_safeguard_that_is_gone_is_killed_and_one_that_nobody_misses_survives(root: Path) -> None:
     (harmless,) = read_table(
         "no safeguard [IV1 CM4] Nothing.\n"
-        "  in core/table/entries.py: Row bitmaps: which → Bitmaps: which\n"
-        "  by core/table/test_row_bitmap.py::test_nothing_removed_is_the_empty_text\n"
+        "  in format/entries.py: Row bitmaps: which → Bitmaps: which\n"
+        "  by format/test_row_bitmap.py::test_nothing_removed_is_the_empty_text\n"
     )
-    before = (root / "manifestcommit/core/commit/conflict.py").read_text("utf-8")
+    before = (root / "manifestcommit/protocol/conflict.py").read_text("utf-8")
     for name in ("filled", "partitioning"):
         killed = judge(root, MUTANTS[name])
         assert killed.killed_by is not None and killed.killed_by.startswith(MUTANTS[name].tests[0])
-        assert (root / "manifestcommit/core/commit/conflict.py").read_text("utf-8") == before, "the copy was not restored"
+        assert (root / "manifestcommit/protocol/conflict.py").read_text("utf-8") == before, "the copy was not restored"
     survived = judge(root, harmless)
     assert not survived.killed and not survived.trouble
 
@@ -116,8 +116,8 @@ def test_a_safeguard_that_is_gone_is_killed_and_one_that_nobody_misses_survives(
 def test_tests_that_can_not_be_run_kill_nothing(root: Path) -> None:
     (broken,) = read_table(
         "breaks the import [IV1 CM4] Nothing is tested then.\n"
-        "  in core/table/entries.py: from __future__ import annotations → from __future__ import annotations\\nimport no_such_module\n"
-        "  by core/table/test_row_bitmap.py::test_nothing_removed_is_the_empty_text\n"
+        "  in format/entries.py: from __future__ import annotations → from __future__ import annotations\\nimport no_such_module\n"
+        "  by format/test_row_bitmap.py::test_nothing_removed_is_the_empty_text\n"
     )
     verdict = judge(root, broken)
     assert not verdict.killed and "No module named 'no_such_module'" in verdict.trouble
@@ -142,7 +142,7 @@ def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> No
         "why": MUTANTS["fence"].why,
         "clauses": ["CM2"],
         "invariant": "IV7",
-        "files": ["manifestcommit/engine/commit/create_version.py"],
+        "files": ["manifestcommit/commits/create_version.py"],
         "tests": list(MUTANTS["fence"].tests),
         "theme": "gc",
         "needs": None,

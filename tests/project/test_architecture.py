@@ -110,7 +110,7 @@ def test_pages_for_users_import_only_what_is_public() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["from manifestcommit.table import Table", "import manifestcommit.engine.job.job as j", "from manifestcommit.job import x"]
+    "code", ["from manifestcommit.table import Table", "import manifestcommit.commits.job as j", "from manifestcommit.job import x"]
 )
 def test_an_internal_import_on_a_page_is_seen(code: str) -> None:
     assert imported_by(f"Text.\n\n```python\nimport manifestcommit as mc\n{code}\n```\n") - {*PUBLIC}
@@ -250,9 +250,7 @@ def test_every_type_ignore_has_its_reason(modules) -> None:
 
 # What PySpark and fsspec keep private is used in these modules only. The standard library has no
 # other name for a parser's options, nor for a named tuple with other members.
-PRIVATE_TO_OTHERS = {
-    f"{PACKAGE}.{name}" for name in ("core.filter.arrow_expression", "spark.runtime.spark_internals", "store.backends.fsspec")
-}
+PRIVATE_TO_OTHERS = {f"{PACKAGE}.{name}" for name in ("filter.arrow_expression", "spark.runtime.spark_internals", "store.fsspec")}
 
 
 def test_private_parts_of_others_are_used_in_one_place(modules) -> None:
@@ -266,7 +264,7 @@ LOADED_LATE = {"rich", "sqlglot"}
 
 def test_what_the_package_needs_is_installed_with_it(ours) -> None:
     """Without an extra, `pip install` brings whatever is imported as the package is: else its first line fails at the user's."""
-    of_extras = ("spark", "store.backends.http")
+    of_extras = ("spark", "store.http")
     needed = {
         found.target.partition(".")[0]
         for name, module in ours.items()

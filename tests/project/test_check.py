@@ -14,11 +14,11 @@ REPO = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     ("path", "first"),
     [
-        ("manifestcommit/engine/commit/commit_loop.py", "tests/engine/commit/test_commit_loop.py"),
-        ("./manifestcommit/store/backends/s3.py", "tests/store/test_s3.py"),
-        ("manifestcommit/engine/commit/", "tests/engine/commit"),
+        ("manifestcommit/commits/commit_loop.py", "tests/commits/test_commit_loop.py"),
+        ("./manifestcommit/store/s3.py", "tests/store/test_s3.py"),
+        ("manifestcommit/commits/", "tests/commits"),
         ("manifestcommit/store/backends", "tests/store"),
-        ("manifestcommit/core/schema/fields.py", "tests/core/schema/test_fields.py"),
+        ("manifestcommit/format/fields.py", "tests/format/test_fields.py"),
         ("manifestcommit/errors.py", "tests/api/test_errors.py"),
         ("manifestcommit/table/table.py", "tests/api"),
         ("manifestcommit/testing/simulation/workers.py", "tests/simulator"),
@@ -51,7 +51,7 @@ def test_what_has_none_is_told(path: str, capsys: pytest.CaptureFixture[str]) ->
 def test_a_clause_has_the_tests_that_cite_it() -> None:
     """Those of a file that cites it as a whole by the file."""
     found = nodes_of_clause("CM2")
-    assert "tests/core/commit/test_group_commit.py::test_a_job_at_the_fence_and_a_key_that_was_dropped_are_carried" in found
+    assert "tests/protocol/test_commit_group.py::test_a_job_at_the_fence_and_a_key_that_was_dropped_are_carried" in found
     assert "tests/faults/test_stalled.py" in found
     with pytest.raises(ValueError, match="ZZ9"):
         nodes_of_clause("ZZ9")

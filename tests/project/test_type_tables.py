@@ -7,22 +7,22 @@ from tests.project.type_tables import type_tables, types_named
 
 # A search for one type's name misses each of these, or finds it only by chance.
 HIDDEN = (
-    "core/filter/predicate.py",
-    "core/filter/sql_syntax.py",
-    "core/schema/evolution.py",
-    "core/schema/partitioning.py",
-    "interop/delta_log.py",
+    "filter/predicate.py",
+    "filter/sql_syntax.py",
+    "format/evolution.py",
+    "format/partitioning.py",
+    "export/delta_log.py",
     "spark/write/batch_sizing.py",
 )
 
 
-@pytest.mark.parametrize("module", ["core/schema/fields.py", "core/schema/values.py", *HIDDEN])
+@pytest.mark.parametrize("module", ["format/fields.py", "format/values.py", *HIDDEN])
 def test_a_module_that_decides_by_type_is_listed(module: str) -> None:
     assert module in type_tables()
 
 
 def test_a_module_that_names_no_type_is_not_listed() -> None:
-    assert "core/commit/apply.py" not in type_tables()
+    assert "protocol/apply.py" not in type_tables()
 
 
 @pytest.mark.parametrize("code", ['x == "timestamp_ntz"', 'x == "TimestampNTZType"', 'FLAGS = {"timestamp_ntz": 1}'])

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
-from manifestcommit.core.schema.fields import PRIMITIVES
+from manifestcommit.format.fields import PRIMITIVES
 
 PACKAGE = Path(__file__).resolve().parents[2] / "manifestcommit"
 LEAST = 3  # types that a module names; one or two are no table

@@ -24,7 +24,7 @@ from tests.races.records import Record
 from tests.races.rig import archived
 
 import manifestcommit as mc
-from manifestcommit.core.table import object_names
+from manifestcommit.format import object_names
 from manifestcommit.store import KeepsUnfinished, Store, open_store
 from manifestcommit.testing.history.checker import check as judge
 from manifestcommit.testing.history.operation import Operation

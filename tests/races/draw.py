@@ -10,7 +10,7 @@ import msgspec
 from tests.chaos.schedule import MOODS, Window
 from tests.kit.clocks import CLOCKS
 
-from manifestcommit.core.table import object_names
+from manifestcommit.format import object_names
 
 StoreKind = Literal["local", "s3"]
 Rows = list[list[Any]]  # [id, day] each

@@ -16,9 +16,9 @@ from tests.races.history import item, items
 from tests.races.records import Outcome, Record
 
 import manifestcommit as mc
-from manifestcommit.engine.commit.commit_loop import commit as engine_commit
-from manifestcommit.engine.runtime.outcome import committed_or_raise
-from manifestcommit.store.backends.object_store import ObjectStore
+from manifestcommit.commits.commit_loop import commit as engine_commit
+from manifestcommit.runtime.outcome import committed_or_raise
+from manifestcommit.store.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from tests.races.actor import Process

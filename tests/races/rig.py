@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from manifestcommit import job as job_module
-from manifestcommit.core.table import object_names
-from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.format import object_names
+from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import KeepsUnfinished, ObjectInfo, Store, Unfinished, open_store
-from manifestcommit.store.backends.s3 import Account
+from manifestcommit.store.s3 import Account
 from manifestcommit.table import functions, reading
 from manifestcommit.testing.faults import FaultCall, FaultStore
 

@@ -24,7 +24,7 @@ from tests.races.records import Log, Record, merge
 from tests.races.run import Settings, Stage, Summary, Total, place_of, pool_of, report
 from tests.servers.servers import S3Server
 
-from manifestcommit.core.table import object_names
+from manifestcommit.format import object_names
 
 
 def test_nothing_live_is_deleted_and_nothing_dead_is_left_on_a_local_disk() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from manifestcommit.core.schema.fields import Field, Schema
-from manifestcommit.core.table.snapshot import Commit, Snapshot, Summary, Totals
+from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.snapshot import Commit, Snapshot, Summary, Totals
 from manifestcommit.report.data import ExportRow, FilesReducer, GcRow, HistoryReducer, JobRow, ReportData, SourceRow
 
 HOUR_US = 3_600_000_000

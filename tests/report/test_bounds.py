@@ -11,7 +11,7 @@ from tests.report.pages import Page
 from tests.report.synthetic import data_of, head, schema_of
 
 import manifestcommit as mc
-from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.log.table_context import TableContext
 from manifestcommit.report import data as data_module
 from manifestcommit.report.page import render
 from manifestcommit.report.reading import read_report

@@ -16,11 +16,11 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from tests.simulator.avro_rows import avro_rows
 
-from manifestcommit.engine.metadata.exports import is_export
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.operations import alter
 from manifestcommit.errors import StoreError
-from manifestcommit.interop.exporter import export_format
+from manifestcommit.export.exporter import export_format
+from manifestcommit.log.exports import is_export
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.maintain import alter
 from manifestcommit.testing.choices import Choices
 from manifestcommit.testing.simulation.oracle import Oracle, ViolationError
 from manifestcommit.testing.simulation.scheduler import Actor, Died

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.engine.joint.tables import DECIDED, Lake, append, stopped
+from tests.commits.tables import DECIDED, Lake, append, stopped
 
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.watermark import Advance
-from manifestcommit.engine.joint.joint_commit import commit_jointly
-from manifestcommit.engine.joint.joint_rollback import plan_joint_rollback
-from manifestcommit.engine.operations.rollback import rollback
+from manifestcommit.commits.joint_commit import commit_jointly
+from manifestcommit.format import object_names
+from manifestcommit.format.watermark import Advance
+from manifestcommit.maintain.joint_rollback import plan_joint_rollback
+from manifestcommit.maintain.rollback import rollback
 from manifestcommit.store import open_store
 from manifestcommit.testing.choices import Choices
 from manifestcommit.testing.simulation.oracle import Oracle

@@ -19,7 +19,7 @@ import manifestcommit as mc
 CODE = """
 import os, signal, sys
 import manifestcommit as mc
-from manifestcommit.store.local.local import LocalStore
+from manifestcommit.store.local import LocalStore
 
 landing, table, at, moment = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 count = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
-from tests.interop.clients import DELTA, ICEBERG, expected, local, rows
+from tests.export.clients import DELTA, ICEBERG, expected, local, rows
 
 import manifestcommit as mc
 

@@ -32,7 +32,7 @@ from manifestcommit.spark.runtime.registered_options import registered_name, wit
 from manifestcommit.spark.runtime.task_errors import raised_inside
 from manifestcommit.spark.write.arrow_writer import PlannedWrite
 from manifestcommit.store import StorageOptions, open_store
-from manifestcommit.store.backends.backend import TakenError
+from manifestcommit.store.backend import TakenError
 
 FORMAT = "manifestcommit"
 FOLDER = "a b%20c+d=e#fü漢"

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.interop.kinds import KINDS, foreign, numbered
+from tests.export.kinds import KINDS, foreign, numbered
 from tests.spark.settings import setting
 
 import manifestcommit as mc
-from manifestcommit.interop.spark_catalog.export import FOLDER
+from manifestcommit.export.spark_catalog import FOLDER
 from manifestcommit.spark.runtime.versions import SPARK, has
 
 pytestmark = pytest.mark.versions

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.errors import TableNotFoundError, UsageError
+from manifestcommit.format.fields import Field, Schema
 from manifestcommit.spark_sql import names
 from manifestcommit.spark_sql.inserting import rows_to_insert
 from manifestcommit.spark_sql.statements import Insert

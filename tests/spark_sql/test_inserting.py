@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.errors import UsageError
+from manifestcommit.format.fields import Field, Schema
 from manifestcommit.spark_sql.inserting import replaced_partitions
 from manifestcommit.spark_sql.statements import Insert
 

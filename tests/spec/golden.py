@@ -13,14 +13,20 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from manifestcommit.core.commit.change import Overwrite, Prepared, Write
-from manifestcommit.core.format import codec, manifest_table
-from manifestcommit.core.format.recovery_objects import FinishedTask, KeyMark
-from manifestcommit.core.schema.evolution import SchemaEdit
-from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import ColumnStats, Entry, FooterRef, ManifestRef, SourceRange, encode
-from manifestcommit.core.table.snapshot import (
+from manifestcommit.format import codec, manifest_table, object_names
+from manifestcommit.format.change import Overwrite, Prepared, Write
+from manifestcommit.format.entries import (
+    ColumnStats,
+    Entry,
+    FooterRef,
+    ManifestRef,
+    SourceRange,
+    encode,
+)
+from manifestcommit.format.evolution import SchemaEdit
+from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
+from manifestcommit.format.recovery_objects import FinishedTask, KeyMark
+from manifestcommit.format.snapshot import (
     Author,
     Commit,
     Constraint,
@@ -37,8 +43,8 @@ from manifestcommit.core.table.snapshot import (
     TogetherJob,
     Totals,
 )
-from manifestcommit.core.table.watermark import Advance
-from manifestcommit.engine.metadata.manifests import to_parquet
+from manifestcommit.format.watermark import Advance
+from manifestcommit.log.manifests import to_parquet
 
 FOLDER = Path(__file__).resolve().parents[2] / "spec" / "v1" / "examples"
 

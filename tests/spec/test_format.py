@@ -17,12 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.spec import golden
 
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import Entry
-from manifestcommit.core.table.object_names import _PLAIN, UnsafePathError, _objection, check_path
-from manifestcommit.core.table.snapshot import Snapshot, Summary
 from manifestcommit.errors import CorruptMetadataError, UnsupportedFormatError
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.entries import Entry
+from manifestcommit.format.object_names import _PLAIN, UnsafePathError, _objection, check_path
+from manifestcommit.format.snapshot import Snapshot, Summary
 
 NAME = object_names.version_name(golden.VERSION)
 # The golden objects are older than streams.
@@ -367,7 +366,7 @@ def test_digests_are_of_the_stored_bytes() -> None:
 FIRST_TOGETHER = """
 import sys, threading
 sys.setswitchinterval(1e-6)
-from manifestcommit.core.format import codec
+from manifestcommit.format import codec
 data, together, read = open(sys.argv[1], "rb").read(), threading.Barrier(10), []
 def work():
     together.wait()

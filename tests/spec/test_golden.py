@@ -21,15 +21,14 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from tests.spec import golden
 
-from manifestcommit.core.commit.apply import apply
-from manifestcommit.core.commit.change import ConflictInputs, Prepared, Write
-from manifestcommit.core.format import codec, manifest_table
-from manifestcommit.core.format.recovery_objects import FinishedTask, KeyMark
-from manifestcommit.core.schema.fields import check_schema
-from manifestcommit.core.table import entries as row_bitmap
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.snapshot import Snapshot
 from manifestcommit.errors import CorruptMetadataError
+from manifestcommit.format import codec, manifest_table, object_names
+from manifestcommit.format import entries as row_bitmap
+from manifestcommit.format.change import ConflictInputs, Prepared, Write
+from manifestcommit.format.fields import check_schema
+from manifestcommit.format.recovery_objects import FinishedTask, KeyMark
+from manifestcommit.format.snapshot import Snapshot
+from manifestcommit.protocol.apply import apply
 
 SNAPSHOTS = {
     "snapshot-full": golden.full(), "snapshot-minimal": golden.minimal(), "snapshot-streaming": golden.streaming(),

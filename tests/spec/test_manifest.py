@@ -15,14 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.spec import golden
 
-from manifestcommit.core.format import codec, manifest_table
-from manifestcommit.core.schema import values
-from manifestcommit.core.schema.fields import Field, Schema
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef, SourceRange
-from manifestcommit.engine.metadata.manifests import ManifestReader, to_parquet, write_manifest
-from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.errors import CorruptMetadataError
+from manifestcommit.format import codec, manifest_table, object_names, values
+from manifestcommit.format.entries import ColumnStats, Entry, ManifestRef, SourceRange
+from manifestcommit.format.fields import Field, Schema
+from manifestcommit.log.manifests import ManifestReader, to_parquet, write_manifest
+from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import open_store
 
 PARTITIONS = (golden.DAY, golden.CARRIER)

@@ -11,18 +11,17 @@ import pytest
 from tests.spec import golden
 
 from manifestcommit import Table
-from manifestcommit.core.commit.change import ConflictInputs, Write
-from manifestcommit.core.commit.conflict import InterveningCommit, find_conflict
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import Entry
-from manifestcommit.core.table.snapshot import Commit
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.job.job import Job
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.metadata.version_chain import read_object
-from manifestcommit.engine.runtime.outcome import Outcome
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.job import Job
 from manifestcommit.errors import UsageError
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.change import ConflictInputs, Write
+from manifestcommit.format.entries import Entry
+from manifestcommit.format.snapshot import Commit
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.version_chain import read_object
+from manifestcommit.protocol.conflict import InterveningCommit, find_conflict
+from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.table.creation import create_table
 from manifestcommit.testing.counting import CountingStore

@@ -11,9 +11,9 @@ import pytest
 from tests.kit.sizes import PROOF, SetBudgets, budgets
 from tests.kit.tables import begin, check_head, clone, memory, read_ids, rows, write
 
-from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.errors import CommitConflictError
 from manifestcommit.job import Job
+from manifestcommit.log.version_chain import open_head
 from manifestcommit.store.memory import MemoryStore
 
 Partition: TypeAlias = tuple[str | None, int]

@@ -9,23 +9,23 @@ from collections.abc import Callable, Sequence
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.engine.joint.tables import Lake, sound, stopped
+from tests.commits.tables import Lake, sound, stopped
 from tests.stateful.lengths import in_two_lengths
 
-from manifestcommit.core.commit.change import Write
-from manifestcommit.core.commit.retention import Policy
-from manifestcommit.core.joint.fate import is_part, share_of
-from manifestcommit.core.table.snapshot import Snapshot
-from manifestcommit.core.table.watermark import Advance
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.joint.joint_commit import TablePart, commit_jointly
-from manifestcommit.engine.joint.joint_read import read_jointly
-from manifestcommit.engine.joint.joint_rollback import plan_joint_rollback
-from manifestcommit.engine.maintenance import gc
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.metadata.version_chain import open_head, walk_back
-from manifestcommit.engine.operations.tags import settle, tag
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.joint_commit import TablePart, commit_jointly
+from manifestcommit.commits.joint_read import read_jointly
 from manifestcommit.errors import ManifestCommitError
+from manifestcommit.format.change import Write
+from manifestcommit.format.snapshot import Snapshot
+from manifestcommit.format.watermark import Advance
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.version_chain import open_head, walk_back
+from manifestcommit.maintain import gc
+from manifestcommit.maintain.joint_rollback import plan_joint_rollback
+from manifestcommit.maintain.tags import settle, tag
+from manifestcommit.protocol.joint_outcome import is_part, share_of
+from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import open_store
 from manifestcommit.testing import FaultStore
 

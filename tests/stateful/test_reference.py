@@ -30,15 +30,15 @@ from tests.stateful.lengths import in_two_lengths
 from tests.stateful.reference import ANY, Advance, Batch, Day, Job, Position, Reference, Row, Touched
 
 import manifestcommit as mc
-from manifestcommit.core.commit.change import StreamBatch
-from manifestcommit.core.commit.conflict import FINAL
-from manifestcommit.core.commit.retention import Policy
-from manifestcommit.core.table import object_names
-from manifestcommit.engine.maintenance import gc
-from manifestcommit.engine.maintenance.compaction import CompactionOptions, compact
-from manifestcommit.engine.metadata.version_chain import open_head, read_object
-from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.errors import CommitConflictError, ManifestCommitError, SnapshotExpiredError, WatermarkError
+from manifestcommit.format import object_names
+from manifestcommit.format.change import StreamBatch
+from manifestcommit.log.version_chain import open_head, read_object
+from manifestcommit.maintain import gc
+from manifestcommit.maintain.compaction import CompactionOptions, compact
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.protocol.conflict import FINAL
+from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing.faults import Died, FaultStore
 

@@ -16,11 +16,11 @@ from tests.servers.servers import free_port
 from tests.store.places import Place, names
 
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError
-from manifestcommit.store import ObjectInfo, Store, open_store
+from manifestcommit.store import ObjectInfo, Store, doctor, open_store
+from manifestcommit.store import probes as checks
 from manifestcommit.store.base import Output
+from manifestcommit.store.doctor import DoctorReport, examine, prove
 from manifestcommit.store.memory import MemoryStore
-from manifestcommit.store.probes import checks, doctor
-from manifestcommit.store.probes.doctor import DoctorReport, examine, prove
 from manifestcommit.testing.counting import CountingStore
 
 RACE, EMPTY_RACE, LARGE_RACE = "one of many creators wins", "one of many empty creators wins", "one of many large creators wins"

@@ -29,7 +29,7 @@ from tests.store.places import Place, names
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError
 from manifestcommit.store import Store, open_store
-from manifestcommit.store.backends.object_store import PART_BYTES
+from manifestcommit.store.object_store import PART_BYTES
 
 
 class StandIn(ThreadingHTTPServer):
@@ -235,7 +235,7 @@ def test_a_refusal_of_gcs_is_said_at_once(
 
 def test_a_busy_gcs_is_asked_again_by_us_alone(gcs: Store, google: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """[ST14]"""
-    monkeypatch.setattr("manifestcommit.store.backends.retry.random.uniform", lambda *_: 0.0)  # no pauses
+    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)  # no pauses
     google.refuse = [429, 429]
     assert names(gcs) == [] and asked(google) == ["GET"] * 3
     google.refuse = [429]
@@ -295,7 +295,7 @@ def test_an_emulator_needs_no_credentials(google: StandIn, monkeypatch: pytest.M
     """[ST14]"""
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
-    monkeypatch.setattr("manifestcommit.store.backends.gcs._LOGIN_S", 0.05)
+    monkeypatch.setattr("manifestcommit.store.gcs._LOGIN_S", 0.05)
     assert names(open_store("gs://bucket/t", {"endpoint_url": f"http://127.0.0.1:{google.server_port}"})) == []
 
 

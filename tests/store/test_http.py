@@ -29,10 +29,9 @@ from tests.servers.servers import free_port
 from tests.store.places import Place, names, sent
 
 from manifestcommit.errors import StoreError, StoreUnclearError, UsageError
-from manifestcommit.store import open_store
-from manifestcommit.store.backends import http
-from manifestcommit.store.backends.http import HttpClient, LostError, NotSentError, Way
-from manifestcommit.store.backends.object_store import PART_BYTES, WHOLE_BYTES
+from manifestcommit.store import http, open_store
+from manifestcommit.store.http import HttpClient, LostError, NotSentError, Way
+from manifestcommit.store.object_store import PART_BYTES, WHOLE_BYTES
 
 KEYS = {"key": "AKIDEXAMPLE", "secret": "wJalrXUtnFEMI"}
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndata"

@@ -21,7 +21,7 @@ from tests.store.places import names, processes
 import manifestcommit as mc
 from manifestcommit.errors import StoreError, StoreUnclearError
 from manifestcommit.store import LocalStore
-from manifestcommit.store.local import local as linux
+from manifestcommit.store import local as linux
 
 
 @pytest.fixture

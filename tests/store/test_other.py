@@ -18,8 +18,8 @@ from tests.store.places import names
 
 from manifestcommit.errors import StoreError, StoreUnclearError, UnsafeStoreError, UsageError
 from manifestcommit.store import open_store
-from manifestcommit.store.backends.fsspec import REFUSED, doubt_about_create
-from manifestcommit.store.backends.object_store import PART_BYTES
+from manifestcommit.store.fsspec import REFUSED, doubt_about_create
+from manifestcommit.store.object_store import PART_BYTES
 
 
 @pytest.mark.parametrize("scheme", [*REFUSED, "simplecache::s3", "VIEWFS"])
@@ -147,7 +147,7 @@ def test_an_unknown_scheme_and_a_missing_package_say_what_there_is(monkeypatch: 
     for package, url, extra, options in (
         ("azure.identity", "abfs://c/t", "azure", account),
         ("google.auth", "gs://b/t", "gcs", {"project": secrets.token_hex(4)}),
-        ("manifestcommit.store.backends.gcs", "gs://b/t", "gcs", {"token": "anon"}),
+        ("manifestcommit.store.gcs", "gs://b/t", "gcs", {"token": "anon"}),
         ("botocore.session", "s3://b/t", "s3", {"key": secrets.token_hex(4), "secret": "s"}),
     ):
         with monkeypatch.context() as patch:

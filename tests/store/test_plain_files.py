@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.core.table import object_names
 from manifestcommit.errors import StoreError
+from manifestcommit.format import object_names
 from manifestcommit.store import LocalStore
 
 HARSH: dict[str, Any] = {"grace": "0s", "keep_for": "0s"}

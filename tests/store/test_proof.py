@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from tests.kit.tables import Service
 
-from manifestcommit.core.table.object_names import PROBES, VERSIONS
-from manifestcommit.engine.job.job import Job
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.operations.alter import set_properties
+from manifestcommit.commits.job import Job
 from manifestcommit.errors import UnsafeStoreError
+from manifestcommit.format.object_names import PROBES, VERSIONS
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.maintain.alter import set_properties
 from manifestcommit.store import Store
-from manifestcommit.store.probes import checks
+from manifestcommit.store import probes as checks
 from manifestcommit.testing.counting import CountingStore
 
 DATA = pa.table({"a": [1, 2, 3]})
@@ -130,7 +130,7 @@ def test_a_table_that_was_moved_to_a_liar_is_read_and_not_written() -> None:
 
 def test_a_local_table_needs_no_proof(tmp_path: Path) -> None:
     """[ST12]"""
-    from manifestcommit.store.local.local import LocalStore
+    from manifestcommit.store.local import LocalStore
 
     store = CountingStore(LocalStore(str(tmp_path / "t")))
     append(store)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from manifestcommit.errors import StoreError
-from manifestcommit.store.backends import retry
-from manifestcommit.store.backends.retry import Patience, TransientError, persist
+from manifestcommit.store import retry
+from manifestcommit.store.retry import Patience, TransientError, persist
 
 
 @pytest.fixture

@@ -31,15 +31,15 @@ from tests.kit.proxy import Fault, FaultProxy, Rule, to
 from tests.store.places import Place, names, processes, sent
 
 import manifestcommit as mc
-from manifestcommit.core.filter.predicate import Compare
-from manifestcommit.engine.metadata import manifests
-from manifestcommit.engine.metadata import manifests as partial_manifest
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
+from manifestcommit.filter.predicate import Compare
+from manifestcommit.log import manifests
+from manifestcommit.log import manifests as partial_manifest
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import StorageOptions, Store, open_store
-from manifestcommit.store.backends.object_store import PART_BYTES
-from manifestcommit.store.backends.s3 import _just_below, _time
+from manifestcommit.store.object_store import PART_BYTES
+from manifestcommit.store.s3 import _just_below, _time
 
 PATIENCE_REQUESTS = 8  # the most that one call may send
 
@@ -369,7 +369,7 @@ def test_an_upload_that_the_store_does_not_know_is_not_complete(store: Store, pr
 
 def test_an_output_of_too_many_parts_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """S3 counts to 10,000. [ST2]"""
-    monkeypatch.setattr("manifestcommit.store.backends.s3.MAX_PARTS", 1)
+    monkeypatch.setattr("manifestcommit.store.s3.MAX_PARTS", 1)
     output = store.create_output("big")
     output.write(bytes(PART_BYTES + 1))
     with pytest.raises(StoreError, match=r"/big has more than 1 parts\. Lower target_file_size\."):

@@ -23,8 +23,8 @@ from tests.store.places import Place, names
 import manifestcommit as mc
 from manifestcommit.errors import OutcomeUnknownError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.store import StorageOptions, open_store
-from manifestcommit.store.backends import backend as backends
-from manifestcommit.store.backends.object_store import PART_BYTES, ObjectStore
+from manifestcommit.store import backend as backends
+from manifestcommit.store.object_store import PART_BYTES, ObjectStore
 
 
 class Stranger(BaseHTTPRequestHandler):
@@ -147,7 +147,7 @@ def test_versioning_that_is_switched_on_later_is_noticed(rgw: Any) -> None:
 
 def test_a_peer_that_stops_reading_does_not_hold_a_request_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """The HTTP library bounds the wait for an answer, and not the sending of the body. [ST14]"""
-    monkeypatch.setattr("manifestcommit.store.backends.http.REQUEST_S", 2)
+    monkeypatch.setattr("manifestcommit.store.http.REQUEST_S", 2)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         store = open_store("s3://b/t", {"key": "k", "secret": "s", "endpoint_url": endpoint})

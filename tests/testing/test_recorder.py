@@ -87,7 +87,7 @@ def test_a_library_that_forgets_keys_is_found(tmp_path: Path, monkeypatch: pytes
     url = str(tmp_path / "table")
     with Recorder(tmp_path / "writer.jsonl") as recorder:
         write(recorder, url, "first", key="k")
-        for module in ("manifestcommit.engine.commit.create_version", "manifestcommit.engine.metadata.time_travel"):
+        for module in ("manifestcommit.commits.create_version", "manifestcommit.log.time_travel"):
             monkeypatch.setattr(f"{module}.find_key", lambda *_: None)
         write(recorder, url, "second", key="k")
         read(recorder, url)
@@ -99,7 +99,7 @@ def test_a_library_that_does_not_compare_watermarks_is_found(tmp_path: Path, mon
     url = str(tmp_path / "table")
     with Recorder(tmp_path / "writer.jsonl") as recorder:
         write(recorder, url, "first", watermarks={"s": (0, 10)})
-        monkeypatch.setattr("manifestcommit.core.commit.conflict.find_misfit", lambda *_: None)
+        monkeypatch.setattr("manifestcommit.protocol.conflict.find_misfit", lambda *_: None)
         write(recorder, url, "second", watermarks={"s": (5, 15)})
     wrong = judged(tmp_path)
     assert wrong is not None and "while it is at 10" in wrong.problem

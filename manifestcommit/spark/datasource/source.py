@@ -17,30 +17,24 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from ...core.commit.change_feed import (
-    CHANGE_COLUMNS,
-    ON_OVERWRITE,
-    Offset,
-    OnOverwrite,
-    parse_offset,
-)
-from ...core.filter.merge_keys import key_columns
-from ...core.schema.evolution import find_column
-from ...core.schema.fields import Schema, mark_of
-from ...core.schema.spark_json import from_spark
-from ...engine.datafile.writer import WritePlan
-from ...engine.job.job import Job
-from ...engine.metadata.table_context import TableContext
-from ...engine.metadata.time_travel import choose_version
-from ...engine.metadata.version_chain import read_version
-from ...engine.row_feed.read_changes import chosen_columns
-from ...engine.row_feed.stream_changes import RowFeed
-from ...engine.runtime.outcome import committed_or_raise
-from ...engine.runtime.validation import message, metadata, size, whole
-from ...engine.scan.arrow_dataset import constants_in
-from ...engine.scan.change_feed import Feed
-from ...engine.scan.planning import entries_table
+from ...commits.job import Job
 from ...errors import UsageError
+from ...files.writer import WritePlan
+from ...filter.merge_keys import key_columns
+from ...format.evolution import find_column
+from ...format.fields import Schema, mark_of
+from ...format.spark_json import from_spark
+from ...log.table_context import TableContext
+from ...log.time_travel import choose_version
+from ...log.version_chain import read_version
+from ...protocol.change_feed import CHANGE_COLUMNS, ON_OVERWRITE, Offset, OnOverwrite, parse_offset
+from ...rows.read_changes import chosen_columns
+from ...rows.stream_changes import RowFeed
+from ...runtime.outcome import committed_or_raise
+from ...runtime.validation import message, metadata, size, whole
+from ...scan.arrow_dataset import constants_in
+from ...scan.change_feed import Feed
+from ...scan.planning import entries_table
 from ...store import StorageOptions, open_store
 from ...store.options import takes_options
 from ..read.changes import ChangesOfTask, ChangesReader, pack_changes, with_change_columns
@@ -66,7 +60,7 @@ from .stream_writer import StreamWriter, plan_batch, refuse_stream_options
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from ...engine.metadata.version_chain import Head
+    from ...log.version_chain import Head
 
 # `spark.readStream.format("manifestcommit")`: every committed file once, in the order of
 # versions.

@@ -4,7 +4,7 @@ twice. [SP7] [KY6]
 Spark plans every batch in one process (there the batch's job begins), writes in tasks, and commits
 in a third process, which knows nothing of the first: the plan travels in the tasks' messages. Not
 here: the options (spark.datasource.source), how tasks write (spark.write.arrow_writer), the outcome
-of a batch (engine.commit.commit_loop).
+of a batch (commits.commit_loop).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from manifestcommit.core.commit.change import StreamBatch, Write
-from manifestcommit.core.commit.change_feed import judge, record_of
-from manifestcommit.core.format.codec import compress, decompress
-from manifestcommit.core.schema.fields import is_text
-from manifestcommit.core.schema.spark_json import from_spark
-from manifestcommit.core.table.snapshot import Snapshot, StreamRecord
-from manifestcommit.engine.commit.create_version import settled_outcome
-from manifestcommit.engine.datafile.writer import WritePlan
-from manifestcommit.engine.job.job import Job
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.commits.create_version import settled_outcome
+from manifestcommit.commits.job import Job
 from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.files.writer import WritePlan
+from manifestcommit.format.change import StreamBatch, Write
+from manifestcommit.format.codec import compress, decompress
+from manifestcommit.format.fields import is_text
+from manifestcommit.format.snapshot import Snapshot, StreamRecord
+from manifestcommit.format.spark_json import from_spark
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.protocol.change_feed import judge, record_of
+from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.spark.runtime.versions import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,

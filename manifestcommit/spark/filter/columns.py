@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ...core.filter.predicate import (
+from ...errors import UsageError
+from ...filter.predicate import (
     And,
     ColumnPath,
     Compare,
@@ -32,9 +33,8 @@ from ...core.filter.predicate import (
     StartsWith,
     Unknown,
 )
-from ...core.schema.fields import Field, Schema, StructType, decimal_parts, show_path
-from ...core.schema.spark_json import CHAR_VARCHAR, has_collation
-from ...errors import UsageError
+from ...format.fields import Field, Schema, StructType, decimal_parts, show_path
+from ...format.spark_json import CHAR_VARCHAR, has_collation
 
 _COMPARISONS: dict[str, Op] = {
     "=": "=",

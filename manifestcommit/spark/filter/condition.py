@@ -24,11 +24,11 @@ from pyspark.errors import (
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ...core.filter.arrow_expression import parse_expression
-from ...core.filter.predicate import Predicate
-from ...core.schema import arrow_schema
-from ...core.schema.fields import Schema
 from ...errors import UsageError
+from ...filter.arrow_expression import parse_expression
+from ...filter.predicate import Predicate
+from ...format import arrow_schema
+from ...format.fields import Schema
 from ..read.scan import spark_schema
 from ..runtime.versions import query_loggers
 from .columns import to_column

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ...core.filter.predicate import Predicate, Unknown
+from ...filter.predicate import Predicate, Unknown
 from ..runtime.registered_options import is_connect
 from ..runtime.spark_internals import has_same_meaning, java_session, text_of_filter
 from .columns import read_expression, translate

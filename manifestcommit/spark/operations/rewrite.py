@@ -13,12 +13,12 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from ...core.schema.spark_json import unpadded
-from ...core.table.snapshot import Snapshot
-from ...engine.datafile.writer import WritePlan
-from ...engine.maintenance.compaction import Choose, Rewrite, Rewriting, misplaced
-from ...engine.row_changes.rewrite import NewFiles
 from ...errors import UsageError
+from ...files.writer import WritePlan
+from ...format.snapshot import Snapshot
+from ...format.spark_json import unpadded
+from ...maintain.compaction import Choose, Rewrite, Rewriting, misplaced
+from ...rows.rewrite import NewFiles
 from ..dataframe import read_snapshot
 from ..filter.condition import told_once
 from ..read.scan import quoted
@@ -44,7 +44,7 @@ def read_entries(
     """Every row of exactly these entries in the snapshot's columns, each value as stored, or an
     error; never fewer rows. [SP4] [DF4]
 
-    entries: rows of `engine.scan.planning.entries_table` of this snapshot, or of an older one whose
+    entries: rows of `scan.planning.entries_table` of this snapshot, or of an older one whose
     files are still live.
     """
     if snapshot.schema is not None:  # values are rewritten as they are read
@@ -65,7 +65,7 @@ def write_entries(
     df: DataFrame, plan: WritePlan, *, storage_options: Mapping[str, Any] | None = None
 ) -> NewFiles:
     """Write every row of `df` into exactly one of the returned files, which no snapshot lists yet.
-    plan: from `engine.datafile.writer`. [SP2]"""
+    plan: from `files.writer`. [SP2]"""
     written = write_dataframe(df, plan, storage_options=storage_options)
     return NewFiles(
         entries=written.entries,

@@ -22,18 +22,18 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ...core.schema.arrow_schema import arrow_schema
-from ...core.schema.fields import Schema
-from ...core.schema.spark_json import from_spark, unpadded
-from ...engine.datafile.writer import WritePlan
-from ...engine.metadata.table_context import TableContext
-from ...engine.operations.row_change import Executor, RowChange, ranges_of
-from ...engine.row_changes.clauses import Compiled, Decided, Rules, inserted
-from ...engine.row_changes.conditions import Condition
-from ...engine.row_changes.find import Counts, Staged, needed_columns
-from ...engine.row_changes.rewrite import Batches, Latest, NewFiles, NewRows
-from ...engine.scan.arrow_dataset import constants_in
 from ...errors import UsageError
+from ...files.writer import WritePlan
+from ...format.arrow_schema import arrow_schema
+from ...format.fields import Schema
+from ...format.spark_json import from_spark, unpadded
+from ...log.table_context import TableContext
+from ...rows.clauses import Compiled, Decided, Rules, inserted
+from ...rows.conditions import Condition
+from ...rows.find import Counts, Staged, needed_columns
+from ...rows.rewrite import Batches, Latest, NewFiles, NewRows
+from ...rows.row_change import Executor, RowChange, ranges_of
+from ...scan.arrow_dataset import constants_in
 from ..filter.condition import check_repeatable, evaluating, understand
 from ..read.provenance import check_running, marks_of
 from ..read.scan import quoted, read_files, read_named, spark_schema

@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...core.schema.fields import MARK
 from ...errors import UsageError
+from ...format.fields import MARK
 from ..runtime.registered_options import is_connect
 from ..runtime.spark_internals import is_stopped, java_frame
 from .scan import quoted

@@ -22,14 +22,14 @@ import zstandard
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ...core.filter.predicate import Predicate
-from ...core.filter.predicate_json import parse_predicate, spell_predicate
-from ...core.format import sink_log
-from ...core.schema.fields import Schema, WireValue, walk
-from ...core.schema.spark_json import to_spark
-from ...engine.scan.arrow_dataset import Constants
-from ...engine.scan.partition_folders import PartitionFolders
 from ...errors import StoreError, UsageError
+from ...filter.predicate import Predicate
+from ...filter.predicate_json import parse_predicate, spell_predicate
+from ...format import sink_log
+from ...format.fields import Schema, WireValue, walk
+from ...format.spark_json import to_spark
+from ...scan.arrow_dataset import Constants
+from ...scan.partition_folders import PartitionFolders
 from ...store import StorageOptions, open_store
 from ...store.base import check_files
 from ..runtime import without_sources

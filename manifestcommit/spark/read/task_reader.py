@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
-from manifestcommit.core.filter.predicate import Predicate
-from manifestcommit.core.schema.fields import Schema
-from manifestcommit.core.schema.values import to_array
-from manifestcommit.core.table.entries import pack_bins
-from manifestcommit.engine.datafile.footer_stats import parquet_columns
-from manifestcommit.engine.datafile.foreign_footer import damaged_file
-from manifestcommit.engine.scan.arrow_dataset import Constants, is_damage
-from manifestcommit.engine.scan.parallel_decode import DECODED_BYTES, decode_ahead
-from manifestcommit.engine.scan.prefetch import Portion, read_ahead
-from manifestcommit.engine.scan.pruning_stats import matching_groups
+from manifestcommit.files.footer_stats import parquet_columns
+from manifestcommit.files.foreign_footer import damaged_file
+from manifestcommit.filter.predicate import Predicate
+from manifestcommit.format.entries import pack_bins
+from manifestcommit.format.fields import Schema
+from manifestcommit.format.values import to_array
+from manifestcommit.scan.arrow_dataset import Constants, is_damage
+from manifestcommit.scan.parallel_decode import DECODED_BYTES, decode_ahead
+from manifestcommit.scan.prefetch import Portion, read_ahead
+from manifestcommit.scan.pruning_stats import matching_groups
 from manifestcommit.spark.runtime.versions import (
     DataSourceReader,
     InputPartition,

@@ -16,27 +16,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark import TaskContext
 
-from manifestcommit.core.format.codec import (
+from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.files.writer import DataFileWriter, WritePlan
+from manifestcommit.format.codec import (
     MAX_OBJECT_BYTES,
     check_output,
     compress,
     decode_json,
     decompress,
 )
-from manifestcommit.core.schema.partitioning import (
-    PartitionPattern,
-    by_content,
-    dedupe,
-    of_partition,
-)
-from manifestcommit.core.table.entries import Entry, ManifestRef
-from manifestcommit.core.table.object_names import written_name
-from manifestcommit.core.table.snapshot import FORMAT_VERSION
-from manifestcommit.engine.datafile.writer import DataFileWriter, WritePlan
-from manifestcommit.engine.metadata.manifests import ManifestReader, write_manifest
-from manifestcommit.engine.runtime.environment import SystemEnv
-from manifestcommit.engine.runtime.outcome import InputTotals
-from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.format.entries import Entry, ManifestRef
+from manifestcommit.format.object_names import written_name
+from manifestcommit.format.partitioning import PartitionPattern, by_content, dedupe, of_partition
+from manifestcommit.format.snapshot import FORMAT_VERSION
+from manifestcommit.log.manifests import ManifestReader, write_manifest
+from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.outcome import InputTotals
 from manifestcommit.spark.runtime import without_sources
 from manifestcommit.spark.runtime.registered_options import StoreSource, registered_name
 from manifestcommit.spark.runtime.task_errors import check_reachable, raising_ours

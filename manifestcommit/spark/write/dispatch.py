@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...core.schema.spark_json import from_spark
-from ...engine.job.job import Job
+from ...commits.job import Job
+from ...format.spark_json import from_spark
 from ..read.provenance import check_running, marks_of
 from .arrow_writer import write_dataframe
 from .recoverable import check_recoverable, write_recoverable
@@ -27,7 +27,7 @@ def write_into(
     """Write every row of `df` into the job, still invisible; a mismatch is raised before any task
     starts. [SP1] [SC3]
 
-    options: as for `engine.job.job.Job.plan_write`.
+    options: as for `commits.job.Job.plan_write`.
     """
     check_running(df.sparkSession)
     job.based_on.take(marks_of(df))

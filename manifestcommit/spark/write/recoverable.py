@@ -20,11 +20,11 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 
-from manifestcommit.core.format.recovery_objects import FinishedTask
-from manifestcommit.engine.datafile.writer import WritePlan
-from manifestcommit.engine.job.task_recovery import Recovery, TaskCheckpoints, intake_of
-from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.commits.task_recovery import Recovery, TaskCheckpoints, intake_of
 from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.files.writer import WritePlan
+from manifestcommit.format.recovery_objects import FinishedTask
+from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.spark.runtime import registered_options
 from manifestcommit.spark.runtime.registered_options import is_connect
 from manifestcommit.spark.runtime.spark_internals import (

@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from ...core.table.snapshot import TogetherJob
-from ...engine.job.job import Job
-from ...engine.job.two_phase import commit_prepared, give_up, settle_prepared
-from ...engine.joint.joint_commit import commit_jointly
-from ...engine.joint.joint_read import read_jointly
-from ...engine.joint.joint_two_phase import check_together, prepare_jointly, together_of
-from ...engine.metadata.table_context import TableContext
-from ...engine.runtime.outcome import JobResult, Outcome
+from ...commits.job import Job
+from ...commits.joint_commit import commit_jointly
+from ...commits.joint_read import read_jointly
+from ...commits.joint_two_phase import check_together, prepare_jointly, together_of
+from ...commits.two_phase import commit_prepared, give_up, settle_prepared
 from ...errors import JobAbortedError, JobFencedError, StoreError, UsageError
+from ...format.snapshot import TogetherJob
+from ...log.table_context import TableContext
+from ...runtime.outcome import JobResult, Outcome
 from ..history.commit_groups import FOR_EVER
 from ..history.operation import EVERYTHING
 from ..history.recorder import REFUSALS, Running

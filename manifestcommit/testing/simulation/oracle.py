@@ -13,19 +13,18 @@ from typing import Any
 
 import msgspec
 
-from ...core.commit import retention
-from ...core.commit.apply import above_taken
-from ...core.commit.retention import writer_of
-from ...core.format import codec
-from ...core.joint.fate import state_before
-from ...core.table import object_names
-from ...core.table.snapshot import Snapshot
-from ...core.table.watermark import Position
-from ...engine.metadata.exports import is_export
-from ...engine.metadata.manifests import JOB_RUN, KEY_RUN
-from ...engine.metadata.table_context import TableContext
-from ...engine.metadata.version_chain import Head
-from ...engine.scan import planning
+from ...format import codec, object_names
+from ...format.snapshot import Snapshot
+from ...format.watermark import Position
+from ...log.exports import is_export
+from ...log.manifests import JOB_RUN, KEY_RUN
+from ...log.table_context import TableContext
+from ...log.version_chain import Head
+from ...protocol import retention
+from ...protocol.apply import above_taken
+from ...protocol.joint_outcome import state_before
+from ...protocol.retention import writer_of
+from ...scan import planning
 from ...store import Store
 from .scheduler import Actor, Scheduler
 from .version_rules import (

@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ...core.commit.retention import DAY_S, Policy
-from ...core.commit.spill_policy import Budgets
-from ...engine.commit.create_version import create_table
-from ...engine.maintenance import gc
-from ...engine.metadata.table_context import TableContext
-from ...engine.operations import alter
-from ...engine.runtime.environment import Tuning, tuned, tuning
+from ...commits.create_version import create_table
 from ...errors import TableNotFoundError
+from ...log.table_context import TableContext
+from ...maintain import alter, gc
+from ...protocol.retention import DAY_S, Policy
+from ...protocol.spill_policy import Budgets
+from ...runtime.environment import Tuning, tuned, tuning
 from ..choices import Choices, Point
 from ..history.checker import check
 from ..history.joint import check_joint

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from ...core.commit.retention import DAY_S, Policy
+from ...protocol.retention import DAY_S, Policy
 from ..choices import Choices
 from .joint_workers import (
     finish_together,

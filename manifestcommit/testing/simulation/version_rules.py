@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from ...core.commit.change import StreamBatch
-from ...core.commit.retention import writer_of
-from ...core.table import object_names
-from ...core.table.snapshot import Commit, Snapshot, StreamRecord
-from ...core.table.watermark import Advance, Position
+from ...format import object_names
+from ...format.change import StreamBatch
+from ...format.snapshot import Commit, Snapshot, StreamRecord
+from ...format.watermark import Advance, Position
+from ...protocol.retention import writer_of
 
 Partition = tuple[object, ...]
 

@@ -13,30 +13,10 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
-from ...core.commit.change import StreamBatch
-from ...core.commit.retention import Policy
-from ...core.format import codec
-from ...core.schema import partitioning
-from ...core.schema.fields import Field, Schema
-from ...core.schema.partitioning import of_partition
-from ...core.table import object_names
-from ...core.table.entries import Entry
-from ...core.table.watermark import Advance
-from ...engine.commit.create_version import create_table
-from ...engine.job.job import Job
-from ...engine.job.task_recovery import Recovery, intake_of
-from ...engine.job.two_phase import commit_prepared, give_up, settle_prepared
-from ...engine.maintenance import gc
-from ...engine.metadata.table_context import TableContext
-from ...engine.metadata.version_chain import Head, raise_if_expired, read_version
-from ...engine.operations import alter
-from ...engine.operations.rewind import rewind
-from ...engine.operations.rollback import rollback
-from ...engine.operations.row_change import Declared as DeclaredRows
-from ...engine.operations.row_change import RowChange, is_lost
-from ...engine.operations.tags import tag, untag
-from ...engine.runtime.outcome import Outcome
-from ...engine.scan import planning
+from ...commits.create_version import create_table
+from ...commits.job import Job
+from ...commits.task_recovery import Recovery, intake_of
+from ...commits.two_phase import commit_prepared, give_up, settle_prepared
 from ...errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -54,6 +34,23 @@ from ...errors import (
     WatermarkError,
     WatermarkGapError,
 )
+from ...format import codec, object_names, partitioning
+from ...format.change import StreamBatch
+from ...format.entries import Entry
+from ...format.fields import Field, Schema
+from ...format.partitioning import of_partition
+from ...format.watermark import Advance
+from ...log.table_context import TableContext
+from ...log.version_chain import Head, raise_if_expired, read_version
+from ...maintain import alter, gc
+from ...maintain.rewind import rewind
+from ...maintain.rollback import rollback
+from ...maintain.tags import tag, untag
+from ...protocol.retention import Policy
+from ...rows.row_change import Declared as DeclaredRows
+from ...rows.row_change import RowChange, is_lost
+from ...runtime.outcome import Outcome
+from ...scan import planning
 from ..history.commit_groups import FOR_EVER
 from ..history.operation import ANY_FENCE, EVERYTHING, UNDONE
 from ..history.recorder import Running

@@ -14,7 +14,7 @@ import pytest
 from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
-from manifestcommit.core.schema.spark_json import kept_metadata
+from manifestcommit.format.spark_json import kept_metadata
 from manifestcommit.spark.datasource import source as source_module
 from manifestcommit.spark.datasource.source import ManifestCommitDataSource
 

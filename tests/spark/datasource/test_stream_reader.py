@@ -17,11 +17,11 @@ from tests.kit.tables import begin, change_of, put_version, session
 from tests.spark.clusters import REPO, end, environment, wait_for
 
 import manifestcommit as mc
-from manifestcommit.core.commit.change import Write
-from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.commit.create_version import create_table
-from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.create_version import create_table
 from manifestcommit.errors import UsageError
+from manifestcommit.format.change import Write
+from manifestcommit.log.version_chain import open_head
 from manifestcommit.spark.datasource.source import ManifestCommitDataSource
 from manifestcommit.spark.session import register
 from manifestcommit.store import open_store

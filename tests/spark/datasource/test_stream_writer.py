@@ -24,8 +24,8 @@ from tests.spark.clusters import Driver, DriverDiedError, clear_traps, set_trap,
 from tests.spark.streams import drain, feed, read_input
 
 import manifestcommit as mc
-from manifestcommit.core.format.codec import decompress
 from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.format.codec import decompress
 from manifestcommit.spark.datasource.source import ManifestCommitDataSource
 from manifestcommit.spark.datasource.stream_writer import BatchMessage, StreamWriter
 from manifestcommit.spark.runtime.registered_options import with_options

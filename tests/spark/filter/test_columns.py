@@ -21,11 +21,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from manifestcommit.core.filter.arrow_expression import parse_expression, spark_order
-from manifestcommit.core.filter.predicate import ColumnBounds, Compare, IsIn, Not, StartsWith, Unknown, may_match
-from manifestcommit.core.schema.arrow_schema import arrow_schema, footer_metadata
-from manifestcommit.core.schema.fields import Field, Schema, StructType
 from manifestcommit.errors import UsageError
+from manifestcommit.filter.arrow_expression import parse_expression, spark_order
+from manifestcommit.filter.predicate import (
+    ColumnBounds,
+    Compare,
+    IsIn,
+    Not,
+    StartsWith,
+    Unknown,
+    may_match,
+)
+from manifestcommit.format.arrow_schema import arrow_schema, footer_metadata
+from manifestcommit.format.fields import Field, Schema, StructType
 from manifestcommit.spark.filter.columns import to_column
 from manifestcommit.spark.filter.sql import faithful_text, from_column
 

@@ -16,16 +16,21 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from tests.core.filter import sql_results
+from tests.filter import sql_results
 from tests.spark.filter.test_columns import ARROW, NUMBERED, SCHEMA, frame, matches  # noqa: F401  # frame: a fixture
 
 import manifestcommit as mc
-from manifestcommit.core.filter.arrow_expression import parse_expression
-from manifestcommit.core.filter.predicate import Unknown
-from manifestcommit.core.filter.sql_expression import _ODD_CASE, columns_of, compile_condition, compile_value
-from manifestcommit.core.schema.arrow_schema import arrow_type
-from manifestcommit.core.schema.fields import Field, Schema
-from manifestcommit.engine.row_changes.conditions import evaluated, session_of
+from manifestcommit.filter.arrow_expression import parse_expression
+from manifestcommit.filter.predicate import Unknown
+from manifestcommit.filter.sql_expression import (
+    _ODD_CASE,
+    columns_of,
+    compile_condition,
+    compile_value,
+)
+from manifestcommit.format.arrow_schema import arrow_type
+from manifestcommit.format.fields import Field, Schema
+from manifestcommit.rows.conditions import evaluated, session_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,7 +169,7 @@ def utc(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def test_the_stored_answers_are_sparks(utc: SparkSession, tmp_path: Path) -> None:
-    """tests/core/filter/test_sql_expression.py compares ours with them. [RC2]"""
+    """tests/filter/test_sql_expression.py compares ours with them. [RC2]"""
     stored = json.loads(sql_results.ANSWERS.read_text("utf-8"))
     assert sql_results.sparks_answers(utc, tmp_path) == stored
 

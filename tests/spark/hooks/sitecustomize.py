@@ -65,9 +65,9 @@ def ancestor(program):
 
 
 def set_traps():
-    from manifestcommit.engine.datafile.writer import DataFileWriter
-    from manifestcommit.engine.job.job import Job
-    from manifestcommit.store.local.local import LocalStore
+    from manifestcommit.commits.job import Job
+    from manifestcommit.files.writer import DataFileWriter
+    from manifestcommit.store.local import LocalStore
 
     begin, write, close = DataFileWriter.__init__, DataFileWriter.write, DataFileWriter.close
     create, delete, plan = LocalStore.put_if_absent, LocalStore.delete, Job.plan_write

@@ -1,5 +1,5 @@
 """Merges and overwrites with Spark that change the table's columns, and their keys; the same as without:
-tests/engine/row_changes/test_merge_columns.py. [RC12] [RC3] [RC8]"""
+tests/rows/test_merge_columns.py. [RC12] [RC3] [RC8]"""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ from tests.spark.clusters import HOSTILE
 from tests.spark.settings import setting
 
 import manifestcommit as mc
-from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.engine.scan.parallel_decode import DECODED_BYTES
-from manifestcommit.engine.scan.prefetch import Portion
 from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError
+from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
+from manifestcommit.scan.parallel_decode import DECODED_BYTES
+from manifestcommit.scan.prefetch import Portion
 from manifestcommit.spark.read import scan
 from manifestcommit.spark.read.scan import read_files
 from manifestcommit.spark.read.task_reader import FilesReader, _fit, batch_rows, batches_of, fitted, pack

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import manifestcommit as mc
-from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.log.table_context import TableContext
 from manifestcommit.spark.datasource.source import StreamOptions, TableStreamReader, _stream_options
 from manifestcommit.spark.read import scan
 from manifestcommit.spark.runtime import versions, without_sources

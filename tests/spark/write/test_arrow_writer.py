@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from manifestcommit import errors
-from manifestcommit.core.schema.fields import Schema
-from manifestcommit.core.schema.spark_json import from_spark
-from manifestcommit.core.table.entries import Entry
-from manifestcommit.engine.datafile.writer import WritePlan
 from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
+from manifestcommit.files.writer import WritePlan
+from manifestcommit.format.entries import Entry
+from manifestcommit.format.fields import Schema
+from manifestcommit.format.spark_json import from_spark
 from manifestcommit.spark.read.scan import read_files
 from manifestcommit.spark.runtime.task_errors import raised_inside
 from manifestcommit.spark.write.arrow_writer import PlannedWriter, TaskMessage, TaskWritten, Written, collect, packed, write_dataframe

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import manifestcommit as mc
-from manifestcommit.engine.runtime.outcome import JobMetrics, observers
+from manifestcommit.runtime.outcome import JobMetrics, observers
 
 
 def test_only_the_attempts_that_count_are_counted(spark: Any, root: str, tmp_path: Path) -> None:

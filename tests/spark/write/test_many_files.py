@@ -11,14 +11,13 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.core.format import codec
-from manifestcommit.core.schema.arrow_schema import from_arrow
-from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import Entry
-from manifestcommit.engine.datafile.writer import WritePlan
-from manifestcommit.engine.job.job import Job
-from manifestcommit.engine.metadata.manifests import ManifestReader
-from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.commits.job import Job
+from manifestcommit.files.writer import WritePlan
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.arrow_schema import from_arrow
+from manifestcommit.format.entries import Entry
+from manifestcommit.log.manifests import ManifestReader
+from manifestcommit.log.table_context import TableContext
 from manifestcommit.spark.write import arrow_writer
 from manifestcommit.spark.write.arrow_writer import TaskMessage, TaskWritten, Written, collect, packed, spill_manifest, unpacked
 from manifestcommit.store import StorageOptions, open_store

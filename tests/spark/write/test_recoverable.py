@@ -20,9 +20,8 @@ import pytest
 from tests.spark.clusters import REPO, Driver, end, environment, release, set_trap, wait_for
 
 import manifestcommit as mc
-from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names
-from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.format import codec, object_names
+from manifestcommit.log.version_chain import open_head
 from manifestcommit.spark.write import recoverable
 from manifestcommit.store import LocalStore
 

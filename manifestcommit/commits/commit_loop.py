@@ -1,0 +1,617 @@
+"""The only commit loop: optimistic concurrency by put-if-absent of the next version; rebase and
+retry where another job won it. [CM1]-[CM8] [CM19]
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+import msgspec
+
+from ..errors import (
+    CorruptMetadataError,
+    JobFencedError,
+    ManifestCommitError,
+    StoreError,
+    TableNotFoundError,
+    UnsupportedFormatError,
+    VersionNotFoundError,
+)
+from ..format import codec
+from ..format.change import Abort, Change, ConflictInputs, MergeManifests, Overwrite, Write
+from ..format.fields import lowest_version
+from ..format.partitioning import PartitionPattern
+from ..format.snapshot import Snapshot
+from ..log import exports
+from ..log.table_context import TableContext, gate
+from ..log.table_root import check_same_root, is_removed, removed
+from ..log.time_travel import find_job
+from ..log.version_chain import (
+    Head,
+    home_of,
+    list_above,
+    newest_above,
+    put_hint,
+    read_object,
+    resolve_head,
+    side_by_side,
+)
+from ..protocol import commit_group as group_commit
+from ..protocol.apply import above_taken, apply
+from ..protocol.commit_group import CombinedCommit
+from ..protocol.conflict import (
+    CONSTRAINT_VIOLATED,
+    ROWS_ARE_UNCHECKED,
+    Conflict,
+    find_conflict,
+    unchecked,
+)
+from ..protocol.joint_outcome import attempt_of, state_before
+from ..runtime.environment import Limits
+from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
+from .conflict_inputs import find_winners, load_conflict_inputs
+from .create_version import (
+    birth_of,
+    check_table,
+    create_version,
+    fenced_outcome,
+    pause,
+    settled_outcome,
+)
+from .group_commit import Committers, GroupCommit
+from .prepared_job import Decision, Member, Part
+from .spilling import Spiller
+
+# The version of its own table that a job's rows were read from: with its successors an overwrite
+# is compared.
+
+
+class BasedOn:
+    """said: what the caller says, a whole number from 1 on; it takes the place of all that the data
+    says. [CF17]"""
+
+    def __init__(self, said: int | None = None) -> None:
+        self._said = said
+        self._marks: list[str] = []
+        self._appends = False
+
+    def take(self, marks: Iterable[str], *, appends: bool = False) -> None:
+        """What data says that is written. appends: also an append of it counts as having read the
+        whole table. [SP41]"""
+        self._marks += marks
+        self._appends |= appends
+
+    def version(self, head: Head | None, url: str) -> int | None:
+        """The version; None: nothing is known. VersionNotFoundError where the caller says one that
+        the table does not have."""
+        if self._said is None:
+            return (
+                None if head is None else lowest_version(self._marks, head.snapshot.table_id, url)
+            )
+        if head is None or self._said > head.version:
+            has = (
+                "there is no table"
+                if head is None
+                else f"the table's newest version is {head.version}"
+            )
+            raise VersionNotFoundError(
+                f"{url}: this write is based on version {self._said}, but {has}. Nothing was done."
+            )
+        return self._said
+
+    def reads(self, version: int | None) -> tuple[PartitionPattern, ...]:
+        """What an append of this data has read: the whole table, where it is rows of the table that
+        Spark does not say more of."""
+        return ({},) if version is not None and self._said is None and self._appends else ()
+
+
+def below(
+    version: int | None,
+    birth: int,
+    overwrite: Overwrite | None,
+    reads: tuple[PartitionPattern, ...],
+) -> int | None:
+    """What the change of a job has to say of it; None where it changes nothing: its birth is older,
+    or it is compared with nobody."""
+    is_compared = bool(reads) or (overwrite is not None and overwrite.conflict == "serializable")
+    return version if version is not None and version < birth and is_compared else None
+
+
+def check_based_on(session: TableContext, head: Head, change: Write) -> None:
+    """Refuse now what no later commit can make right: a version behind the fence, or one that
+    others have written over since. [CF17]"""
+    if change.based_on is None:
+        return
+    url = session.store.url
+    if change.since < head.snapshot.fence:
+        raise JobFencedError(
+            f"{url}: the rows of this write were read from version {change.based_on}, which "
+            "is below the table's fence, version "
+            f"{head.snapshot.fence}: what was committed since then can no longer be compared "
+            "with it. Nothing was done. Read the table "
+            "again and recompute the rows. To replace the data whatever was committed since, "
+            'overwrite with conflict="blind"; if you '
+            "know that the rows are right for a newer version, say which one: "
+            f"based_on={head.version}."
+        )
+    conflict = find_conflict(
+        head.snapshot,
+        change,
+        find_winners(session, head, change, {}),
+        load_conflict_inputs(session, head, change),
+    )
+    if conflict is not None and conflict.rule in (
+        "partition_was_touched",
+        "read_partition_was_touched",
+    ):
+        committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
+
+
+LOG = logging.getLogger("manifestcommit.jobs")
+# how long a joint commit may stay undecided before a writer that needs the table aborts it [MT9]
+_PATIENCE_US = 2_000_000
+_LOOK_S = 0.5
+_LOOKS = 4
+
+
+def commit(
+    session: TableContext,
+    head: Head,
+    change: Change,
+    limits: Limits | None = None,
+    *,
+    committers: Committers = Committers.GROUP,
+    meter: Meter | None = None,
+    is_signed: bool = False,
+    part: Part | None = None,
+) -> Outcome:
+    """Commit the change once, whatever else commits beside it, or say why not. [CM1]-[CM8] [CM19]
+    [CM21]
+
+    committers: who else may commit the same job; meter: what measures this call, if not one of its
+    own; is_signed: another process made the change, and said who it is [OB15]; part: what this
+    commit is of a joint commit: that a member is committed means that it has been placed, and a
+    decision whose attempt was aborted is "aborted" under the attempt's id. [MT3] [MT4]
+
+    One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash
+    at any point leaves the table at its old state or at its new one.
+    """
+    limits = limits or session.tuning.limits
+    change = change if is_signed else session.signed(change, head.snapshot.properties)
+    meter = meter or session.meter(
+        change.job, change.operation, change.summary, "second" if committers.is_shared else "both"
+    )
+    group = GroupCommit(session, change.job, committers)
+    try:
+        outcome = _CommitLoop(session, head, change, limits, committers, meter, group, part).run()
+        if group.is_published:
+            outcome = _decided(session, outcome, limits)
+    except Exception as error:
+        if not group.is_published or isinstance(error, TableNotFoundError):
+            meter.end("failed")
+            raise
+        LOG.debug(
+            "%r: %s failed, and others may still commit it",
+            session.store.url,
+            change.job,
+            exc_info=error,
+        )
+        outcome = Outcome(
+            kind="unknown",
+            job_id=change.job,
+            reason=f"others may still commit it for this job, which failed: {error}",
+        )
+    if outcome.kind != "unknown":
+        group.retract()
+    outcome = measured(outcome, meter, committers)
+    if outcome.kind == "committed" and not isinstance(part, Member):
+        exports.after_commit(session)
+    return outcome
+
+
+def measured(
+    outcome: Outcome, meter: Meter, committers: Committers = Committers.THIS_PROCESS
+) -> Outcome:
+    """The outcome with its figures, which are reported. [OB10]"""
+    rule = outcome.conflict.rule if outcome.conflict else ""
+    figures = meter.end(
+        outcome.kind, version=outcome.version, rule=rule, shared=committers.is_shared
+    )
+    return msgspec.structs.replace(outcome, metrics=figures)
+
+
+def record_abort(session: TableContext, job: str, limits: Limits | None = None) -> Outcome:
+    """Commit that a job which others can finish never commits, or learn that it has: one create
+    decides. [AB4] [CM21]
+
+    The outcome is of that job: aborted, committed, fenced; a conflict where nothing could be
+    decided for all the others who commit.
+    """
+    while True:
+        head = session.open()
+        check_table(session, head.snapshot, job)
+        state, version = find_job(session, head.snapshot, job)
+        if state is not None:
+            kind: Kind = "committed" if state == "committed" else "aborted"
+            return Outcome(kind=kind, job_id=job, version=version)
+        if birth_of(job) < head.snapshot.fence:
+            return fenced_outcome(session, head, job)
+        own = session.new_job(head)
+        change = Abort(job=own, birth=head.version, aborted=job)
+        outcome = commit(session, head, change, limits)
+        if outcome.committed:
+            return Outcome(kind="aborted", job_id=job, attempts=outcome.attempts)
+        overtaken = outcome.kind == "fenced" or (
+            outcome.conflict is not None and outcome.conflict.rule == "job_is_committed"
+        )
+        if not overtaken:
+            return msgspec.structs.replace(outcome, job_id=job)
+
+
+def _decided(session: TableContext, outcome: Outcome, limits: Limits) -> Outcome:
+    """The outcome of a job whose intent others may carry: anything but a commit needs a head that
+    records the job as aborted. [CM21]"""
+    if outcome.kind not in ("conflict", "key_reused", "already_committed"):
+        # that it is committed, aborted or fenced is in a head; where it is not known, nothing is
+        # to be decided
+        return outcome
+    recorded = record_abort(session, outcome.job_id, limits)
+    if recorded.kind in ("aborted", "fenced"):
+        return outcome
+    if recorded.kind == "committed":
+        return msgspec.structs.replace(recorded, attempts=outcome.attempts)
+    reason = recorded.reason or "others won every version in which it was to be aborted"
+    return Outcome(
+        kind="unknown",
+        job_id=outcome.job_id,
+        attempts=outcome.attempts,
+        reason=f"others may still commit it: {reason}",
+    )
+
+
+def abort_attempt(session: TableContext, attempt: str) -> None:
+    """Record in the home, which this is the context of, that an attempt of a joint commit never
+    commits, unless its fate is known there by now. The caller asks for that afterwards. A create,
+    a list and a put of the hint, where the home's head is known. [MT9]"""
+    head = session.known or session.open()
+    snapshot = head.snapshot
+    is_known = any(each.attempt == attempt for each in snapshot.joint.values())
+    if is_known or birth_of(attempt) < snapshot.fence or find_job(session, snapshot, attempt)[0]:
+        return
+    change = Abort(job=session.new_job(head), birth=head.version, aborted=attempt)
+    outcome = commit(session, head, change, committers=Committers.THIS_PROCESS)
+    if outcome.kind == "unknown":
+        raise StoreError(
+            f"{session.store.url}: it is not known whether attempt {attempt} of a joint commit was "
+            f"aborted: {outcome.reason}. Trying again is safe."
+        )
+    if outcome.committed:
+        LOG.info("%r: %s does not go on, and was aborted", session.store.url, attempt)
+
+
+def settle_first(session: TableContext, head: Head) -> Head:
+    """What to build the next version on, where the newest object is a member of a joint commit that
+    was not committed when `head` was read: the member, if it is committed by now, or else the state
+    before it. [MT5] [MT9]
+
+    An undecided one gets the time that its commit needs; then its attempt is aborted, in its home.
+    Homes come before their members in the order of tables, so that this ends.
+    """
+    waited, began_us = 0, session.env.now_us()
+    while head.top is not None and not head.is_void:
+        member = head.top.snapshot
+        assert member.pending is not None
+        is_late = session.env.now_us() - began_us >= _PATIENCE_US and waited >= _LOOKS
+        if is_late:
+            home = session.at(home_of(session.store, member.pending))
+            abort_attempt(home, attempt_of(member.pending))
+        else:
+            session.env.sleep(_LOOK_S * (0.5 + session.env.jitter()))
+        waited += 1
+        newest = newest_above(session.store, head.version, head)
+        if newest is None:
+            raise removed(session, head, None)
+        is_same = newest.top is not None and newest.top.digest == head.top.digest
+        began_us = began_us if is_same else session.env.now_us()
+        waited = waited if is_same else 0
+        head = newest
+    if head.top is None:
+        return head
+    state = state_before(head.top.snapshot, head.snapshot)
+    return Head(snapshot=state, digest=head.top.digest, taken=head.taken)
+
+
+class _CommitLoop:
+    """One job's attempts to commit: judge the head, create the next version, rebase and retry."""
+
+    def __init__(
+        self,
+        session: TableContext,
+        head: Head,
+        change: Change,
+        limits: Limits,
+        committers: Committers,
+        meter: Meter,
+        group: GroupCommit,
+        part: Part | None,
+    ) -> None:
+        self._session = session
+        self._part = part
+        self._head = head
+        self._is_fresh = False  # whether this loop has read the head, not its caller
+        self._change = change
+        self._limits = limits
+        self._is_shared = committers.is_shared
+        self._meter = meter
+        self._group = group
+        self._spiller = Spiller(session, change.job)
+        self._versions: dict[int, Head] = {}  # read to judge the change
+        self._creates = 0
+
+    def run(self) -> Outcome:
+        """The outcome, after as many creates as the limits allow."""
+        self._session.prove(self._head.snapshot.proven)
+        if isinstance(self._change, Write):
+            self._change = self._spiller.stage(self._change)
+        while self._creates < self._limits.attempts:
+            try:
+                step = self._next_step()
+            except CorruptMetadataError:
+                newest = newest_above(self._session.store, self._head.version, self._head)
+                if newest is None or not self._may_lack(newest):
+                    raise
+                self._rebase(newest)
+                continue
+            outcome = self._contend(*step) if isinstance(step, tuple) else step
+            if outcome is not None:
+                return outcome
+        winner = f"others won {self._creates} times in a row"
+        conflict = Conflict(rule="contention", mine="wants to commit", winner=winner)
+        return self._outcome("conflict", conflict=conflict)
+
+    def _next_step(self) -> Outcome | tuple[Snapshot, bytes] | None:
+        """What the head decides, or else the version to create; None: rebased, judge again."""
+        if (top := self._head.top) is not None:
+            member = self._part if isinstance(self._part, Member) else None
+            if member is not None and member.is_placed(top.snapshot):
+                return self._outcome("committed", version=top.version)
+            if member is not None and member.is_behind(top.snapshot):
+                return Outcome(kind="aborted", job_id=member.id)
+            self._rebase(settle_first(self._session, self._head))
+            if member is not None and member.is_over(top.snapshot, self._head.snapshot):
+                return Outcome(kind="aborted", job_id=member.id)
+            return None
+        judged = self._judge()
+        if isinstance(judged, Outcome):
+            changeable = judged.kind in ("conflict", "already_committed", "key_reused")
+            if changeable and not self._is_fresh:
+                # A known head may be outdated: the conflict may be resolved by now, such as a gap
+                # that was closed, and the work of a key may have been undone since.
+                store, head = self._session.store, self._head
+                self._rebase(newest_above(store, head.version, head) or head)
+                return None
+            self._session.known = self._head
+            return msgspec.structs.replace(judged, attempts=self._creates)
+        if not self._creates and self._group.ask_first(
+            self._head.snapshot, self._change, self._meter.summary()
+        ):
+            self._rebase(self._wait_for_turn(self._head))
+            return None
+        self._session.tally.attempts += 1
+        return self._next_version(judged)
+
+    def _contend(self, snapshot: Snapshot, data: bytes) -> Outcome | None:
+        """Create the version. None: another job won it, or this create does not count; rebased."""
+        self._creates += 1
+        verdict, reason, winner = create_version(self._session, snapshot, data, self._limits)
+        self._meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
+        if verdict == "unknown":
+            return self._outcome("unknown", reason=reason)
+        if verdict == "mine":
+            mine = Head(snapshot=snapshot, digest=codec.digest(data), data=data)
+            outcome, newest = self._won(mine)
+            if outcome is not None:
+                return outcome
+        else:
+            newest = self._lost(snapshot.version, winner)
+        if self._group.is_crowded(newest.snapshot):
+            self._group.publish(self._change, self._meter.summary())
+        self._rebase(self._wait_for_turn(newest))
+        return None
+
+    def _rebase(self, head: Head) -> None:
+        self._head, self._is_fresh = head, True
+
+    def _judge(self) -> Outcome | ConflictInputs:
+        """What this head says of the job: an outcome, or what was looked up for a change that may
+        contend. [CM1] [CF1]"""
+        session, head, change = self._session, self._head, self._change
+        sent = self._is_shared or self._creates > 0 or self._group.is_published
+        settled = settled_outcome(session, head, change, sent=sent)
+        if settled is not None:
+            return settled
+        if isinstance(self._part, Decision) and self._part.is_over(session, head.snapshot):
+            return Outcome(kind="aborted", job_id=self._part.attempt)
+        inputs = load_conflict_inputs(session, head, change)
+        winners = find_winners(session, head, change, self._versions)
+        conflict = find_conflict(head.snapshot, change, winners, inputs)
+        if conflict is not None and conflict.rule == ROWS_ARE_UNCHECKED:
+            assert isinstance(change, Write)
+            conflict = self._check_rows(head.snapshot, change)
+        return inputs if conflict is None else self._outcome("conflict", conflict=conflict)
+
+    def _check_rows(self, head: Snapshot, change: Write) -> Conflict | None:
+        """Check the job's files against the constraints that its rows were not checked against, by
+        their bounds, else by reading them. None: they keep them, and the change says so. [CK2]"""
+        names = unchecked(head, change)
+        found = gate().check_change(self._session, head, change, names)
+        if found is None:
+            ids = {*change.checked, *(head.constraints[name].id for name in names)}
+            self._change = msgspec.structs.replace(change, checked=tuple(sorted(ids)))
+            return None
+        return Conflict(
+            rule=CONSTRAINT_VIOLATED,
+            mine=f"adds {found.rows:,} rows that violate it",
+            winner=f"the table has the constraint {found.constraint!r}: {found.condition}",
+            violation=found,
+        )
+
+    def _may_lack(self, newest: Head) -> bool:
+        """Whether an object that was missing at the head may be gone by right. [CM2]
+
+        What a head lists that was known for long, and the versions since the birth, may be expired;
+        what the job itself has written may be deleted, since it is fenced. Where `expired` is above
+        the birth, so is the fence.
+        """
+        moved = newest.version != self._head.version
+        return moved and newest.snapshot.fence > self._change.since
+
+    def _next_version(self, inputs: ConflictInputs) -> tuple[Snapshot, bytes]:
+        """The snapshot to be created, with what it carries for others, and its bytes. Where that
+        cannot be made, without them. [CM17] [CM20]"""
+        session, head = self._session, self._head
+        change = msgspec.structs.replace(self._change, summary=self._meter.summary())
+        state = above_taken(head.snapshot, head.taken)
+        alone = CombinedCommit(snapshot=state)
+        is_joint = self._part is not None
+        for carried in (
+            alone if is_joint else self._group.carry(state, change, inputs),
+            alone,
+        ):
+            made = apply(
+                carried.snapshot,
+                change,
+                inputs,
+                parent_digest=head.digest,
+                commit_id=f"{change.job}.{session.env.randomness(8).hex()}",
+                now_us=session.commit_time_us(state.committed_at),
+                writer=session.writer,
+                store=session.store.identity,
+            )
+            if self._part is not None:
+                made = self._part.made(state, made)
+            try:
+                snapshot = self._spiller.settle(
+                    group_commit.complete(carried, made, change),
+                    change.paths if isinstance(change, MergeManifests) else frozenset(),
+                )
+                return snapshot, codec.encode_snapshot(snapshot)
+            # as pyarrow's errors of values are
+            except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
+                if not carried.commits:
+                    raise
+                LOG.warning(
+                    "%r: %s carries nothing for others this time: %s",
+                    session.store.url,
+                    change.job,
+                    error,
+                )
+        raise AssertionError("unreachable")
+
+    def _lost(self, version: int, winner: Head | None) -> Head:
+        """The newest head after a lost create: publish the change, pause, then read. What was read
+        before the pause would be old by its end, and would lose again. [CM8] [CM19]"""
+        session, limits, group = self._session, self._limits, self._group
+        session.tally.conflicts += 1
+        LOG.debug(
+            "%r: another job won version %d, for which %s contended",
+            session.store.url,
+            version,
+            self._change.job,
+        )
+        if self._creates >= limits.lost_alone:
+            group.publish(self._change, self._meter.summary())
+        # A job that has published is in a queue, which spaces its creates better than any pause.
+        tried = 0 if group.is_published else self._creates
+        session.env.sleep(pause(session, tried, limits.first_pause_s, limits.longest_pause_s))
+        return self._newest(self._head, winner)
+
+    def _won(self, mine: Head) -> tuple[Outcome | None, Head]:
+        """What a create that was this job's own has come to, and the newest head; None: it does not
+        count, contend again. [CM5] [CM7] [CM22]"""
+        try:
+            counted, newest = self._count(mine)
+        except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
+            reason = f"it was created, but could not be counted: {error}"
+            return self._outcome("unknown", reason=reason), self._head
+        if counted is None:
+            return None, newest
+        if isinstance(self._part, Member):  # it is no state of the table yet
+            return self._outcome("committed", version=counted), newest
+        self._session.known = newest
+        if counted == mine.version:
+            self._group.settled(mine.snapshot)
+        return self._outcome("committed", version=counted), newest
+
+    def _count(self, mine: Head) -> tuple[int | None, Head]:
+        """The version that counts as this job's, if one does, and the newest head: a create counts
+        only by what is above it. [CM5]"""
+        session, base = self._session, self._head
+        list_base = partial(list_above, session.store, base.version)
+        if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
+            above = list_base()
+        else:  # the hint decides nothing [CM7]
+            hint = partial(put_hint, session.store, mine.version, mine.digest)
+            above, _ = side_by_side(session.store, list_base, hint)
+        versions = above.versions
+        if base.version not in versions and (not versions or versions[-1] <= mine.version):
+            raise removed(session, base, mine)
+        check_same_root(session, base, mine, above)
+        if versions[-1] == mine.version:
+            return mine.version, mine
+        newest = self._newest(base, None)
+        if newest.snapshot.table_id != mine.snapshot.table_id:
+            raise removed(session, base, mine)
+        if (newest.top or newest).version < mine.version:
+            raise StoreError(f"version {mine.version} is gone; is the table being removed?")
+        state, version = find_job(session, newest.snapshot, mine.snapshot.commits[-1].job)
+        if state == "committed":
+            # not of necessity mine: that may be one that was deleted, and others carried the job
+            # before
+            return version, newest
+        # void: others have skipped an object there that was deleted since [LY15]
+        is_void = mine.version in newest.snapshot.void and not isinstance(self._part, Member)
+        counts = mine.version >= newest.snapshot.expired and not is_void
+        return (mine.version if counts else None), newest
+
+    def _wait_for_turn(self, head: Head) -> Head:
+        """The newest head for sure, after those who go before this job had time to carry it along.
+        [CM20]"""
+        limits = self._limits
+        version = self._group.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
+        if version == head.version:
+            return head
+        return self._newest(head, read_object(self._session.store, version) if version else None)
+
+    def _newest(self, base: Head, got: Head | None) -> Head:
+        """The newest head, and the intents beside it. got: what was got from the base on before
+        this call, if anything. [RD1] [CM20]"""
+        try:
+            newest, intents = resolve_head(self._session.store, base.version, got)
+        except CorruptMetadataError:
+            if is_removed(self._session, base):
+                raise removed(self._session, base, None) from None
+            raise
+        if newest is None:
+            raise removed(self._session, base, None)
+        self._group.saw(intents)
+        return newest
+
+    def _outcome(
+        self,
+        kind: Kind,
+        *,
+        version: int | None = None,
+        conflict: Conflict | None = None,
+        reason: str = "",
+    ) -> Outcome:
+        return Outcome(
+            kind=kind,
+            job_id=self._change.job,
+            version=version,
+            attempts=self._creates,
+            conflict=conflict,
+            reason=reason,
+        )

@@ -1,0 +1,304 @@
+"""Recoverable jobs: finished tasks outlive their driver, and a rerun of the same key goes on under
+the old job's id. [AB6] [LY5]
+
+Every task has one output at most, however often it is computed: the first to create its
+object has it, all others take that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from ..errors import StoreError, StoreUnclearError, UsageError
+from ..files.writer import WritePlan
+from ..format import codec, object_names
+from ..format.change import Write
+from ..format.entries import Entry, ManifestRef
+from ..format.recovery_objects import FinishedTask, KeyMark
+from ..format.snapshot import FORMAT_VERSION, Snapshot
+from ..log.manifests import create_own
+from ..log.table_context import TableContext
+from ..log.time_travel import dropped_at, find_job, find_key_at
+from ..protocol.conflict import FINAL
+from ..runtime.concurrency import map_concurrently
+from ..runtime.environment import Env
+from ..runtime.outcome import InputTotals, Outcome
+from ..store import Store
+from ..version import WRITER
+from .create_version import key_outcome
+
+LOG = logging.getLogger("manifestcommit.jobs")
+_TRIES = 8  # at a create that gets no clear answer
+_PAUSE_S = 0.05
+_FETCHERS = 16  # there may be thousands of tasks
+
+
+class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """One write of a recoverable job, with a name that no other has: the same name is the same
+    rows in each of its tasks. [AB6]
+
+    It travels to tasks, as its plan does. name: 32 hex digits; tasks: how many there are.
+    """
+
+    plan: WritePlan
+    name: str
+    tasks: int
+
+    def finished(self, store: Store) -> dict[int, FinishedTask]:
+        """The tasks that are finished, by whichever attempt, their files being there. One list, and
+        one request for each of both. [AB6]"""
+        prefix = object_names.tasks_prefix(self.plan.job, self.name)
+        names = {
+            info.name: task
+            for info in store.list(prefix)
+            if (task := object_names.parse_task(info.name, prefix)) is not None
+        }
+        objects = map_concurrently(store, partial(_read, store), list(names), limit=_FETCHERS)
+        read = zip(names.values(), objects, strict=True)
+        found = {
+            task: self._decode(data, task)
+            for task, data in read
+            if data is not None and task < self.tasks
+        }
+        files = {
+            entry.path: entry.bytes for finished in found.values() for entry in finished.entries
+        }
+        files |= {ref.path: ref.bytes for finished in found.values() for ref in finished.manifests}
+        are_there = map_concurrently(
+            store, lambda path: _is_there(store, path, files[path]), list(files), limit=_FETCHERS
+        )
+        for path, is_there in zip(files, are_there, strict=True):
+            if not is_there:
+                raise StoreError(
+                    f"{store.url}/{path}, which an earlier attempt of job {self.plan.job} "
+                    "finished, is gone: something else removed "
+                    f"it. Nothing was committed. Abort that job, abort({store.url!r}, "
+                    f"{self.plan.job!r}), and run it again."
+                )
+        return found
+
+    def finish(
+        self,
+        store: Store,
+        env: Env,
+        task: int,
+        entries: tuple[Entry, ...],
+        manifests: tuple[ManifestRef, ...] = (),
+        intake: InputTotals | None = None,
+    ) -> FinishedTask:
+        """The output of this task that counts: this one, or that of the first attempt, and then
+        this one's files stay unlisted. [AB6]
+
+        After an unclear answer the same bytes are put again; taken, by whomever, is read.
+        """
+        finished = FinishedTask(
+            format_version=FORMAT_VERSION,
+            task=task,
+            entries=entries,
+            manifests=manifests,
+            rows_read=None if intake is None else intake.rows,
+            bytes_read=None if intake is None else intake.bytes,
+            writer=WRITER,
+        )
+        name, data = (
+            object_names.task_name(self.plan.job, self.name, task),
+            codec.encode_task(finished),
+        )
+        for tried in range(1, _TRIES + 1):
+            try:
+                if store.put_if_absent(name, data):
+                    return finished
+            except StoreUnclearError:
+                if tried == _TRIES:
+                    raise
+            else:
+                if (winner := _read(store, name)) is not None:
+                    return self._decode(winner, task)
+                if tried == _TRIES:
+                    raise StoreError(
+                        f"{store.url}/{name} is taken and gone, again and again. Nothing was "
+                        "committed; run the job again."
+                    )
+            env.sleep(_PAUSE_S * 2.0**tried * env.jitter())
+        raise AssertionError("unreachable")
+
+    def _decode(self, data: bytes, task: int) -> FinishedTask:
+        name = object_names.task_name(self.plan.job, self.name, task)
+        schema, partition_by = self.plan.schema, self.plan.partition_by
+        return codec.decode_task(
+            data, name=name, job=self.plan.job, task=task, schema=schema, partition_by=partition_by
+        )
+
+
+def intake_of(finished: FinishedTask) -> InputTotals | None:
+    """What a finished task was handed; None where it did not say. [OB10]"""
+    if finished.rows_read is None or finished.bytes_read is None:
+        return None
+    return InputTotals(rows=finished.rows_read, bytes=finished.bytes_read)
+
+
+class Recovery:
+    """What a recoverable job does that others do not; one for each job. fingerprint: the caller's
+    promise that the same one is the same rows. [AB6]"""
+
+    def __init__(self, session: TableContext, key: str | None, fingerprint: str | None) -> None:
+        if key is None:
+            raise UsageError(
+                "recoverable=True needs a key: by it a rerun finds what an earlier run of "
+                "the same work has finished"
+            )
+        if fingerprint is None:
+            raise UsageError(
+                "recoverable=True needs a fingerprint: a text that names all that decides the "
+                "rows, such as the input and the program's release. A rerun takes over what was "
+                "finished under the same one; nothing was done"
+            )
+        self._session, self._key = session, key
+        self.fingerprint = fingerprint
+        self._marked = ""
+        self._write = (0, 0)
+
+    def find(self, snapshot: Snapshot) -> str | None:
+        """The attempt at this key that a rerun goes on with: neither settled, fenced nor prepared,
+        the youngest; None: there is none.
+
+        None that began before the key, or any source, was set back: it could not commit what it has
+        been set back to. [WM6] [KY7]
+
+        One list of the marks of this key, and one more for each attempt that is looked into. [AB6]
+        """
+        store = self._session.store
+        marked = [
+            object_names.job_of_handed(info.name)
+            for info in store.list(object_names.key_marks_prefix(self._key))
+        ]
+        lowest = max(dropped_at(self._session, snapshot, self._key), *snapshot.set_back.values(), 0)
+        births = (
+            (birth, job)
+            for job in marked
+            if (birth := _birth(job, snapshot)) is not None and birth >= lowest
+        )
+        for _, job in sorted(births, reverse=True):
+            if find_job(self._session, snapshot, job)[0] is None and not any(
+                store.list(object_names.prepared_name(job))
+            ):
+                self._marked = job
+                return job
+        return None
+
+    def start(self, job: str, *, finished: int, failed: int) -> Callable[[], int]:
+        """From here on a rerun can find the job. Returns what gives new columns their ids: the same
+        to every run of it. [AB6] [SC1]
+
+        finished, failed: how many writes of the job have been so far, which distinguish this one
+        from the others. One that is repeated after it failed may be another one: its number is its
+        own, and a rerun in which nothing fails does not take it for any.
+        """
+        if self._marked != job:
+            mark = KeyMark(
+                format_version=FORMAT_VERSION,
+                key=self._key,
+                begun_at=self._session.env.now_us(),
+                writer=WRITER,
+            )
+            create_own(
+                self._session.store,
+                object_names.key_mark_name(job, self._key),
+                codec.encode_key_mark(mark),
+                self._session.env,
+            )
+            self._marked = job
+        self._write, counter = (finished + 1, failed), itertools.count()
+        return lambda: (int(_digest([job, self._write, next(counter)])[:8], 16) & 0x7FFFFFFF) or 1
+
+    def work(self, plan: WritePlan, *, tasks: int, same: str) -> TaskCheckpoints:
+        """The write that was planned last. same: what is equal in two runs only if each task has
+        the same rows in both. [AB6]"""
+        how = {**msgspec.to_builtins(plan, str_keys=True), "url": None, "shared": None}
+        return TaskCheckpoints(
+            plan=plan, tasks=tasks, name=_digest([self._write, how, tasks, same])[:32]
+        )
+
+    def judged(self, change: Write, outcome: Outcome) -> Outcome:
+        """The outcome, where another driver may have committed under the same id, and what follows
+        from it for reruns. [KY2] [AB6]"""
+        self.forget_if_final(outcome)
+        if outcome.kind != "committed" or outcome.version is None:
+            return outcome
+        known = self._session.known
+        head = (
+            known
+            if known is not None and known.version >= outcome.version
+            else self._session.open()
+        )
+        _, record = find_key_at(self._session, head, self._key)
+        # not another driver's create
+        is_mine = outcome.metrics is None or outcome.metrics.kind == "committed"
+        if record is None or (record.digest == change.declared and is_mine):
+            return outcome
+        told = key_outcome(change, record)
+        return msgspec.structs.replace(
+            outcome, kind=told.kind, version=told.version, reason=told.reason
+        )
+
+    def forget_if_final(self, outcome: Outcome) -> None:
+        """Let no rerun go on with a job whose conflict follows from its birth: that stays what it
+        is, and so would the conflict. [AB6]"""
+        if outcome.conflict is None or outcome.conflict.rule not in FINAL:
+            return
+        job = outcome.job_id
+        try:
+            self._session.store.delete([object_names.key_mark_name(job, self._key)])
+        except StoreError as error:
+            LOG.warning(
+                "the mark of job %s could not be removed, so that a rerun will go on with it: %s",
+                job,
+                error,
+            )
+
+
+def is_recoverable(session: TableContext, job: str) -> bool:
+    """Whether a rerun may go on with this job: others than its own process can finish it. One list
+    of all marks. [AB4] [AB6]"""
+    return any(
+        object_names.job_of_handed(info.name) == job
+        for info in session.store.list(object_names.MARKS)
+    )
+
+
+def _birth(job: str, snapshot: Snapshot) -> int | None:
+    """The birth of a job that can still commit here; None: it cannot, or it is not a job."""
+    try:
+        name = object_names.parse_job_id(job)
+    except ValueError:
+        return None
+    return (
+        name.birth
+        if name.table_id == snapshot.table_id and snapshot.fence <= name.birth <= snapshot.version
+        else None
+    )
+
+
+def _read(store: Store, name: str) -> bytes | None:
+    try:
+        return store.get(name, 0, codec.MAX_OBJECT_BYTES + 1)
+    except FileNotFoundError:
+        return None
+
+
+def _is_there(store: Store, path: str, size_bytes: int) -> bool:
+    """Whether the object is there in its length. [IV6]"""
+    try:
+        return len(store.get(path, size_bytes - 1, size_bytes + 1)) == 1
+    except FileNotFoundError:
+        return False
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()

@@ -1,4 +1,0 @@
-"""The requests: commits, reads, maintenance, by the rules of `core`.
-
-Internal: import from `manifestcommit`.
-"""

@@ -1,1 +1,0 @@
-"""Creates the next version: optimistic concurrency, group commit, spilled manifests. [CM1]"""

@@ -1,1 +1,0 @@
-"""Writes data files, and inspects the Parquet files of other programs. [DF1]"""

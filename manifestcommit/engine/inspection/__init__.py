@@ -1,1 +1,0 @@
-"""Describes a table and checks that it is sound, without changing anything."""

@@ -1,1 +1,0 @@
-"""One unit of work from begin to commit or abort. [CM1] [AB1]"""

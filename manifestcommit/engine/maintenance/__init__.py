@@ -1,1 +1,0 @@
-"""Garbage collection, compaction, and the adoption of folders of Parquet files. [GC1]"""

@@ -1,1 +1,0 @@
-"""Reads and writes versions, manifests and records. [RD1] [CM3]"""

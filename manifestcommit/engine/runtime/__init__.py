@@ -1,2 +1,0 @@
-"""What every part of the engine uses: clock and randomness, threads, metrics, checks of
-arguments."""

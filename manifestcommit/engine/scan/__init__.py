@@ -1,1 +1,0 @@
-"""Plans reads: which files a read needs, and their rows. [RD6]"""

@@ -1,0 +1,240 @@
+"""The columns of data files that other programs wrote, as far as other engines depend on them.
+[EX6] [EX9]
+
+Engines find columns by field ids where a file has them. An adopted file with ids of its own would
+read as nulls, silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..errors import UsageError
+from ..files.footer_stats import ParquetColumn, are_ordered, parquet_columns
+from ..files.foreign_footer import footers_of, open_noted
+from ..format.arrow_schema import FIELD_ID, is_list
+from ..format.fields import Field, Schema, members
+from ..log.table_context import TableContext
+from ..runtime.concurrency import map_in_batches
+from ..store.base import missing_file
+
+_REWRITE = (
+    "Nothing was exported. Rewrite the rows once, as by manifestcommit.write(table.to_arrow(), "
+    'PATH, mode="overwrite"), and export again: versions before that one are left out'
+)
+
+
+def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
+    """UsageError if the field ids in one of these files are not the table's, or a type in it is
+    none of Iceberg's for the table's. Files without any id are read by the names in them. [EX6]
+    [EX9]
+
+    One request for each file of another program; its columns of INT96 are read.
+    """
+    for path, columns in _columns_of(session, of_others(entries)):
+        if misread := next(filter(_is_misread, columns), None):
+            raise UsageError(
+                f"{session.store.url}/{path} has column {misread.name!r} with the type "
+                f"{misread.type}, which readers of Iceberg refuse for the table's type. "
+                f"{_REWRITE}"
+            )
+        if not any(_ids(field) for field in columns):
+            continue
+        wanted = {field.file_name: field for field in schema.fields}
+        for column in columns:
+            field = wanted.get(column.name)
+            if field is not None and not _agrees(column, field):
+                raise UsageError(
+                    f"{session.store.url}/{path} has other field ids than the table, by which "
+                    f"readers of Iceberg do not find column {column.name!r}. {_REWRITE}"
+                )
+
+
+def check_delta(session: TableContext, entries: pa.Table, names: list[str]) -> None:
+    """UsageError if one of these files lacks a partition column, which only its entry holds then,
+    or holds what readers of Delta read as something else. As many requests as for `check_ids`.
+    [EX9]"""
+    for path, columns in _columns_of(session, of_others(entries)):
+        _check_names(session, path, columns, names, "Delta Lake")
+
+
+def check_partition_columns(
+    session: TableContext, entries: pa.Table, names: list[str], to: str
+) -> None:
+    """UsageError if one of these files lacks a partition column, which only its entry holds then.
+    One request for each file of another program. [EX9]"""
+    if names:
+        for path, columns in _columns_of(session, of_others(entries), by_spark=True):
+            _check_names(session, path, columns, names, to)
+
+
+def _check_names(
+    session: TableContext, path: str, columns: pa.Schema, names: list[str], to: str
+) -> None:
+    if missing := sorted(set(names) - set(columns.names)):
+        raise UsageError(
+            f"{session.store.url}/{path} does not hold its partition column {missing[0]!r}, "
+            f"without which the table cannot be exported to {to}. {_REWRITE}"
+        )
+
+
+def of_others(entries: pa.Table) -> pa.Table:
+    """The files that other programs wrote."""
+    return entries.filter(pc.is_null(entries.column("digest")))
+
+
+def _columns_of(
+    session: TableContext, entries: pa.Table, *, by_spark: bool = False
+) -> Iterator[tuple[str, pa.Schema]]:
+    """The columns of each file; UsageError for one that readers of Iceberg and Delta misread.
+    by_spark: Spark alone is to read it, which reads all."""
+    paths = entries.column("path").to_pylist()
+    footers = footers_of(entries, session.store.url)
+    sizes = dict(zip(paths, entries.column("bytes").to_pylist(), strict=True))
+
+    def columns(path: str) -> pa.Schema:
+        try:
+            with session.store.open_input(path) as stream:
+                file = open_noted(
+                    stream, sizes[path], footers[path], coerce_int96_timestamp_unit="us"
+                )
+                if not by_spark and (reason := _misread_layout(file)):
+                    raise UsageError(f"{session.store.url}/{path} {reason}. {_REWRITE}")
+                return file.schema_arrow
+        except FileNotFoundError:
+            raise missing_file(session.store.url, path) from None
+        except (pa.ArrowException, OSError) as error:
+            raise UsageError(
+                f"{session.store.url}/{path} cannot be read as a Parquet file: {error}"
+            ) from error
+
+    yield from zip(paths, map_in_batches(session.store, columns, paths), strict=True)
+
+
+# Columns as other readers misread them, though pyarrow and Spark read them right.
+
+_LEVELS = ("list", "element"), ("list", "item")
+# The microseconds that are nanoseconds in 64 bits: the other readers take INT96 for these.
+_NANOSECONDS = -(2**63) // 1000 + 1, (2**63 - 1) // 1000
+
+
+def _misread_layout(file: pq.ParquetFile) -> str | None:
+    """What other readers read as other values; None: nothing. Columns of INT96 are read."""
+    old = set()
+    arrow = file.schema_arrow  # pyarrow makes it anew each time
+    for found in parquet_columns(arrow):
+        leaf = file.schema.column(found.position)
+        if leaf.physical_type == "INT96":
+            old.add(found.path[0])
+        elif _has_false_bounds(file, found):
+            return (
+                f"has bounds of column {'.'.join(found.path)!r} that parquet-mr before 1.10 "
+                "compared as bytes, by which DuckDB and pyarrow leave out rows"
+            )
+        if not _has_list_levels(arrow, leaf.path.split("."), found.path):
+            return (
+                f"stores the elements of a list as {leaf.path!r}, in a form of old writers which "
+                "DuckDB reads as nulls"
+            )
+    for batch in file.iter_batches(columns=sorted(old)) if old else ():
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if not all(map(_fits_nanoseconds, _values_below(column))):
+                return (
+                    f"stores an instant of column {name!r} as INT96 that is before the year 1678 "
+                    "or after 2261, for which pyiceberg, delta-rs and Polars read another one"
+                )
+    return None
+
+
+def _has_false_bounds(file: pq.ParquetFile, leaf: ParquetColumn) -> bool:
+    """Whether a row group has bounds of decimals in the order of their bytes."""
+    metadata = file.metadata
+    writer, physical = metadata.created_by, file.schema.column(leaf.position).physical_type
+    if not (writer or "").startswith("parquet-mr ") or are_ordered(physical, leaf.type, writer):
+        return False
+    groups = (metadata.row_group(at).column(leaf.position) for at in range(metadata.num_row_groups))
+    return any(group.statistics is not None and group.statistics.has_min_max for group in groups)
+
+
+def _has_list_levels(columns: Any, stored: Sequence[str], path: Sequence[str]) -> bool:
+    """Whether every list on the way to a leaf has its two levels, by which readers know it."""
+    kind, at = None, 0
+    for name in path:
+        if kind is None or pa.types.is_struct(kind):
+            kind = (columns if kind is None else kind).field(name).type
+            at += 1 + name.count(".")
+        elif pa.types.is_map(kind):
+            kind = kind.key_type if name == "key" else kind.item_type
+            at += 2
+        else:
+            if tuple(stored[at : at + 2]) not in _LEVELS:
+                return False
+            kind = kind.value_type
+            at += 2
+    return True
+
+
+def _values_below(column: pa.Array) -> Iterator[pa.Array]:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        for member in column.flatten():
+            yield from _values_below(member)
+    elif pa.types.is_map(kind) or is_list(kind):
+        yield from _values_below(column.flatten() if is_list(kind) else column.items)
+        if not is_list(kind):
+            yield from _values_below(column.keys)
+    else:
+        yield column
+
+
+def _fits_nanoseconds(column: pa.Array) -> bool:
+    if not pa.types.is_timestamp(column.type):
+        return True
+    found = pc.min_max(column.cast(pa.timestamp("us")).cast(pa.int64())).as_py()
+    low, high = _NANOSECONDS
+    return found["min"] is None or (low <= found["min"] and found["max"] <= high)
+
+
+def _is_misread(column: pa.Field) -> bool:
+    """Whether a column or member is stored as a type that represents another one in the table, such
+    as binary or decimal(20,0)."""
+    kind = column.type
+    if pa.types.is_uint64(kind) or pa.types.is_fixed_size_binary(kind):
+        return not pa.types.is_decimal(kind)
+    return any(map(_is_misread, _members(kind)))
+
+
+def _ids(field: pa.Field) -> list[int]:
+    """The field ids of a column and its members, those that it has."""
+    found = [] if _id(field) is None else [_id(field) or 0]
+    return found + [number for member in _members(field.type) for number in _ids(member)]
+
+
+def _agrees(column: pa.Field, field: Field) -> bool:
+    """Whether the ids of a column and of its members are the table's."""
+    if _id(column) != field.id:
+        return False
+    inner = {member.name: member for member in members(field.type)}
+    own = list(_members(column.type))
+    if pa.types.is_struct(column.type):
+        return all(_agrees(each, inner[each.name]) for each in own if each.name in inner)
+    return all(map(_agrees, own, inner.values()))
+
+
+def _members(kind: pa.DataType) -> Iterator[pa.Field]:
+    if pa.types.is_map(kind):
+        yield from (kind.key_field, kind.item_field)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield kind.value_field
+    elif pa.types.is_struct(kind):
+        yield from kind
+
+
+def _id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(FIELD_ID)
+    return None if text is None else int(text)

@@ -1,0 +1,422 @@
+"""Manifests and manifest lists of Iceberg v2, as bytes. [EX5]
+
+Pure. A manifest holds entries of one schema and one partitioning, all of them as existing files
+with the version that added each, so that it does not change when later versions list it again. Not
+here: their names and where they are put (export.iceberg_export).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..format.arrow_schema import arrow_type
+from ..format.evolution import leaves
+from ..format.fields import FieldType, Schema, decimal_parts
+from . import avro
+from .avro import Pieces
+from .iceberg_schema import FIRST_PARTITION_ID, schema_json, spec_json
+
+_FLOATS = ("float", "double")
+_NO_NAME = re.compile("^[0-9]|[^A-Za-z0-9_]")  # what no name in Avro may have
+_AVRO_TYPES: dict[str, Any] = {
+    "boolean": "boolean",
+    "byte": "int",
+    "short": "int",
+    "integer": "int",
+    "long": "long",
+    "string": "string",
+    "date": {"type": "int", "logicalType": "date"},
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
+    "timestamp_ntz": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
+}
+
+
+class PartitionBounds(NamedTuple):
+    """The values of one partition column in a manifest, the bounds as Iceberg's bytes."""
+
+    has_null: bool
+    lower: bytes | None
+    upper: bytes | None
+
+
+class ManifestFile(NamedTuple):
+    """One line of a manifest list. newest, oldest: the versions that added its entries."""
+
+    path: str
+    length: int
+    spec_id: int
+    newest: int
+    oldest: int
+    files: int
+    rows: int
+    partitions: tuple[PartitionBounds, ...]
+
+
+def manifest_bytes(
+    entries: pa.Table, schema: Schema, partition_by: Sequence[int], location: str
+) -> bytes:
+    """The entries as a manifest. entries: a manifest's table in the schema's types, each with its
+    version; location: what goes before each path."""
+    rows = entries.num_rows
+    version = avro.longs(entries.column("added").to_numpy())
+    known = avro.optional(np.ones(rows, bool), version)
+    spec = spec_json(schema, partition_by)
+    columns = schema_json(schema)
+    return avro.container(
+        _entry_schema(schema, partition_by),
+        # status 0: existing
+        [
+            avro.constant(b"\x00", rows),
+            known,
+            known,
+            known,
+            *_data_file(entries, schema, partition_by, location),
+        ],
+        {
+            "schema": json.dumps(columns, separators=(",", ":")),
+            "schema-id": str(columns["schema-id"]),
+            "partition-spec": json.dumps(spec["fields"], separators=(",", ":")),
+            "partition-spec-id": str(spec["spec-id"]),
+            "format-version": "2",
+            "content": "data",
+        },
+    )
+
+
+def manifest_file(
+    path: str, length: int, entries: pa.Table, schema: Schema, partition_by: Sequence[int]
+) -> ManifestFile:
+    """The line of a manifest list for a manifest of these entries."""
+    versions = pc.min_max(entries.column("added"))
+    return ManifestFile(
+        path=path,
+        length=length,
+        spec_id=spec_json(schema, partition_by)["spec-id"],
+        newest=versions["max"].as_py(),
+        oldest=versions["min"].as_py(),
+        files=entries.num_rows,
+        rows=pc.sum(entries.column("rows")).as_py(),
+        partitions=tuple(_partition_bounds(entries, schema, partition_by)),
+    )
+
+
+def _partition_bounds(
+    entries: pa.Table, schema: Schema, partition_by: Sequence[int]
+) -> Iterator[PartitionBounds]:
+    types = {field.id: field.type for field in schema.fields}
+    for field_id in partition_by:
+        column = entries.column(f"partition.{field_id}")
+        ends = pc.min_max(column)
+        lower, upper = (
+            single_values(pa.array([ends[end]], column.type), types[field_id]).data.tobytes()
+            if ends[end].is_valid
+            else None
+            for end in ("min", "max")
+        )
+        yield PartitionBounds(column.null_count > 0, lower, upper)
+
+
+def list_bytes(files: Sequence[ManifestFile], version: int) -> bytes:
+    """The manifest list of one snapshot."""
+
+    def numbers(name: str) -> Pieces:
+        return avro.longs(np.array([getattr(file, name) for file in files], np.int64))
+
+    none = avro.constant(b"\x00", len(files))
+    columns = [
+        avro.texts(pa.array([file.path for file in files], pa.string())),
+        numbers("length"),
+        numbers("spec_id"),
+        none,  # content: data
+        *map(numbers, ("newest", "oldest", "newest")),
+        none,  # added
+        numbers("files"),
+        none,  # deleted
+        none,
+        numbers("rows"),
+        none,
+        avro.of_values([_summaries(file.partitions) for file in files]),
+    ]
+    metadata = {"format-version": "2", "snapshot-id": str(version), "sequence-number": str(version)}
+    return avro.container(_LIST, columns, metadata)
+
+
+def read_list(data: bytes) -> list[ManifestFile]:
+    """The manifests of a list that `list_bytes` has made; ValueError if it is damaged."""
+    try:
+        return [
+            ManifestFile(
+                path=row["manifest_path"],
+                length=row["manifest_length"],
+                spec_id=row["partition_spec_id"],
+                newest=row["sequence_number"],
+                oldest=row["min_sequence_number"],
+                files=row["existing_files_count"],
+                rows=row["existing_rows_count"],
+                partitions=tuple(
+                    PartitionBounds(each["contains_null"], each["lower_bound"], each["upper_bound"])
+                    for each in row["partitions"]
+                ),
+            )
+            for row in avro.read_rows(data)
+        ]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"it is no list of manifests: {error}") from None
+
+
+def single_values(array: pa.Array, kind: FieldType) -> Pieces:
+    """Each value as Iceberg's bytes of a single value; what null becomes means nothing."""
+    if kind in ("string", "binary"):
+        return avro.plain(array)
+    if isinstance(kind, str) and decimal_parts(kind) is not None:
+        return avro.of_values([_unscaled(value) for value in array.to_pylist()])
+    return avro.fixed(_numbers(array, kind))
+
+
+def _numbers(array: pa.Array, kind: FieldType) -> Any:
+    if kind in _FLOATS:
+        return _filled(array.cast(arrow_type(kind)))
+    if kind == "boolean":
+        return _filled(array.cast(pa.uint8()))
+    small = kind in ("byte", "short", "integer", "date")
+    return _filled(array.cast(pa.int32() if small else pa.int64()))
+
+
+def _filled(numbers: pa.Array) -> Any:
+    return (pc.fill_null(numbers, 0) if numbers.null_count else numbers).to_numpy()
+
+
+def _unscaled(value: Decimal | None) -> bytes:
+    """A decimal's unscaled value, big-endian in as few bytes as hold it."""
+    sign, digits, _ = (value or Decimal(0)).as_tuple()
+    number = int("".join(map(str, digits))) * (-1 if sign else 1)
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def _data_file(
+    entries: pa.Table, schema: Schema, partition_by: Sequence[int], location: str
+) -> list[Pieces]:
+    rows = entries.num_rows
+    paths = pc.binary_join_element_wise(location, entries.column("path"), "/")
+    return [
+        avro.constant(b"\x00", rows),  # content: data
+        avro.texts(paths),
+        avro.constant(b"\x0ePARQUET", rows),
+        *_partition_values(entries, schema, partition_by),
+        avro.longs(entries.column("rows").to_numpy()),
+        avro.longs(entries.column("bytes").to_numpy()),
+        *_statistics(entries, schema),
+    ]
+
+
+def _partition_values(
+    entries: pa.Table, schema: Schema, partition_by: Sequence[int]
+) -> Iterator[Pieces]:
+    types = {field.id: field.type for field in schema.fields}
+    for field_id in partition_by:
+        column, kind = entries.column(f"partition.{field_id}").combine_chunks(), types[field_id]
+        known = column.is_valid().to_numpy(zero_copy_only=False)
+        if kind == "string":
+            values = avro.texts(column)
+        elif isinstance(kind, str) and (parts := decimal_parts(kind)) is not None:
+            width = _decimal_width(parts[0])
+            values = avro.of_values([_extended(value, width) for value in column.to_pylist()])
+        else:
+            numbers = _numbers(column, kind)
+            values = avro.fixed(numbers) if kind == "boolean" else avro.longs(numbers)
+        yield avro.optional(known, values)
+
+
+def _extended(value: Decimal | None, width: int) -> bytes:
+    return int.from_bytes(_unscaled(value), "big", signed=True).to_bytes(width, "big", signed=True)
+
+
+def _decimal_width(precision: int) -> int:
+    """The bytes that hold any unscaled value of this many digits."""
+    return (int(10**precision).bit_length() + 8) // 8
+
+
+def _statistics(entries: pa.Table, schema: Schema) -> Iterator[Pieces]:
+    """The maps from field id to counts and bounds, for each kind of statistics."""
+    counts, nulls, nans, lows, highs = (list[tuple[int, Any, Pieces]]() for _ in range(5))
+    for leaf in leaves(schema):
+        if f"min.{leaf.id}" not in entries.column_names:
+            continue
+        column = {
+            name: entries.column(f"{name}.{leaf.id}").combine_chunks()
+            for name in ("nulls", "nans", "min", "max")
+        }
+        known = {
+            name: array.is_valid().to_numpy(zero_copy_only=False) for name, array in column.items()
+        }
+        number = {name: _filled(column[name]) for name in ("nulls", "nans")}
+        counts.append((leaf.id, known["nulls"], avro.longs(entries.column("rows").to_numpy())))
+        nulls.append((leaf.id, known["nulls"], avro.longs(number["nulls"])))
+        low, high = column["min"], column["max"]
+        if leaf.type in _FLOATS:
+            # Daft leaves out a file whose count of NaN is that of its rows, for any filter
+            some = known["nans"] & (number["nans"] < entries.column("rows").to_numpy())
+            nans.append((leaf.id, some, avro.longs(number["nans"])))
+            # some engines order NaN above every number, and prune by the upper bound alone
+            known["max"] &= known["nans"] & (number["nans"] == 0)
+            low, high = (_signed_zeros(array, zero) for array, zero in ((low, -0.0), (high, 0.0)))
+        lows.append((leaf.id, known["min"], avro.sized(single_values(low, leaf.type))))
+        highs.append((leaf.id, known["max"], avro.sized(single_values(high, leaf.type))))
+    for columns in (counts, nulls, nans, lows, highs):
+        yield _map(columns, entries.num_rows)
+
+
+def _signed_zeros(array: pa.Array, zero: float) -> pa.Array:
+    """The bounds with zeros of this sign: 0.0 and -0.0 are equal, and ordered in some engines."""
+    return pc.if_else(pc.equal(array, 0.0), pa.scalar(zero, array.type), array)
+
+
+def _map(columns: Sequence[tuple[int, Any, Pieces]], rows: int) -> Pieces:
+    """A union of null and a map, as an array of key and value, of what is known in each row."""
+    items = [
+        avro.where(known, pieces)
+        for field_id, known, values in columns
+        for pieces in (avro.constant(avro.long_bytes(field_id), rows), values)
+    ]
+    count = np.sum([known for _, known, _ in columns], axis=0, dtype=np.int64)
+    count = np.broadcast_to(count, rows)
+    head = avro.where(count > 0, avro.longs(count))
+    return avro.joined([avro.constant(b"\x02", rows), head, *items, avro.constant(b"\x00", rows)])
+
+
+def _summaries(partitions: Sequence[PartitionBounds]) -> bytes:
+    """A union of null and the list of partition summaries, in Avro."""
+    written = [b"\x02"]
+    if partitions:
+        written.append(avro.long_bytes(len(partitions)))
+    for bounds in partitions:
+        written.append(b"\x01" if bounds.has_null else b"\x00")
+        for bound in (bounds.lower, bounds.upper):
+            written.append(
+                b"\x00" if bound is None else b"\x02" + avro.long_bytes(len(bound)) + bound
+            )
+    return b"".join([*written, b"\x00"])
+
+
+def _field(field_id: int, name: str, kind: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "field-id": field_id, **more}
+
+
+def _maybe(field_id: int, name: str, kind: Any) -> dict[str, Any]:
+    return _field(field_id, name, ["null", kind], default=None)
+
+
+def _map_type(key_id: int, value_id: int, value: str) -> dict[str, Any]:
+    item = {
+        "type": "record",
+        "name": f"k{key_id}_v{value_id}",
+        "fields": [_field(key_id, "key", "int"), _field(value_id, "value", value)],
+    }
+    return {"type": "array", "logicalType": "map", "items": item}
+
+
+def _entry_schema(schema: Schema, partition_by: Sequence[int]) -> dict[str, Any]:
+    types = {field.id: field.type for field in schema.fields}
+    names = _partition_names(schema, partition_by)
+    partition = {
+        "type": "record",
+        "name": "r102",
+        "fields": [
+            _maybe(FIRST_PARTITION_ID + at, name, _partition_type(types[field_id], at))
+            for at, (name, field_id) in enumerate(zip(names, partition_by, strict=True))
+        ],
+    }
+    data_file = {
+        "type": "record",
+        "name": "r2",
+        "fields": [
+            _field(134, "content", "int"),
+            _field(100, "file_path", "string"),
+            _field(101, "file_format", "string"),
+            _field(102, "partition", partition),
+            _field(103, "record_count", "long"),
+            _field(104, "file_size_in_bytes", "long"),
+            _maybe(109, "value_counts", _map_type(119, 120, "long")),
+            _maybe(110, "null_value_counts", _map_type(121, 122, "long")),
+            _maybe(137, "nan_value_counts", _map_type(138, 139, "long")),
+            _maybe(125, "lower_bounds", _map_type(126, 127, "bytes")),
+            _maybe(128, "upper_bounds", _map_type(129, 130, "bytes")),
+        ],
+    }
+    return {
+        "type": "record",
+        "name": "manifest_entry",
+        "fields": [
+            _field(0, "status", "int"),
+            _maybe(1, "snapshot_id", "long"),
+            _maybe(3, "sequence_number", "long"),
+            _maybe(4, "file_sequence_number", "long"),
+            _field(2, "data_file", data_file),
+        ],
+    }
+
+
+def _partition_names(schema: Schema, partition_by: Sequence[int]) -> list[str]:
+    """The names of partition columns as Avro can have them: some readers find columns by name."""
+    by_id = {field.id: field.name for field in schema.fields}
+    names = [_NO_NAME.sub(_escaped, by_id[field_id]) for field_id in partition_by]
+    if len(set(names)) < len(names):
+        return [f"p{at}" for at in range(len(names))]
+    return names
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"_{found[0]}" if found[0].isdecimal() and found[0].isascii() else f"_x{ord(found[0]):X}"
+
+
+def _partition_type(kind: FieldType, at: int) -> Any:
+    assert isinstance(kind, str)  # nothing nested partitions a table
+    if (parts := decimal_parts(kind)) is None:
+        return _AVRO_TYPES[kind]
+    return {
+        "type": "fixed",
+        "name": f"decimal_{at}",
+        "size": _decimal_width(parts[0]),
+        "logicalType": "decimal",
+        "precision": parts[0],
+        "scale": parts[1],
+    }
+
+
+_SUMMARY = {
+    "type": "record",
+    "name": "r508",
+    "fields": [
+        _field(509, "contains_null", "boolean"),
+        _maybe(510, "lower_bound", "bytes"),
+        _maybe(511, "upper_bound", "bytes"),
+    ],
+}
+_LIST = {
+    "type": "record",
+    "name": "manifest_file",
+    "fields": [
+        _field(500, "manifest_path", "string"),
+        _field(501, "manifest_length", "long"),
+        _field(502, "partition_spec_id", "int"),
+        _field(517, "content", "int"),
+        _field(515, "sequence_number", "long"),
+        _field(516, "min_sequence_number", "long"),
+        _field(503, "added_snapshot_id", "long"),
+        _field(504, "added_files_count", "int"),
+        _field(505, "existing_files_count", "int"),
+        _field(506, "deleted_files_count", "int"),
+        _field(512, "added_rows_count", "long"),
+        _field(513, "existing_rows_count", "long"),
+        _field(514, "deleted_rows_count", "long"),
+        _maybe(507, "partitions", {"type": "array", "items": _SUMMARY, "element-id": 508}),
+    ],
+}

@@ -1,0 +1,56 @@
+"""Objects that several exporters may create at once, with the same meaning; the error where others
+have put theirs. [EX2] [EX9]"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import SnapshotExpiredError, StoreUnclearError, UsageError, VersionNotFoundError
+from ..format.snapshot import Snapshot
+from ..log.table_context import TableContext
+from ..log.version_chain import Head, read_version
+from ..scan.planning import differing_entries
+from ..store import Store
+
+_TRIES = 8
+_PAUSE_S = 0.05
+
+
+def not_ours(store: Store, folder: str) -> UsageError:
+    """The error for metadata of the format that this table's exports have not put. [EX9]"""
+    return UsageError(
+        f"{store.url}/{folder.partition('/')[0]} is of another table or program: an export would "
+        "mix the two. Nothing was changed. Move the folder away, or delete it if nobody reads it, "
+        "and export again"
+    )
+
+
+def entries_since(
+    session: TableContext, head: Head, shown: int, snapshot: Snapshot, entries: pa.Table
+) -> pa.Table:
+    """Those of a version's entries that the exported version `shown` does not have, also files that
+    a rollback brought back; all of them where it is not readable any more, or 0."""
+    if not shown:
+        return entries
+    try:
+        before = read_version(session.store, head, shown).snapshot
+        since = differing_entries(session, before, snapshot)[1]
+    except (SnapshotExpiredError, VersionNotFoundError):
+        return entries
+    return entries.filter(pc.is_in(entries.column("path"), since.column("path").combine_chunks()))
+
+
+def put_shared(session: TableContext, name: str, data: bytes) -> int:
+    """Create an object, or find the one that another exporter has created; returns the length of
+    the one that is there. After an unclear answer the same bytes are put again."""
+    for tried in range(1, _TRIES + 1):
+        try:
+            if session.store.put_if_absent(name, data):
+                return len(data)
+            return len(session.store.get(name))
+        except StoreUnclearError:
+            if tried == _TRIES:
+                raise
+            session.env.sleep(_PAUSE_S * 2.0**tried * session.env.jitter())
+    raise AssertionError("unreachable")

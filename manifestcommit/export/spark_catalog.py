@@ -1,0 +1,378 @@
+"""Puts a log of Spark's file sink that names a table's files: Spark's catalog reads it. [EX10]
+
+One object, rewritten as a whole. Beside it are two that stop mistakes: a file where a committer of
+Spark wants its folder, so that an INSERT INTO fails, and one that is no Parquet file, so that who
+lists the folder instead of reading the log gets an error and not an empty table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UnsupportedTypeError, UsageError
+from ..format import sink_log
+from ..format.fields import (
+    ArrayType,
+    Field,
+    FieldType,
+    MapType,
+    Schema,
+    StructType,
+    WireValue,
+    decimal_parts,
+    show_path,
+    type_text,
+    walk,
+)
+from ..format.partitioning import NULL_FOLDER, folder
+from ..format.snapshot import Snapshot
+from ..format.spark_json import comment_of, has_collation
+from ..log.table_context import TableContext
+from ..log.version_chain import Head, raise_if_expired
+from ..scan.partition_folders import folders_of, may_prune
+from ..scan.planning import entries_table
+from ..store import ObjectInfo, Store
+from . import file_columns
+from .shared_objects import entries_since, not_ours
+
+# Whether Spark reads the values of partition columns from the names of folders as they are.
+
+_ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
+
+
+def are_shown(entries: pa.Table, schema: Schema, partition_by: Sequence[int], url: str) -> bool:
+    """Whether the folders of these files show Spark exactly the values that the entries hold.
+
+    entries: of files with rows; url: of the table, in which no folder may look like a partition's.
+    """
+    above = url.split("/")
+    if any("=" in part or part.lower() == "_temporary" for part in above):
+        return False
+    types = {field.id: field.type for field in schema.fields}
+    if not may_prune(schema, partition_by) or {types[id] for id in partition_by} != {"string"}:
+        return False
+    found = folders_of(entries, schema, partition_by)
+    values = {} if found is None else found.values
+    return bool(values) and all(
+        tuple(map(_value, name.split("/"))) == own for name, own in values.items()
+    )
+
+
+def text_folder(schema: Schema, partition_by: Sequence[int]) -> str:
+    """A folder in which each partition column is plainly a text, and which holds nothing."""
+    ids = tuple(partition_by)
+    return folder(schema, ids, ("text",) * len(ids))
+
+
+def _value(component: str) -> WireValue:
+    """What Spark makes of the name of a folder."""
+    text = component.partition("=")[2]
+    if text == NULL_FOLDER:
+        return None
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+# The CREATE TABLE by which Spark's catalog reads an export, and which columns it can have.
+
+_TYPES = {
+    "boolean": "BOOLEAN",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "binary": "BINARY",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP_LTZ",
+    "timestamp_ntz": "TIMESTAMP_NTZ",
+}
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+def check_schema(schema: Schema) -> None:
+    """UnsupportedTypeError or UsageError if Spark's catalog cannot have a column. [EX9]"""
+    for path, field in walk(schema.fields):
+        kind, name = field.type, show_path(path)
+        if isinstance(kind, str) and kind not in _TYPES and decimal_parts(kind) is None:
+            raise UnsupportedTypeError(
+                f"column {name} has the type {type_text(kind)}, which tables of Parquet files in "
+                "Spark's catalog cannot have on every version: the table cannot be exported to it "
+                "as long as the column is there"
+            )
+        if field.physical is not None:
+            raise UsageError(
+                f"column {name} has another name in the data files, since it was renamed or added "
+                "again: Spark's catalog finds columns by the names in files, so the table cannot "
+                "be exported to it"
+            )
+        if has_collation(field):
+            raise UsageError(
+                f"column {name} has a collation, which Spark's catalog would not apply to files: "
+                "the table cannot be exported to it"
+            )
+
+
+def check_name(name: str) -> None:
+    """UsageError if it is no name of a table in Spark's catalog."""
+    _quoted_name(name)
+
+
+def create_table(name: str, schema: Schema, location: str, from_folders: Sequence[int] = ()) -> str:
+    """The statement that makes a table of the exported folder.
+
+    from_folders: the partition columns whose values Spark reads from folders. They are not
+    declared: Spark adds them, and drops all declared types where they are.
+    """
+    declared = (_column(field) for field in schema.fields if field.id not in from_folders)
+    columns = ",\n".join(f"  {column}" for column in declared)
+    chosen = _options(schema, bool(from_folders)).items()
+    options = ", ".join(f"{_text(option)} {_text(value)}" for option, value in chosen)
+    return (
+        f"CREATE TABLE {_quoted_name(name)} (\n{columns}\n)\nUSING parquet\n"
+        f"OPTIONS ({options})\nLOCATION {_text(location)}"
+    )
+
+
+def _options(schema: Schema, partitioned: bool) -> Mapping[str, str]:
+    """What Spark's scan needs so that no setting of a session changes rows: other programs' files
+    with float columns may be added later."""
+    floats = any(field.type in ("float", "double") for _, field in walk(schema.fields))
+    options = sink_log.SCAN_OPTIONS | {
+        "recursiveFileLookup": "false" if partitioned else "true",
+    }
+    return options | (sink_log.UNPRUNED | sink_log.TWO_ZEROS if floats else {})
+
+
+def _quoted_name(name: str) -> str:
+    parts, at = list[str](), 0
+    while match := _PART.match(name, at):
+        quoted, plain = match[1], match[2]
+        parts.append(quoted.replace("``", "`") if plain is None else plain.strip())
+        at = match.end()
+        if name[at : at + 1] != ".":
+            break
+        at += 1
+    if at != len(name) or not parts or not all(parts) or name.endswith("."):
+        raise UsageError(
+            f"name: {name!r} is no name of a table: expected one such as flights or lake.flights; "
+            "a part with a dot or a backtick is quoted with backticks"
+        )
+    return ".".join(map(_identifier, parts))
+
+
+def _column(field: Field) -> str:
+    comment = comment_of(field)
+    shown = f"{_identifier(field.name)} {_type(field.type)}"
+    return shown if comment is None else f"{shown} COMMENT {_text(comment)}"
+
+
+def _type(kind: FieldType) -> str:
+    match kind:
+        case StructType():
+            inner = (f"{_identifier(each.name)}: {_type(each.type)}" for each in kind.fields)
+            return f"STRUCT<{', '.join(inner)}>"
+        case ArrayType():
+            return f"ARRAY<{_type(kind.element.type)}>"
+        case MapType():
+            return f"MAP<{_type(kind.key.type)}, {_type(kind.value.type)}>"
+        case _:
+            parts = decimal_parts(kind)
+            return f"DECIMAL({parts[0]}, {parts[1]})" if parts else _TYPES[kind]
+
+
+def _identifier(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(value: str) -> str:
+    """A text as Spark's SQL has it."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+FOLDER = "_spark_catalog/"
+# The greatest compacted batch that Spark reads by itself, whatever its settings: a streaming query
+# that is pointed at the folder finds its own batches done, and adds no files.
+LOG = f"{FOLDER}{sink_log.FOLDER}/999999999.compact"
+GUARD = f"{FOLDER}_temporary"
+NOT_A_TABLE = f"{FOLDER}not-a-table.parquet"
+_SAYS = (
+    b"This folder is read through the log in _spark_metadata, by Spark only. Without the log there "
+    b"is no table here.\n"
+)
+# Spark that would find partitions in folders stops here: two columns that do not go together.
+_NOT_BY_FOLDERS = ("option_recursiveFileLookup=is_missing/x", "values_of_partitions=are_in_files/x")
+_HEADER = re.compile(
+    rb'v1\n\{"manifestcommit":\{"table":"([0-9A-Za-z-]{1,100})","version":([1-9]\d{0,18})\},',
+)
+_TRIES = 5  # to find that the log shows the newest version
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    """What the log says of itself: the table's id and version; empty and 0: it is another's."""
+
+    table_id: str = ""
+    version: int = 0
+
+
+def check(session: TableContext, schema: Schema | None) -> None:
+    """UsageError or UnsupportedTypeError if Spark's catalog cannot express these columns, or does
+    not reach the table. [EX9]"""
+    _base(session.store)
+    if schema is not None:
+        check_schema(schema)
+
+
+def check_files(session: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
+    """UsageError if Spark's catalog would not read one of these files as readers do. [EX9]"""
+    _check_names(session.store, entries)
+    by_id = {field.id: field.file_name for field in (snapshot.schema or _NONE).fields}
+    names = [by_id[field_id] for field_id in snapshot.partition_by]
+    file_columns.check_partition_columns(session, entries, names, "Spark's catalog")
+
+
+def _check_names(store: Store, entries: pa.Table) -> None:
+    for path in entries.column("path").to_pylist():
+        if sink_log.is_skipped(path):
+            raise UsageError(
+                f"{store.url}/{path} has a name that Spark skips: the table cannot be "
+                "exported to its catalog. Rewrite the file first, as by an overwrite"
+            )
+
+
+def check_owner(session: TableContext, snapshot: Snapshot) -> None:
+    """UsageError if the log is another table's. One request. [EX9]"""
+    _check_ours(session.store, _shown(session.store), snapshot)
+
+
+def _check_ours(store: Store, shown: _Shown | None, snapshot: Snapshot) -> None:
+    if shown is not None and shown.table_id != snapshot.table_id:
+        raise not_ours(store, FOLDER)
+
+
+def location(store: Store) -> str:
+    """The folder, as Spark's catalog is given it."""
+    return f"{_base(store)}/{FOLDER.rstrip('/')}"
+
+
+def _base(store: Store) -> str:
+    base = sink_log.hadoop_url(store.url)
+    if base is None:
+        raise UsageError(
+            f"Spark has no file system for {store.url}: the table cannot be exported to its "
+            "catalog. Local disks, S3, Google Cloud Storage and Azure can"
+        )
+    return base
+
+
+def exported_version(store: Store, _: int = 0) -> int | None:
+    """The version that the log shows; None: there is no log. One request."""
+    shown = _shown(store)
+    return shown.version if shown is not None and shown.version else None
+
+
+def _shown(store: Store) -> _Shown | None:
+    try:
+        found = _HEADER.match(store.get(LOG, 0, 256))
+    except FileNotFoundError:
+        return None
+    return _Shown() if found is None else _Shown(found[1].decode(), int(found[2]))
+
+
+def export(session: TableContext, head: Head) -> int:
+    """Show this version, or a later one that is committed meanwhile; returns it. [EX2] [EX10]
+
+    An exporter that puts the log later replaces it, so that each looks once more for what was
+    committed, and shows that.
+    """
+    for _ in range(_TRIES):
+        shown = _shown(session.store)
+        _check_ours(session.store, shown, head.snapshot)
+        if shown is not None and shown.version >= head.version:
+            return shown.version
+        _put(session, head, shown)
+        newest = session.open()
+        if newest.version <= head.version:
+            break
+        head = newest
+    return head.version
+
+
+def _put(session: TableContext, head: Head, shown: _Shown | None) -> None:
+    store, snapshot = session.store, head.snapshot
+    check(session, snapshot.schema)
+    with raise_if_expired(store, snapshot.version):
+        entries = entries_table(session, snapshot, in_order=False)
+    _check_names(store, entries)
+    if snapshot.partition_by and file_columns.of_others(entries).num_rows:
+        shown_version = 0 if shown is None else shown.version
+        check_files(
+            session, entries_since(session, head, shown_version, snapshot, entries), snapshot
+        )
+    data = "".join(_lines(_base(store), snapshot, entries)).encode()
+    if shown is None:  # also after an INSERT OVERWRITE, which empties the folder
+        store.put(NOT_A_TABLE, _SAYS)
+        store.put(GUARD, _SAYS)
+    store.put(LOG, data)
+
+
+def _lines(base: str, snapshot: Snapshot, entries: pa.Table) -> Iterator[str]:
+    """The log: a file without bytes that says what it shows, and the files that have rows."""
+    files = entries.filter(pc.greater(entries.column("rows"), 0))
+    names = [GUARD]
+    if by_folders(base, snapshot, files):
+        assert snapshot.schema is not None
+        names.append(f"{text_folder(snapshot.schema, snapshot.partition_by)}none")
+    elif files.num_rows:
+        names += [f"{FOLDER}{name}" for name in _NOT_BY_FOLDERS]
+    listed = [(name, 0) for name in names]  # Spark opens no file without bytes
+    sizes = zip(files.column("path").to_pylist(), files.column("bytes").to_pylist(), strict=True)
+    first = f'"manifestcommit":{{"table":"{snapshot.table_id}","version":{snapshot.version}}},'
+    return sink_log.lines(base, [*listed, *sizes], first=first)
+
+
+def by_folders(base: str, snapshot: Snapshot, files: pa.Table) -> bool:
+    """Whether Spark may read partition values from the folders of these files. files: entries of
+    files with rows."""
+    schema = snapshot.schema or _NONE
+    return are_shown(files, schema, snapshot.partition_by, base)
+
+
+def create_table_sql(session: TableContext, head: Head, name: str) -> str:
+    """The statement that gives the export a name in Spark's catalog, which finds the columns of
+    folders in the log: exports the version first. [EX10]"""
+    check_name(name)
+    export(session, head)
+    snapshot = head.snapshot
+    entries = entries_table(session, snapshot, in_order=False)
+    files = entries.filter(pc.greater(entries.column("rows"), 0))
+    from_folders: tuple[int, ...] = ()
+    if by_folders(_base(session.store), snapshot, files):
+        from_folders = snapshot.partition_by
+    schema = snapshot.schema or _NONE
+    return create_table(name, schema, location(session.store), from_folders)
+
+
+def before_deletion(session: TableContext, head: Head) -> None:
+    """Nothing is to be done before gc deletes files: the log names those of its version only."""
+
+
+def unreached(
+    session: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
+) -> Iterator[tuple[ObjectInfo, str]]:
+    """The log, where the version that it shows is dead. What makes its readers fail stays. [EX4]"""
+    for info in session.store.list(f"{FOLDER}{sink_log.FOLDER}/"):
+        if info.name != LOG or not 0 < info.modified <= cut_s:
+            continue
+        shown = _shown(session.store)
+        if shown is not None and shown.table_id == decided.table_id and is_dead(shown.version):
+            yield info, f"version {shown.version}, which Spark's catalog shows, is expired"
+
+
+_NONE = Schema(fields=())

@@ -1,0 +1,312 @@
+"""Derives an entry's bounds from the statistics in a Parquet footer. [OB7]
+
+A bound is kept only if
+it is certainly true: a statistic that is missing, odd or not representable is unknown.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UsageError
+from ..format import evolution, values
+from ..format.arrow_schema import is_list, plain_type
+from ..format.entries import ColumnStats
+from ..format.fields import Schema, WireValue
+from ..format.spark_json import COLLATIONS
+
+Path: TypeAlias = tuple[str, ...]
+
+BOUND_LENGTH = 64  # code points of a text bound, bytes of a binary one
+
+_UNORDERED = frozenset({"void", "variant"})
+# Programs, as footers name them, that order decimals by value.
+_ORDERING = frozenset({"parquet-cpp-arrow", "parquet-rs", "DuckDB", "Polars"})
+_ORDERING_PARQUET_MR = (1, 10)
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_MICROSECONDS_A_DAY = 86_400_000_000
+
+
+class TrackedLeaf(msgspec.Struct, frozen=True, kw_only=True):
+    """A leaf whose statistics are kept. path: names in files, from the top; position: its column in
+    the Parquet file; stored: its Arrow type there, which may be narrower than the table's; bounded:
+    whether bounds are meaningful for it."""
+
+    id: int
+    path: Path
+    type: str
+    position: int
+    stored: Any
+    bounded: bool
+
+
+def tracked_leaves(schema: Schema, file_schema: pa.Schema, limit: int) -> tuple[TrackedLeaf, ...]:
+    """The first `limit` leaves of the table that are reached through structs only, if a file of
+    `file_schema` has them. [OB7]"""
+    positions = leaf_positions(file_schema)
+    return tuple(
+        TrackedLeaf(
+            id=leaf.id,
+            path=leaf.path,
+            type=leaf.type,
+            position=positions[leaf.path].position,
+            stored=positions[leaf.path].type,
+            bounded=leaf.type not in _UNORDERED and not leaf.metadata.get(COLLATIONS),
+        )
+        for leaf in evolution.leaves(schema)[: max(limit, 0)]
+        if leaf.path in positions
+    )
+
+
+def leaf_positions(file_schema: pa.Schema) -> dict[Path, ParquetColumn]:
+    """Path of names -> Parquet column, for every leaf that is reached through structs only."""
+    return {column.path: column for column in parquet_columns(file_schema) if column.is_single}
+
+
+class ParquetColumn(NamedTuple):
+    """A leaf of a Parquet file. position: its number there; path: names from the top, `element`,
+    `key` and `value` inside arrays and maps; is_single: whether it has one value per row, because
+    it is reached through structs only."""
+
+    position: int
+    path: Path
+    type: Any
+    is_single: bool
+
+
+def parquet_columns(file_schema: pa.Schema) -> Iterator[ParquetColumn]:
+    """Every leaf, in Parquet's order."""
+    positions = itertools.count()
+    for field in file_schema:
+        for path, type, is_single in _columns_below((field.name,), field.type, True):
+            yield ParquetColumn(next(positions), path, type, is_single)
+
+
+def _columns_below(
+    path: Path, type: pa.DataType, is_single: bool
+) -> Iterator[tuple[Path, pa.DataType, bool]]:
+    type = plain_type(type.storage_type if isinstance(type, pa.BaseExtensionType) else type)
+    if pa.types.is_struct(type):
+        for child in type:
+            yield from _columns_below((*path, child.name), child.type, is_single)
+    elif pa.types.is_map(type):
+        yield from _columns_below((*path, "key"), type.key_type, False)
+        yield from _columns_below((*path, "value"), type.item_type, False)
+    elif is_list(type):
+        yield from _columns_below((*path, "element"), type.value_type, False)
+    else:
+        yield path, type, is_single
+
+
+def parquet_paths(file_schema: pa.Schema) -> dict[str, list[str]]:
+    """For each column, the leaves below it, with the names that pyarrow writes."""
+    return {field.name: list(_parquet_paths(field.name, field.type)) for field in file_schema}
+
+
+def _parquet_paths(path: str, type: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(type):
+        for child in type:
+            yield from _parquet_paths(f"{path}.{child.name}", child.type)
+    elif pa.types.is_map(type):
+        yield from _parquet_paths(f"{path}.key_value.key", type.key_type)
+        yield from _parquet_paths(f"{path}.key_value.value", type.item_type)
+    elif is_list(type):
+        yield from _parquet_paths(f"{path}.list.element", type.value_type)
+    else:
+        yield path
+
+
+class FloatStats(NamedTuple):
+    """Statistics of one float or double leaf in a row group. Parquet's own statistics omit NaN, and
+    readers prune by them."""
+
+    nulls: int
+    nans: int
+    min: float | None
+    max: float | None
+
+
+def float_stats(table: pa.Table, leaves: Sequence[TrackedLeaf]) -> dict[int, FloatStats]:
+    """The statistics of every float or double leaf of these rows. [OB7]"""
+    stats = {}
+    for leaf in leaves:
+        if leaf.type in ("float", "double"):
+            column = table.column(leaf.path[0])
+            if len(leaf.path) > 1:
+                column = pc.struct_field(column, list(leaf.path[1:]))
+            is_nan = pc.fill_null(pc.is_nan(column), False)
+            ends = pc.min_max(pc.if_else(is_nan, None, column))
+            nans = pc.sum(is_nan, min_count=0).as_py()
+            stats[leaf.id] = FloatStats(
+                column.null_count, nans, ends["min"].as_py(), ends["max"].as_py()
+            )
+    return stats
+
+
+def column_stats(
+    metadata: Any, leaves: Sequence[TrackedLeaf], floats: Sequence[Mapping[int, FloatStats]] | None
+) -> dict[int, ColumnStats]:
+    """Reliable statistics of a file from its row groups; floats: those of its float leaves per row
+    group, None: not counted. [OB7]"""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    stats = {}
+    for leaf in leaves:
+        if floats is not None and leaf.type in ("float", "double"):
+            kept = _counted([group[leaf.id] for group in floats], leaf.type)
+        else:
+            kept = _leaf_stats(
+                [group.column(leaf.position) for group in groups], leaf, metadata.created_by
+            )
+        if kept != ColumnStats():
+            stats[leaf.id] = kept
+    return stats
+
+
+def group_stats(metadata: Any, leaf: TrackedLeaf) -> list[ColumnStats]:
+    """What the footer alone says about one leaf in each row group; it does not say whether there
+    are NaNs. [RD13]"""
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    return [
+        _leaf_stats([group.column(leaf.position)], leaf, metadata.created_by) for group in groups
+    ]
+
+
+def _counted(groups: Sequence[FloatStats], type: str) -> ColumnStats:
+    kept = ColumnStats(
+        nulls=sum(group.nulls for group in groups), nans=sum(group.nans for group in groups)
+    )
+    low = [group.min for group in groups if group.min is not None]
+    high = [group.max for group in groups if group.max is not None]
+    return _with_bounds(kept, min(low), max(high), type) if low and high else kept
+
+
+def _leaf_stats(chunks: Sequence[Any], leaf: TrackedLeaf, created_by: str | None) -> ColumnStats:
+    group_statistics = [chunk.statistics for chunk in chunks]
+    nulls = [s.null_count if s is not None and s.has_null_count else None for s in group_statistics]
+    kept = ColumnStats(nulls=None if None in nulls else sum(n for n in nulls if n is not None))
+    if not leaf.bounded:
+        return kept
+    bounds: list[Any] = []
+    for chunk, statistics, null_count in zip(chunks, group_statistics, nulls, strict=True):
+        if null_count is not None and null_count == chunk.num_values:
+            continue  # this row group has no value for a bound to cover
+        if statistics is None or not statistics.has_min_max:
+            return kept
+        if not are_ordered(chunk.physical_type, leaf.stored, created_by):
+            return kept
+        low, high = _comparable(statistics.min_raw, leaf), _comparable(statistics.max_raw, leaf)
+        if low is None or high is None or low > high:
+            return kept
+        bounds += (low, high)
+    return _with_bounds(kept, min(bounds), max(bounds), leaf.type) if bounds else kept
+
+
+def are_ordered(physical: str, stored: pa.DataType, created_by: str | None) -> bool:
+    """Whether a writer takes the least and greatest value of a column in the order of its values.
+
+    Old ones compare INT96, and decimals that are stored as bytes, byte by byte. pyarrow itself
+    shows no such statistics of texts and unsigned numbers. [OB7]
+    """
+    if physical == "INT96":
+        return False
+    if not pa.types.is_decimal(stored) or physical not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
+        return True
+    program = (created_by or "").partition(" version ")
+    if program[0] != "parquet-mr":
+        return program[0] in _ORDERING
+    release = re.match(r"(\d+)\.(\d+)\.", program[2])
+    return release is not None and (int(release[1]), int(release[2])) >= _ORDERING_PARQUET_MR
+
+
+def _comparable(raw: Any, leaf: TrackedLeaf) -> Any:
+    """A statistic as Parquet stores it, as a comparable value: bytes, bool, int, float or Decimal;
+    None if it is unusable."""
+    stored, type = leaf.stored, leaf.type
+    if pa.types.is_decimal(stored):
+        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
+        return Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -stored.scale))
+    if pa.types.is_timestamp(stored):
+        return raw * _MICROSECONDS[stored.unit] if stored.unit in _MICROSECONDS else None
+    if pa.types.is_date32(stored):
+        return raw * _MICROSECONDS_A_DAY if type == "timestamp_ntz" else raw
+    if pa.types.is_floating(stored):
+        return raw if isinstance(raw, float) and not math.isnan(raw) else None
+    if pa.types.is_integer(stored):
+        # Parquet stores large unsigned numbers as negative ones.
+        return (
+            None
+            if pa.types.is_uint32(stored) or pa.types.is_uint64(stored)
+            else float(raw)
+            if type == "double"
+            else raw
+        )
+    return raw if isinstance(raw, bool | int | bytes) else None
+
+
+def _with_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> ColumnStats:
+    try:
+        if type == "string":
+            return _with_text_bounds(kept, low.decode("utf-8"), high.decode("utf-8"))
+        if type == "binary":
+            return _with_binary_bounds(kept, low, high)
+        if isinstance(low, float):
+            # Parquet may record 0.0 where the rows hold -0.0, and vice versa.
+            low, high = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
+        return msgspec.structs.replace(
+            kept, min=values.encode(low, type), max=values.encode(high, type)
+        )
+    except (UsageError, UnicodeDecodeError):
+        return kept  # another writer recorded statistics that are not values of the column's type
+
+
+def _with_text_bounds(kept: ColumnStats, low: str, high: str) -> ColumnStats:
+    cut_high: str | None = high[:BOUND_LENGTH]
+    if len(high) > BOUND_LENGTH:
+        cut_high = _rounded_up_text(high[:BOUND_LENGTH])
+    return _with_cut_bounds(
+        kept, low[:BOUND_LENGTH], cut_high, len(low) > BOUND_LENGTH, len(high) > BOUND_LENGTH
+    )
+
+
+def _with_binary_bounds(kept: ColumnStats, low: bytes, high: bytes) -> ColumnStats:
+    cut_high: bytes | None = high[:BOUND_LENGTH]
+    if len(high) > BOUND_LENGTH:
+        cut_high = _rounded_up_bytes(high[:BOUND_LENGTH])
+    wire_high = None if cut_high is None else values.encode(cut_high, "binary")
+    wire_low = values.encode(low[:BOUND_LENGTH], "binary")
+    return _with_cut_bounds(
+        kept, wire_low, wire_high, len(low) > BOUND_LENGTH, len(high) > BOUND_LENGTH
+    )
+
+
+def _with_cut_bounds(
+    kept: ColumnStats, low: WireValue, high: WireValue, low_is_cut: bool, high_is_cut: bool
+) -> ColumnStats:
+    high_is_cut = high_is_cut and high is not None
+    return msgspec.structs.replace(kept, min=low, max=high, min_cut=low_is_cut, max_cut=high_is_cut)
+
+
+def _rounded_up_text(prefix: str) -> str | None:
+    """The smallest text of at most this length above every text that starts with `prefix`; None if
+    there is none."""
+    for index in reversed(range(len(prefix))):
+        following = ord(prefix[index]) + 1
+        if following == 0xD800:
+            following = 0xE000  # surrogates are not text
+        if following <= 0x10FFFF:
+            return prefix[:index] + chr(following)
+    return None
+
+
+def _rounded_up_bytes(prefix: bytes) -> bytes | None:
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

@@ -1,0 +1,850 @@
+"""Checks Parquet files of other programs before a commit registers them. [AF1]"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..errors import SchemaMismatchError, StoreError, UnsupportedTypeError, UsageError
+from ..format import values
+from ..format.arrow_schema import FIELD_ID, SPARK_SCHEMA, Conformer, from_arrow, is_list, plain_type
+from ..format.entries import ColumnStats, Entry, FooterRef
+from ..format.evolution import apply_edits, can_widen, fit
+from ..format.fields import (
+    INTERVALS,
+    ArrayType,
+    Field,
+    FieldType,
+    MapType,
+    Schema,
+    StructType,
+    WireValue,
+    members,
+    relaxed,
+    show_path,
+    type_text,
+    unique_ids,
+    walk,
+)
+from ..format.object_names import UnsafePathError, check_path
+from ..format.partitioning import NULL_FOLDER, parse_static
+from ..format.spark_json import from_spark
+from ..store.base import ObjectInfo, Store
+from .footer_stats import column_stats, parquet_columns, tracked_leaves
+from .foreign_footer import FooterJudge
+
+
+def inspect_file(
+    store: Store,
+    path: str,
+    *,
+    schema: Schema,
+    partition_by: tuple[int, ...],
+    job: str,
+    judge: FooterJudge,
+    partition: tuple[WireValue, ...] | None = None,
+    bounds_columns: int = 32,
+    outside: bool = False,
+    unknown: set[str] | None = None,
+) -> Entry:
+    """Return the entry of an existing Parquet file if it certainly fits the table; otherwise raise
+    an error that names the file. [AF1]
+
+    The file's partition columns must be constant, and equal to `partition` (wire values) if given.
+    A file that lacks them is refused, because readers look for them only in files [DF4]; with
+    `outside` their values come from `partition` or else from the Hive-style folders of the path.
+    With `unknown` it may have columns that the table does not have; their names are added to it.
+    NaN counts and the digest stay unknown; the footer's is noted. It takes one or two ranged reads,
+    and reads a column only if its statistics do not say whether it is constant or free of nulls.
+    """
+    try:
+        check_path(path)
+    except UnsafePathError as error:
+        raise UsageError(str(error)) from error
+    name = f"{store.url}/{path}"
+    try:
+        with store.open_input(path) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(0)
+            given = _Input(stream, name)
+            parquet, footer = judge.open(given, coerce_int96_timestamp_unit="us")
+            _refuse_deletes(name, parquet, "Nothing was added")
+            file = _Candidate(name, parquet, schema, partition_by)
+            file.check_columns(unknown)
+            values_of = tuple(
+                file.partition_value(index, path, partition, outside)
+                for index in range(len(partition_by))
+            )
+            return Entry(
+                path=path,
+                partition=values_of,
+                rows=file.rows,
+                bytes=size,
+                footer=footer,
+                job=job,
+                columns=file.column_stats(bounds_columns),
+            )
+    except FileNotFoundError as error:
+        raise UsageError(f"There is no file {name}. Nothing was added.") from error
+    except (pa.ArrowException, OSError) as error:  # Arrow reports a damaged footer as an OSError
+        raise UsageError(
+            f"{name} cannot be read as a Parquet file: {error}. Nothing was added."
+        ) from error
+
+
+def footer_schema(store: Store, path: str, judge: FooterJudge) -> pa.Schema:
+    """The columns of an existing Parquet file, for a table that has none yet. One or two ranged
+    reads. [AF1]"""
+    try:
+        with store.open_input(path) as stream:
+            file, _ = judge.open(stream, coerce_int96_timestamp_unit="us")
+            return _with_int96_instants(file)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise UsageError(
+            f"{store.url}/{path} cannot be read as a Parquet file: {error}. Nothing was added."
+        ) from error
+
+
+_VARIANT_GROUP = re.compile(r" group .* \(Variant(?:\(\d+\))?\) \{$", re.MULTILINE)
+_DELETE_IDS = {2147483546, 2147483545}  # that Iceberg reserves for file_path and pos
+_FAR = 1 << 30  # files do not have field ids from here on by chance
+
+
+class UnreadableFileError(UsageError):
+    """The file is not a Parquet file, or is damaged. [AF1]"""
+
+
+class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of a file, for a table that is to be created. schema: its columns, with the ids
+    that they will have; inside: the one value of each partition column in it; rewrite: whether its
+    rows are to go into new files. [AF2]"""
+
+    path: str
+    rows: int
+    bytes: int
+    footer: FooterRef
+    schema: Schema
+    columns: dict[int, ColumnStats]
+    inside: dict[str, WireValue]
+    rewrite: bool
+
+
+def read_facts(
+    store: Store,
+    info: ObjectInfo,
+    *,
+    columns_of: Callable[[pq.ParquetFile], Schema],
+    partition_names: Sequence[str],
+    bounds_columns: int,
+    rewrite: bool,
+    judge: FooterJudge,
+) -> FileFacts:
+    """Return the contents of a Parquet file if every reader of a table can read it; otherwise raise
+    an error that names it. One or two ranged reads. [AF2]
+
+    columns_of: maps a schema from `own_columns` to one with the caller's ids. UnreadableFileError
+    if it is not a Parquet file. A partition column in the file must be constant there; it is read
+    only if its statistics do not say so. rewrite: take a file with nanoseconds, too, if all its
+    values are whole microseconds, for which it is read whole.
+    """
+    name = f"{store.url}/{info.name}"
+    try:
+        with store.open_input(info.name) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            if size != info.size_bytes:
+                raise UsageError(
+                    f"{name} was replaced while it was looked at. Nothing was adopted; run "
+                    "it again when no one writes there."
+                )
+            stream.seek(0)
+            given = _Input(stream, name)
+            parquet, footer = judge.open(given, coerce_int96_timestamp_unit="us")
+            _refuse_deletes(name, parquet, "Nothing was adopted")
+            try:
+                schema = columns_of(parquet)
+            except SchemaMismatchError as error:  # among others, a type that no table has
+                raise type(error)(f"{name}: {error} Nothing was adopted.") from error
+            file = _Candidate(name, parquet, schema, ())
+            is_rewritten = rewrite and any(map(_has_nanoseconds, parquet.schema_arrow.types))
+            if is_rewritten:
+                count_fitting(name, _batches(parquet), schema)
+            inside = {
+                field.name: file.only_value(field)
+                for field in schema.fields
+                if field.name in partition_names
+                and file.rows
+                and isinstance(field.type, str)
+                and not is_rewritten
+            }
+            stats = {} if is_rewritten else file.column_stats(bounds_columns)
+            return FileFacts(
+                path=info.name,
+                rows=file.rows,
+                bytes=size,
+                footer=footer,
+                schema=schema,
+                columns=stats,
+                inside=inside,
+                rewrite=is_rewritten,
+            )
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{name} was removed while it was looked at. Nothing was adopted; run it again."
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFileError(f"{name} cannot be read as a Parquet file: {error}") from error
+
+
+def _refuse_deletes(name: str, file: pq.ParquetFile, outcome: str) -> None:
+    """UsageError for a delete file of Iceberg: its rows are no rows of a table, but say which rows
+    of other files are deleted. [AF1] [AF2]"""
+    ids = {_field_id(column) for column in file.schema_arrow}
+    kind = (file.metadata.metadata or {}).get(b"delete-type")
+    if kind in (b"position", b"equality") or ids >= _DELETE_IDS:
+        raise UsageError(
+            f"{name} is a delete file of Iceberg: its rows say which rows of other files are "
+            f"deleted. {outcome}. Compact the Iceberg table first, as by rewrite_data_files, and "
+            'adopt it with from_="iceberg", or write its rows to a new table'
+        )
+
+
+def read_rows(store: Store, path: str, judge: FooterJudge) -> Iterator[pa.RecordBatch]:
+    """The rows of a file that was looked at, under the file's names. [AF2]"""
+    name = f"{store.url}/{path}"
+    try:
+        with store.open_input(path) as stream:
+            given = _Input(stream, name)
+            yield from _batches(judge.open(given, coerce_int96_timestamp_unit="us")[0])
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{name} was removed while it was rewritten. Nothing was adopted; run it again."
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFileError(f"{name} cannot be read as a Parquet file: {error}") from error
+
+
+def count_fitting(name: str, batches: Iterable[pa.RecordBatch], schema: Schema) -> int:
+    """How many rows the file of this name has; SchemaMismatchError if one of them does not fit the
+    table."""
+    conformer, rows = Conformer(schema), 0
+    for batch in batches:
+        try:
+            rows += conformer.conform(batch).num_rows
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(f"{name}: {error} Nothing was adopted.") from error
+    return rows
+
+
+def _with_int96_instants(file: pq.ParquetFile) -> pa.Schema:
+    """The columns in Arrow. INT96, as Spark writes it, is always an instant."""
+    old = {column.path for column in file.schema if column.physical_type == "INT96"}
+    return pa.schema(
+        [
+            field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field
+            for field in file.schema_arrow
+        ]
+    )
+
+
+def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    schema = _with_int96_instants(file)
+    return (batch.cast(schema) for batch in file.iter_batches())
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_nanoseconds(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
+def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
+    """The columns of a file, all nullable: as Spark's own schema in the footer declares them if the
+    file confirms it, else as Parquet does; SchemaMismatchError if some readers could not read them.
+    INT96 is an instant, as Spark writes it. nanoseconds: take them for microseconds. [AF2] [SC2]"""
+    ids = itertools.count(_FAR).__next__
+    arrow: pa.Schema = file.schema_arrow
+    declared = _declared(file, arrow.names)
+    fields = []
+    for column in arrow:
+        plain = pa.schema([column])
+        spark = relaxed(declared[column.name]) if column.name in declared else None
+        # A variant that is not stored in its two members does not match its storage type: it is
+        # refused below.
+        if spark is None or not (
+            _bears_out(file, spark)
+            or any(field.type == "variant" for _, field in walk(spark.fields))
+        ):
+            spark = relaxed(from_arrow(plain, ids))
+        fields.append(spark.fields[0])
+    leaves = list(parquet_columns(arrow))
+    if len(leaves) != len(file.schema):
+        raise SchemaMismatchError("it has columns that Arrow cannot distinguish.")
+    instants = frozenset(
+        leaf.path for leaf in leaves if file.schema.column(leaf.position).physical_type == "INT96"
+    )
+    schema = Schema(
+        fields=tuple(_with_instants(field, (field.name,), instants) for field in fields)
+    )
+    _Candidate("a file like this", file, schema, (), nanoseconds).check_columns()
+    return schema
+
+
+def _declared(file: pq.ParquetFile, names: Sequence[str]) -> dict[str, Schema]:
+    """Name -> the declaration in Spark's own schema in the footer, for columns that the file
+    has."""
+    try:
+        members = json.loads((file.metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
+        given = {member["name"]: member for member in members}
+    except (ValueError, KeyError, TypeError):
+        return {}
+    ids = itertools.count(_FAR).__next__
+    return {
+        name: from_spark({"type": "struct", "fields": [given[name]]}, ids)
+        for name in names
+        if name in given
+    }
+
+
+def _bears_out(file: pq.ParquetFile, declared: Schema) -> bool:
+    """Whether the file stores what it declares: another tool that rewrites a file may keep an
+    outdated declaration."""
+    try:
+        _Candidate("", file, declared, ()).check_stored()
+    except SchemaMismatchError:
+        return False
+    return True
+
+
+def _with_instants(
+    field: Field, path: tuple[str, ...], instants: frozenset[tuple[str, ...]]
+) -> Field:
+    kind = field.type
+    match kind:
+        case StructType():
+            kind = StructType(
+                fields=tuple(
+                    _with_instants(member, (*path, member.name), instants) for member in kind.fields
+                )
+            )
+        case ArrayType():
+            kind = ArrayType(element=_with_instants(kind.element, (*path, "element"), instants))
+        case MapType():
+            key, value = (
+                _with_instants(member, (*path, member.name), instants)
+                for member in (kind.key, kind.value)
+            )
+            kind = MapType(key=key, value=value)
+        case _:
+            kind = "timestamp" if path in instants else kind
+    return msgspec.structs.replace(field, type=kind)
+
+
+class _Input:
+    """The file as Arrow reads it. Arrow's own errors concern the content; those of the stream below
+    come from the store. [ST5]"""
+
+    closed = False
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream, self._name = stream, name
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size)
+        except OSError as error:
+            raise StoreError(
+                f"{self._name} could not be read: {error}. Nothing was added."
+            ) from error
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        """Does nothing: this stream is read only."""
+
+    def close(self) -> None:
+        """Does nothing: the opener closes the stream."""
+
+
+class _Candidate:
+    """An opened file, compared with the table that it is added to."""
+
+    def __init__(
+        self,
+        name: str,
+        file: Any,
+        schema: Schema,
+        partition_by: tuple[int, ...],
+        nanoseconds: bool = False,
+    ) -> None:
+        self._name, self._file, self._schema = name, file, schema
+        self._units = ("ms", "us", "ns") if nanoseconds else ("ms", "us")
+        self._metadata = file.metadata
+        self._found: pa.Schema = file.schema_arrow
+        self._inside = {field.name: field for field in self._found}
+        by_id = {field.id: field for field in schema.fields}
+        self._partition_fields = tuple(by_id[id] for id in partition_by)
+        self._int96 = self._int96_paths()
+        self.rows: int = self._metadata.num_rows
+
+    def check_columns(self, unknown: set[str] | None = None) -> None:
+        """Check that every column belongs to the table, with its name in files and a type that
+        readers accept for the table's. unknown: gets the names of others instead, but for those
+        that only some readers take for a column of the table, by their case. [AF1] [AF4]"""
+        if len(self._inside) != len(self._found):
+            raise SchemaMismatchError(
+                f"{self._name} has two columns of one name. Nothing was added; rewrite the file."
+            )
+        found = list(self._found)
+        if unknown is not None:
+            taken = {field.file_name.lower() for field in self._schema.fields}
+            unknown |= {field.name for field in found if field.name.lower() not in taken}
+            found = [field for field in found if field.name not in unknown]
+        self._check_members(found, self._schema.fields, ())
+        self._check_variants()
+        for field in self._schema.fields:
+            if field.file_name in self._inside:
+                self._check_nulls(field, self._inside[field.file_name])
+
+    def _check_variants(self) -> None:
+        """Check that no struct of the table is a variant in the file, which Arrow shows as a struct
+        and Spark does not read as one. [AF1] [AF2]"""
+        doubtful = [
+            path
+            for path, field in walk(self._schema.fields)
+            if isinstance(field.type, StructType)
+            and {"metadata", "value"} <= {member.name for member in field.type.fields}
+        ]
+        if doubtful and _VARIANT_GROUP.search(str(self._metadata.schema)):
+            raise self._mismatch(
+                doubtful[0],
+                "may be a variant in this file, of which the table would have the bytes as a "
+                "struct, and which Spark cannot read as one",
+            )
+
+    def check_stored(self) -> None:
+        """Check that the columns of the schema, all of which are in the file, have types that
+        readers accept for the schema's. [AF2]"""
+        for field in self._schema.fields:
+            self._check_member(self._inside[field.file_name], field, (field.name,))
+
+    def column_stats(self, limit: int) -> dict[int, ColumnStats]:
+        """The footer's statistics. Another writer may have truncated texts, so text bounds count as
+        truncated. [OB7]"""
+        leaves = tracked_leaves(self._schema, self._found, limit)
+        by_id = column_stats(self._metadata, leaves, None)
+        for leaf in leaves:
+            stats = by_id.get(leaf.id)
+            if stats is not None and leaf.type in ("string", "binary") and stats.min != stats.max:
+                by_id[leaf.id] = msgspec.structs.replace(
+                    stats, min_cut=stats.min is not None, max_cut=stats.max is not None
+                )
+        return by_id
+
+    def partition_value(
+        self, index: int, path: str, given: tuple[WireValue, ...] | None, outside: bool
+    ) -> WireValue:
+        """The one value of the partition column in this file. [AF1]"""
+        field = self._partition_fields[index]
+        if field.file_name in self._inside:
+            if not self.rows:
+                return given[index] if given else None  # anything is true of a file without rows
+            value = self.only_value(field)
+            if given is not None and value != given[index]:
+                raise self._mismatch(
+                    (field.file_name,),
+                    f"holds {value!r} where the partition's value is {given[index]!r}",
+                )
+            return value
+        if not outside:
+            raise self._mismatch(
+                (field.file_name,),
+                "partitions the table and is not in the file, where readers look for it",
+            )
+        return given[index] if given is not None else self._from_folder(field, path)
+
+    def _int96_paths(self) -> frozenset[tuple[str, ...]]:
+        columns = list(parquet_columns(self._found))
+        if len(columns) != self._metadata.num_columns:  # the positions would be wrong
+            raise SchemaMismatchError(
+                f"{self._name} has columns that Arrow cannot distinguish. Nothing was added; "
+                "rewrite it."
+            )
+        parquet = self._metadata.schema
+        return frozenset(
+            column.path
+            for column in columns
+            if parquet.column(column.position).physical_type == "INT96"
+        )
+
+    def _check_members(
+        self, members: Iterable[pa.Field], wanted: tuple[Field, ...], parent: tuple[str, ...]
+    ) -> None:
+        by_name = {field.file_name: field for field in wanted}
+        by_id = {field.id: field for field in wanted}
+        seen = set()
+        for member in members:
+            path = (*parent, member.name)
+            bearer = by_id.get(_field_id(member) or 0)
+            if bearer is not None and bearer.file_name != member.name:
+                raise self._mismatch(
+                    path, f"carries the field id of the table's {show_path((*parent, bearer.name))}"
+                )
+            if member.name not in by_name:
+                raise self._mismatch(
+                    path,
+                    (
+                        "is not the table's; its files have "
+                        f"{', '.join(map(repr, list(by_name)[:20]))}"
+                    ),
+                )
+            self._check_member(member, by_name[member.name], path)
+            seen.add(member.name)
+        for name, field in by_name.items():
+            if name not in seen and not field.nullable and field not in self._partition_fields:
+                raise self._mismatch((*parent, name), "is missing and may not be null")
+
+    def _check_member(self, member: pa.Field, wanted: Field, path: tuple[str, ...]) -> None:
+        type = plain_type(member.type)
+        match wanted.type:
+            case StructType() if pa.types.is_struct(type):
+                self._check_members(type, wanted.type.fields, path)
+            case ArrayType() if is_list(type):
+                self._check_member(type.value_field, wanted.type.element, (*path, "element"))
+            case MapType() if pa.types.is_map(type):
+                self._check_member(type.key_field, wanted.type.key, (*path, "key"))
+                self._check_member(type.item_field, wanted.type.value, (*path, "value"))
+            case str() if self._reads_as(type, wanted.type, path):
+                pass
+            case _:
+                text = type_text(wanted.type)
+                raise self._mismatch(
+                    path,
+                    (
+                        f"has the type {member.type}, which not every reader can take for the "
+                        f"table's {text}{_remedy(member.type)}"
+                    ),
+                )
+
+    def _reads_as(self, type: pa.DataType, wanted: str, path: tuple[str, ...]) -> bool:
+        """True if every reader of the table, including Spark, gets the table's type from this
+        file."""
+        if wanted in INTERVALS and type in (pa.int64(), pa.duration("us")):
+            # Both are stored as the same plain numbers. Only Spark's schema says whether, for
+            # example, they are whole hours.
+            return bool(self._spark_type(path) == wanted) or (
+                type != pa.int64() and wanted == "interval day to second"
+            )
+        if wanted == "variant":
+            return _is_variant_storage(type)
+        if path in self._int96:
+            return wanted == "timestamp"
+        if pa.types.is_timestamp(type) and type.unit not in self._units:
+            return False
+        if pa.types.is_duration(type) or pa.types.is_float16(type):
+            return False
+        try:
+            read_as = from_arrow(pa.schema([pa.field("column", type)]), lambda: 1).fields[0].type
+        except UnsupportedTypeError:
+            return False
+        return read_as == wanted or can_widen(read_as, wanted)
+
+    def _spark_type(self, path: tuple[str, ...]) -> Any:
+        """What Spark's own schema in the footer declares for a top-level column."""
+        try:
+            fields = json.loads((self._metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
+            return next(field["type"] for field in fields if (field["name"],) == path)
+        except (ValueError, KeyError, TypeError, StopIteration):
+            return None
+
+    def _check_nulls(self, field: Field, member: pa.Field) -> None:
+        if not _may_break_promise(member, field):
+            return
+        if isinstance(field.type, str) and field.type != "variant":
+            stats = self._stats(field)
+            if stats.nulls:
+                raise self._mismatch(
+                    (field.file_name,), f"has {stats.nulls} nulls and may not be null"
+                )
+            if stats.nulls == 0:
+                return
+        for _ in self._read(field):
+            pass  # reading checks it
+
+    def _stats(self, field: Field) -> ColumnStats:
+        leaves = tracked_leaves(Schema(fields=(field,)), self._found, 1)
+        return column_stats(self._metadata, leaves, None).get(field.id, ColumnStats())
+
+    def only_value(self, field: Field) -> WireValue:
+        """The only value in a partition column; from statistics if possible, else from the column.
+        [AF1]"""
+        stats = self._stats(field)
+        if stats.nulls == self.rows:
+            return None
+        if (
+            stats.nulls == 0
+            and stats.min is not None
+            and stats.min == stats.max
+            and not stats.min_cut
+        ):
+            return stats.min
+        distinct: set[WireValue] = set()
+        for array in self._read(msgspec.structs.replace(field, nullable=True)):
+            distinct.update(values.from_array(pc.unique(array), field.type))
+            if len(distinct) > 1:
+                shown = " and ".join(repr(value) for value in list(distinct)[:2])
+                raise self._mismatch(
+                    (field.file_name,),
+                    f"partitions the table and has several values, {shown} among them",
+                )
+        return distinct.pop()
+
+    def _read(self, field: Field) -> Iterator[pa.Array]:
+        """The column in the table's form; SchemaMismatchError for a null in a column that is not
+        nullable."""
+        name = field.file_name
+        conformer = Conformer(
+            Schema(fields=(msgspec.structs.replace(field, name=name, physical=None),))
+        )
+        for batch in self._file.iter_batches(columns=[name]):
+            array = batch.column(name)
+            if (name,) in self._int96:
+                array = array.cast(pa.timestamp("us", "UTC"))
+            try:
+                yield conformer.conform(pa.RecordBatch.from_arrays([array], names=[name])).column(0)
+            except SchemaMismatchError as error:
+                raise SchemaMismatchError(f"{self._name}: {error} Nothing was added.") from error
+
+    def _from_folder(self, field: Field, path: str) -> WireValue:
+        components = (component.partition("=") for component in path.split("/")[:-1])
+        texts = {
+            text
+            for name, equals, text in components
+            if equals and unquote(name) in (field.file_name, field.name)
+        }
+        if len(texts) != 1:
+            raise self._mismatch(
+                (field.file_name,),
+                "partitions the table, but neither the file nor its folders have its value",
+            )
+        text = texts.pop()
+        if text == NULL_FOLDER:
+            return None
+        try:
+            return parse_static(
+                self._schema, (field.id,), {field.name: unquote(text, errors="strict")}
+            )[field.id]
+        except ValueError as error:
+            what = f"has the folder value {text!r}, which is no {type_text(field.type)}"
+            raise self._mismatch((field.file_name,), what) from error
+
+    def _mismatch(self, path: tuple[str, ...], what: str) -> SchemaMismatchError:
+        return SchemaMismatchError(
+            f"{self._name}: column {show_path(path)} {what}. Nothing was added. Rewrite the "
+            "file to fit, or write its rows through a job."
+        )
+
+
+def _remedy(type: pa.DataType) -> str:
+    """For a type of pandas 2 and Polars how a folder of such files is adopted."""
+    if not pa.types.is_timestamp(type) or type.unit != "ns":
+        return ""
+    return (
+        ". Spark, for one, reads no nanoseconds. Where all values are whole microseconds, "
+        "adopt(rewrite=True) writes the rows of such files into new ones"
+    )
+
+
+def _may_break_promise(member: pa.Field, wanted: Field) -> bool:
+    """True if the file's own schema allows a null where the table's does not."""
+    if member.nullable and not wanted.nullable:
+        return True
+    type = plain_type(member.type)
+    match wanted.type:
+        case StructType():
+            inside = {child.name: child for child in type}
+            return any(
+                _may_break_promise(inside[field.file_name], field)
+                for field in wanted.type.fields
+                if field.file_name in inside
+            )
+        case ArrayType():
+            return _may_break_promise(type.value_field, wanted.type.element)
+        case MapType():
+            return _may_break_promise(type.item_field, wanted.type.value)
+        case _:
+            return False
+
+
+def _is_variant_storage(type: pa.DataType) -> bool:
+    """True for exactly the two members in which Spark stores a variant; a shredded variant has
+    more, and not every reader supports it."""
+    if not pa.types.is_struct(type) or sorted(child.name for child in type) != [
+        "metadata",
+        "value",
+    ]:
+        return False
+    return all(pa.types.is_binary(plain_type(child.type)) for child in type)
+
+
+def _field_id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(FIELD_ID, b"")
+    return int(text) if text.isdigit() else None
+
+
+# Computes one schema for untracked files: the union of their columns, if every file can be read
+# with it.
+
+Path = tuple[str, ...]
+
+
+class Columns:
+    """The columns of each file, with the same id for the same path of names in all files. Safe for
+    many threads. [SC1]
+
+    known: the columns that the table has already; nanoseconds: take them for microseconds.
+    """
+
+    def __init__(
+        self, new_id: Callable[[], int], known: Schema | None = None, nanoseconds: bool = False
+    ) -> None:
+        self._nanoseconds = nanoseconds
+        self._lock = threading.Lock()
+        self._ids: dict[Path, int] = (
+            {path: field.id for path, field in walk(known.fields)} if known else {}
+        )
+        self._draw = unique_ids(new_id, self._ids.values())
+        self._known: dict[tuple[bytes, bytes, str], Schema] = {}
+
+    def of(self, file: pq.ParquetFile) -> Schema:
+        """The file's columns; the same object for all files with equal columns."""
+        spark = (file.metadata.metadata or {}).get(SPARK_SCHEMA, b"")
+        kinds = "".join(file.schema.column(at).physical_type[:4] for at in range(len(file.schema)))
+        key = (file.schema_arrow.remove_metadata().serialize().to_pybytes(), spark, kinds)
+        with self._lock:
+            if key not in self._known:
+                own = own_columns(file, self._nanoseconds)
+                self._known[key] = Schema(
+                    fields=tuple(self._identified(field, ()) for field in own.fields)
+                )
+            return self._known[key]
+
+    def id_of(self, path: Path) -> int:
+        """The id of the column."""
+        if path not in self._ids:
+            self._ids[path] = self._draw()
+        return self._ids[path]
+
+    def _identified(self, field: Field, parent: Path) -> Field:
+        path = (*parent, field.name)
+        kind: FieldType = field.type
+        match kind:
+            case StructType():
+                kind = StructType(
+                    fields=tuple(self._identified(member, path) for member in kind.fields)
+                )
+            case ArrayType():
+                kind = ArrayType(element=self._identified(kind.element, path))
+            case MapType():
+                kind = MapType(
+                    key=self._identified(kind.key, path), value=self._identified(kind.value, path)
+                )
+        return msgspec.structs.replace(field, id=self.id_of(path), type=kind)
+
+
+class Union:
+    """The columns of all files so far, in the order in which they were first seen. schema: None
+    before the first file. [SC5]"""
+
+    def __init__(self, schema: Schema | None = None) -> None:
+        self.schema = schema
+        self._taken: set[int] = set()
+        self._kept: list[Schema] = []  # keeps the object alive, so that no other one gets its id()
+        self._origin: dict[Path, str] = {}  # column -> the file that gave it its type
+
+    def take(self, columns: Schema, path: str) -> None:
+        """Widen the union by a file's columns; SchemaMismatchError names two files and the column
+        if that is impossible."""
+        if id(columns) in self._taken:
+            return
+        self._taken.add(id(columns))
+        self._kept.append(columns)
+        before = self.schema
+        if before is None:
+            self.schema = columns
+        else:
+            self._check(columns, before, path)
+            try:
+                self.schema = apply_edits(before, fit(before, columns, merge=True, converted=False))
+            except SchemaMismatchError as error:
+                raise SchemaMismatchError(f"{path!r}: {error} Nothing was adopted.") from error
+        there = {} if before is None else {at: field.type for at, field in walk(before.fields)}
+        self._origin |= {
+            at: path
+            for at, field in walk(self.schema.fields)
+            if there.get(at) != field.type or at not in self._origin
+        }
+
+    def _check(self, columns: Schema, table: Schema, path: str) -> None:
+        """If two types differ, one must be the wider: the union has that one, and both files are
+        read as it."""
+        misread = _misread(columns.fields, table.fields, ())
+        if misread is None:
+            return
+        at, own, other = misread
+        where = next(
+            (self._origin[at[:n]] for n in range(len(at), 0, -1) if at[:n] in self._origin),
+            "the table",
+        )
+        raise SchemaMismatchError(
+            f"column {show_path(at)} is {own} in {path!r} and {other} in {where!r}, and no "
+            "column of a table is read from both. Nothing "
+            "was adopted: rewrite one of the two files, or write their rows to a new table."
+        )
+
+
+def _misread(
+    own: tuple[Field, ...], table: tuple[Field, ...], parent: Path
+) -> tuple[Path, str, str] | None:
+    """The first column of a file that readers could not read as the table's: its path, its type and
+    the table's."""
+    by_name = {field.file_name: field for field in table}
+    by_lower = {field.name.lower(): field for field in table}
+    for field in own:
+        path, wanted = (*parent, field.name), by_name.get(field.name)
+        if wanted is None:
+            if (twin := by_lower.get(field.name.lower())) is not None:
+                return (*parent, twin.name), f"spelled {field.name!r}", f"spelled {twin.name!r}"
+            continue  # it would be a new column
+        one, other = field.type, wanted.type
+        if isinstance(one, str) or isinstance(other, str):
+            if one != other and not can_widen(one, other) and not can_widen(other, one):
+                return path, type_text(one), type_text(other)
+        elif type(one) is not type(other):
+            return path, type_text(one), type_text(other)
+        elif (inner := _misread(members(one), members(other), path)) is not None:
+            return inner
+    return None

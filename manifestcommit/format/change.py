@@ -1,0 +1,333 @@
+"""What a job's commit changes in a table: one struct for each kind of commit. [CM9]
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from .entries import Count, Entry, ManifestRef, Time
+from .evolution import SchemaEdit
+from .fields import Schema
+from .partitioning import PartitionPattern
+from .snapshot import (
+    REPLACE,
+    Author,
+    Constraint,
+    KeyRecord,
+    RunRef,
+    Snapshot,
+    Summary,
+    TogetherJob,
+    Totals,
+)
+from .watermark import Advance, Position
+
+_HALF = 16  # hex digits of a digest
+ConflictChoice = Literal["serializable", "blind", "fail"]
+
+
+class Overwrite(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Replace everything in these partitions. dynamic: the scope is the partitions that the job
+    writes, known only when it finishes. [CF3]"""
+
+    scope: tuple[PartitionPattern, ...] = ()
+    dynamic: bool = False
+    conflict: ConflictChoice = "serializable"
+
+
+class StreamBatch(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One batch of a streaming query. name: the user's key or else the query's id; the last batch
+    is recorded under it. [KY6]"""
+
+    name: str
+    query: str
+    batch: int
+
+
+class Rewritten(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Runs that replace others. old: paths of the replaced ones."""
+
+    old: frozenset[str]
+    new: tuple[RunRef, ...] = ()
+
+
+class _OfJob(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What every change says: whose it is. birth: the job's base version, the latest when it began;
+    operation: the kind of work, as the version records it; message, metadata, author: what the
+    caller says of it, and who made it: those of the process that made the change. [OB15]
+
+    Each kind has a `summary` of its own, as its last member: prepared jobs are stored in the order
+    of the members. [AB3]
+    """
+
+    job: str
+    birth: Count
+    operation: str
+    message: str | None = None
+    metadata: dict[str, str] = {}
+    author: Author | None = None
+
+    @property
+    def since(self) -> int:
+        """The change is checked for conflicts with every commit after this version."""
+        return self.birth
+
+
+class Write(_OfJob, frozen=True, kw_only=True):
+    """Adds and removes files, and changes columns, properties and watermarks with them. The only
+    kind that is stored outside of a version: in prepared jobs and intents. [AB3] [CM19]
+
+    schema: of the files that it wrote; edits: the changes of the table's schema that these files
+    need; initial: schema and partitioning for a table that has none yet; touched: the partitions of
+    the added files; remove: paths that it replaces; reads: the partitions whose rows it read to
+    decide what to remove and add; based_on: the version below `birth` that its rows were read from
+    [CF17]; declared: digest of what the caller declared with the key; stream: the streaming batch
+    that it is; first: nothing may have been committed before [CF18]; reason: a text for people;
+    repartitions: it replaces all files, and the table's partitioning becomes `partition_by` [SC10];
+    together: where it is prepared as a part of a joint commit, the jobs of all its tables, the
+    home's first [MT11]; checked: ids of the constraints that none of its rows violates [CK2];
+    constrain: constraints that it adds to the table, None: drops [CK3]; audited: the version of the
+    table on which checks of what it would be were made. [CK6]
+    """
+
+    key: str | None = None
+    declared: str | None = None
+    schema: Schema | None = None
+    partition_by: tuple[int, ...] | None = None
+    repartitions: bool = False
+    edits: tuple[SchemaEdit, ...] = ()
+    initial: Schema | None = None
+    add: tuple[Entry, ...] = ()
+    add_manifests: tuple[ManifestRef, ...] = ()
+    touched: tuple[PartitionPattern, ...] = ()
+    overwrite: Overwrite | None = None
+    remove: frozenset[str] = frozenset()
+    reads: tuple[PartitionPattern, ...] = ()
+    based_on: Count | None = None
+    advances: tuple[Advance, ...] = ()
+    properties: dict[str, str | None] = {}
+    stream: StreamBatch | None = None
+    first: bool = False
+    reason: str | None = None
+    together: tuple[TogetherJob, ...] = ()
+    checked: tuple[str, ...] = ()
+    constrain: dict[str, Constraint | None] = {}
+    audited: Count | None = None
+    summary: Summary = Summary()
+
+    @property
+    def since(self) -> int:
+        """The version that the rows were read from, if that is below the base version. [CF17]"""
+        return self.birth if self.based_on is None else min(self.birth, self.based_on)
+
+    @property
+    def scope(self) -> tuple[PartitionPattern, ...] | None:
+        """The partitions that the change empties first; None: it is not an overwrite."""
+        if self.overwrite is None:
+            return None
+        return self.touched if self.overwrite.dynamic else self.overwrite.scope
+
+
+class MergeManifests(_OfJob, frozen=True, kw_only=True):
+    """Replaces these manifests by one with the same files. [GC11] [GC17]"""
+
+    operation: str = REPLACE
+    paths: frozenset[str]
+    summary: Summary = Summary()
+
+
+class Abort(_OfJob, frozen=True, kw_only=True):
+    """Records that another job never commits. [AB4]"""
+
+    operation: str = "give_up"
+    aborted: str
+    summary: Summary = Summary()
+
+
+class Rewind(_OfJob, frozen=True, kw_only=True):
+    """Sets a source's watermark back. have: its position when the rewind was decided; to: its new
+    position, None: as if the source had never been read; keys: the idempotency keys to invalidate,
+    whose advances the rewind undoes [WM5]; undone_jointly: keys among these that were committed in
+    other tables by the same joint commit; alone: undo these in this table alone. [MT14]"""
+
+    operation: str = "rewind"
+    source: str
+    have: Position
+    to: Position = None
+    keys: frozenset[str] = frozenset()
+    undone_jointly: frozenset[str] = frozenset()
+    alone: bool = False
+    reason: str | None = None
+    summary: Summary = Summary()
+
+
+class TagEdit(_OfJob, frozen=True, kw_only=True):
+    """Sets a tag to a version, or removes the tag (version: None). until: microseconds since the
+    epoch, None: no end. [GC10]"""
+
+    name: str
+    version: int | None = None
+    until: int | None = None
+    summary: Summary = Summary()
+
+
+class Rollback(_OfJob, frozen=True, kw_only=True):
+    """Restores the table to an earlier version. target: that version's snapshot; touched: the
+    partitions whose files change; taken, given: totals that the table loses and regains; dropped:
+    the keys to invalidate, whose work is undone; dropped_before: records of keys that were
+    invalidated after the target and stay so [CF13] [KY7]; beside: ids of the tables that are rolled
+    back by the same joint commit; alone: undo joint commits in this table alone. [MT14]"""
+
+    operation: str = "rollback"
+    target: Snapshot
+    touched: tuple[PartitionPattern, ...] = ()
+    dropped: frozenset[str] = frozenset()
+    dropped_before: dict[str, KeyRecord] = {}
+    taken: Totals = Totals()
+    given: Totals = Totals()
+    beside: frozenset[str] = frozenset()
+    alone: bool = False
+    reason: str | None = None
+    summary: Summary = Summary()
+
+
+class Retention(_OfJob, frozen=True, kw_only=True):
+    """Records what gc retains. fence, expired: lower bounds of the new values; keys_from: keys
+    recorded below this version are forgotten; now_us: tags that end by then are removed; condemned:
+    untracked files to delete; gone: condemned files that no longer exist; key_runs, job_runs:
+    replacements for the runs that the latest version had when gc decided, without the records to
+    forget. [GC1] [GC6] [GC8] [KY4]"""
+
+    operation: str = "gc"
+    fence: int
+    expired: int
+    keys_from: int = 0
+    now_us: int = 0
+    condemned: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
+    key_runs: Rewritten | None = None
+    job_runs: Rewritten | None = None
+    summary: Summary = Summary()
+
+
+Change = Write | MergeManifests | Abort | Rewind | TagEdit | Rollback | Retention
+
+
+class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change removes from one manifest. bitmap: all removed rows, including those removed
+    earlier; files, rows, bytes: newly removed; touched: the partitions of files that were removed
+    by name."""
+
+    bitmap: int
+    files: int
+    rows: int
+    bytes: int
+    touched: tuple[PartitionPattern, ...] = ()
+
+
+class ConflictInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What was looked up for a change. taken: manifest path -> what is removed from it; gone: paths
+    to remove that are not live; live: paths to add that are live already; committed: the job to
+    abort has committed, or may have committed below the fence; reused: keys of a rewind that were
+    recorded again; dropped: the version at which the change's own key was invalidated, 0: it was
+    not; advanced: the change's ranges of texts that an earlier version committed."""
+
+    taken: dict[str, RemovedRows] = {}
+    gone: frozenset[str] = frozenset()
+    live: frozenset[str] = frozenset()
+    committed: bool = False
+    reused: frozenset[str] = frozenset()
+    dropped: int = 0
+    advanced: frozenset[Advance] = frozenset()
+
+
+class Prepared(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A change that any process can now commit or abort. [AB3]
+
+    done: the record of its key, if the key had been committed before the job began: such a job has
+    no work and never commits any; held: it waits for a process that publishes it by its id [CK5];
+    prepared_at: microseconds since the epoch, for people.
+    """
+
+    format_version: int
+    change: Write
+    done: KeyRecord | None = None
+    held: bool = False
+    prepared_at: Time
+    writer: str
+
+
+def advanced_of(change: Write) -> dict[str, tuple[Position, int | str]]:
+    """Source -> the positions where this change starts and ends. [CM24]"""
+    spans: dict[str, tuple[Position, int | str]] = {}
+    for advance in change.advances:
+        start, _ = spans.get(advance.source, (advance.start, advance.end))
+        spans[advance.source] = (start, advance.end)
+    return spans
+
+
+def declared_scope(overwrite: Overwrite | None) -> object:
+    """The partitions that an overwrite names, in the form that `declaration` compares. [KY1]"""
+    if overwrite is None:
+        return None
+    return (
+        "dynamic"
+        if overwrite.dynamic
+        else [sorted((str(k), v) for k, v in touch.items()) for touch in overwrite.scope]
+    )
+
+
+def declaration(
+    *, mode: str, scope: object, advances: tuple[Advance, ...], fingerprint: str | None
+) -> str:
+    """The digest of what a caller declares with a key: mode, partitions, advances and fingerprint.
+    Files are not compared. Its second half is of what was said when the work began, which alone a
+    rerun that declares nothing repeats. [KY1] [KY3]"""
+    said = [
+        mode,
+        scope,
+        sorted(msgspec.to_builtins(advances), key=lambda a: (a["source"], str(a.get("start")))),
+        fingerprint,
+    ]
+    return _half(said) + _half([fingerprint])
+
+
+def joint_declaration(declared: str, table_ids: Sequence[str]) -> str:
+    """The digest of what is declared with the key of a joint commit, for one of its tables.
+    [MT13]"""
+    ids = sorted(table_ids)
+    halves = (declared,) if len(declared) == _HALF else (declared[:_HALF], declared[_HALF:])
+    return "".join(_half([half, ids]) for half in halves)
+
+
+def as_begun(declared: str) -> str:
+    """What a rerun declares that has found its key committed, and whose block declared nothing:
+    what was said when it began. [KY3]"""
+    return declared[-_HALF:]
+
+
+def is_declared(recorded: str, declared: str | None) -> bool:
+    """Whether the work that a key records is the one that is declared now. [KY2] [KY3]"""
+    if declared is not None and len(declared) == _HALF:
+        return recorded[_HALF:] == declared
+    return declared is not None and recorded[:_HALF] == declared[:_HALF]
+
+
+def _half(said: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:_HALF]

@@ -1,0 +1,626 @@
+"""Encodes and decodes every metadata object except manifests; mirrors spec/v1.md clause by clause.
+[LY1]-[LY7] [LY11] [LY12] [LY14] [OB1]-[OB4]
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import re
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import zstandard
+
+from ..errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError, UsageError
+from .change import Prepared
+from .entries import Entry, ManifestRef, decode
+from .fields import Schema, check_schema, walk
+from .manifest_table import check_values
+from .object_names import (
+    MANIFESTS,
+    UnsafePathError,
+    check_path,
+    intent_name,
+    is_table_id,
+    job_of_data_file,
+    job_of_manifest,
+    parse_job_id,
+    parse_version,
+    prepared_name,
+    version_name,
+)
+from .partitioning import is_folder_column
+from .recovery_objects import FinishedTask, KeyMark
+from .snapshot import (
+    FORMAT_VERSION,
+    PENDING_FORMAT_VERSION,
+    Snapshot,
+    check_author,
+    check_constraints,
+    check_joint,
+    check_message,
+    check_metadata,
+    check_together,
+)
+from .watermark import check_advance
+
+# Preserves unknown members through a read and a rewrite, at every depth.
+
+SPELLING = "__unknown__"
+# levels of nested values beside unknown members; below every limit of Python and msgspec
+MAX_DEPTH = 400
+
+
+def stash_unknown(raw: Any, kind: Any) -> Any:
+    """Move every unknown member in the raw form of `kind` into `__unknown__`. [OB12]"""
+    return _walk(raw, kind, _tuck_one)
+
+
+def _decode_tucked(raw: bytes, kind: Any) -> Any:
+    """Decode a struct whose raw form has unknown members beside the known ones. [OB12]"""
+    document = msgspec.json.decode(raw)
+    level = [document] if isinstance(document, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            value
+            for holder in level
+            for value in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(value, dict | list)
+        ]
+    if level:
+        raise msgspec.ValidationError(f"its members are nested more than {MAX_DEPTH} deep")
+    return msgspec.convert(stash_unknown(document, kind), type=kind, strict=True, str_keys=True)
+
+
+def restore_unknown(raw: Any, kind: Any) -> Any:
+    """Restore the raw form as it was written, with unknown members beside the known ones. [OB12]"""
+    return _walk(raw, kind, _untuck_one)
+
+
+def _tuck_one(raw: dict[str, Any], known: typing.AbstractSet[str]) -> dict[str, Any]:
+    if SPELLING in raw:
+        raise msgspec.ValidationError(f"Object contains the reserved field `{SPELLING}`")
+    unknown = {name: value for name, value in raw.items() if name not in known}
+    if not unknown:
+        return raw
+    return {name: value for name, value in raw.items() if name in known} | {SPELLING: unknown}
+
+
+def _untuck_one(raw: dict[str, Any], known: typing.AbstractSet[str]) -> dict[str, Any]:
+    if SPELLING not in raw:
+        return raw
+    unknown = raw[SPELLING]
+    plain = {name: value for name, value in raw.items() if name != SPELLING}
+    return {name: value for name, value in unknown.items() if name not in known} | plain
+
+
+def _walk(raw: Any, kind: Any, one: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _walk_struct(raw, kind, one)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple and isinstance(raw, list | tuple):
+        return [_walk(item, arguments[0], one) for item in raw]
+    if origin is dict and isinstance(raw, dict):
+        return {name: _walk(value, arguments[1], one) for name, value in raw.items()}
+    if origin in (typing.Union, types.UnionType) and isinstance(raw, dict):
+        chosen = [a for a in arguments if _is_tagged(a, raw)]
+        return _walk(raw, chosen[0], one) if chosen else raw
+    return raw
+
+
+def _walk_struct(raw: Any, kind: type[msgspec.Struct], one: Any) -> Any:
+    if not isinstance(raw, dict):
+        return raw
+    members, known = _members(kind)
+    walked = {
+        name: _walk(value, members[name], one) if name in members else value
+        for name, value in raw.items()
+    }
+    return one(walked, known)
+
+
+def _is_tagged(kind: Any, raw: dict[str, Any]) -> bool:
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return False
+    config = kind.__struct_config__
+    return config.tag is None or raw.get(str(config.tag_field)) == config.tag
+
+
+@functools.cache
+def _members(kind: type[msgspec.Struct]) -> tuple[dict[str, Any], frozenset[str]]:
+    hints = typing.get_type_hints(kind)
+    members = {
+        field.encode_name: hints[field.name]
+        for field in msgspec.structs.fields(kind)
+        if field.encode_name != SPELLING
+    }
+    tag = kind.__struct_config__.tag_field
+    return members, frozenset(members) | {SPELLING} | ({tag} if tag else set())
+
+
+MAX_OBJECT_BYTES = 64 * 1024 * 1024  # bytes of a metadata object that a reader fetches at most
+MAX_RAW_BYTES = 256 * 1024 * 1024  # bytes that a metadata object may decompress to
+MAX_INTENT_BYTES = 64 * 1024  # bytes of an intent, which every other writer may have to read
+MAX_INTENT_RAW_BYTES = 256 * 1024
+# how many times its stored size an object may decompress to, above one MiB; ours come to 5 to 30
+MAX_RATIO = 100
+# values in a JSON document: an empty one of three bytes takes a hundred in memory
+MAX_VALUES = 4 * 1024 * 1024
+# level 3 made snapshots at most 0.2 % smaller, for tables whose 440 kB each commit has to read and
+# write
+_ZSTD_LEVEL = 1
+_BEYOND = 2**63  # above any count
+
+_FORMATS = (FORMAT_VERSION,)
+_FORMATS_PENDING = (FORMAT_VERSION, PENDING_FORMAT_VERSION)
+MAX_HINT_BYTES = 256
+_HINT = re.compile(
+    rb"(\d{1,19})(?: (sha256:[0-9a-f]{64}))?(?: (v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32}))?",
+    re.ASCII,
+)
+
+_OBJECT = re.compile(re.escape(MANIFESTS) + r"(?!\.{1,2}\Z)[^/\\\0]+")
+
+_REASON = 2_000  # a hostile text may be long
+
+
+def digest(data: bytes) -> str:
+    """sha256 of the object's bytes as stored. [OB1]"""
+    return digest_of(hashlib.sha256(data))
+
+
+def digest_of(hashed: Any) -> str:
+    """The `digest` of all bytes that this hashlib sha256 object was fed. [DF3]"""
+    return f"sha256:{hashed.hexdigest()}"
+
+
+class Hint(msgspec.Struct, frozen=True, kw_only=True):
+    """What the hint says. version: one that has existed; digest: of its object; attempt: the joint
+    commit that committed that version as a member. None: it says nothing of it. [LY7] [MT7]"""
+
+    version: int
+    digest: str | None = None
+    attempt: str | None = None
+
+
+def encode_hint(version: int, digest: str | None = None, attempt: str | None = None) -> bytes:
+    """Encode the hint: a version in decimal, the digest of its object; where a joint commit has
+    committed it as a member, also the attempt. [LY7] [MT7]"""
+    return " ".join(filter(None, (f"{version}", digest, attempt))).encode("ascii")
+
+
+def decode_hint(data: bytes) -> int | None:
+    """The hinted version; None if the hint is damaged. [LY7]"""
+    hint = read_hint(data)
+    return None if hint is None else hint.version
+
+
+def read_hint(data: bytes) -> Hint | None:
+    """What the hint says; None if it is damaged. Which object is the newest does not depend on it;
+    what became of that one, if it is a member, does. [LY7] [MT7]"""
+    match = _HINT.fullmatch(data)
+    if match is None:
+        return None
+    digest, attempt = (
+        None if each is None else each.decode("ascii") for each in match.groups()[1:]
+    )
+    return Hint(version=int(match[1]), digest=digest, attempt=attempt)
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Encode a snapshot: JSON in one zstd frame that declares its size. UsageError if it would be
+    too large for readers. [OB1] [OB4]"""
+    what = f"version {snapshot.version}"
+    data = _bounded(
+        encode_json(snapshot, Snapshot),
+        what,
+        "Use fewer or shorter keys, sources, text positions and properties.",
+    )
+    name = version_name(snapshot.version)
+    return _read_back(data, what, lambda: decode_snapshot(data, name=name, pending=True))
+
+
+def decode_snapshot(data: bytes, *, name: str, pending: bool = False) -> Snapshot:
+    """Decode a snapshot and check it against its name and the format's rules; errors name the
+    object. [OB3] [OB4] [OB16]
+
+    pending: whether the caller knows that the version may be a member of a joint commit, of which
+    only another table tells whether it is a state of this one; others get an
+    UnsupportedFormatError for it.
+    """
+    raw = decompress(data, name=name)
+    snapshot: Snapshot = decode_json(
+        raw, Snapshot, name=name, formats=_FORMATS_PENDING if pending else _FORMATS
+    )
+    try:
+        _check(snapshot, name)
+        check_joint(snapshot)
+    except (UnsafePathError, SchemaMismatchError, ValueError) as error:
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+    return snapshot
+
+
+def encode_prepared(prepared: Prepared) -> bytes:
+    """Encode a prepared job, with the form and limits of a snapshot. [AB3] [OB1] [OB4]"""
+    what, name = f"prepared job {prepared.change.job}", prepared_name(prepared.change.job)
+    data = _bounded(
+        encode_json(prepared, Prepared), what, "Add fewer files, or commit without preparing."
+    )
+    return _read_back(data, what, lambda: decode_prepared(data, name=name))
+
+
+def encode_intent(prepared: Prepared) -> bytes | None:
+    """Encode an intent, in the form of a prepared job; None if it would be larger than other
+    writers read. [CM19] [AB3]"""
+    raw = encode_json(prepared, Prepared)
+    data = compress(raw) if len(raw) <= MAX_INTENT_RAW_BYTES else b""
+    return data if 0 < len(data) <= MAX_INTENT_BYTES else None
+
+
+def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
+    """Decode an intent and return the length of its document. The checks are those of a prepared
+    job, with tighter limits. [CM20] [OB4]"""
+    if len(data) > MAX_INTENT_BYTES:
+        raise CorruptMetadataError(
+            damaged(name, f"it has more than {MAX_INTENT_BYTES} bytes"), object_name=name
+        )
+    raw = decompress(data, name=name, limit=MAX_INTENT_RAW_BYTES)
+    prepared = _prepared(raw, name, intent_name)
+    if prepared.done is not None or prepared.held or prepared.change.together:
+        raise CorruptMetadataError(
+            damaged(name, "it asks for what was done before, or for several tables"),
+            object_name=name,
+        )
+    return prepared, len(raw)
+
+
+def decode_prepared(data: bytes, *, name: str) -> Prepared:
+    """Decode a prepared job and check it as a snapshot is checked; errors name the object. [AB3]
+    [OB3] [OB4]"""
+    return _prepared(decompress(data, name=name), name, prepared_name)
+
+
+def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
+    prepared: Prepared = decode_json(raw, Prepared, name=name)
+    change = prepared.change
+    try:
+        if name_of(change.job) != name or parse_job_id(change.job).birth != change.birth:
+            raise ValueError(f"it holds job {change.job!r}")
+        if change.based_on is not None and not 1 <= change.based_on <= change.birth:
+            raise ValueError(
+                f"it is based on version {change.based_on}, and began at {change.birth}"
+            )
+        if (
+            change.stream is not None
+            or change.reason is not None
+            or change.first
+            or change.constrain
+            or change.audited is not None
+        ):
+            raise ValueError("it holds what only a commit of its own can do")
+        if change.message is not None:
+            check_message(change.message)
+        check_metadata(change.metadata)
+        check_author(change.author)
+        if change.together:
+            check_together(change.together, change.job)
+        if (change.key is not None and not change.declared) or (
+            prepared.done is not None and not prepared.done.digest
+        ):
+            raise ValueError("it has a key without the digest of what was declared with it")
+        for advance in change.advances:
+            check_advance(advance.source, advance.start, advance.end)
+        _check_listed(change.add, change.add_manifests, len(change.partition_by or ()))
+        for job in (
+            *(entry.job for entry in change.add),
+            *(job_of_manifest(ref.path) for ref in change.add_manifests),
+        ):
+            parse_job_id(job)
+        for path in change.remove:
+            check_path(path)
+        for schema in (change.schema, change.initial):
+            if schema is not None:
+                check_schema(schema)
+        if (change.add or change.add_manifests) and (
+            change.schema is None or change.partition_by is None
+        ):
+            raise ValueError("it adds files, and does not say with which columns they were written")
+        if change.schema is not None:
+            check_values(change.add, schema=change.schema, partition_by=change.partition_by or ())
+    except (UnsafePathError, SchemaMismatchError, ValueError) as error:
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+    return prepared
+
+
+def encode_key_mark(mark: KeyMark) -> bytes:
+    """Encode the mark of a recoverable attempt at a key. [AB6] [OB1]"""
+    return _bounded(
+        encode_json(mark, KeyMark), "the mark of a recoverable job", "Use a shorter key."
+    )
+
+
+def encode_task(finished: FinishedTask) -> bytes:
+    """Encode a finished task, with the form and limits of a snapshot. [AB6] [OB1] [OB4]"""
+    return _bounded(
+        encode_json(finished, FinishedTask), f"finished task {finished.task}", "Write larger files."
+    )
+
+
+def decode_task(
+    data: bytes, *, name: str, job: str, task: int, schema: Schema, partition_by: Sequence[int]
+) -> FinishedTask:
+    """Decode the task that `job` finished, whose files have these columns, and check it as a
+    snapshot is checked; errors name the object. [AB6] [OB4]"""
+    finished: FinishedTask = decode_json(decompress(data, name=name), FinishedTask, name=name)
+    if finished.task != task:
+        raise CorruptMetadataError(
+            damaged(name, f"it holds task {finished.task}"), object_name=name
+        )
+    check_output(
+        finished.entries,
+        finished.manifests,
+        name=name,
+        job=job,
+        schema=schema,
+        partition_by=partition_by,
+    )
+    return finished
+
+
+def check_output(
+    entries: Sequence[Entry],
+    manifests: Sequence[ManifestRef],
+    *,
+    name: str,
+    job: str,
+    schema: Schema,
+    partition_by: Sequence[int],
+) -> None:
+    """Check files and manifests that tasks of `job` wrote, as listed in the object `name`; errors
+    name the object. [OB4] [AB6]"""
+    try:
+        _check_listed(entries, manifests, len(partition_by))
+        check_values(entries, schema=schema, partition_by=partition_by)
+        strangers = [
+            entry.path
+            for entry in entries
+            if (entry.job, job_of_data_file(entry.path)) != (job, job) or entry.digest is None
+        ]
+        strangers += [ref.path for ref in manifests if job_of_manifest(ref.path) != job]
+        if strangers:
+            raise ValueError(f"it lists {strangers[0]!r}, which is of another job or has no digest")
+    except (UnsafePathError, ValueError) as error:
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+
+
+def encode_json(value: Any, kind: Any) -> bytes:
+    """JSON of a struct of the format, with unknown members in their places. [OB12]"""
+    encoded = msgspec.json.encode(value)
+    if f'"{SPELLING}"'.encode() not in encoded:
+        return encoded
+    return msgspec.json.encode(restore_unknown(msgspec.to_builtins(value, str_keys=True), kind))
+
+
+def decode_json(
+    raw: bytes, kind: Any, *, name: str, formats: tuple[int, ...] = (FORMAT_VERSION,)
+) -> Any:
+    """Decode a struct of the format from JSON; errors name the object and the member. [OB3]
+    [OB4]"""
+    if not _has_few_values(raw):
+        raise CorruptMetadataError(
+            damaged(name, f"it holds more than {MAX_VALUES} values"), object_name=name
+        )
+    # The name occurs neither literally nor in an escape. Most documents have no backslash, and a
+    # search for one is much faster than decoding.
+    is_plain = SPELLING.encode() not in raw and (b"\\" not in raw or b"\\u00" not in raw)
+    if is_plain:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            value = msgspec.json.decode(raw, type=kind)
+            if value.format_version in formats:
+                return value
+    _check_format_version(raw, name, formats)  # a later format is not damage
+    try:
+        if not is_plain:
+            return _decode_tucked(raw, kind)
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as first:
+        # Only unknown members of a newer writer need the slow path; anything else fails again, and
+        # is damage.
+        try:
+            return _decode_tucked(raw, kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise CorruptMetadataError(damaged(name, str(first)), object_name=name) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+
+
+def _has_few_values(raw: bytes) -> bool:
+    """Whether a document holds at most `MAX_VALUES` values. Each value follows one of these
+    characters, which texts may contain as well. [OB4]"""
+    return (
+        len(raw) <= MAX_VALUES or raw.count(b",") + raw.count(b"[") + raw.count(b"{") < MAX_VALUES
+    )
+
+
+def compress(raw: bytes) -> bytes:
+    """Compress into one zstd frame that declares its content size. [OB1]"""
+    return zstandard.ZstdCompressor(
+        level=_ZSTD_LEVEL, write_content_size=True, write_checksum=True
+    ).compress(raw)
+
+
+def _read_back(data: bytes, what: str, read: Callable[[], object]) -> bytes:
+    """The object, once it has passed the checks of those who will read it: what a writer
+    acknowledges, every reader takes. UsageError otherwise. [OB4]"""
+    try:
+        read()
+    except CorruptMetadataError as error:
+        raise UsageError(
+            f"{what} would hold what no reader accepts; nothing was committed. It would be read "
+            f"as: {error}"
+        ) from None
+    return data
+
+
+def _bounded(raw: bytes, what: str, remedy: str) -> bytes:
+    data = compress(raw) if len(raw) <= MAX_RAW_BYTES else raw
+    if (
+        not _has_few_values(raw)
+        or len(raw) > min(MAX_RAW_BYTES, _most_raw(data))
+        or len(data) > MAX_OBJECT_BYTES
+    ):
+        raise UsageError(
+            f"{what} would take {len(raw)} bytes ({len(data)} stored), more than readers "
+            f"accept; nothing was committed. {remedy}"
+        )
+    return data
+
+
+def _most_raw(data: bytes) -> int:
+    """How many bytes an object may decompress to: what a few bytes claim must not take a gigabyte.
+    [OB4]"""
+    return MAX_RATIO * len(data) + (1 << 20)
+
+
+def decompress(data: bytes, *, name: str, limit: int = MAX_RAW_BYTES) -> bytes:
+    """Decompress the frame; refused before any memory is allocated if it declares no size or one
+    above the limit. [OB4]"""
+    try:
+        declared = zstandard.get_frame_parameters(data).content_size
+        if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
+            raise CorruptMetadataError(
+                damaged(name, "its zstd frame declares no size"), object_name=name
+            )
+        limit = min(limit, _most_raw(data))
+        if declared > limit:
+            reason = f"it claims {declared} bytes, more than the {limit} that are allowed"
+            raise CorruptMetadataError(damaged(name, reason), object_name=name)
+        return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+
+
+class _Head(msgspec.Struct):
+    format_version: int = 0
+
+
+# msgspec inspects a class on first use without a lock: threads that do so at the same time crash
+# the interpreter.
+for _kind in (Snapshot, Prepared, FinishedTask, KeyMark, _Head):
+    msgspec.json.Decoder(_kind)
+
+
+def _check_format_version(raw: bytes, name: str, formats: tuple[int, ...]) -> None:
+    try:
+        version = msgspec.json.decode(raw, type=_Head).format_version
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+    if version not in formats:
+        reads = " and ".join(map(str, formats))
+        raise UnsupportedFormatError(
+            f"{name} has format_version {version}; this release reads {reads}. Nothing "
+            "was read or changed: use a release of manifestcommit that knows this format."
+        )
+
+
+def _check(snapshot: Snapshot, name: str) -> None:
+    version = parse_version(name)
+    if version is not None and version != snapshot.version:
+        raise ValueError(f"its name says version {version}, its content {snapshot.version}")
+    if snapshot.version < 1 or not is_table_id(snapshot.table_id):
+        raise ValueError("version or table_id is malformed")
+    if not 1 <= snapshot.expired <= snapshot.fence <= snapshot.version:
+        raise ValueError("expired <= fence <= version does not hold")
+    if (snapshot.parent_digest is None) != (snapshot.version == 1):
+        raise ValueError("every version but the first has a parent_digest")
+    if snapshot.schema is not None:
+        check_schema(snapshot.schema)
+    fields = snapshot.schema.fields if snapshot.schema else ()
+    top = {field.id for field in fields}
+    if not top.issuperset(snapshot.partition_by):
+        raise ValueError("partition_by names a field that the schema does not have")
+    if not all(is_folder_column(*each) for layout in snapshot.former_folders for each in layout):
+        raise ValueError("former_folders holds what makes no folder")
+    if snapshot.constraints:
+        check_constraints(snapshot.constraints)
+        named = {id for each in snapshot.constraints.values() for id in each.columns.values()}
+        if not named <= {field.id for _, field in walk(fields)}:
+            raise ValueError("a constraint names a field that the schema does not have")
+    width = len(snapshot.partition_by)
+    _check_listed(snapshot.added, snapshot.manifests, width)
+    if any(
+        record.batch < -1 or not 1 <= record.version <= snapshot.version
+        for record in snapshot.streams.values()
+    ):
+        raise ValueError("a stream's last batch is below 0, or of a version that does not exist")
+    if any(
+        commit.restored is not None and not 1 <= commit.restored < snapshot.version
+        for commit in snapshot.commits
+    ):
+        raise ValueError("a rollback restored a version that was none before it")
+    for path in snapshot.condemned:
+        check_path(path)
+    for path, text in snapshot.removed.items():
+        _check_object_path(path)
+        decode(text)
+    for run in (*snapshot.key_runs, *snapshot.job_runs, *snapshot.removed_runs):
+        _check_object_path(run.path)
+        if run.rows < 1 or run.bytes < 1:
+            raise ValueError(f"run {run.path!r} has impossible counts")
+
+
+def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], width: int) -> None:
+    for entry in entries:
+        check_path(entry.path)
+        # a sum of several numbers is out of bounds as soon as one of them is
+        if not 0 <= entry.rows | entry.bytes | entry.added < _BEYOND:
+            raise ValueError(f"file {entry.path!r} has impossible counts")
+        if entry.footer is not None and not 0 < entry.footer.bytes <= entry.bytes:
+            raise ValueError(f"file {entry.path!r} has a footer of {entry.footer.bytes} bytes")
+        if len(entry.partition) != width:
+            raise ValueError(
+                f"file {entry.path!r} has {len(entry.partition)} partition values where the "
+                f"table has {width}"
+            )
+    _check_none_twice(entries)
+    for ref in manifests:
+        _check_object_path(ref.path)
+        if min(ref.files, ref.rows, ref.data_bytes, ref.bytes) < 0 or ref.files == 0:
+            raise ValueError(f"manifest {ref.path!r} has impossible counts")
+        if ref.footer is not None and not 0 < ref.footer.bytes <= ref.bytes:
+            raise ValueError(
+                f"manifest {ref.path!r} has a footer of {ref.footer.bytes} bytes in {ref.bytes}"
+            )
+        if not len(ref.lower) == len(ref.upper) == len(ref.nulls) == width:
+            raise ValueError(
+                f"manifest {ref.path!r} has bounds for other columns than the table's "
+                "partition columns"
+            )
+
+
+def _check_none_twice(entries: Sequence[Entry]) -> None:
+    if len({entry.path for entry in entries}) != len(entries):
+        raise ValueError("a path is listed twice")
+
+
+def _check_object_path(path: str) -> None:
+    if not _OBJECT.fullmatch(path):
+        raise ValueError(f"{path!r} is not below {MANIFESTS}")
+
+
+def damaged(name: str, reason: str) -> str:
+    """The message of a `CorruptMetadataError`: the object, the reason in at most 2,000 characters,
+    and the remedy. [OB4]"""
+    reason = reason if len(reason) <= _REASON else f"{reason[:_REASON]}…"
+    return (
+        f"{name} is damaged or was not written by manifestcommit: {reason}. Nothing was read from "
+        "it and nothing was changed. Restore the object from a backup or a bucket version, or read "
+        "an earlier version of the table."
+    )

@@ -1,0 +1,699 @@
+"""Schema evolution: which data fits a table, which edits make it fit, and how edits combine with
+concurrent ones. [SC3] [SC5] [SC6]
+
+Pure. An edit names its field by id and records the state that it found there, so it either commutes
+with the edits committed before it or is a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import SchemaMismatchError, UsageError
+from .fields import (
+    INTERVALS,
+    MAX_PRECISION,
+    ArrayType,
+    Field,
+    FieldType,
+    MapType,
+    Schema,
+    StructType,
+    check_schema,
+    decimal_parts,
+    match_names,
+    members,
+    show_path,
+    shown,
+    type_text,
+    unique_ids,
+    walk,
+)
+from .spark_json import comment_of, rename_metadata, with_comment
+
+# A schema indexed by field id, so that thousands of edits cost only one rebuild.
+
+_TABLE = 0  # the parent of top-level columns; field ids begin at 1
+
+
+class SchemaConflict(ValueError):  # noqa: N818 - a result that the commit rules turn into a CommitConflictError, no user's error
+    """An edit does not commute with the present schema. [CF8]"""
+
+
+class Draft:
+    """A schema under construction."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._base = schema
+        self._fields: dict[int, Field] = {}
+        # by parent; a dict keeps the order and deletes in one step
+        self._members: dict[int, dict[int, None]] = {_TABLE: {}}
+        self._parents: dict[int, int] = {}
+        self._names: dict[int, dict[str, int]] = {}
+        self._retired = list(schema.retired)
+        self._retired_lower = {name.lower() for name in schema.retired}
+        for field in schema.fields:
+            self._take(field, _TABLE)
+
+    def find(self, id: int, column: str) -> Field:
+        """The field in its present state; SchemaConflict if it was dropped. The members of its type
+        may be out of date."""
+        if id not in self._fields:
+            raise SchemaConflict(f"the column {column!r} was dropped meanwhile")
+        return self._fields[id]
+
+    def put(self, field: Field) -> None:
+        """Replace the properties of a field found before; its name and members stay."""
+        self._fields[field.id] = field
+
+    def add(self, field: Field, parent: int | None, column: str) -> None:
+        """Add a column or a member of a struct; nothing happens if it exists with the same id and
+        type."""
+        if parent is not None and not isinstance(self.find(parent, column).type, StructType):
+            raise SchemaConflict(f"the column {column!r} cannot be added, its parent is no struct")
+        home = _TABLE if parent is None else parent
+        twin = self._sibling(home, field.name)
+        if twin == field.id and self._built(twin) == field:
+            return
+        if twin is not None:
+            raise SchemaConflict(
+                f"a column {self._fields[twin].name!r} was added meanwhile; {column!r} "
+                "differs from it"
+            )
+        if home == _TABLE and field.file_name.lower() in self._retired_lower:
+            raise SchemaConflict(f"a column {field.file_name!r} was added and dropped meanwhile")
+        self._take(field, home)
+        self._names[home][field.name.lower()] = field.id
+
+    def rename(self, field: Field, to: str) -> None:
+        """Rename the column; its name in files stays."""
+        home = self._parents[field.id]
+        if self._sibling(home, to) not in (None, field.id):
+            raise SchemaConflict(f"another column is called {to!r} meanwhile")
+        del self._names[home][field.name.lower()]
+        self._names[home][to.lower()] = field.id
+        physical = None if to == field.file_name else field.file_name
+        metadata = rename_metadata(field.metadata, field.name, to)
+        self.put(msgspec.structs.replace(field, name=to, physical=physical, metadata=metadata))
+
+    def drop(self, field: Field) -> None:
+        """Drop the column and retire its name in files."""
+        home = self._parents[field.id]
+        if self._sibling(home, field.name) == field.id:
+            del self._names[home][field.name.lower()]
+        del self._members[home][field.id]
+        self._forget(field.id)
+        if home == _TABLE:
+            self._retired.append(field.file_name)
+            self._retired_lower.add(field.file_name.lower())
+
+    def schema(self) -> Schema:
+        """The schema with all changes."""
+        fields = tuple(self._built(id) for id in self._members[_TABLE])
+        return msgspec.structs.replace(self._base, fields=fields, retired=tuple(self._retired))
+
+    def _take(self, field: Field, parent: int) -> None:
+        if field.id in self._fields:
+            raise SchemaConflict(
+                f"the field id {field.id} of {field.name!r} was given to "
+                f"{self._fields[field.id].name!r} meanwhile"
+            )
+        self._fields[field.id] = field
+        self._parents[field.id] = parent
+        self._members[parent][field.id] = None
+        if not isinstance(field.type, str):
+            self._members[field.id] = {}
+            for member in members(field.type):
+                self._take(member, field.id)
+
+    def _forget(self, id: int) -> None:
+        for member in self._members.pop(id, {}):
+            self._forget(member)
+        del self._fields[id], self._parents[id]
+        self._names.pop(id, None)
+
+    def _sibling(self, home: int, name: str) -> int | None:
+        if home not in self._names:
+            self._names[home] = {self._fields[id].name.lower(): id for id in self._members[home]}
+        return self._names[home].get(name.lower())
+
+    def _built(self, id: int) -> Field:
+        field = self._fields[id]
+        return (
+            field
+            if isinstance(field.type, str)
+            else msgspec.structs.replace(field, type=self._built_type(field.type, id))
+        )
+
+    def _built_type(self, type: FieldType, id: int) -> FieldType:
+        inside = [self._built(member) for member in self._members[id]]
+        match type:
+            case StructType():
+                return msgspec.structs.replace(type, fields=tuple(inside))
+            case ArrayType():
+                return msgspec.structs.replace(type, element=inside[0])
+            case MapType():
+                return msgspec.structs.replace(type, key=inside[0], value=inside[1])
+            case _:
+                return type
+
+
+__all__ = [
+    "Leaf",
+    "SchemaConflict",
+    "SchemaEdit",
+    "add_column",
+    "apply_edits",
+    "assign_new_ids",
+    "can_widen",
+    "comment_column",
+    "drop_column",
+    "find_column",
+    "fit",
+    "leaves",
+    "relax_column",
+    "rename_column",
+    "replace",
+    "widen_column",
+]
+
+Path = tuple[str, ...]
+
+_INTEGERS = ("byte", "short", "integer", "long")
+_FLOATS = ("float", "double")
+
+
+class SchemaEdit(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One change of a table's schema. [SC5] [SC6]
+
+    id: the field that changes (add: the id of the new one); column: its path, for messages; field:
+    add: the whole new field; parent: add: the struct field that receives it, None for the table;
+    was, to: widen: type names, rename: column names, comment: the texts, None for none.
+    """
+
+    kind: Literal["add", "widen", "rename", "drop", "relax", "comment"]
+    id: int
+    column: str
+    field: Field | None = None
+    parent: int | None = None
+    was: str | None = None
+    to: str | None = None
+
+
+class Leaf(msgspec.Struct, frozen=True, kw_only=True):
+    """A column, or member of structs, of a primitive type; path: its names in files. [OB7]"""
+
+    id: int
+    path: tuple[str, ...]
+    type: str
+    metadata: dict[str, Any] = {}
+
+
+def fit(
+    table: Schema, data: Schema, *, merge: bool, converted: bool = True
+) -> tuple[SchemaEdit, ...]:
+    """Return the edits after which the table holds every value of such data: none if it does
+    already; an error if it cannot. [SC3] [SC5]
+
+    converted: whether values are written in the table's types, so that whole numbers in floats fit
+    a column of integers, and integers one of floats; False: files are registered as they are.
+    Without `merge` the table stays as it is. Columns are matched by name. A missing nullable column
+    reads as null. A nullable column fits a non-nullable one as long as no value is null, which only
+    the values can tell; with `merge` the table's column becomes nullable. SchemaMismatchError names
+    the column and the remedy.
+    """
+    edits = tuple(_Fitting(table, merge, converted).columns(table.fields, data.fields, (), None))
+    try:
+        if edits:
+            apply_edits(table, edits)
+    except SchemaConflict as conflict:
+        raise SchemaMismatchError(
+            f"The data's columns cannot be merged into the table: {conflict}."
+        ) from conflict
+    return edits
+
+
+def replace(table: Schema, data: Schema) -> tuple[SchemaEdit, ...]:
+    """The edits after which the table has the data's columns and no others, for rows that replace
+    all of its rows. A column stays itself, and its place, where its name and type are the same or a
+    wider type holds both; another one of its name is a new column. [SC10]"""
+    positions, extra = match_names([field.name for field in data.fields], table.fields)
+    new = {at: data.fields[at] for at in extra}
+    edits: list[SchemaEdit] = []
+    for field, at in zip(table.fields, positions, strict=True):
+        if at is not None:
+            pair = msgspec.structs.replace(data.fields[at], name=field.name)
+            with suppress(SchemaMismatchError):
+                own = Schema(fields=(field,))
+                widened = fit(own, Schema(fields=(pair,)), merge=True, converted=False)
+                if not any(edit.kind in ("add", "drop") for edit in widened):
+                    edits += widened
+                    continue
+            new[at] = data.fields[at]
+        edits.append(SchemaEdit(kind="drop", id=field.id, column=field.name))
+    file_names = _file_names(table)
+    for _, field in sorted(new.items()):
+        fresh = msgspec.structs.replace(field, nullable=True, physical=None)
+        edits.append(_addition(fresh, (), None, file_names))
+    return tuple(edits)
+
+
+def apply_edits(schema: Schema, edits: Sequence[SchemaEdit]) -> Schema:
+    """The schema after the edits; SchemaConflict if one does not commute with the present schema.
+    [CF8]
+
+    An edit whose result exists already changes nothing.
+    """
+    draft = Draft(schema)
+    for edit in edits:
+        _APPLY[edit.kind](draft, edit)
+    result = draft.schema()
+    try:
+        check_schema(result)
+    except SchemaMismatchError as error:
+        raise SchemaConflict(f"the schema changes contradict each other: {error}") from error
+    return result
+
+
+def can_widen(old: FieldType, new: FieldType) -> bool:
+    """True if the new type holds every value of the old type, and files of the old type can be read
+    as the new one. [SC5]
+
+    byte → short → integer → long; float → double; decimal with more digits before the point and the
+    same number after it.
+    """
+    if old in _INTEGERS and new in _INTEGERS:
+        return _INTEGERS.index(old) < _INTEGERS.index(new)
+    if old == "float":
+        return new == "double"
+    before, after = _decimal(old), _decimal(new)
+    return (
+        before is not None and after is not None and before[1] == after[1] and before[0] < after[0]
+    )
+
+
+def add_column(
+    schema: Schema,
+    name: str,
+    type: FieldType,
+    *,
+    new_id: Callable[[], int],
+    metadata: dict[str, Any] | None = None,
+) -> tuple[SchemaEdit, ...]:
+    """The edit that adds a nullable column. Its id, and those of its members, were never used in
+    this table. [SC1] [SC6]"""
+    draw = unique_ids(new_id, (field.id for _, field in walk(schema.fields)))
+    field = _with_new_ids(Field(id=1, name=name, type=type, metadata=metadata or {}), draw)
+    if any(other.name.lower() == name.lower() for other in schema.fields):
+        raise UsageError(
+            f"The table has a column {name!r} already; column names do not differ in case only."
+        )
+    _refuse_member(schema, name)
+    check_schema(Schema(fields=(field,)))
+    return (_addition(field, (), None, _file_names(schema)),)
+
+
+def _refuse_member(schema: Schema, name: str) -> None:
+    """UsageError for the path of a member of a column: columns are changed as a whole."""
+    outer = name.partition(".")[0].lower()
+    if outer != name.lower() and any(
+        field.name.lower() == outer and not isinstance(field.type, str) for field in schema.fields
+    ):
+        raise UsageError(
+            f"{shown(name)} is a member of a column, and only whole columns are added, renamed, "
+            "widened and dropped by name. A write whose data has the member adds or widens it "
+            "(merge_schema=True)."
+        )
+
+
+def rename_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
+    """The edit that renames a column. Its id, values and name in files stay. [SC6]"""
+    field = find_column(schema, name)
+    if not to:
+        raise UsageError(f"The column {name!r} cannot get an empty name.")
+    check_schema(Schema(fields=(msgspec.structs.replace(field, name=to, physical=None),)))
+    if any(other.name.lower() == to.lower() and other.id != field.id for other in schema.fields):
+        raise UsageError(
+            f"The table has a column {to!r} already; column names do not differ in case only."
+        )
+    return (
+        ()
+        if field.name == to
+        else (SchemaEdit(kind="rename", id=field.id, column=field.name, was=field.name, to=to),)
+    )
+
+
+def drop_column(
+    schema: Schema, name: str, *, partition_by: tuple[int, ...] = ()
+) -> tuple[SchemaEdit, ...]:
+    """The edit that drops a column. Neither its id nor its name in files is ever used again.
+    [SC6]"""
+    field = find_column(schema, name)
+    if field.id in partition_by:
+        raise UsageError(
+            f"The column {field.name!r} partitions the table and cannot be dropped; write a "
+            "new table instead."
+        )
+    if len(schema.fields) == 1:
+        raise UsageError(
+            f"The column {field.name!r} is the table's only one and cannot be dropped."
+        )
+    return (SchemaEdit(kind="drop", id=field.id, column=field.name),)
+
+
+def widen_column(schema: Schema, name: str, to: FieldType) -> tuple[SchemaEdit, ...]:
+    """The edit that widens a column's type. Files of the old type stay, and are read as the new
+    one. [SC5]"""
+    field = find_column(schema, name)
+    if field.type == to:
+        return ()
+    old = field.type
+    if not (isinstance(old, str) and isinstance(to, str) and can_widen(old, to)):
+        wanted = shown(to) if isinstance(to, str) else type_text(to)
+        raise UsageError(
+            f"The column {field.name!r} cannot become {wanted} from {type_text(old)} "
+            "without rewriting its files. A type widens from byte over short and integer to long, "
+            "from float to double, and from a decimal to one with more digits before the point."
+        )
+    return (SchemaEdit(kind="widen", id=field.id, column=field.name, was=old, to=to),)
+
+
+def comment_column(schema: Schema, name: str, comment: str | None) -> tuple[SchemaEdit, ...]:
+    """The edit that sets a column's comment, or removes it. It is kept as Spark keeps it. [SC9]"""
+    field = find_column(schema, name)
+    was = comment_of(field)
+    if was == comment:
+        return ()
+    return (SchemaEdit(kind="comment", id=field.id, column=field.name, was=was, to=comment),)
+
+
+def relax_column(schema: Schema, name: str) -> tuple[SchemaEdit, ...]:
+    """The edit that makes a column nullable. [SC5]"""
+    field = find_column(schema, name)
+    return () if field.nullable else (SchemaEdit(kind="relax", id=field.id, column=field.name),)
+
+
+# Columns of the schema that was asked last, by name: a call that names each of thousands would else
+# look at all of them each time.
+_last_names: tuple[tuple[Field, ...], dict[str, Field]] = ((), {})
+
+
+def find_column(schema: Schema, name: str) -> Field:
+    """The column with that name, exactly or else in another case; UsageError if there is none."""
+    global _last_names
+    fields, named = _last_names  # once: another thread may ask about another schema meanwhile
+    if fields is not schema.fields:
+        named = {field.name.lower(): field for field in reversed(schema.fields)}
+        named |= {field.name: field for field in schema.fields}
+        _last_names = schema.fields, named
+    found = named.get(name) or named.get(name.lower())
+    if found is not None:
+        return found
+    _refuse_member(schema, name)
+    known = ", ".join(repr(field.name) for field in schema.fields[:20])
+    raise UsageError(f"The table has no column {shown(name)}; it has {known}.")
+
+
+def assign_new_ids(schema: Schema, new_id: Callable[[], int]) -> Schema:
+    """The same columns, with a new id from `new_id` for each field. [SC1]"""
+    draw = unique_ids(new_id)
+    return msgspec.structs.replace(
+        schema, fields=tuple(_with_new_ids(field, draw) for field in schema.fields)
+    )
+
+
+def leaves(schema: Schema) -> tuple[Leaf, ...]:
+    """The primitive columns and members of structs, in the schema's order; nothing inside arrays
+    and maps. [OB7]"""
+    return tuple(_leaves(schema.fields, ()))
+
+
+def _leaves(fields: tuple[Field, ...], parent: Path) -> Iterator[Leaf]:
+    for field in fields:
+        path = (*parent, field.file_name)
+        if isinstance(field.type, str):
+            yield Leaf(id=field.id, path=path, type=field.type, metadata=field.metadata)
+        elif isinstance(field.type, StructType):
+            yield from _leaves(field.type.fields, path)
+
+
+# --- Does the data fit? ---------------------------------------------------------------------------
+
+
+class _Fitting:
+    """One comparison of a table's schema with that of data; with `merge`, differences become edits.
+    [SC3] [SC5]"""
+
+    def __init__(self, table: Schema, merge: bool, converted: bool) -> None:
+        self._merge, self._converted = merge, converted
+        self._ids = {field.id for _, field in walk(table.fields)} if merge else set()
+        self._file_names = _file_names(table)
+
+    def columns(
+        self, table: tuple[Field, ...], data: tuple[Field, ...], parent: Path, parent_id: int | None
+    ) -> Iterator[SchemaEdit]:
+        """The edits for the members of one struct, or of the table."""
+        positions, extra = match_names([field.name for field in data], table, parent)
+        for field, at in zip(table, positions, strict=True):
+            path = (*parent, field.name)
+            if at is not None:
+                yield from self._column(field, data[at], path)
+            elif not field.nullable:
+                yield self._relaxed(
+                    field, path, "is missing from the data and may not be null. Provide it"
+                )
+        if extra and not self._merge:
+            shown = ", ".join(show_path((*parent, data[at].name)) for at in extra[:10])
+            raise SchemaMismatchError(
+                f"The data has columns that the table does not have: {shown}. Drop them, or "
+                "add them to the table (merge_schema=True, or add_column)."
+            )
+        for at in extra:
+            yield _addition(
+                self._added(data[at]),
+                parent,
+                parent_id,
+                frozenset() if parent else self._file_names,
+            )
+
+    def _column(self, table: Field, data: Field, path: Path) -> Iterator[SchemaEdit]:
+        if data.type == "void" and table.type != "void":  # all values are null
+            if not table.nullable:
+                yield self._relaxed(
+                    table, path, "is null throughout the data and may not be null. Provide it"
+                )
+            return
+        if data.nullable and not table.nullable and self._merge:
+            yield self._relaxed(table, path, "")
+        match table.type, data.type:
+            case StructType(fields=old), StructType(fields=new):
+                yield from self.columns(old, new, path, table.id)
+            case ArrayType(element=old_element), ArrayType(element=new_element):
+                yield from self._column(old_element, new_element, (*path, "element"))
+            case ((MapType() as old_map), (MapType() as new_map)):
+                # never nullable on either side
+                yield from self._column(old_map.key, new_map.key, (*path, "key"))
+                yield from self._column(old_map.value, new_map.value, (*path, "value"))
+            case _:
+                taken = self._converted and _converts(table.type, data.type)
+                if not (taken or _holds(table.type, data.type)):
+                    yield from self._retyped(table, data, path)
+
+    def _retyped(self, table: Field, data: Field, path: Path) -> Iterator[SchemaEdit]:
+        """Widen a column; an error if its type cannot be widened, or the table must not change."""
+        wider = _wider(table.type, data.type)
+        replaceable = table.type == "void" and len(path) == 1
+        if not self._merge or (wider is None and not replaceable):
+            raise SchemaMismatchError(_remedy(table, data, path, wider, replaceable=replaceable))
+        if wider is not None:
+            yield SchemaEdit(
+                kind="widen", id=table.id, column=".".join(path), was=str(table.type), to=wider
+            )
+            return
+        # Engines cannot read a file's void column as another type: Spark fails, or returns an empty
+        # array. All of its values are null, so a new column in its place is equivalent.
+        yield SchemaEdit(kind="drop", id=table.id, column=table.name)
+        yield _addition(self._added(data, name=table.name), (), None, self._file_names)
+
+    def _relaxed(self, field: Field, path: Path, problem: str) -> SchemaEdit:
+        if not self._merge:
+            raise SchemaMismatchError(
+                f"Column {show_path(path)} {problem}, or make the column nullable "
+                "(merge_schema=True)."
+            )
+        return SchemaEdit(kind="relax", id=field.id, column=".".join(path))
+
+    def _added(self, field: Field, name: str | None = None) -> Field:
+        """Add the data's field as a new nullable column: existing rows have no value for it."""
+
+        fresh = field
+        inside = {member.id for _, member in walk((field,))}
+        if inside & self._ids:
+            fresh = _with_new_ids(field, unique_ids(lambda: field.id, self._ids))
+            inside = {member.id for _, member in walk((fresh,))}
+        self._ids |= inside
+        return msgspec.structs.replace(fresh, name=name or field.name, nullable=True, physical=None)
+
+
+def _holds(table: FieldType, data: FieldType) -> bool:
+    """True if a column of the table's type takes every value of the data's type unchanged, or
+    refuses the value when it is written."""
+    if table == data or can_widen(data, table):
+        return True
+    # Arrow has one duration type; values that are not whole units are refused
+    if _is_interval(table) and _is_interval(data):
+        return True
+    have, need = _decimal(table), _decimal(data)
+    return (
+        have is not None
+        and need is not None
+        and need[1] <= have[1]
+        and need[0] - need[1] <= have[0] - have[1]
+    )
+
+
+def _converts(table: FieldType, data: FieldType) -> bool:
+    """True if values are taken that stay the same number: pandas makes integers floats where one
+    is missing."""
+    kinds = (_FLOATS, _INTEGERS) if table in _FLOATS else (_INTEGERS, _FLOATS)
+    return table in kinds[0] and data in kinds[1]
+
+
+def _wider(table: FieldType, data: FieldType) -> str | None:
+    """The type that holds both the table's and the data's values by widening; None if there is
+    none."""
+    if isinstance(data, str) and can_widen(table, data):
+        return data
+    have, need = _decimal(table), _decimal(data)
+    if have is None or need is None or need[1] > have[1]:
+        return None
+    precision = need[0] - need[1] + have[1]
+    return f"decimal({precision},{have[1]})" if have[0] < precision <= MAX_PRECISION else None
+
+
+def _remedy(table: Field, data: Field, path: Path, wider: str | None, *, replaceable: bool) -> str:
+    old, new = type_text(table.type), type_text(data.type)
+    problem = f"Column {show_path(path)} is {old} in the table and {new} in the data"
+    if wider is not None or replaceable:
+        alone = f", or widen_column({path[0]!r}, {wider!r})" if wider and len(path) == 1 else ""
+        return f"{problem}. Cast the data, or let the table change (merge_schema=True{alone})."
+    if {old, new} == {"timestamp", "timestamp_ntz"}:
+        return f"{problem}: only one of them has a time zone. Convert the data explicitly."
+    if table.type == "void":
+        return (
+            f"{problem}. A nested void member cannot get a type: drop the column {path[0]!r} and "
+            "add it again."
+        )
+    return (
+        f"{problem}. Cast the data to {old}, or drop the column, and the values that it has, and "
+        f"add it again as {new} (drop_column, add_column)."
+    )
+
+
+def _is_interval(type: FieldType) -> bool:
+    return isinstance(type, str) and type in INTERVALS
+
+
+def _decimal(type: FieldType) -> tuple[int, int] | None:
+    return decimal_parts(type) if isinstance(type, str) else None
+
+
+def _file_names(schema: Schema) -> frozenset[str]:
+    """The names in files, in lower case, that no new column may take: those of live and of dropped
+    columns."""
+    return frozenset(
+        name.lower() for name in (*(field.file_name for field in schema.fields), *schema.retired)
+    )
+
+
+def _addition(
+    field: Field, parent: Path, parent_id: int | None, file_names: frozenset[str]
+) -> SchemaEdit:
+    if field.name.lower() in file_names:
+        field = msgspec.structs.replace(field, physical=f"{field.name}-{field.id}")
+    return SchemaEdit(
+        kind="add",
+        id=field.id,
+        column=".".join((*parent, field.name)),
+        field=field,
+        parent=parent_id,
+    )
+
+
+def _with_new_ids(field: Field, draw: Callable[[], int]) -> Field:
+    id = draw()
+    type = field.type
+    match type:
+        case StructType():
+            type = msgspec.structs.replace(
+                type, fields=tuple(_with_new_ids(member, draw) for member in members(type))
+            )
+        case ArrayType():
+            type = msgspec.structs.replace(type, element=_with_new_ids(type.element, draw))
+        case MapType():
+            type = msgspec.structs.replace(
+                type, key=_with_new_ids(type.key, draw), value=_with_new_ids(type.value, draw)
+            )
+    return msgspec.structs.replace(field, id=id, type=type)
+
+
+# --- Applying edits -------------------------------------------------------------------------------
+
+
+def _add(draft: Draft, edit: SchemaEdit) -> None:
+    if edit.field is None:
+        raise SchemaConflict(f"the edit that adds {edit.column!r} names no field")
+    draft.add(edit.field, edit.parent, edit.column)
+
+
+def _widen(draft: Draft, edit: SchemaEdit) -> None:
+    field = draft.find(edit.id, edit.column)
+    if field.type == edit.to:
+        return
+    if field.type != edit.was or edit.to is None or not can_widen(field.type, edit.to):
+        raise SchemaConflict(
+            f"the column {edit.column!r} became {type_text(field.type)} meanwhile, not {edit.to}"
+        )
+    draft.put(msgspec.structs.replace(field, type=edit.to))
+
+
+def _rename(draft: Draft, edit: SchemaEdit) -> None:
+    field = draft.find(edit.id, edit.column)
+    if field.name == edit.to:
+        return
+    if field.name != edit.was or not edit.to:
+        raise SchemaConflict(f"the column {edit.column!r} is called {field.name!r} meanwhile")
+    draft.rename(field, edit.to)
+
+
+def _comment(draft: Draft, edit: SchemaEdit) -> None:
+    field = draft.find(edit.id, edit.column)
+    if comment_of(field) == edit.to:
+        return
+    if comment_of(field) != edit.was:
+        raise SchemaConflict(f"the column {edit.column!r} has got another comment meanwhile")
+    draft.put(msgspec.structs.replace(field, metadata=with_comment(field.metadata, edit.to)))
+
+
+def _drop(draft: Draft, edit: SchemaEdit) -> None:
+    draft.drop(draft.find(edit.id, edit.column))
+
+
+def _relax(draft: Draft, edit: SchemaEdit) -> None:
+    draft.put(msgspec.structs.replace(draft.find(edit.id, edit.column), nullable=True))
+
+
+_APPLY: dict[str, Callable[[Draft, SchemaEdit], None]] = {
+    "add": _add,
+    "widen": _widen,
+    "rename": _rename,
+    "drop": _drop,
+    "relax": _relax,
+    "comment": _comment,
+}

@@ -1,0 +1,640 @@
+"""The table's schema: types, field ids, and the rules of a valid schema. [SC1] [SC2]
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import re
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from numbers import Number
+from typing import Any, TypeAlias, TypeGuard
+
+import msgspec
+
+from ..errors import SchemaMismatchError, UnsupportedTypeError, UsageError
+
+# Checks of texts that are to be stored, and short forms of values for error messages.
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can encode the text: lone surrogates cannot be stored. [SC7]"""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether it is a non-empty text that can be stored. [SC7]"""
+    return isinstance(value, str) and value != "" and is_unicode(value)
+
+
+def shown(value: object) -> str:
+    """A value for an error message: short, on one line, and never the content of a mapping, which
+    may hold credentials. [SE1]"""
+    if isinstance(value, _PLAIN) or hasattr(type(value), "__fspath__"):
+        try:
+            return _SHORT.repr(value)
+        except ValueError:  # an integer with too many digits to print
+            pass
+    return f"of type {type(value).__module__}.{type(value).__qualname__}".replace(" builtins.", " ")
+
+
+_PLAIN = (str, bytes, Number, dt.date, dt.time, dt.timedelta, list, tuple, type(None))
+
+
+class _Short(reprlib.Repr):
+    """Texts of up to 80 characters, lists of up to 6 items; of anything else inside a list only its
+    type."""
+
+    maxstring = maxother = 80
+
+    def repr1(self, x: Any, level: int) -> str:
+        plain = isinstance(x, _PLAIN) or hasattr(type(x), "__fspath__")
+        return super().repr1(x, level) if plain else f"<{type(x).__qualname__}>"
+
+
+_SHORT = _Short()
+
+
+# The types of values in JSON.
+
+# A partition value or a bound as JSON holds it; `format.values` converts it by the column's
+# type.
+WireValue: TypeAlias = bool | int | float | str | None
+
+
+# The read mark: it records the version at which data was read, so that a write of that data is
+# checked against all commits since.
+
+# The key of a mark in the metadata of an Arrow schema and of a Spark column.
+MARK = "manifestcommit.read"
+_FORM = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})-v([1-9][0-9]{0,17})")
+
+
+def mark_of(table_id: str, url: str, version: int) -> str:
+    """The mark of rows that were read at this version. The table's URL is included only as a
+    digest, to compare it with another."""
+    return f"{table_id}-{_place(url)}-v{version}"
+
+
+def lowest_version(marks: Iterable[str], table_id: str, url: str) -> int | None:
+    """The lowest version of this table in the marks; None: no mark. Marks of other tables and of
+    copies are ignored."""
+    matches = (_FORM.fullmatch(mark) for mark in marks)
+    return min(
+        (
+            int(match[3])
+            for match in matches
+            if match and match[1] == table_id and match[2] == _place(url)
+        ),
+        default=None,
+    )
+
+
+def arrow_metadata(mark: str) -> dict[bytes, bytes]:
+    """The mark as metadata of an Arrow schema, which slices, filters and added columns keep."""
+    return {MARK.encode(): mark.encode()}
+
+
+def arrow_marks(metadata: Mapping[bytes, bytes] | None) -> tuple[str, ...]:
+    """The mark in the metadata of an Arrow schema, if there is one."""
+    mark = (metadata or {}).get(MARK.encode())
+    return () if mark is None else (mark.decode("utf-8", "replace"),)
+
+
+def _place(url: str) -> str:
+    return hashlib.sha256(url.encode()).hexdigest()[:16]
+
+
+class Field(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One column or nested member. Its id never changes and is never reused. [SC1]
+
+    id: 1 .. 2^31-1, random; name: as users see it; type: a primitive's name or a nested type;
+    physical: the name in files if it differs from `name` (a renamed column keeps it); metadata:
+    from the engine that declared the column.
+    """
+
+    id: int
+    name: str
+    type: FieldType
+    nullable: bool = True
+    physical: str | None = None
+    metadata: dict[str, Any] = {}
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+    @property
+    def file_name(self) -> str:
+        """The column's name in data files."""
+        return self.physical or self.name
+
+
+class StructType(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag="struct",
+):
+    """A group of named members."""
+
+    fields: tuple[Field, ...]
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+    def __hash__(self) -> int:  # types are looked up among others, and dicts have no hash
+        return hash(tuple(field.id for field in self.fields))
+
+
+class ArrayType(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag="array",
+):
+    """A list; the field of its elements is called `element`."""
+
+    element: Field
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+    def __hash__(self) -> int:
+        return hash("array")
+
+
+class MapType(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag="map",
+):
+    """A map; its fields are called `key` (never null) and `value`."""
+
+    key: Field
+    value: Field
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+    def __hash__(self) -> int:
+        return hash("map")
+
+
+# A primitive is one of PRIMITIVES, one of INTERVALS or "decimal(p,s)".
+FieldType: TypeAlias = str | StructType | ArrayType | MapType
+
+PRIMITIVES = frozenset(
+    {
+        "boolean",
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "float",
+        "double",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+        "void",
+        "variant",
+    }
+)
+
+_UNITS = ("day", "hour", "minute", "second")
+
+# Day-time intervals, with the names of Spark's JSON; all hold whole microseconds.
+INTERVALS = frozenset(
+    f"interval {first}" if first == last else f"interval {first} to {last}"
+    for i, first in enumerate(_UNITS)
+    for last in _UNITS[i:]
+)
+
+MAX_FIELD_ID = 2**31 - 1
+MAX_PRECISION = 38  # digits of a decimal, as in Spark, Iceberg and Delta
+
+_DECIMAL = re.compile(r"decimal\((0|[1-9][0-9]?),(0|[1-9][0-9]?)\)", re.ASCII)
+
+
+class Schema(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The ordered columns of a table.
+
+    retired: names in files of dropped columns. Live files may still hold them, so no new column may
+    take them. [SC6]
+    """
+
+    fields: tuple[Field, ...]
+    retired: tuple[str, ...] = ()
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+@lru_cache(maxsize=1024)
+def decimal_parts(type_name: str) -> tuple[int, int] | None:
+    """(precision, scale) of a "decimal(p,s)"; None if the name is not a valid decimal. [SC2]"""
+    match = _DECIMAL.fullmatch(type_name)
+    if match is None:
+        return None
+    precision, scale = int(match[1]), int(match[2])
+    return (precision, scale) if 1 <= precision <= MAX_PRECISION and scale <= precision else None
+
+
+def is_primitive(type: FieldType) -> bool:
+    """True if the type's name is known and it is stored as one value per row. [SC2]"""
+    return isinstance(type, str) and (
+        type in PRIMITIVES or type in INTERVALS or decimal_parts(type) is not None
+    )
+
+
+def type_text(type: FieldType) -> str:
+    """The type as an error message shows it: `array<integer>`."""
+    match type:
+        case StructType():
+            return (
+                "struct<"
+                + ", ".join(f"{field.name}: {type_text(field.type)}" for field in type.fields)
+                + ">"
+            )
+        case ArrayType():
+            return f"array<{type_text(type.element.type)}>"
+        case MapType():
+            return f"map<{type_text(type.key.type)}, {type_text(type.value.type)}>"
+        case _:
+            return type
+
+
+_NAMES = {
+    **{name: name for name in (*PRIMITIVES, *INTERVALS)},
+    "bool": "boolean",
+    "tinyint": "byte",
+    "smallint": "short",
+    "int2": "short",
+    "int": "integer",
+    "int4": "integer",
+    "bigint": "long",
+    "real": "float",
+    "float4": "float",
+    "float8": "double",
+    "double precision": "double",
+    "text": "string",
+    "bytea": "binary",
+    "blob": "binary",
+    "varbinary": "binary",
+    "timestamp_ltz": "timestamp",
+    "timestamptz": "timestamp",
+    "timestamp with time zone": "timestamp",
+    "timestamp without time zone": "timestamp_ntz",
+}
+_MAX_DEPTH = 100  # of nested types
+_DECIMAL_NAMES = ("decimal", "dec", "numeric")
+_NO_LENGTH = ("char", "character", "varchar", "nchar", "nvarchar")
+_TYPE_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|'(?:[^'\\]|''|\\.)*'|\S)", re.DOTALL)
+
+
+def parse_type(text: str) -> FieldType:
+    """The type with this name, of Spark or SQL, in any case: `bigint`, `numeric(10,2)`,
+    `struct<a: array<int>>`. UsageError, with the argument `type`, for any other text. Nested fields
+    have the id 1. [SC2]"""
+    parser = _TypeParser(text)
+    try:
+        type = parser.type()
+        parser.expect("")
+    except _NoTypeError as error:
+        refusal = UsageError(
+            f"invalid type {shown(text)}: {error}. Give the name "
+            "of a type of Spark or SQL, such as 'bigint', 'numeric(10,2)', 'array<int>', "
+            "'map<string, double>' or 'struct<a: int, b: string>', or a pyarrow type"
+        )
+        refusal.argument = "type"
+        raise refusal from error
+    return type
+
+
+class _NoTypeError(ValueError):
+    """A text is not the name of a type."""
+
+
+class _TypeParser:
+    def __init__(self, text: str) -> None:
+        self._tokens, self._at, self._depth = _TYPE_TOKEN.findall(text), 0, 0
+
+    def type(self) -> FieldType:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise _NoTypeError("it is nested too deeply")
+        type = self._named(self._take().lower())
+        self._depth -= 1
+        return type
+
+    def _named(self, name: str) -> FieldType:
+        nested = self._next() == "<"
+        if name == "array" and nested:
+            (element,) = self._parameters(1)
+            return ArrayType(element=Field(id=1, name="element", type=element))
+        if name == "map" and nested:
+            key, value = self._parameters(2)
+            key_field = Field(id=1, name="key", type=key, nullable=False)
+            return MapType(key=key_field, value=Field(id=1, name="value", type=value))
+        if name == "struct" and nested:
+            self.expect("<")
+            fields = [self._member()]
+            while self._next() == ",":
+                self.expect(",")
+                fields.append(self._member())
+            self.expect(">")
+            return StructType(fields=tuple(fields))
+        if name in _DECIMAL_NAMES:
+            return self._decimal()
+        if name in _NO_LENGTH:
+            raise _NoTypeError(f"columns have no {name}, whose length nobody checks; give 'string'")
+        while any(f"{known} ".startswith(f"{name} {self._next().lower()} ") for known in _NAMES):
+            name += f" {self._take().lower()}"
+        if name not in _NAMES:
+            raise _NoTypeError(
+                f"{shown(name)} is the name of no type" if name else "it ends too early"
+            )
+        return _NAMES[name]
+
+    def expect(self, token: str) -> None:
+        if (found := self._take()) != token:
+            wanted = f"{token!r} is missing" if token else "it goes on after a type"
+            raise _NoTypeError(f"{wanted}, at {shown(found)}" if found else wanted)
+
+    def _parameters(self, count: int) -> list[FieldType]:
+        self.expect("<")
+        types = [self.type()]
+        while len(types) < count:
+            self.expect(",")
+            types.append(self.type())
+        self.expect(">")
+        return types
+
+    def _member(self) -> Field:
+        name = self._take()
+        if not (name.isidentifier() or name.startswith("`")):
+            raise _NoTypeError(f"{shown(name)} is no name of a member")
+        name = name[1:-1].replace("``", "`") if name.startswith("`") else name
+        if self._next() == ":":
+            self.expect(":")
+        type, nullable, metadata = self.type(), True, {}
+        if self._next().lower() == "not":
+            self._take()
+            nullable = self._take().lower() != "null"
+            if nullable:
+                raise _NoTypeError("NOT is followed by NULL")
+        if self._next().lower() == "comment":
+            self._take()
+            comment = self._take()
+            if not comment.startswith("'"):
+                raise _NoTypeError("COMMENT is followed by a text in quotes")
+            metadata = {"comment": comment[1:-1].replace("''", "'")}
+        return Field(id=1, name=name, type=type, nullable=nullable, metadata=metadata)
+
+    def _decimal(self) -> str:
+        numbers = ["10", "0"]
+        if self._next() == "(":
+            self.expect("(")
+            numbers = [self._take(), "0"]
+            if self._next() == ",":
+                self.expect(",")
+                numbers[1] = self._take()
+            self.expect(")")
+        type = f"decimal({','.join(numbers)})"
+        if decimal_parts(type) is None:
+            raise _NoTypeError(
+                f"a decimal has 1 to {MAX_PRECISION} digits, of which the second number are after "
+                f"the point, not {shown(type)}"
+            )
+        return type
+
+    def _next(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        token = self._next()
+        self._at += 1
+        return token
+
+
+def members(type: FieldType) -> tuple[Field, ...]:
+    """The fields directly inside a type; none for a primitive."""
+    match type:
+        case StructType():
+            return type.fields
+        case ArrayType():
+            return (type.element,)
+        case MapType():
+            return (type.key, type.value)
+        case _:
+            return ()
+
+
+def walk(
+    fields: tuple[Field, ...], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Field]]:
+    """Every field of the tree with its path of names, parents first, in the schema's order."""
+    for field in fields:
+        here = (*path, field.name)
+        yield here, field
+        if not isinstance(field.type, str):
+            yield from walk(members(field.type), here)
+
+
+def map_fields(schema: Schema, change: Callable[[Field], Field]) -> Schema:
+    """Apply the change to every field, nested ones before their parents."""
+
+    def changed(field: Field) -> Field:
+        kind = field.type
+        match kind:
+            case StructType():
+                kind = msgspec.structs.replace(
+                    kind, fields=tuple(changed(inner) for inner in kind.fields)
+                )
+            case ArrayType():
+                kind = msgspec.structs.replace(kind, element=changed(kind.element))
+            case MapType():
+                # a key is never nullable, whatever the change returns
+                key = msgspec.structs.replace(changed(kind.key), nullable=kind.key.nullable)
+                kind = msgspec.structs.replace(kind, key=key, value=changed(kind.value))
+        return change(msgspec.structs.replace(field, type=kind))
+
+    return msgspec.structs.replace(schema, fields=tuple(changed(field) for field in schema.fields))
+
+
+def relaxed(schema: Schema) -> Schema:
+    """The same columns, all nullable, as in every file source of Spark. [SC3]"""
+    return map_fields(schema, lambda field: msgspec.structs.replace(field, nullable=True))
+
+
+def match_names(
+    names: Sequence[str], fields: tuple[Field, ...], parent: tuple[str, ...] = ()
+) -> tuple[list[int | None], list[int]]:
+    """For each field, the position in `names` of its column, or None; and the positions that match
+    no field. [SC3]
+
+    Names match exactly, or in another case if only one column does so; SchemaMismatchError if
+    several do.
+    """
+    if len(names) == len(fields) and all(
+        field.name == name for field, name in zip(fields, names, strict=True)
+    ):
+        return list(range(len(names))), []
+    exact: dict[str, int] = {}
+    loose: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        if exact.setdefault(name, at) != at:
+            raise SchemaMismatchError(
+                f"The data has the column {show_path((*parent, name))} twice; rename or drop one."
+            )
+        loose.setdefault(name.lower(), []).append(at)
+    positions: list[int | None] = []
+    for field in fields:
+        candidates = (
+            [exact[field.name]] if field.name in exact else loose.get(field.name.lower(), [])
+        )
+        if len(candidates) > 1:
+            both = ", ".join(repr(names[at]) for at in candidates)
+            raise SchemaMismatchError(
+                f"Column {show_path((*parent, field.name))} could be any of {both}: rename "
+                f"the one that is meant to {field.name!r}."
+            )
+        positions.append(candidates[0] if candidates else None)
+    taken = set(positions)
+    return positions, [at for at in range(len(names)) if at not in taken]
+
+
+def unique_ids(new_id: Callable[[], int], taken: Iterable[int] = ()) -> Callable[[], int]:
+    """A source of ids: `new_id`, or the next free number if its id is in `taken` or was returned
+    before. [SC1]
+
+    With 10,000 columns, one schema in forty would contain two equal random ids of 31 bits.
+    """
+    used = set(taken)
+
+    def draw() -> int:
+        id = new_id()
+        while id in used:
+            id = id % MAX_FIELD_ID + 1
+        used.add(id)
+        return id
+
+    return draw
+
+
+def show_path(path: tuple[str, ...]) -> str:
+    """A column's path for a message: 'a.b'."""
+    return "'" + ".".join(path) + "'"
+
+
+def check_schema(schema: Schema) -> None:
+    """Check that every reader can read this schema back; errors name the column. [SC1] [SC2]
+
+    UnsupportedTypeError: an unknown type, an empty struct, a map with a nullable key.
+    SchemaMismatchError: no column, empty names, names that differ only in case, ids out of range or
+    used twice, names in files used twice. Only top-level columns have a separate name in files: a
+    nested member is never renamed.
+    """
+    if not schema.fields:
+        raise SchemaMismatchError("A table has at least one column; this schema has none.")
+    ids: dict[int, tuple[str, ...]] = {}
+    _check_names(schema.fields, ())
+    for path, field in walk(schema.fields):
+        if not 1 <= field.id <= MAX_FIELD_ID:
+            raise SchemaMismatchError(
+                f"Column {show_path(path)} has the field id {field.id}; ids are 1 to "
+                f"{MAX_FIELD_ID}."
+            )
+        if field.id in ids:
+            raise SchemaMismatchError(
+                f"Columns {show_path(ids[field.id])} and {show_path(path)} share the field "
+                f"id {field.id}."
+            )
+        ids[field.id] = path
+        _check_type(path, field)
+
+
+def _check_type(path: tuple[str, ...], field: Field) -> None:
+    match field.type:
+        case StructType():
+            if not field.type.fields:
+                raise UnsupportedTypeError(
+                    f"Column {show_path(path)} is a struct without members, which Parquet "
+                    "cannot hold. Drop the column or add a member."
+                )
+            _check_names(field.type.fields, path)
+        case ArrayType():
+            _check_member_name(path, field.type.element, "element")
+        case MapType():
+            _check_member_name(path, field.type.key, "key")
+            _check_member_name(path, field.type.value, "value")
+            if field.type.key.nullable:
+                raise UnsupportedTypeError(
+                    f"Column {show_path(path)} is a map with nullable keys; keys are never null."
+                )
+            if field.type.key.type == "void":
+                raise UnsupportedTypeError(
+                    f"Column {show_path(path)} is a map with keys of type void, which has no "
+                    "values."
+                )
+        case _:
+            if not is_primitive(field.type):
+                raise UnsupportedTypeError(
+                    f"Column {show_path(path)} has the type {field.type!r}, which cannot be "
+                    "stored so that every reader gets it "
+                    "back. Cast it to a supported type or drop it before writing."
+                )
+
+
+def _check_member_name(path: tuple[str, ...], field: Field, name: str) -> None:
+    if field.name != name or field.physical is not None:
+        raise SchemaMismatchError(
+            f"Column {show_path(path)}: the member {field.name!r} has to be called {name!r}."
+        )
+
+
+def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
+    names: dict[str, str] = {}
+    files: dict[str, str] = {}
+    for field in fields:
+        path = show_path((*parent, field.name))
+        if not field.name or not field.file_name:
+            raise SchemaMismatchError(
+                f"A column of {show_path(parent) if parent else 'the table'} has an empty name."
+            )
+        if parent and field.physical is not None:
+            raise SchemaMismatchError(
+                f"Column {path} is a nested member with another name inside files; only "
+                "columns have one."
+            )
+        if not (is_unicode(field.name) and is_unicode(field.file_name)):
+            raise SchemaMismatchError(f"The column name {field.name!r} is not valid Unicode.")
+        if "\0" in field.name + field.file_name:
+            raise SchemaMismatchError(
+                f"The column name {field.name!r} has the character NUL, at which other programs "
+                "end a name. Rename the column."
+            )
+        if (twin := names.get(field.name.lower())) is not None:
+            raise SchemaMismatchError(
+                f"Columns {path} and {twin!r} differ only in case or not at all; engines "
+                "could not distinguish them. Rename one."
+            )
+        if (twin := files.get(field.file_name.lower())) is not None:
+            raise SchemaMismatchError(
+                f"Columns {path} and {twin!r} have the same name {field.file_name!r} inside "
+                "data files."
+            )
+        names[field.name.lower()] = files[field.file_name.lower()] = field.name

@@ -1,0 +1,595 @@
+"""A manifest as an Arrow table: one row per entry, typed partition and bounds columns, sorted by
+partition, then path. [OB6] [OB13]
+
+Pure: tables in, tables out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UsageError
+from . import values
+from .arrow_schema import arrow_type
+from .entries import ColumnStats, Entry, FooterRef, ManifestRef, SourceRange, from_rows
+from .evolution import leaves
+from .fields import FieldType, Schema, WireValue, shown
+from .partitioning import Matcher, PartitionPattern
+
+_SOURCES = pa.list_(
+    pa.struct([("source", pa.string()), ("start", pa.string()), ("end", pa.string())])
+)
+FIXED = (
+    ("path", pa.string()),
+    ("rows", pa.int64()),
+    ("bytes", pa.int64()),
+    ("digest", pa.string()),
+    ("added", pa.int64()),
+    ("job", pa.string()),
+    ("sources", _SOURCES),
+    ("extra", pa.string()),
+)
+# of files that other programs wrote; absent where a manifest has none
+FOOTER = ("footer", pa.struct([("bytes", pa.int64()), ("digest", pa.string())]))
+_COLUMN = re.compile(r"(partition|nulls|nans|min|max|cuts)\.([1-9]\d*)", re.ASCII)
+_POSITION = r"^-?(0|[1-9][0-9]{0,17})$"  # the usual form; any other text is decoded as JSON
+# A path that leaves the table path, is hidden, or lies in the metadata: the rule of
+# format.object_names, for a whole column at once.
+_UNSAFE = r"(^|/)\.{0,2}(/|$)|(?i)^_manifest(/|$)|\x00|\\"
+
+
+def partition_types(schema: Schema | None, partition_by: Sequence[int]) -> tuple[FieldType, ...]:
+    """The types of the partition columns, in order; ValueError if one of them is not a column.
+    [PT1]"""
+    by_id = {field.id: field.type for field in schema.fields} if schema else {}
+    unknown = [field_id for field_id in partition_by if field_id not in by_id]
+    if unknown:
+        raise ValueError(f"it is partitioned by field {unknown[0]}, and no column has that id")
+    return tuple(by_id[field_id] for field_id in partition_by)
+
+
+def to_table(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+    """Build the manifest table of the entries, sorted; what an entry does not know is null.
+    [OB13]"""
+    table = pa.table(_columns_of(entries, schema, partition_by))
+    return table.sort_by(
+        [
+            *((f"partition.{field_id}", "ascending") for field_id in partition_by),
+            ("path", "ascending"),
+        ]
+    )
+
+
+def check_values(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence[int]) -> None:
+    """ValueError if an entry holds a value that no manifest of this schema can: no reader could
+    read a table that lists it. [OB4] [SC7]"""
+    try:
+        _columns_of(entries, schema, partition_by)
+    except (UsageError, OverflowError, TypeError, pa.ArrowException) as error:
+        raise ValueError(f"a value does not fit its column: {error}") from None
+
+
+def _columns_of(
+    entries: Sequence[Entry], schema: Schema, partition_by: Sequence[int]
+) -> dict[str, pa.Array]:
+    columns: dict[str, pa.Array] = {
+        "path": pa.array([entry.path for entry in entries], pa.string()),
+        "rows": pa.array([entry.rows for entry in entries], pa.int64()),
+        "bytes": pa.array([entry.bytes for entry in entries], pa.int64()),
+        "digest": pa.array([entry.digest for entry in entries], pa.string()),
+        "added": pa.array([entry.added or None for entry in entries], pa.int64()),
+        "job": pa.array([entry.job for entry in entries], pa.string()),
+        "sources": pa.array([_sources_out(entry.sources) for entry in entries], _SOURCES),
+        "extra": pa.array(
+            [msgspec.json.encode(e.extra).decode() if e.extra else None for e in entries],
+            pa.string(),
+        ),
+    }
+    if any(entry.footer for entry in entries):
+        name, kind = FOOTER
+        columns[name] = pa.array([_footer_out(entry.footer) for entry in entries], kind)
+    for index, (field_id, kind) in enumerate(
+        zip(partition_by, partition_types(schema, partition_by), strict=True)
+    ):
+        columns[f"partition.{field_id}"] = values.to_array(
+            [entry.partition[index] for entry in entries], kind
+        )
+    known = {field_id for entry in entries for field_id in entry.columns}
+    for leaf in leaves(schema):
+        if leaf.id in known:
+            stats = [entry.columns.get(leaf.id, _NOTHING) for entry in entries]
+            columns |= _stats_columns(leaf.id, leaf.type, stats)
+    return columns
+
+
+def from_table(
+    table: pa.Table, *, schema: Schema, partition_by: Sequence[int], inherited: int
+) -> list[Entry]:
+    """Return the entries of a manifest's table. Entries without a version of their own were added
+    at `inherited`. [OB6]"""
+    types = partition_types(schema, partition_by)
+    partitions: list[list[WireValue]] = [
+        values.from_array(_typed(table.column(f"partition.{field_id}"), kind), kind)
+        for field_id, kind in zip(partition_by, types, strict=True)
+    ]
+    stats = _stats_in(table, schema)
+    fixed = {name: table.column(name).to_pylist() for name, _ in FIXED}
+    footers = footers_in(table)
+    return [
+        Entry(
+            path=fixed["path"][row],
+            partition=tuple(column[row] for column in partitions),
+            rows=fixed["rows"][row],
+            bytes=fixed["bytes"][row],
+            digest=fixed["digest"][row],
+            footer=footers[row],
+            added=fixed["added"][row] or inherited,
+            job=fixed["job"][row],
+            columns={
+                field_id: column[row]
+                for field_id, column in stats.items()
+                if column[row] != _NOTHING
+            },
+            sources=source_ranges(fixed["sources"][row]),
+            extra=msgspec.json.decode(fixed["extra"][row]) if fixed["extra"][row] else {},
+        )
+        for row in range(table.num_rows)
+    ]
+
+
+def describe(table: pa.Table, *, schema: Schema, partition_by: Sequence[int]) -> dict[str, Any]:
+    """The reference's description of this manifest: totals, partition bounds, path bounds. [OB6]"""
+    lower, upper, nulls = [], [], []
+    for field_id, kind in zip(partition_by, partition_types(schema, partition_by), strict=True):
+        column = table.column(f"partition.{field_id}")
+        ends = pc.min_max(column)
+        lower.append(values.from_array(pa.array([ends["min"]], column.type), kind)[0])
+        upper.append(values.from_array(pa.array([ends["max"]], column.type), kind)[0])
+        nulls.append(column.null_count > 0)
+    paths = pc.min_max(table.column("path"))
+    return {
+        "files": table.num_rows,
+        "rows": pc.sum(table.column("rows")).as_py() or 0,
+        "data_bytes": pc.sum(table.column("bytes")).as_py() or 0,
+        "lower": tuple(lower),
+        "upper": tuple(upper),
+        "nulls": tuple(nulls),
+        "first_path": paths["min"].as_py(),
+        "last_path": paths["max"].as_py(),
+    }
+
+
+def check_table(table: pa.Table, ref: ManifestRef, partition_by: Sequence[int]) -> None:
+    """ValueError unless the table can be the manifest that the reference describes. [OB4] [LY1]"""
+    check_columns(table.schema, table.num_rows, ref, partition_by)
+    check_rows(table)
+
+
+def check_columns(
+    stored: pa.Schema, entries: int, ref: ManifestRef, partition_by: Sequence[int]
+) -> None:
+    """ValueError unless a table with these columns and this number of rows can be the manifest that
+    the reference describes. [OB4] [OB13]"""
+    kinds = check_kinds(stored)
+    missing = {name for name, _ in FIXED} | {f"partition.{field_id}" for field_id in partition_by}
+    missing -= set(kinds)
+    if missing:
+        raise ValueError(f"it lacks the columns {sorted(missing)}")
+    if entries != ref.files:
+        raise ValueError(f"it has {entries} entries, its reference says {ref.files}")
+    _check_stats(kinds)
+
+
+def check_kinds(stored: pa.Schema) -> dict[str, pa.DataType]:
+    """The type of each column; ValueError if a required column has another type, or a name occurs
+    twice. [OB13]"""
+    kinds = dict(zip(stored.names, stored.types, strict=True))
+    if len(kinds) != len(stored.names):
+        raise ValueError("it has two columns of one name")
+    for name, kind in (*FIXED, FOOTER):
+        if kinds.get(name, kind) != kind:
+            raise ValueError(f"its column {name!r} is {kinds[name]}, not {kind}")
+    return kinds
+
+
+def check_rows(table: pa.Table) -> None:
+    """ValueError unless the rows can be entries; some of a manifest's columns may be absent. [OB4]
+    [LY1]"""
+    present = set(table.column_names)
+    for name in {"path", "rows", "bytes", "job"} & present:
+        if table.column(name).null_count:
+            raise ValueError(f"its column {name!r} has nulls")
+    for name in {"rows", "bytes"} & present:
+        least = pc.min(table.column(name)).as_py()
+        if least is not None and least < 0:
+            raise ValueError(f"its column {name!r} has negative counts")
+    if "extra" in present:
+        for text in table.column("extra").drop_null().to_pylist():
+            if not isinstance(_json(text), dict):
+                raise ValueError("its column 'extra' holds something else than members")
+    if "sources" in present:
+        _check_sources(table.column("sources"))
+    if FOOTER[0] in present:
+        _check_footers(table.column(FOOTER[0]))
+    if "path" in present:
+        _check_paths(
+            table.column("path"),
+            [table.column(name) for name in table.column_names if name.startswith("partition.")],
+        )
+
+
+def _check_footers(footers: pa.ChunkedArray) -> None:
+    """ValueError unless every footer has a length, of a file's, and a digest. [OB5]"""
+    known = footers.drop_null()
+    lengths, digests = (pc.struct_field(known, name) for name in ("bytes", "digest"))
+    least = pc.min(lengths).as_py()
+    if lengths.null_count or digests.null_count or (least is not None and least < 0):
+        raise ValueError("its column 'footer' has footers without a length or a digest")
+
+
+def _check_sources(ranges: pa.ChunkedArray) -> None:
+    """ValueError unless every range names a source and goes from one position, or none, to another.
+    [OB8]"""
+    for chunk in ranges.chunks:
+        rows = chunk.flatten()
+        if rows.null_count or any(
+            rows.field(name).null_count for name in ("source", "start", "end")
+        ):
+            raise ValueError("its column 'sources' has nulls inside")
+        for name, kinds in (("start", (int, str, type(None))), ("end", (int, str))):
+            texts = rows.field(name)
+            for text in pc.unique(
+                texts.filter(pc.invert(pc.match_substring_regex(texts, _POSITION)))
+            ).to_pylist():
+                position = _json(text)
+                if isinstance(position, bool) or not isinstance(position, kinds):
+                    raise ValueError(
+                        f"its column 'sources' has a range whose {name} is {shown(position)}"
+                    )
+
+
+def _json(text: str) -> Any:
+    """Decode a JSON text of a manifest; ValueError if it is not JSON, or is nested too deeply to
+    decode."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"it holds {shown(text)}, which is no JSON: {error}") from None
+
+
+def _check_paths(paths: pa.ChunkedArray, partitions: Sequence[pa.ChunkedArray]) -> None:
+    if not _are_unique(paths, partitions):
+        raise ValueError("it lists a path twice")
+    for chunk in paths.chunks:
+        if _look_safe(chunk):
+            continue
+        unsafe = chunk.filter(pc.match_substring_regex(chunk, _UNSAFE))
+        if len(unsafe):
+            raise ValueError(
+                f"it lists {unsafe[0].as_py()!r}, which is not a path of a data file below the root"
+            )
+
+
+def _look_safe(paths: pa.StringArray) -> bool:
+    """Whether no path contains anything that `_UNSAFE` searches for, nor some harmless look-alikes.
+    It looks at bytes, which is four times as fast."""
+    _, offsets, data = paths.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[paths.offset : paths.offset + len(paths) + 1]
+    if len(paths) == 0 or (bounds[1:] == bounds[:-1]).any():  # an empty path
+        return len(paths) == 0
+    letters = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    starts, ends = bounds[:-1] - bounds[0], bounds[1:] - bounds[0] - 1
+    if (letters == _BACKSLASH).any() or (letters == 0).any() or (letters[ends] == _SLASH).any():
+        return False
+    if np.isin(letters[starts], (_SLASH, _DOT, _UNDERSCORE)).any():
+        return False
+    # the last offset begins no path
+    return not np.isin(letters[np.flatnonzero(letters == _SLASH) + 1], (_SLASH, _DOT)).any()
+
+
+_BACKSLASH, _SLASH, _DOT, _UNDERSCORE = b"\\/._"
+
+
+def _are_unique(paths: pa.ChunkedArray, partitions: Sequence[pa.ChunkedArray]) -> bool:
+    """Whether every path occurs once. Decided by the order of the paths if possible, which is ten
+    times as fast as counting.
+
+    Within a run of ascending paths none occurs twice. Two runs share no path if the runs themselves
+    ascend. If partitions are not in the order of their folders (2 before 10), that applies to the
+    runs of each partition.
+    """
+    if len(paths) < 2:
+        return True
+    ends = pc.invert(pc.less(paths[:-1], paths[1:]))
+    if _runs_rise(paths, ends):
+        return True
+    for partition in partitions:
+        ends = pc.or_(ends, pc.fill_null(pc.not_equal(partition[:-1], partition[1:]), True))
+    return _runs_rise(paths, ends) or bool(pc.count_distinct(paths).as_py() == len(paths))
+
+
+def _runs_rise(paths: pa.ChunkedArray, ends: pa.ChunkedArray) -> bool:
+    """Whether runs of ascending paths, ordered by their first paths, ascend as a whole. Also False
+    if there are too many runs for the check to pay off."""
+    lasts = pc.indices_nonzero(ends).to_numpy().astype(np.int64)
+    if len(lasts) > len(paths) // 8:
+        return False
+    firsts = paths.take(pa.array(np.concatenate(([0], lasts + 1))))
+    order = pc.sort_indices(firsts)
+    before = paths.take(pa.array(np.concatenate((lasts, [len(paths) - 1])))).take(order)[:-1]
+    return pc.all(pc.less(before, firsts.take(order)[1:])).as_py() is not False
+
+
+def _check_stats(stored: Mapping[str, pa.DataType]) -> None:
+    """ValueError unless the statistics of each column are complete and of one shape."""
+    kinds = {"nulls": pa.int64(), "nans": pa.int64(), "cuts": pa.int8()}
+    for field_id in {
+        int(match[2])
+        for name in stored
+        if (match := _COLUMN.fullmatch(name)) and match[1] != "partition"
+    }:
+        names = {name: f"{name}.{field_id}" for name in ("nulls", "nans", "min", "max", "cuts")}
+        if missing := [name for name in names.values() if name not in stored]:
+            raise ValueError(f"it lacks the columns {missing}")
+        if stored[names["min"]] != stored[names["max"]] or any(
+            stored[names[name]] != kind for name, kind in kinds.items()
+        ):
+            raise ValueError(f"its statistics of the field {field_id} have the wrong types")
+
+
+def has_nan_bounds(table: pa.Table) -> bool:
+    """Whether a minimum or maximum is NaN. Parquet's own statistics omit NaN, and it bounds
+    nothing. [OB14]"""
+    named = [
+        name
+        for name in table.column_names
+        if name.startswith(("min.", "max.")) and pa.types.is_floating(table.schema.field(name).type)
+    ]
+    return any(pc.any(pc.is_nan(table.column(name))).as_py() for name in named)
+
+
+def known_columns(stored: Iterable[str], schema: Schema) -> list[str]:
+    """The columns of a manifest that have a meaning in this schema. [OB13]
+
+    The ids of dropped columns are never used again; columns added by a later release are skipped.
+    """
+    known, fixed = {leaf.id for leaf in leaves(schema)}, {name for name, _ in (*FIXED, FOOTER)}
+    return [
+        name
+        for name in stored
+        if name in fixed or ((match := _COLUMN.fullmatch(name)) and int(match[2]) in known)
+    ]
+
+
+def live(table: pa.Table, removed: int) -> pa.Table:
+    """The rows that no bitmap has removed. [OB9]"""
+    return table.filter(is_live(removed, table.num_rows)) if removed else table
+
+
+def is_live(removed: int, rows: int) -> pa.BooleanArray:
+    """For each row, whether no bitmap has removed it. [OB9]"""
+    packed = np.frombuffer(removed.to_bytes((rows + 7) // 8, "little"), np.uint8)
+    return pa.array(np.unpackbits(packed, count=rows, bitorder="little") == 0)
+
+
+def with_versions(table: pa.Table, inherited: int) -> pa.Table:
+    """The table with every entry's version filled in, which is needed before it leaves its
+    reference. [OB6]"""
+    if "added" not in table.column_names:
+        return table
+    index = table.column_names.index("added")
+    return table.set_column(index, "added", pc.fill_null(table.column("added"), inherited))
+
+
+def align(table: pa.Table, *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+    """The columns that this schema knows, in its types: bounds of dropped columns are removed,
+    narrower types are widened. [OB13]"""
+    return _aligned(table, _kinds(schema, partition_by), schema)
+
+
+def _kinds(schema: Schema, partition_by: Sequence[int]) -> dict[str, pa.DataType]:
+    """The columns of a manifest that have the type of a column of the schema."""
+    kinds = {
+        f"{name}.{leaf.id}": arrow_type(leaf.type)
+        for leaf in leaves(schema)
+        for name in ("min", "max")
+    }
+    types = partition_types(schema, partition_by)
+    return kinds | {
+        f"partition.{field_id}": arrow_type(kind)
+        for field_id, kind in zip(partition_by, types, strict=True)
+    }
+
+
+def _aligned(table: pa.Table, kinds: dict[str, pa.DataType], schema: Schema) -> pa.Table:
+    names = known_columns(table.column_names, schema)
+    wanted = pa.schema(
+        [pa.field(name, kinds.get(name, table.schema.field(name).type)) for name in names]
+    )
+    known = table.select(names).replace_schema_metadata(None)
+    return known if known.schema.equals(wanted) else known.cast(wanted)
+
+
+def unite(tables: Sequence[pa.Table], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+    """Merge several manifests into one sorted table; bounds that only some of them have are null
+    for the others. [OB13]"""
+    together, keys = stack(tables, schema=schema, partition_by=partition_by), _keys(partition_by)
+    if is_sorted(together, keys):
+        return together
+    # a table in one piece is read five times as fast
+    return together.combine_chunks().sort_by([(key, "ascending") for key in keys])
+
+
+def stack(tables: Sequence[pa.Table], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+    """Concatenate the tables in the order of their first rows. The result is sorted only if the
+    tables are and do not overlap. [OB13]"""
+    kinds = _kinds(schema, partition_by)
+    parts = [_aligned(table, kinds, schema) for table in tables]
+    filled, keys = [part for part in parts if part.num_rows], _keys(partition_by)
+    if len(filled) > 1:
+        order = pc.sort_indices(
+            pa.concat_tables([part.select(keys).slice(0, 1) for part in filled]),
+            [(key, "ascending") for key in keys],
+        )
+        filled = [filled[at] for at in order.to_pylist()]
+    return pa.concat_tables(
+        filled + [part for part in parts if not part.num_rows], promote_options="default"
+    )
+
+
+def _keys(partition_by: Sequence[int]) -> list[str]:
+    """The sort keys of a manifest."""
+    return [*(f"partition.{field_id}" for field_id in partition_by), "path"]
+
+
+def is_sorted(table: pa.Table, keys: Sequence[str]) -> bool:
+    """Whether the rows are sorted by these columns, nulls last. False may also mean that this is
+    expensive to decide."""
+    if table.num_rows < 2:
+        return True
+    rises: pa.ChunkedArray | pa.BooleanScalar = pa.scalar(True)  # where all keys are equal
+    for key in reversed(keys):
+        column = table.column(key)
+        before, after = column[:-1], column[1:]
+        less, equal = (
+            pc.fill_null(pc.less(before, after), False),
+            pc.fill_null(pc.equal(before, after), False),
+        )
+        if column.null_count:
+            less = pc.or_(less, pc.and_(pc.is_valid(before), pc.is_null(after)))
+            equal = pc.or_(equal, pc.and_(pc.is_null(before), pc.is_null(after)))
+        rises = pc.or_(less, pc.and_(equal, rises))
+    return bool(pc.all(rises).as_py())
+
+
+def rows_matching(
+    table: pa.Table,
+    *,
+    schema: Schema,
+    partition_by: Sequence[int],
+    scope: Matcher | None,
+    paths: frozenset[str],
+) -> int:
+    """The bitmap of entries whose partition is in `scope` or whose path is in `paths`. [CF3]
+    [CF7]"""
+    rows: list[int] = []
+    if paths:
+        listed = pc.is_in(table.column("path"), value_set=pa.array(sorted(paths), pa.string()))
+        rows += pc.indices_nonzero(listed.combine_chunks()).to_pylist()
+    if scope is not None:
+        rows += [
+            row
+            for row, partition in enumerate(partitions(table, schema, partition_by))
+            if scope.holds(partition)
+        ]
+    return from_rows(rows)
+
+
+def partitions(
+    table: pa.Table, schema: Schema, partition_by: Sequence[int]
+) -> Iterable[PartitionPattern]:
+    """The partition of every entry, as patterns with a value for each field."""
+    if not partition_by:
+        return [{} for _ in range(table.num_rows)]
+    types = partition_types(schema, partition_by)
+    columns = [
+        values.from_array(_typed(table.column(f"partition.{field_id}"), kind), kind)
+        for field_id, kind in zip(partition_by, types, strict=True)
+    ]
+    return (dict(zip(partition_by, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+_NOTHING = ColumnStats()
+
+
+def _stats_columns(
+    field_id: int, kind: FieldType, stats: Sequence[ColumnStats]
+) -> dict[str, pa.Array]:
+    return {
+        f"nulls.{field_id}": pa.array([stat.nulls for stat in stats], pa.int64()),
+        f"nans.{field_id}": pa.array([stat.nans for stat in stats], pa.int64()),
+        f"min.{field_id}": values.to_array([stat.min for stat in stats], kind),
+        f"max.{field_id}": values.to_array([stat.max for stat in stats], kind),
+        f"cuts.{field_id}": pa.array(
+            [stat.min_cut + 2 * stat.max_cut for stat in stats], pa.int8()
+        ),
+    }
+
+
+def _stats_in(table: pa.Table, schema: Schema) -> dict[int, list[ColumnStats]]:
+    columns = {}
+    for leaf in leaves(schema):
+        if f"min.{leaf.id}" not in table.column_names:
+            continue
+        nulls, nans, cuts = (
+            table.column(f"{name}.{leaf.id}").to_pylist() for name in ("nulls", "nans", "cuts")
+        )
+        low, high = (
+            values.from_array(_typed(table.column(f"{n}.{leaf.id}"), leaf.type), leaf.type)
+            for n in ("min", "max")
+        )
+        columns[leaf.id] = [
+            ColumnStats(
+                nulls=n,
+                nans=nan,
+                min=lo,
+                max=hi,
+                min_cut=bool((cut or 0) & 1),
+                max_cut=bool((cut or 0) & 2),
+            )
+            for n, nan, lo, hi, cut in zip(nulls, nans, low, high, cuts, strict=True)
+        ]
+    return columns
+
+
+def _typed(column: pa.ChunkedArray, kind: FieldType) -> pa.ChunkedArray:
+    # A manifest that was written before a column was widened keeps the narrower type.
+    wanted = arrow_type(kind)
+    return column if column.type == wanted else column.cast(wanted)
+
+
+def _footer_out(footer: FooterRef | None) -> dict[str, int | str] | None:
+    return None if footer is None else {"bytes": footer.bytes, "digest": footer.digest}
+
+
+def footers_in(table: pa.Table) -> list[FooterRef | None]:
+    """The footer of each entry of a manifest's table, as far as entries have one. [OB13]"""
+    name, _ = FOOTER
+    if name not in table.column_names:
+        return [None] * table.num_rows
+    return [
+        None if row is None else FooterRef(bytes=row["bytes"], digest=row["digest"])
+        for row in table.column(name).to_pylist()
+    ]
+
+
+def _sources_out(ranges: Sequence[SourceRange]) -> list[dict[str, str | None]] | None:
+    if not ranges:
+        return None
+    return [
+        {
+            "source": r.source,
+            "start": msgspec.json.encode(r.start).decode(),
+            "end": msgspec.json.encode(r.end).decode(),
+        }
+        for r in ranges
+    ]
+
+
+def source_ranges(rows: list[dict[str, str]] | None) -> tuple[SourceRange, ...]:
+    """The source ranges of one entry, from its row of the column `sources`. [OB8] [OB13]"""
+    return tuple(
+        SourceRange(
+            source=row["source"],
+            start=msgspec.json.decode(row["start"]),
+            end=msgspec.json.decode(row["end"]),
+        )
+        for row in rows or ()
+    )

@@ -1,0 +1,468 @@
+"""Partition columns, their folders, and the partitions that an overwrite names. [PT1] [PT2] [PT3]
+
+Pure. Folders are only layout: they are written for people and other tools, and never parsed back;
+the entry of a file holds its partition values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import msgspec
+
+from ..errors import UsageError
+from .fields import (
+    MAX_PRECISION,
+    Field,
+    FieldType,
+    Schema,
+    WireValue,
+    decimal_parts,
+    shown,
+    type_text,
+)
+from .spark_json import has_collation
+from .values import decode, encode, integer_range
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+MAX_COMPONENT_BYTES = 200
+_HASH_LENGTH = 16
+_HASH = re.compile(rf"[0-9a-f]{{{_HASH_LENGTH}}}")
+# the cut may lose up to three bytes of a character and two of an escape
+_LEAST_CUT_BYTES = MAX_COMPONENT_BYTES - 5
+
+_PARTITION_TYPES = frozenset(
+    {"boolean", "byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz"}
+)
+
+# Hive's list (Spark's ExternalCatalogUtils.escapePathName), and NUL, which no file system accepts.
+_ESCAPED = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{[]^"))}
+
+_ESCAPE = re.compile(r"%([0-9A-F]{2})")
+_NUMBER = r"0|-?[1-9]\d*"
+_MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{0,5}[1-9])?"
+# The form in which `value_text` writes the values of a type; for a string, any text.
+_TEXTS = {
+    "boolean": re.compile("true|false"),
+    "date": re.compile(r"\d{4}-\d\d-\d\d|@-?\d+", re.ASCII),
+    **dict.fromkeys(("byte", "short", "integer", "long"), re.compile(_NUMBER, re.ASCII)),
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), re.compile(rf"{_MOMENT}|@-?\d+", re.ASCII)),
+    "string": re.compile(r".+", re.DOTALL),
+}
+
+
+class PartitionColumn(msgspec.Struct, frozen=True):
+    """A partition column, as its folders show it. name: in data files, which renaming does not
+    change; type: the present one. [PT2]"""
+
+    name: str
+    type: str
+
+
+def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
+    """The field ids of the named partition columns; UsageError if a column cannot partition a
+    table. [PT1]
+
+    Only top-level columns of type boolean, byte, short, integer, long, string, date, timestamp,
+    timestamp_ntz or decimal.
+    """
+    if isinstance(names, str):
+        raise UsageError(
+            f"partition_by takes a list of column names, not the text {names!r}: write [{names!r}]."
+        )
+    ids: list[int] = []
+    for name in names:
+        field = _column(schema.fields, name, "partition_by")
+        if field.id in ids:
+            raise UsageError(f"partition_by names the column {field.name!r} twice.")
+        if not _can_partition(field.type):
+            raise UsageError(
+                f"partition_by: the column {field.name!r} has the type {type_text(field.type)}; a "
+                "partition column is boolean, an integer, string, date, timestamp or decimal."
+            )
+        if has_collation(field):
+            raise UsageError(
+                f"partition_by: the column {field.name!r} has a collation, so that different "
+                "values may be equal; partitions are distinguished by their bytes."
+            )
+        ids.append(field.id)
+    return tuple(ids)
+
+
+def folder(schema: Schema, partition_by: tuple[int, ...], values: tuple[WireValue, ...]) -> str:
+    """The Hive-style folders of a partition: "" or "a=1/b=2/", always a safe relative path of
+    non-empty components. [PT2]
+
+    Escaped as Hive does. Null and the empty string become __HIVE_DEFAULT_PARTITION__. Timestamps
+    are in UTC. A component over 200 bytes is cut and ends with a hash of the whole.
+    """
+    fields = _partition_fields(schema, partition_by)
+    return "".join(
+        _component(field, value) + "/" for field, value in zip(fields, values, strict=True)
+    )
+
+
+def folder_columns(
+    schema: Schema | None, partition_by: tuple[int, ...]
+) -> tuple[PartitionColumn, ...]:
+    """The columns that the table's folders are made of, outermost first. [PT2]"""
+    fields = _partition_fields(schema, partition_by) if schema is not None else ()
+    return tuple(PartitionColumn(field.file_name, type_text(field.type)) for field in fields)
+
+
+def is_folder_column(name: str, type: str) -> bool:
+    """Whether a column of this name and type may make folders. [PT1]"""
+    return bool(name) and _can_partition(type)
+
+
+def is_folder(columns: Sequence[PartitionColumn], path: str) -> bool:
+    """Whether `folder` makes exactly this path, without its last slash, from some values of these
+    columns. [PT2] [GC5]
+
+    Of a component that was cut, only the remaining text is checked: the hash cannot be.
+    """
+    components = path.split("/") if path else []
+    return len(components) == len(columns) and all(map(_is_component, columns, components))
+
+
+def parse_static(
+    schema: Schema, partition_by: tuple[int, ...], overwrite: Mapping[str, Any]
+) -> dict[int, WireValue]:
+    """The partitions that an overwrite names, by field id; UsageError if a value is ambiguous.
+    [PT3]
+
+    overwrite: column name -> a Python value, its text (`{"day": "2013-01-01"}`), or None for null.
+    The text of a timestamp includes its zone (`2013-01-01T00:00:00Z`).
+    """
+    fields = _partition_fields(schema, partition_by)
+    static: dict[int, WireValue] = {}
+    for name, value in overwrite.items():
+        field = _column(fields, name, "overwrite")
+        if field.id in static:
+            raise UsageError(f"overwrite names the column {field.name!r} twice.")
+        try:
+            static[field.id] = _parse(value, field.type)
+        except UsageError as error:
+            raise UsageError(f"overwrite, column {field.name!r}: {error}") from error
+    return static
+
+
+def matches(
+    static: Mapping[int, WireValue], partition_by: tuple[int, ...], values: tuple[WireValue, ...]
+) -> bool:
+    """True if a partition is among those that `parse_static` returned; null matches only null.
+    [PT3]"""
+    return all(
+        id not in static or static[id] == value
+        for id, value in zip(partition_by, values, strict=True)
+    )
+
+
+def value_text(value: WireValue, type: FieldType) -> str:
+    """A partition value as folders and messages show it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if type in ("timestamp", "timestamp_ntz"):
+        moment = decode(value, type)
+        if isinstance(moment, datetime):
+            text = moment.replace(tzinfo=None).isoformat(sep=" ")
+            return text.rstrip("0") if moment.microsecond else text
+        return f"@{moment}"
+    return str(value)
+
+
+def _can_partition(type: FieldType) -> bool:
+    return isinstance(type, str) and (type in _PARTITION_TYPES or decimal_parts(type) is not None)
+
+
+def _column(fields: Sequence[Field], name: str, argument: str) -> Field:
+    """The column with that name, exactly or else in any case (names are unique regardless of
+    case)."""
+    for same in (
+        lambda field: field.name == name,
+        lambda field: field.name.lower() == str(name).lower(),
+    ):
+        column = next(filter(same, fields), None)
+        if column is not None:
+            return column
+    known = ", ".join(repr(field.name) for field in fields[:20]) or "none"
+    raise UsageError(
+        f"{argument}: there is no column {shown(name)} to choose from; there are: {known}."
+    )
+
+
+def _partition_fields(schema: Schema, partition_by: tuple[int, ...]) -> tuple[Field, ...]:
+    if not partition_by:
+        return ()
+    by_id = {field.id: field for field in schema.fields if field.id in partition_by}
+    return tuple(by_id[id] for id in partition_by)
+
+
+def _component(field: Field, value: WireValue) -> str:
+    text = (
+        NULL_FOLDER
+        if value is None or value == ""
+        else value_text(value, field.type).translate(_ESCAPED)
+    )
+    component = _start(field.file_name) + text
+    data = component.encode()
+    if len(data) <= MAX_COMPONENT_BYTES:
+        return component
+    digest = hashlib.sha256(data).hexdigest()[:_HASH_LENGTH]
+    cut = data[: MAX_COMPONENT_BYTES - _HASH_LENGTH - 1].decode(errors="ignore")
+    return re.sub(r"%[0-9A-F]?\Z", "", cut) + "-" + digest
+
+
+def _start(name: str) -> str:
+    """The beginning of every folder of a column."""
+    start = f"{name.translate(_ESCAPED)}="
+    # many tools ignore folders that begin with a dot
+    return "%2E" + start[1:] if start.startswith(".") else start
+
+
+def _is_component(column: PartitionColumn, component: str) -> bool:
+    start = _start(column.name)
+    size = len(component.encode("utf-8", "surrogatepass"))
+    if size > MAX_COMPONENT_BYTES:
+        return False
+    if component.startswith(start):
+        text = component[len(start) :]
+        value = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+        if text == NULL_FOLDER or (
+            value.translate(_ESCAPED) == text and _texts(column.type).fullmatch(value)
+        ):
+            return True
+    cut, _, digest = component.rpartition("-")
+    is_cut = size >= _LEAST_CUT_BYTES and _HASH.fullmatch(digest) is not None
+    return is_cut and (start.startswith(cut) or cut.startswith(start))
+
+
+def _texts(type: str) -> re.Pattern[str]:
+    if type in _TEXTS:
+        return _TEXTS[type]
+    _, scale = decimal_parts(type) or (0, 0)
+    point = rf"\.\d{{{scale}}}" if scale else ""
+    return re.compile(rf"(?!-[0.]+\Z)-?(?:0|[1-9]\d*){point}", re.ASCII)
+
+
+def _parse(value: Any, type: FieldType) -> WireValue:
+    if not isinstance(value, str) or type == "string":
+        return encode(value, type)
+    text = value.strip()
+    try:
+        return encode(_from_text(text, type), type)
+    except (ValueError, InvalidOperation) as error:
+        advice = (
+            " A timestamp needs its zone, as in 2013-01-01T00:00:00Z."
+            if type == "timestamp"
+            else ""
+        )
+        raise UsageError(f"{value!r} is no {type_text(type)}.{advice}") from error
+
+
+def _from_text(text: str, type: FieldType) -> Any:
+    if type == "boolean":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if type == "date":
+        return date.fromisoformat(text)
+    if type in ("timestamp", "timestamp_ntz"):
+        return datetime.fromisoformat(text)
+    if not text.isascii() or "_" in text:  # Python's parsers accept more than any engine writes
+        raise ValueError(text)
+    return int(text) if integer_range(type) is not None else Decimal(text)
+
+
+# Reads Hive-style folders that other programs wrote: the partition values of the files below
+# them, typed as Spark infers them where their names follow from the typed values.
+
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?", re.ASCII)
+_DIGITS = {"integer": 10, "long": 20}
+
+
+def folder_values(path: str) -> dict[str, str | None]:
+    """Name -> unescaped value of each `name=value` folder of a path, outermost first; None for
+    null. ValueError if a folder is damaged.
+
+    A folder without `=` is ignored. Percent signs escape UTF-8 (Spark's own files escape only
+    ASCII).
+    """
+    values: dict[str, str | None] = {}
+    for component in path.split("/")[:-1]:
+        name, equals, text = component.partition("=")
+        if not equals:
+            continue
+        name = unquote(name, errors="strict")
+        if not name:
+            raise ValueError(f"the folder {component!r} has no name before its '='")
+        if name in values:
+            raise ValueError(f"two of its folders are called {name!r}")
+        values[name] = None if text == NULL_FOLDER else unquote(text, errors="strict")
+    return values
+
+
+def widen(kind: str | None, text: str | None) -> str | None:
+    """The type of a partition column after one more value: as Spark infers it, if this project can
+    partition by that type and no name is lost. [AF2] [PT1]
+
+    integer, long, decimal(p,0), date, else string. A timestamp becomes one without zone, since its
+    folder names none. What Spark would read as a floating-point number stays text, and so does a
+    number or time in another form than its own, such as 007 or +5: 007 and 7 are two partitions.
+    None: only nulls so far.
+    """
+    return kind if text is None else _wider(kind, _kind(text))
+
+
+def parse(schema: Schema, field_id: int, text: str | None) -> WireValue:
+    """The wire value of a folder's text in the column; UsageError (a ValueError) if it has none.
+    [SC7]"""
+    if text is None:
+        return None
+    name = next(field.name for field in schema.fields if field.id == field_id)
+    return parse_static(schema, (field_id,), {name: text})[field_id]
+
+
+def agrees(
+    schema: Schema, field_id: int, folders: Mapping[str, str | None], value: WireValue
+) -> bool:
+    """Whether a file that holds `value` in every row may lie below these folders. [AF2]
+
+    A missing folder does not contradict; nor does that of a timestamp, whose zone it does not name.
+    """
+    field = next(field for field in schema.fields if field.id == field_id)
+    if field.name not in folders or field.type == "timestamp":
+        return True
+    text = folders[field.name]
+    if text is None:
+        return value is None or value == ""  # Hive writes both in this way
+    try:
+        if parse(schema, field_id, text) == value:
+            return True
+    except UsageError:
+        pass
+    written = folder(schema, (field_id,), (value,))  # this project cuts long names
+    return folder_values(written + "x").get(field.name) == text
+
+
+def _kind(text: str) -> str:
+    if _INTEGER.fullmatch(text):
+        number = int(text) if len(text) <= 39 else 10**39
+        if len(text) <= 39 and str(number) != text:
+            return "string"  # 01234 would become 1234
+        if -(2**31) <= number < 2**31:
+            return "integer"
+        if -(2**63) <= number < 2**63:
+            return "long"
+        digits = len(str(abs(number)))
+        return f"decimal({digits},0)" if digits <= MAX_PRECISION else "string"
+    try:
+        if _DATE.fullmatch(text):
+            date.fromisoformat(text)
+            return "date"
+        if _TIMESTAMP.fullmatch(text) and not (text[-1] == "0" and "." in text):
+            datetime.fromisoformat(text)
+            return "timestamp_ntz"
+    except ValueError:  # such as February 30
+        pass
+    return "string"
+
+
+def _wider(one: str | None, other: str) -> str:
+    if one is None or one == other:
+        return other
+    kinds = {one, other}
+    if kinds == {"integer", "long"}:
+        return "long"
+    digits = [_DIGITS.get(kind) or (decimal_parts(kind) or (0, 0))[0] for kind in kinds]
+    return f"decimal({max(digits)},0)" if all(digits) else "string"
+
+
+# Patterns of touched partitions, and whether two changes overlap.
+
+PartitionPattern: TypeAlias = dict[int, WireValue]
+
+# more patterns than this are recorded as "everything", which is safe and keeps the record small
+MAX_TOUCHED = 10_000
+
+
+def of_partition(partition_by: Sequence[int], values: Sequence[WireValue]) -> PartitionPattern:
+    """The pattern of exactly one partition."""
+    return dict(zip(partition_by, values, strict=True))
+
+
+def dedupe(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]:
+    """The same patterns without duplicates."""
+    return tuple(by_content(touched).values())
+
+
+def by_content(
+    touched: Iterable[PartitionPattern],
+) -> dict[tuple[tuple[int, WireValue], ...], PartitionPattern]:
+    """The same patterns without duplicates, for collecting them in steps: equal ones have one key,
+    in the order of arrival."""
+    return {tuple(sorted(touch.items())): touch for touch in touched}
+
+
+def bounded(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]:
+    """The same patterns without duplicates; everything, if there are too many to record. [OB10]"""
+    patterns = dedupe(touched)
+    return ({},) if len(patterns) > MAX_TOUCHED or {} in patterns else patterns
+
+
+def first_overlap(
+    mine: Sequence[PartitionPattern], theirs: Sequence[PartitionPattern]
+) -> PartitionPattern | None:
+    """A pattern of `theirs` that shares a partition with one of `mine`; None: the two commute.
+    [CF6]"""
+    matcher = Matcher(mine)
+    return next((touch for touch in theirs if matcher.meets(touch)), None)
+
+
+class Matcher:
+    """Tests quickly whether a partition, or another pattern, overlaps any of many patterns."""
+
+    def __init__(self, patterns: Iterable[PartitionPattern]) -> None:
+        self._by_ids: dict[tuple[int, ...], set[tuple[WireValue, ...]]] = {}
+        for pattern in patterns:
+            ids = tuple(sorted(pattern))
+            self._by_ids.setdefault(ids, set()).add(_exact(pattern[field_id] for field_id in ids))
+
+    @property
+    def everything(self) -> bool:
+        """Whether one pattern covers the whole table."""
+        return () in self._by_ids
+
+    def holds(self, partition: PartitionPattern) -> bool:
+        """Whether the patterns cover this partition, given with a value for every id."""
+        return any(
+            _exact(partition[field_id] for field_id in ids) in values
+            for ids, values in self._by_ids.items()
+        )
+
+    def meets(self, other: PartitionPattern) -> bool:
+        """Whether some partition matches both one of these patterns and `other`."""
+        for ids, values in self._by_ids.items():
+            if all(field_id in other for field_id in ids):
+                if _exact(other[field_id] for field_id in ids) in values:
+                    return True
+                continue
+            common = [index for index, field_id in enumerate(ids) if field_id in other]
+            wanted = _exact(other[ids[index]] for index in common)
+            if any(tuple(value[index] for index in common) == wanted for value in values):
+                return True
+        return False
+
+
+def _exact(values: Iterable[WireValue]) -> tuple[WireValue, ...]:
+    # True == 1 in Python, but the wire keeps booleans and integers apart, and a field has one type.
+    # So no type tag is needed.
+    return tuple(values)

@@ -1,0 +1,687 @@
+"""The Snapshot value: the whole state of a table at one version. [OB1] [OB2]
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from .entries import Count, Entry, Int64, ManifestRef, Time
+from .fields import Schema, WireValue, is_text, is_unicode, shown
+from .object_names import is_table_id, parse_job_id
+
+# Who made a commit, and what its caller says of it: author, message and metadata.
+
+AUTHOR_PROPERTY = "write.author"
+ROW_TRIES_PROPERTY = "write.row-change-tries"
+DEFAULT_ROW_TRIES = 10
+PARTS = ("user", "host", "program", "software")
+MAX_MESSAGE = 2_000  # characters
+MAX_ENTRIES = 32
+MAX_NAME = 100  # characters
+MAX_VALUE = 1_000
+MAX_BYTES = 8_192  # of all names and values in UTF-8: every intent and head carries them
+_MAX_PART = 200  # characters
+
+# Unlikely in any text that is no credential: who meets one by chance can write it otherwise, but
+# what is committed cannot be taken back.
+_SECRET_NAME = re.compile(
+    r"secret|passw(?:or)?d|passphrase|credential|authorization|token$|"
+    r"(?:private|access|account|api|shared|signing)[-_. ]?key|connection[-_. ]?string",
+    re.IGNORECASE,
+)
+_SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
+    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\"private_key\"\s*:")),
+    ("a URL with a password", re.compile(r"://[^/\s:@]*:[^/\s@]+@")),
+    ("a signed URL", re.compile(r"[?&](?:sig|x-(?:amz|goog)-signature|token)=", re.IGNORECASE)),
+    (
+        "a password or key",
+        re.compile(
+            r"(?:secret|passw(?:or)?d|pwd|(?:account|access|api|sharedaccess)_?key)\s*[=:]\s*\S",
+            re.IGNORECASE,
+        ),
+    ),
+    ("a bearer token", re.compile(r"\bbearer\s+[a-z0-9+/_=.~-]{16,}", re.IGNORECASE)),
+    ("a JSON web token", re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.")),
+    (
+        "a service's token",
+        re.compile(
+            r"\b(?:gh[pousr]_\w{30,}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[\w-]{10,}|"
+            r"dapi[0-9a-f]{32}|sk_live_\w{16,}|AIza[\w-]{30,})"
+        ),
+    ),
+)
+
+
+class Author(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Who made a change, as its process says, for people: no rule reads it. [OB15]
+
+    user: the account; host: the machine; program: the script, module or command; software: this
+    library's release. None: not known, or not recorded.
+    """
+
+    user: str | None = None
+    host: str | None = None
+    program: str | None = None
+    software: str | None = None
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller says of a commit: a message, and names with values. [OB15]"""
+
+    message: str | None = None
+    metadata: dict[str, str] = {}
+
+
+def parts_of(text: str) -> frozenset[str]:
+    """The parts of an author that a text such as `user,host` or `none` lets be recorded. ValueError
+    where it names anything else."""
+    named = {part.strip() for part in text.split(",")}
+    if named == {"none"}:
+        return frozenset()
+    if not named <= set(PARTS):
+        raise ValueError(f"expected none, or any of {', '.join(PARTS)}, split by commas")
+    return frozenset(named)
+
+
+def limited(author: Author, parts: frozenset[str]) -> Author:
+    """The author with no other parts than these, each short and without control characters."""
+    told: dict[str, Any] = {
+        part: _plain(text)
+        for part in PARTS
+        if part in parts and (text := getattr(author, part)) is not None
+    }
+    return Author(**told)
+
+
+def known_parts(author: Author | None) -> dict[str, str]:
+    """The parts of an author that are known, by name. [OB15]"""
+    found = {part: getattr(author, part, None) for part in PARTS}
+    return {part: text for part, text in found.items() if text is not None}
+
+
+def allowed(author: Author | None, properties: Mapping[str, str]) -> Author | None:
+    """What a version with these properties records of an author. [OB15]
+
+    A property that cannot be read allows nothing: somebody wanted less than everything.
+    """
+    if author is None:
+        return None
+    text = properties.get(AUTHOR_PROPERTY)
+    if text is not None:
+        try:
+            parts = parts_of(text)
+        except ValueError:
+            return None
+        withheld = {part: None for part in PARTS if part not in parts}
+        author = msgspec.structs.replace(author, **withheld)
+    return author if author != Author() else None
+
+
+def check_message(message: object) -> str:
+    """The message, if it can be recorded; ValueError says what was expected, and repeats no text,
+    which may hold a credential. [OB15] [SE5]"""
+    expected = f"expected a text of 1 to {MAX_MESSAGE:,} characters without control characters"
+    if not isinstance(message, str):
+        raise ValueError(f"{shown(message)}: {expected}")
+    if not message.strip() or len(message) > MAX_MESSAGE or not _is_clean(message, "\n\t"):
+        raise ValueError(f"of {len(message):,} characters: {expected} but line breaks and tabs")
+    return message
+
+
+def check_metadata(metadata: object) -> dict[str, str]:
+    """The metadata, if they can be recorded; ValueError says what was expected. [OB15] [SE5]"""
+    if not isinstance(metadata, Mapping):
+        raise ValueError(f"{shown(metadata)}: expected a mapping of names to texts")
+    size = 0
+    for name, value in metadata.items():
+        if not is_text(name) or len(name) > MAX_NAME or not _is_clean(name):
+            raise ValueError(
+                f"the name {shown(name)}: expected a text of 1 to {MAX_NAME} characters without "
+                "control characters"
+            )
+        if not isinstance(value, str) or len(value) > MAX_VALUE or not _is_clean(value):
+            raise ValueError(
+                f"the value of {shown(name)}: expected a text of at most {MAX_VALUE:,} characters "
+                "without control characters"
+            )
+        size += len(name.encode()) + len(value.encode())
+    if len(metadata) > MAX_ENTRIES or size > MAX_BYTES:
+        raise ValueError(
+            f"{len(metadata):,} entries of {size:,} bytes: expected at most {MAX_ENTRIES} of "
+            f"{MAX_BYTES:,} bytes together"
+        )
+    return {str(name): str(value) for name, value in metadata.items()}
+
+
+def check_author(author: Author | None) -> None:
+    """ValueError where a part of an author that was read is none that a writer makes. [OB15]"""
+    for part in PARTS if author is not None else ():
+        text = getattr(author, part)
+        if text is not None and (len(text) > _MAX_PART or not _is_clean(text)):
+            raise ValueError(f"the {part} of its author: expected at most {_MAX_PART} characters")
+
+
+def find_credential(note: Note) -> str | None:
+    """Where a note holds what looks like a credential, and of which kind; never the credential
+    itself. [SE5]"""
+    for name, value in note.metadata.items():
+        if kind := _secret_in(name):
+            return f"a name in it looks like {kind}"
+        if _SECRET_NAME.search(name):
+            return f"{shown(name)} is the name of a credential"
+        if kind := _secret_in(value):
+            return f"the value of {shown(name)} looks like {kind}"
+    kind = _secret_in(note.message or "")
+    return f"it looks like {kind}" if kind else None
+
+
+def _secret_in(text: str) -> str | None:
+    return next((kind for kind, pattern in _SECRETS if pattern.search(text)), None)
+
+
+def _is_clean(text: str, also: str = "") -> bool:
+    return is_unicode(text) and not any(
+        unicodedata.category(each) == "Cc" and each not in also for each in text
+    )
+
+
+def _plain(text: str) -> str:
+    """A name of the system's, on one line: it may be anything that a file or a host is called."""
+    kept = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in text[: _MAX_PART + 1]
+    )
+    return kept if len(kept) <= _MAX_PART else f"{kept[: _MAX_PART - 1]}…"
+
+
+FORMAT_VERSION = 1
+# of a version that takes part in a joint commit and is not yet decided by itself [MT3] [OB16]
+PENDING_FORMAT_VERSION = 2
+
+# The partitions that a commit touched: each pattern maps partition field ids to values; an omitted
+# id matches every value.
+Touch: TypeAlias = dict[int, WireValue]
+# the one operation that changes no row, whatever files it adds and removes [GC11]
+REPLACE = "replace"
+# "create" | "append" | "overwrite" | "replace" | "schema" | "properties" | … (open set, [CM9])
+Operation: TypeAlias = str
+
+
+class Summary(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What a commit did, for people and monitoring; no commit rule reads it. [OB10]
+
+    rows_*, bytes_*, files_*: the job's input, and the contents of its files, None: not counted;
+    attempts to unknowns: as known before the create; seconds: from begin to the create; prepare_s:
+    the part spent on the prepared object; checks: name of each check that was made before the job
+    was published -> whether it held. [CK6]
+    """
+
+    files: Count = 0
+    rows: Count = 0
+    bytes: Count = 0
+    removed_files: Count = 0
+    removed_rows: Count = 0
+    removed_bytes: Count = 0
+    rows_read: Count | None = None
+    bytes_read: Count | None = None
+    files_written: Count | None = None
+    rows_written: Count | None = None
+    bytes_written: Count | None = None
+    tasks: Count = 0
+    seconds: float = 0.0
+    prepare_s: float = 0.0
+    attempts: Count = 0
+    conflicts: Count = 0
+    retries: Count = 0
+    unknowns: Count = 0
+    checks: dict[str, bool] = {}
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Commit(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One job that this version carries. commit_id begins with the job id; touched: the partitions
+    added to or removed from; reason: a text from a person; message, metadata: what the caller says
+    of it; author: who made it; restored: the target of a rollback; advanced: source -> start and
+    end, where the version's watermarks do not show it: for each of several commits, and for a
+    single one that leaves a watermark unchanged. [OB10] [OB15] [CM24]"""
+
+    job: str
+    commit_id: str
+    key: str | None = None
+    operation: Operation
+    touched: tuple[Touch, ...] = ()
+    reason: str | None = None
+    message: str | None = None
+    metadata: dict[str, str] = {}
+    author: Author | None = None
+    restored: Count | None = None
+    advanced: dict[str, tuple[Int64 | str | None, Int64 | str]] = {}
+    summary: Summary = Summary()
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class KeyRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The record of an idempotency key. version: the commit that carried the key; digest: sha256 of
+    what was declared with it. [KY1]
+
+    An empty digest: a rewind or a rollback at this version invalidated the key, whatever older
+    records of it say. [KY7]
+    """
+
+    version: Count
+    digest: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class StreamRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The last batch of a streaming query in the table. query: the query's id; version: the commit
+    that carried the batch. [KY6]
+
+    batch -1: a rollback at this version took back all of them. [CF13]
+    """
+
+    query: str
+    batch: Int64
+    version: Count
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Tag(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A version kept readable under a name; until: microseconds since the epoch, None: no end.
+    [RD5]"""
+
+    version: Count
+    until: int | None = None  # of any size: shown as the last of times
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class RunRef(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Spilled keys, jobs or removals: a Parquet object sorted by its first column, whose bounds are
+    `first` and `last`. [OB11]"""
+
+    path: str
+    rows: Count
+    bytes: Count
+    digest: str
+    first: str
+    last: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Totals(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Live files, rows and bytes at this version. [OB2]"""
+
+    files: Count = 0
+    rows: Count = 0
+    bytes: Count = 0
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class DisputedTime(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Versions whose `committed_at` is not the time of their commit, because clocks were far apart.
+    [CM27]
+
+    first: the version that the fast clock committed; last: the last version that inherited its
+    time; said: that time; clock: the highest time by the own clocks of those after `first`. All in
+    microseconds since the epoch.
+    """
+
+    first: Count
+    last: Count
+    said: Time
+    clock: Time
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Pending(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The mark of a member of a joint commit: its fate is decided in the chain of another table.
+    [MT3]
+
+    home, table_id: the root and the id of that table; job: the job there that decides; attempt: the
+    number of the attempt, from 1 on; base: the version of this table to which the member's change
+    was applied.
+    """
+
+    home: str
+    table_id: str
+    job: str
+    attempt: Count
+    base: Count
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class JointRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """In a home: the last member of a partner table that committed. version: the member's; attempt:
+    the id of its attempt; root: the partner's path. [MT4]"""
+
+    version: Count
+    attempt: str
+    root: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class HomeRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """In a member's table: its last member under one home. version: the member's; root: the home's
+    path. [MT12]"""
+
+    version: Count
+    root: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Constraint(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A condition that no row of the table violates. id: another one for every constraint that was
+    ever added; condition: SQL on one row; columns: each column as the condition spells it -> its
+    field id, whatever the column is called now. [CK1]"""
+
+    id: str
+    condition: str
+    columns: dict[str, Count]
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+MOST_CONSTRAINTS = 64  # every version carries them
+MAX_CONDITION = 2_000  # characters
+_CONSTRAINT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
+_CONSTRAINT_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
+
+
+def check_constraints(constraints: Mapping[str, Constraint | None]) -> None:
+    """Check the constraints of a snapshot or a change; ValueError says what was expected. None: one
+    that a change drops. [CK1]"""
+    if len(constraints) > MOST_CONSTRAINTS:
+        raise ValueError(
+            f"{len(constraints)} constraints: expected at most {MOST_CONSTRAINTS} on one table"
+        )
+    if len({name.lower() for name in constraints}) < len(constraints):
+        raise ValueError("two constraints have names that differ in case only")
+    for name, constraint in constraints.items():
+        if not _CONSTRAINT_NAME.fullmatch(name):
+            raise ValueError(
+                f"{shown(name)}: expected a name of 1 to 100 letters, digits and underscores that "
+                "begins with no digit"
+            )
+        if constraint is None:
+            continue
+        if not _CONSTRAINT_ID.fullmatch(constraint.id):
+            raise ValueError(f"constraint {name!r} has an id that is not 16 hexadecimal digits")
+        if not 0 < len(constraint.condition) <= MAX_CONDITION or not constraint.columns:
+            raise ValueError(
+                f"constraint {name!r}: expected a condition of 1 to {MAX_CONDITION:,} characters "
+                "that names a column"
+            )
+
+
+class Snapshot(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The state of a table at one version: the members of the version's object.
+
+    Attributes:
+        format_version: the version of the format.
+        table_id: the table's id.
+        version: the version's number, from 1 on.
+        parent_digest: sha256 of the bytes of the version before; None: version 1.
+        committed_at: when it was committed, in microseconds since the epoch; never below the
+            version before.
+        clock: the writer's own time, where it is below `committed_at`.
+        writer: the program that wrote it.
+        commits: the jobs that this version carries.
+        schema: the columns; None: no data has arrived yet.
+        partition_by: the ids of the columns that partition the table.
+        manifests: the manifests that list files.
+        added: the entries of files that are listed here instead of in a manifest.
+        removed: path of a manifest -> bitmap of its removed files.
+        removed_runs: spilled parts of `removed`.
+        watermarks: source -> how far it has been read.
+        origins: source -> start of its first advance.
+        forgotten: source -> each version that forgot it, with its origin then.
+        keys: idempotency key -> its record, those that are not spilled.
+        key_runs: spilled parts of `keys`.
+        streams: name of a stream -> its last batch.
+        set_back: source -> the version of the last rewind or rollback that moved it.
+        set_back_queries: streaming query -> the version of the last rollback that moved it.
+        recent_jobs: job -> its version, those that are not spilled; None: aborted.
+        job_runs: spilled parts of `recent_jobs`.
+        fence: jobs with a base version below it can never commit.
+        expired: the oldest readable version.
+        tags: tag -> the version that it keeps readable.
+        condemned: name of an untracked file that gc deletes -> the version that saw it gone; None:
+            not yet.
+        properties: name -> value of each property of the table.
+        totals: the number of files, rows and bytes.
+        provisional: whether a first write created the table and nothing has been committed since.
+        proven: the stores that passed the probes of put-if-absent before a commit went through
+            them.
+        participants: reserved; empty.
+        disputed_times: the times at which clocks were far apart.
+        former_folders: (name, type) of the columns that named folders before `partition_by`
+            changed.
+        data_at: the time of the last commit that added rows or moved a watermark; None: there was
+            none.
+        advanced_at: source -> the time of the last commit that moved its watermark.
+        dated: (version, time of its commit), ascending, of a few versions, expired ones included.
+        pending: the joint commit of which this version is a member, which another table decides;
+            None: this version is no member.
+        joint: id of a table -> its last member that this table's commits decided.
+        homes: id of a table -> the last version of this table that was a member under it.
+        void: the versions whose joint commit was aborted, ascending; they are no state of the
+            table.
+        rank: the place of this table in the order in which joint commits choose their home.
+        constraints: name -> a condition that no row of the table violates.
+        extra: the members that this release does not know, unchanged.
+
+    Spec: OB2.
+    """
+
+    format_version: Count
+    table_id: str
+    version: Count
+    parent_digest: str | None = None
+    committed_at: Time
+    clock: Time | None = None
+    writer: str
+    commits: tuple[Commit, ...]
+    schema: Schema | None = None
+    partition_by: tuple[Count, ...] = ()
+    manifests: tuple[ManifestRef, ...] = ()
+    added: tuple[Entry, ...] = ()
+    removed: dict[str, str] = {}
+    removed_runs: tuple[RunRef, ...] = ()
+    watermarks: dict[str, Int64 | str] = {}
+    origins: dict[str, Int64 | str | None] = {}
+    forgotten: dict[str, tuple[tuple[Count, Int64 | str | None], ...]] = {}
+    keys: dict[str, KeyRecord] = {}
+    key_runs: tuple[RunRef, ...] = ()
+    streams: dict[str, StreamRecord] = {}
+    set_back: dict[str, Count] = {}
+    set_back_queries: dict[str, Count] = {}
+    recent_jobs: dict[str, Count | None] = {}
+    job_runs: tuple[RunRef, ...] = ()
+    fence: Count = 1
+    expired: Count = 1
+    tags: dict[str, Tag] = {}
+    condemned: dict[str, Count | None] = {}
+    properties: dict[str, str] = {}
+    totals: Totals = Totals()
+    provisional: bool = False
+    proven: tuple[str, ...] = ()
+    participants: tuple[str, ...] = ()
+    disputed_times: tuple[DisputedTime, ...] = ()
+    former_folders: tuple[tuple[tuple[str, str], ...], ...] = ()
+    data_at: Time | None = None
+    advanced_at: dict[str, Time] = {}
+    dated: tuple[tuple[Count, Time], ...] = ()
+    pending: Pending | None = None
+    joint: dict[str, JointRecord] = {}
+    homes: dict[str, HomeRecord] = {}
+    void: tuple[Count, ...] = ()
+    rank: Int64 = 0
+    constraints: dict[str, Constraint] = {}
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+def job_state(snapshot: Snapshot, job: str) -> Literal["committed", "given_up"] | None:
+    """What the snapshot itself records about a job; None: nothing is inlined. [CM1]"""
+    if job not in snapshot.recent_jobs:
+        return None
+    return "given_up" if snapshot.recent_jobs[job] is None else "committed"
+
+
+# Checks what names other tables, in snapshots and prepared jobs: it is read as hostile.
+
+MAX_ROOT_CHARS = 4096
+MOST_TABLES = 32  # of one joint commit [MT2]
+_BEYOND = 2**31  # above any attempt, and any rank
+_LONGEST = 2**63
+
+
+class TogetherJob(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One of the prepared jobs that are committed by one joint commit: the table's path and id, and
+    the job. [MT11]"""
+
+    root: str
+    table_id: str
+    job: str
+
+
+def check_together(together: Sequence[TogetherJob], job: str) -> None:
+    """Check the jobs that are prepared together, of which `job` is one; ValueError says which rule
+    does not hold. [MT11]"""
+    if not 2 <= len(together) <= MOST_TABLES:
+        raise ValueError(f"a joint commit has 2 to {MOST_TABLES} tables, not {len(together)}")
+    for each in together:
+        _check_root(each.root)
+        if parse_job_id(each.job).table_id != each.table_id:
+            raise ValueError("it names a job and the id of another table")
+    if len({each.table_id for each in together}) < len(together):
+        raise ValueError("it names a table of its joint commit twice")
+    if job not in {each.job for each in together}:
+        raise ValueError("it is not one of the jobs that it is committed together with")
+
+
+def check_joint(snapshot: Snapshot) -> None:
+    """Check `pending`, `joint`, `homes`, `void` and `rank`; ValueError says which rule does not
+    hold. [OB16]"""
+    if (snapshot.pending is not None) != (snapshot.format_version == PENDING_FORMAT_VERSION):
+        raise ValueError("format_version 2 is that of a pending version, and of no other")
+    if not -_BEYOND <= snapshot.rank < _BEYOND:
+        raise ValueError("rank is no signed integer of 32 bits")
+    _check_void(snapshot)
+    if snapshot.pending is not None:
+        _check_pending(snapshot, snapshot.pending)
+    _check_partners("joint", snapshot.joint, snapshot.table_id)
+    _check_partners("homes", snapshot.homes, snapshot.table_id)
+    for table_id, record in snapshot.joint.items():
+        if parse_job_id(record.attempt).table_id != snapshot.table_id:
+            raise ValueError(f"joint holds an attempt of another home for table {table_id}")
+    if any(record.version > snapshot.version for record in snapshot.homes.values()):
+        raise ValueError("homes names a member that is above this version")
+
+
+def _check_void(snapshot: Snapshot) -> None:
+    void = snapshot.void
+    if any(lower >= higher for lower, higher in itertools.pairwise(void)):
+        raise ValueError("void is not in ascending order")
+    if void and not 1 < void[0] <= void[-1] < snapshot.version:
+        raise ValueError("void names a version that cannot be one of an aborted joint commit")
+
+
+def _check_pending(snapshot: Snapshot, pending: Pending) -> None:
+    _check_root(pending.home)
+    if not is_table_id(pending.table_id) or pending.table_id == snapshot.table_id:
+        raise ValueError("a pending version names no other table as its home")
+    if parse_job_id(pending.job).table_id != pending.table_id:
+        raise ValueError("a pending version names a job that is not one of its home")
+    if not 1 <= pending.attempt < _BEYOND:
+        raise ValueError("a pending version has an impossible attempt")
+    if not snapshot.expired <= pending.base < snapshot.version:
+        raise ValueError("a pending version has a base that is not readable below it")
+    between = snapshot.version - 1 - pending.base
+    if between and snapshot.void[-between:] != tuple(range(pending.base + 1, snapshot.version)):
+        raise ValueError("between a pending version and its base are versions that are not void")
+    if pending.base in snapshot.void:
+        raise ValueError("a pending version has a base that is void")
+
+
+def _check_partners(
+    member: str, partners: Mapping[str, JointRecord] | Mapping[str, HomeRecord], own: str
+) -> None:
+    for table_id, record in partners.items():
+        if not is_table_id(table_id) or table_id == own:
+            raise ValueError(f"{member} holds {shown(table_id)}, which is no other table's id")
+        if not 1 < record.version < _LONGEST:
+            raise ValueError(f"{member} holds an impossible version of table {table_id}")
+        _check_root(record.root)
+
+
+def _check_root(root: str) -> None:
+    is_text = all(ord(char) >= 32 and char != "\x7f" for char in root)
+    if not is_text or len(root) > MAX_ROOT_CHARS or "://" not in root:
+        raise ValueError(f"{shown(root)} is no table path of a joint commit")
+
+
+# Detects clocks that are far apart.
+
+# the difference from their own clock that S3 and Azure accept in a request
+FAR_US = 15 * 60 * 1_000_000
+_KEPT = 16
+
+
+def is_far(mine_us: int, other_us: int) -> bool:
+    """Whether two clocks are so far apart that one of them must be wrong. [CM27]"""
+    return abs(mine_us - other_us) > FAR_US
+
+
+def disputed(head: Snapshot, now_us: int) -> tuple[DisputedTime, ...]:
+    """The disputed times of the version after `head`, committed at this time by its writer's clock.
+    [CM27]"""
+    known = tuple(dispute for dispute in head.disputed_times if dispute.last >= head.expired)
+    if head.committed_at <= now_us or not is_far(now_us, head.committed_at):
+        return known
+    version = head.version + 1
+    if known and known[-1].last == head.version and known[-1].said == head.committed_at:
+        last = msgspec.structs.replace(known[-1], last=version, clock=max(known[-1].clock, now_us))
+        return (*known[:-1], last)
+    return (
+        *known,
+        DisputedTime(first=head.version, last=version, said=head.committed_at, clock=now_us),
+    )[-_KEPT:]

@@ -1,0 +1,734 @@
+"""Reads and writes manifests and runs: Parquet objects, bounded and verified on read, and cached
+because they never change. [OB6] [OB11]
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import io
+import mmap
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..errors import CorruptMetadataError, StoreUnclearError, UsageError
+from ..format import codec, manifest_table, object_names
+from ..format.entries import Entry, FooterRef, ManifestRef, decode
+from ..format.fields import Schema
+from ..format.partitioning import PartitionPattern, dedupe
+from ..format.snapshot import RunRef, Snapshot, job_state
+from ..runtime.concurrency import map_concurrently
+from ..runtime.environment import Env
+from ..runtime.footer_child import chunk_span
+from ..store import Store
+
+# Reads a manifest by parts: its footer, then only the row groups and columns that a filter needs,
+# with a digest check of each part.
+
+MAX_FOOTER_BYTES = 64 << 20
+CHUNKS = b"manifestcommit.chunks"
+_HELD_PER_BYTE = 8  # of a footer, approximately: the size of pyarrow's object
+_DIGEST_BYTES = 16  # of each column chunk's SHA-256
+# a gap between two chunks up to this length is fetched along with them
+GAP_BYTES = 128 << 10
+
+
+class ManifestParts:
+    """The fetched parts of one manifest, in a buffer of its length: chunks are at their positions
+    in the object. [RD11]
+
+    metadata: the Parquet footer; sizes: rows of each row group; schema: of its columns; positions:
+    column name -> number in Parquet's order; held_bytes: its size in memory. CorruptMetadataError
+    if anything differs from the reference.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        ref: ManifestRef,
+        footer: FooterRef,
+        *,
+        most_bytes: int,
+        most_raw_bytes: int,
+    ) -> None:
+        """Fetch the footer: one request. [OB14]"""
+        self._store, self._path, self._most_raw_bytes = store, ref.path, most_raw_bytes
+        if not 12 <= footer.bytes <= min(ref.bytes, MAX_FOOTER_BYTES) or ref.bytes > most_bytes:
+            raise self._damaged(
+                f"the head says that it has {ref.bytes} bytes and a footer of {footer.bytes}"
+            )
+        self._end = ref.bytes - footer.bytes
+        data = self._get(self._end, ref.bytes + 1)
+        if codec.digest(data) != footer.digest:
+            raise self._damaged("its footer is not the one that the head lists")
+        # The system allocates memory only for filled pages; an allocator may zero memory that was
+        # used before.
+        self._bytes = np.frombuffer(mmap.mmap(-1, ref.bytes), np.uint8)
+        self._bytes[self._end :] = np.frombuffer(data, np.uint8)
+        try:
+            self._file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._bytes)))
+            self.metadata: Any = self._file.metadata
+            self.schema: pa.Schema = self._file.schema_arrow
+            self._digests = _digests_in(self.metadata)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._damaged(str(error)) from None
+        groups = [self.metadata.row_group(index) for index in range(self.metadata.num_row_groups)]
+        self.sizes = [group.num_rows for group in groups]
+        if (raw := sum(group.total_byte_size for group in groups)) > most_raw_bytes:
+            raise self._damaged(f"it claims {raw} bytes once decompressed")
+        if min(self.sizes, default=0) < 0 or sum(self.sizes) != self.metadata.num_rows:
+            raise self._damaged("its row groups have not as many rows together as it says")
+        columns = self.metadata.schema
+        self.positions = {
+            columns.column(index).path: index for index in range(self.metadata.num_columns)
+        }
+        self._fetched: set[tuple[int, int]] = set()
+        self.held_bytes = _HELD_PER_BYTE * footer.bytes
+
+    def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """These columns of these row groups. One request for each run of adjacent chunks that has
+        not been fetched yet. [RD11]"""
+        missing = [chunk for chunk in self._chunks(groups, columns) if chunk not in self._fetched]
+        runs = list(self._runs(missing))
+        for run, data in zip(runs, map_concurrently(self._store, self._fetch, runs), strict=True):
+            self._take(run, data)
+        self._fetched.update(missing)
+        try:
+            check_decoded(
+                self._file,
+                self._bytes,
+                self._chunks(groups, columns),
+                limit=self._most_raw_bytes,
+            )
+            table = self._file.read_row_groups(list(groups), columns=list(columns))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._damaged(str(error)) from None
+        if table.num_rows != sum(self.sizes[group] for group in groups):
+            raise self._damaged("its row groups have not as many rows as its footer says")
+        return table
+
+    @cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        spans = chunk_spans(self.metadata)
+        if len(self._digests) != _DIGEST_BYTES * len(spans):
+            raise self._damaged("its footer has not one digest for each of its chunks")
+        if any(not 4 <= start < end <= self._end for start, end in spans):
+            raise self._damaged("its footer names chunks outside of it")
+        return spans
+
+    def _chunks(self, groups: Sequence[int], columns: Sequence[str]) -> Iterator[tuple[int, int]]:
+        wanted = positions_of(self.metadata, columns)
+        return ((group, column) for group in groups for column in wanted)
+
+    def _runs(self, chunks: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+        """Group the numbers of the chunks: one request fetches each group, in the order of the
+        object."""
+        numbers = sorted(
+            (group * self.metadata.num_columns + column for group, column in chunks),
+            key=self._spans.__getitem__,
+        )
+        run: list[int] = []
+        for number in numbers:
+            if run and self._spans[number][0] - self._spans[run[-1]][1] > GAP_BYTES:
+                yield run
+                run = []
+            run.append(number)
+        if run:
+            yield run
+
+    def _fetch(self, run: Sequence[int]) -> bytes:
+        return self._get(self._spans[run[0]][0], max(self._spans[number][1] for number in run))
+
+    def _take(self, run: Sequence[int], data: bytes) -> None:
+        view, first = memoryview(data), self._spans[run[0]][0]
+        for number in run:
+            start, end = self._spans[number]
+            chunk = view[start - first : end - first]
+            known = self._digests[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES]
+            if len(chunk) != end - start or _digest(chunk) != known:
+                raise self._damaged("its bytes are not those that its footer lists")
+            self._bytes[start:end] = np.frombuffer(chunk, np.uint8)
+            self.held_bytes += end - start
+
+    def _get(self, start: int, end: int) -> bytes:
+        try:
+            return self._store.get(self._path, start, end)
+        except FileNotFoundError:
+            raise self._damaged("it is missing") from None
+
+    def _damaged(self, reason: str) -> CorruptMetadataError:
+        return CorruptMetadataError(codec.damaged(self._path, reason), object_name=self._path)
+
+
+def positions_of(metadata: Any, columns: Sequence[str] | None) -> list[int]:
+    """The leaf columns of a Parquet file that make up these columns; None: all."""
+    if columns is None:
+        return list(range(metadata.num_columns))
+    whole, members = set(columns), tuple(f"{column}." for column in columns)
+    names = (metadata.schema.column(at).path for at in range(metadata.num_columns))
+    return [at for at, name in enumerate(names) if name in whole or name.startswith(members)]
+
+
+def check_decoded(
+    file: pq.ParquetFile, data: Any, chunks: Iterable[tuple[int, int]], *, limit: int
+) -> None:
+    """ValueError if these chunks (row group, column) of a manifest or run with these bytes may take
+    more memory than its length allows. [OB4]
+
+    Values that share beginnings with others are refused: a few bytes of these may expand to any
+    amount.
+    """
+    room = limit = min(limit, ROOM_BYTES + GROWTH * len(data))
+    for group, at in chunks:
+        chunk, leaf = file.metadata.row_group(group).column(at), file.metadata.schema.column(at)
+        if "DELTA_BYTE_ARRAY" in chunk.encodings:
+            raise ValueError(f"column {leaf.path!r} has values that share their beginnings")
+        raw, values = chunk.total_uncompressed_size, chunk.num_values
+        room -= raw + values * max(leaf.length, _VALUE_BYTES)
+        if (
+            min(raw, values) >= 0
+            and leaf.physical_type == "BYTE_ARRAY"
+            and values * raw > room >= 0
+        ):
+            room -= values * _longest(data, file.metadata, group, at)
+        if min(raw, values, room) < 0:
+            raise ValueError(f"it takes more than {limit} bytes once decoded")
+
+
+def _longest(data: Any, metadata: Any, group: int, at: int) -> int:
+    """The length of the longest value of a column chunk; what is in a dictionary stays there."""
+    path = metadata.schema.column(at).path
+    file = pq.ParquetFile(
+        pa.BufferReader(pa.py_buffer(data)), metadata=metadata, read_dictionary=[path]
+    )
+    column = file.read_row_group(group, columns=[path], use_threads=False).column(0)
+    return max((_longest_in(chunk) for chunk in column.chunks), default=0)
+
+
+def _longest_in(values: Any) -> int:
+    while pa.types.is_nested(values.type):  # of one leaf
+        values = values.flatten()[0] if pa.types.is_struct(values.type) else values.values
+    texts = values.dictionary if pa.types.is_dictionary(values.type) else values
+    return int(pc.max(pc.binary_length(texts)).as_py() or 0)
+
+
+def with_chunk_digests(data: bytes) -> tuple[bytes, FooterRef]:
+    """A Parquet object with the digest of each chunk in its footer, and the reference to that
+    footer. [OB14]"""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    view = memoryview(data)
+    digests = b"".join(_digest(view[start:end]) for start, end in chunk_spans(file.metadata))
+    known = file.schema_arrow.metadata or {}
+    empty = io.BytesIO()
+    pq.ParquetWriter(
+        empty, file.schema_arrow.with_metadata({**known, CHUNKS: base64.b64encode(digests)})
+    ).close()
+    metadata = pq.read_metadata(pa.BufferReader(empty.getvalue()))
+    metadata.append_row_groups(file.metadata)
+    written = io.BytesIO()
+    metadata.write_metadata_file(written)
+    footer = written.getvalue()[4:]  # without the magic at its beginning
+    ref = FooterRef(bytes=len(footer), digest=codec.digest(footer))
+    return data[: len(data) - 8 - int.from_bytes(data[-8:-4], "little")] + footer, ref
+
+
+def chunk_spans(metadata: Any) -> list[tuple[int, int]]:
+    """Where each column chunk begins and ends: by row group, and within it by column."""
+    spans = []
+    for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
+        for chunk in (group.column(index) for index in range(metadata.num_columns)):
+            spans.append(chunk_span(chunk))
+    return spans
+
+
+def _digests_in(metadata: Any) -> bytes:
+    try:
+        return base64.b64decode((metadata.metadata or {}).get(CHUNKS, b""), validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"the digests of its chunks are not base64: {error}") from None
+
+
+def _digest(chunk: memoryview) -> bytes:
+    return hashlib.sha256(chunk).digest()[:_DIGEST_BYTES]
+
+
+MAX_MANIFEST_BYTES = 1 << 30  # size of a manifest or run object
+MAX_MANIFEST_RAW_BYTES = 4 << 30  # size of its pages once decompressed
+ROOM_BYTES = 256 << 20  # bytes that any manifest may take once decoded
+GROWTH = 1024  # and how many for each stored byte
+_VALUE_BYTES = 8  # of a value that has no length of its own, at most
+ROW_GROUP_ENTRIES = 16_384
+# a manifest up to this size is always read whole, which takes no longer than its footer
+PART_BYTES = 1 << 20
+_CACHED = 64
+# bytes of cached tables; the same again for manifests that are read by parts
+_CACHED_BYTES = 512 << 20
+_TRIES = 8  # of a create without a clear answer
+_PAUSE_S = 0.05
+KEY_RUN = pa.schema(
+    [
+        pa.field("key", pa.string(), False),
+        pa.field("version", pa.int64(), False),
+        pa.field("digest", pa.string(), False),
+    ]
+)
+# null: aborted
+JOB_RUN = pa.schema([pa.field("job", pa.string(), False), pa.field("version", pa.int64())])
+REMOVED_RUN = pa.schema(
+    [pa.field("path", pa.string(), False), pa.field("bitmap", pa.string(), False)]
+)
+
+
+class ManifestReader:
+    """Manifests and runs of one table. It fetches each object once and checks it against the digest
+    in its reference. [OB4] [OB6]
+
+    Safe for several threads.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cache: OrderedDict[Hashable, pa.Table] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}  # bytes of the cached tables
+        self._parts: OrderedDict[Hashable, ManifestParts] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[ManifestReader], tuple[Store]]:
+        return ManifestReader, (self._store,)  # in another process it starts with an empty cache
+
+    def manifest(
+        self, ref: ManifestRef, partition_by: Sequence[int], *, keep: bool = True
+    ) -> pa.Table:
+        """The manifest's table, all rows as written. keep: in memory, for the next call. One
+        request. [OB6]"""
+        key = (ref.path, ref.digest, ref.files, tuple(partition_by))
+        if (known := self._known(key)) is not None:
+            return known
+        table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files)
+        try:
+            manifest_table.check_table(table, ref, partition_by)
+        except (ValueError, pa.ArrowException) as error:
+            raise CorruptMetadataError(
+                codec.damaged(ref.path, str(error)), object_name=ref.path
+            ) from None
+        return self._keep(key, table) if keep else table
+
+    def parts(self, ref: ManifestRef, partition_by: Sequence[int]) -> ManifestParts | None:
+        """The manifest for reading by parts; None if it is read whole: it is small, cached, or its
+        footer is unknown. [RD11]"""
+        if (
+            ref.footer is None
+            or ref.bytes <= PART_BYTES
+            or self._known((ref.path, ref.digest, ref.files, tuple(partition_by))) is not None
+        ):
+            return None
+        key = (
+            ref.path,
+            ref.bytes,
+            ref.files,
+            ref.footer.bytes,
+            ref.footer.digest,
+            tuple(partition_by),
+        )
+        with self._lock:
+            parts = self._parts.get(key)
+        if parts is None:
+            parts = ManifestParts(
+                self._store,
+                ref,
+                ref.footer,
+                most_bytes=MAX_MANIFEST_BYTES,
+                most_raw_bytes=MAX_MANIFEST_RAW_BYTES,
+            )
+            try:
+                manifest_table.check_columns(
+                    parts.schema, parts.metadata.num_rows, ref, partition_by
+                )
+            except ValueError as error:
+                raise CorruptMetadataError(
+                    codec.damaged(ref.path, str(error)), object_name=ref.path
+                ) from None
+        with self._lock:
+            self._parts[key] = parts
+            self._parts.move_to_end(key)
+            # they grow while they are in use
+            held = sum(kept.held_bytes for kept in self._parts.values())
+            while len(self._parts) > _CACHED or (len(self._parts) > 1 and held > _CACHED_BYTES):
+                held -= self._parts.popitem(last=False)[1].held_bytes
+        return parts
+
+    def live(
+        self, ref: ManifestRef, snapshot: Snapshot, removed: int, *, keep: bool = True
+    ) -> pa.Table:
+        """The live rows of one manifest, in the types of the snapshot's schema, each with its
+        version. keep: as for `manifest`. [OB9] [OB13]"""
+        check_removed(ref, removed)
+        table = self.manifest(ref, snapshot.partition_by, keep=keep)
+        return aligned(manifest_table.live(table, removed), ref, snapshot)
+
+    def entries(self, ref: ManifestRef, snapshot: Snapshot) -> list[Entry]:
+        """The live entries of one manifest. [OB9]"""
+        assert snapshot.schema is not None
+        table = self.live(ref, snapshot, self.removed(snapshot).get(ref.path, 0))
+        return manifest_table.from_table(
+            table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=ref.added
+        )
+
+    def inlined(self, snapshot: Snapshot) -> pa.Table:
+        """The entries inlined in the snapshot, as a manifest's table. No request. [OB5]"""
+        assert snapshot.schema is not None
+        try:
+            return manifest_table.to_table(
+                snapshot.added, schema=snapshot.schema, partition_by=snapshot.partition_by
+            )
+        # a partition value or a bound that is not of its column's type
+        except (pa.ArrowException, ValueError) as error:
+            name = object_names.version_name(snapshot.version)
+            raise CorruptMetadataError(codec.damaged(name, str(error)), object_name=name) from None
+
+    def removed(self, snapshot: Snapshot) -> dict[str, int]:
+        """Manifest path -> removed rows, inlined and spilled combined. [OB9]"""
+        united = {path: decode(text) for path, text in snapshot.removed.items()}
+        for run in snapshot.removed_runs:
+            table = self.run(run, REMOVED_RUN)
+            for path, text in zip(
+                table.column("path").to_pylist(), table.column("bitmap").to_pylist(), strict=True
+            ):
+                try:
+                    united[path] = united.get(path, 0) | decode(text)
+                except ValueError as error:
+                    raise CorruptMetadataError(
+                        codec.damaged(run.path, str(error)), object_name=run.path
+                    ) from None
+        return united
+
+    def run(self, ref: RunRef, kind: pa.Schema) -> pa.Table:
+        """A run's table, with exactly these columns. One request. [OB11]"""
+        key = (ref.path, ref.digest)
+        table = self._known(key)
+        if table is None:
+            table = self._keep(
+                key, _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.rows)
+            )
+        fits = [(field.name, field.type) for field in table.schema] == [
+            (field.name, field.type) for field in kind
+        ]
+        if (
+            not fits
+            or table.num_rows != ref.rows
+            or any(table.column(f.name).null_count for f in kind if not f.nullable)
+        ):
+            reason = "its columns or its rows are not what the head says"
+            raise CorruptMetadataError(codec.damaged(ref.path, reason), object_name=ref.path)
+        return table
+
+    def lookup(
+        self, runs: Sequence[RunRef], wanted: str, kind: pa.Schema
+    ) -> dict[str, object] | None:
+        """The row of a spilled key or job; None: there is none. One request per run whose bounds
+        contain it. [OB11]"""
+        for run in reversed(runs):
+            if run.first <= wanted <= run.last:
+                table = self.run(run, kind)
+                at = pc.index(table.column(0), wanted).as_py()
+                if at >= 0:
+                    row: dict[str, object] = table.slice(at, 1).to_pylist()[0]
+                    return row
+        return None
+
+    def job(
+        self, snapshot: Snapshot, job: str, *, runs: bool = True
+    ) -> tuple[Literal["committed", "given_up"] | None, int | None]:
+        """The record of a job, inlined or (with `runs`) spilled: its state and the version that
+        carries it. [CM1] [OB11]"""
+        if (state := job_state(snapshot, job)) is not None:
+            return state, snapshot.recent_jobs[job]
+        row = self.lookup(snapshot.job_runs, job, JOB_RUN) if runs else None
+        if row is None:
+            return None, None
+        version = row["version"]
+        return ("given_up", None) if version is None else ("committed", int(str(version)))
+
+    def columns(
+        self, ref: ManifestRef, snapshot: Snapshot, removed: int, names: Sequence[str]
+    ) -> pa.Table:
+        """These columns of the live rows of one manifest, as in `live`, but without a check of
+        paths. One request. [OB9]
+
+        A manifest that is not cached already stays so.
+        """
+        if self._known((ref.path, ref.digest, ref.files, tuple(snapshot.partition_by))) is not None:
+            return self.live(ref, snapshot, removed).select(names)
+        check_removed(ref, removed)
+        table = _parse(
+            self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, list(names)
+        )
+        are_whole = not any(
+            table.column(name).null_count
+            for name in ("path", "rows", "bytes")
+            if name in table.column_names
+        )
+        if set(table.column_names) != set(names) or table.num_rows != ref.files or not are_whole:
+            raise CorruptMetadataError(
+                codec.damaged(ref.path, "its rows are not what the head says"),
+                object_name=ref.path,
+            )
+        return aligned(manifest_table.live(table, removed), ref, snapshot).select(names)
+
+    def paths(self, ref: ManifestRef) -> list[str]:
+        """The paths of all rows as written, in order. Loads nothing else, and caches nothing. One
+        request. [OB6]"""
+        table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, ["path"])
+        paths: list[str] = table.column(0).to_pylist() if table.column_names == ["path"] else []
+        if len(paths) != ref.files or None in paths:
+            raise CorruptMetadataError(
+                codec.damaged(ref.path, "its rows are not what the head says"),
+                object_name=ref.path,
+            )
+        return paths
+
+    def touched(
+        self, refs: Sequence[ManifestRef], *, schema: Schema, partition_by: Sequence[int]
+    ) -> tuple[PartitionPattern, ...]:
+        """The distinct partitions of all rows as written. Loads nothing else, and caches nothing.
+        At most one request each. [OB6]"""
+        if not partition_by:
+            return ({},) if refs else ()
+        names = [f"partition.{field_id}" for field_id in partition_by]
+
+        def partitions() -> Iterator[PartitionPattern]:
+            for ref in refs:
+                table = _parse(
+                    self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, names
+                )
+                if set(table.column_names) != set(names) or table.num_rows != ref.files:
+                    raise CorruptMetadataError(
+                        codec.damaged(ref.path, "its rows are not what the head says"),
+                        object_name=ref.path,
+                    )
+                try:
+                    yield from manifest_table.partitions(table, schema, partition_by)
+                # values that are not of the column's type
+                except (pa.ArrowException, UsageError) as error:
+                    raise CorruptMetadataError(
+                        codec.damaged(ref.path, str(error)), object_name=ref.path
+                    ) from None
+
+        return dedupe(partitions())
+
+    def _known(self, key: Hashable) -> pa.Table | None:
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+            return self._cache.get(key)
+
+    def _keep(self, key: Hashable, table: pa.Table) -> pa.Table:
+        size_bytes = table.nbytes
+        with self._lock:
+            self._cache[key], self._sizes[key] = table, size_bytes
+            while len(self._cache) > _CACHED or (
+                len(self._cache) > 1 and sum(self._sizes.values()) > _CACHED_BYTES
+            ):
+                del self._sizes[self._cache.popitem(last=False)[0]]
+        return table
+
+    def _fetch(self, path: str, size_bytes: int, digest: str) -> bytes:
+        if not 0 < size_bytes <= MAX_MANIFEST_BYTES:
+            raise CorruptMetadataError(
+                codec.damaged(path, f"the head says that it has {size_bytes} bytes"),
+                object_name=path,
+            )
+        try:
+            data = self._store.get(path, 0, size_bytes + 1)
+        except FileNotFoundError:
+            raise CorruptMetadataError(
+                codec.damaged(path, "it is missing"), object_name=path
+            ) from None
+        if codec.digest(data) != digest:
+            raise CorruptMetadataError(
+                codec.damaged(path, "its bytes are not those that the head lists"),
+                object_name=path,
+            )
+        return data
+
+
+def aligned(table: pa.Table, ref: ManifestRef, snapshot: Snapshot) -> pa.Table:
+    """Columns of a manifest in the types of the snapshot's schema, with each entry's version if it
+    is among them. [OB6] [OB13]"""
+    assert snapshot.schema is not None  # a table without a schema has no files
+    try:
+        table = manifest_table.align(
+            table, schema=snapshot.schema, partition_by=snapshot.partition_by
+        )
+    except (pa.ArrowException, ValueError) as error:  # a column that is not of the table's type
+        raise CorruptMetadataError(
+            codec.damaged(ref.path, str(error)), object_name=ref.path
+        ) from None
+    return manifest_table.with_versions(table, ref.added)
+
+
+def check_removed(ref: ManifestRef, removed: int) -> None:
+    """CorruptMetadataError if more rows were removed from a manifest than it has. [OB9]"""
+    if removed >> ref.files:
+        raise CorruptMetadataError(
+            codec.damaged(ref.path, "more rows were taken out of it than it has"),
+            object_name=ref.path,
+        )
+
+
+def write_manifest(
+    store: Store,
+    entries: Sequence[Entry],
+    *,
+    schema: Schema,
+    partition_by: Sequence[int],
+    job: str,
+    env: Env,
+) -> ManifestRef:
+    """Write the entries as one manifest of `job` and return its reference; entries without a
+    version inherit one. One request. [OB6] [DF2]"""
+    return put_manifest(
+        store,
+        manifest_table.to_table(entries, schema=schema, partition_by=partition_by),
+        schema=schema,
+        partition_by=partition_by,
+        job=job,
+        env=env,
+    )
+
+
+def put_manifest(
+    store: Store,
+    table: pa.Table,
+    *,
+    schema: Schema,
+    partition_by: Sequence[int],
+    job: str,
+    env: Env,
+) -> ManifestRef:
+    """Write a manifest's table and return its reference. One request. [OB6]"""
+    data, footer = manifest_bytes(table)
+    path = object_names.manifest_name(job, env.randomness(16))
+    create_own(store, path, data, env)
+    described = manifest_table.describe(table, schema=schema, partition_by=partition_by)
+    return ManifestRef(
+        path=path, bytes=len(data), digest=codec.digest(data), footer=footer, **described
+    )
+
+
+def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, env: Env) -> RunRef:
+    """Write a run, sorted by its first column, and return its reference. One request. [OB11]"""
+    first = next(iter(columns))
+    table = pa.table(dict(columns)).sort_by(first)
+    path, data = object_names.manifest_name(job, env.randomness(16)), to_parquet(table)
+    create_own(store, path, data, env)
+    names = table.column(first)
+    return RunRef(
+        path=path,
+        rows=table.num_rows,
+        bytes=len(data),
+        digest=codec.digest(data),
+        first=names[0].as_py(),
+        last=names[-1].as_py(),
+    )
+
+
+def create_own(store: Store, path: str, data: bytes, env: Env) -> None:
+    """Put an object under a name that no other writer can have. After an ambiguous response, put
+    the same bytes again; "exists" then means success. [LY8]"""
+    for tried in range(1, _TRIES + 1):
+        try:
+            created = store.put_if_absent(path, data)
+        except StoreUnclearError:
+            if tried == _TRIES:
+                raise
+            env.sleep(_PAUSE_S * 2.0**tried * env.jitter())
+            continue
+        if not created and codec.digest(store.get(path, 0, len(data) + 1)) != codec.digest(data):
+            raise CorruptMetadataError(
+                f"{path} holds other bytes than its job wrote; run the job again", object_name=path
+            )
+        return
+
+
+def manifest_bytes(table: pa.Table) -> tuple[bytes, FooterRef | None]:
+    """A manifest as Parquet, and the reference to its footer if it is large enough to be read by
+    parts. [OB13] [OB14]
+
+    The columns that filters read lie together, before paths, digests and jobs, so that one request
+    fetches them.
+    """
+    small = [name for name in table.column_names if name in _COUNTS or "." in name]
+    repeated = [
+        name
+        for name in table.column_names
+        if name in _REPEATED or name.partition(".")[0] in _REPEATED
+    ]
+    packed = [
+        name for name in small if name not in repeated and _is_whole(table.schema.field(name).type)
+    ]
+    data = to_parquet(
+        table.select([*small, *(name for name in table.column_names if name not in small)]),
+        use_dictionary=[
+            *repeated,
+            *(f"sources.list.element.{name}" for name in ("source", "start", "end")),
+        ],
+        column_encoding=dict.fromkeys(packed, "DELTA_BINARY_PACKED") or None,
+        write_statistics=[*small, "path"],
+    )
+    if len(data) <= PART_BYTES or manifest_table.has_nan_bounds(table):
+        return data, None
+    return with_chunk_digests(data)
+
+
+_COUNTS = ("rows", "bytes", "added")
+_REPEATED = ("added", "job", "extra", "partition", "nulls", "nans", "cuts")
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(
+        t.is_integer(kind) or t.is_date32(kind) or t.is_timestamp(kind) or t.is_duration(kind)
+    )
+
+
+def to_parquet(table: pa.Table, **options: Any) -> bytes:
+    """The table as Parquet: zstd, row groups for pruning, statistics and page indexes. [OB13]"""
+    sink = io.BytesIO()
+    tagged = table.replace_schema_metadata({"manifestcommit.format_version": "1"})
+    pq.write_table(
+        tagged,
+        sink,
+        compression="zstd",
+        row_group_size=ROW_GROUP_ENTRIES,
+        write_page_index=True,
+        **options,
+    )
+    return sink.getvalue()
+
+
+def _parse(data: bytes, path: str, rows: int, columns: list[str] | None = None) -> pa.Table:
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        metadata = file.metadata
+        if metadata.num_rows != rows:
+            raise ValueError(f"it has {metadata.num_rows} rows, the head says {rows}")
+        chosen = positions_of(metadata, columns)
+        chunks = ((group, at) for group in range(metadata.num_row_groups) for at in chosen)
+        check_decoded(file, data, chunks, limit=MAX_MANIFEST_RAW_BYTES)
+        # for a few columns one thread is as fast, and takes less memory
+        table = file.read(columns, use_threads=columns is None)
+        if columns is not None:
+            manifest_table.check_kinds(table.schema)
+        return table
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptMetadataError(codec.damaged(path, str(error)), object_name=path) from None

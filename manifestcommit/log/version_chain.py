@@ -1,0 +1,680 @@
+"""Reads the chain of versions: the latest in three requests, any older one, and the second look
+that makes an older one trustworthy. [RD1]-[RD5] [MT8]
+
+A request for the latest version returns a state of the table: where the newest object is a member
+of a joint commit, its home is asked (log.version_chain).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Literal, Protocol, TypeVar, cast
+
+import msgspec
+
+from ..errors import (
+    CorruptMetadataError,
+    SnapshotExpiredError,
+    StoreDeniedError,
+    StoreError,
+    TableNotFoundError,
+    UndecidedError,
+    UnsupportedFormatError,
+    VersionNotFoundError,
+)
+from ..format import codec, object_names
+from ..format.codec import Hint
+from ..format.snapshot import Pending, Snapshot
+from ..protocol.conflict import is_readable
+from ..protocol.joint_outcome import attempt_of, fate_of
+from ..protocol.joint_participants import Participant
+from ..runtime.environment import Env
+from ..store import Store
+from ..store.base import store_beside
+from .manifests import ManifestReader, create_own
+
+# The marker of a table: an object named by the table's id, which disappears when the table path
+# is deleted.
+
+
+def put_marker(store: Store, table_id: str, env: Env) -> None:
+    """Create the marker of a table that has no version yet. One request. [LY14] [CM13]"""
+    create_own(store, object_names.marker_name(table_id), table_id.encode("ascii"), env)
+
+
+def drop_marker(store: Store, table_id: str) -> None:
+    """Delete the marker of a table if another creator was faster: no job has ever had its id. Best
+    effort. [CM13]"""
+    with contextlib.suppress(StoreError):
+        store.delete([object_names.marker_name(table_id)])
+
+
+def misplaced(url: str, snapshot: Snapshot, tables: Set[str]) -> CorruptMetadataError | None:
+    """Why this snapshot is not a version of the table at this path; None: it is one. tables: the
+    ids of markers in a later listing. It is the error where no version of the table is there, above
+    which this one could be skipped. [LY14]"""
+    name, own = (
+        object_names.version_name(snapshot.version),
+        object_names.marker_name(snapshot.table_id),
+    )
+    if snapshot.table_id in tables:
+        return None
+    remedy = (
+        f"If only the marker was lost, create {own} again with the text {snapshot.table_id} as its "
+        f"content. If the table was removed, a job of it left {name}, and no other table is here "
+        f"yet: delete {name} by hand while no job runs"
+    )
+    if tables:
+        others = ", ".join(object_names.marker_name(table) for table in sorted(tables))
+        what = (
+            f"belongs to table {snapshot.table_id}, whose marker {own} is missing, and {others} "
+            "is there"
+        )
+        return _error(url, name, what, remedy)
+    return _error(url, own, f"is missing, and {name} belongs to its table", remedy)
+
+
+def _error(url: str, name: str, what: str, remedy: str) -> CorruptMetadataError:
+    text = (
+        f"{name} at {url} {what}, so no table can be read or written here. Nothing was changed. "
+        f"{remedy}."
+    )
+    return CorruptMetadataError(text, object_name=name)
+
+
+# Asks the home of a joint commit what became of one of its members.
+
+
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+
+
+class _Opened(Protocol):
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+
+def ask_fate(
+    store: Store, member: Snapshot, hint: Hint | None, open_object: Callable[[Store], _Opened]
+) -> Literal["committed", "aborted", "undecided", "newer"]:
+    """What became of a member that is the newest object of its table. [MT6]
+
+    hint: that of its table, which may say without a request that the member is committed, and is
+    believed: who may put it may create the table's next version, too [MT7]. open_object: gets the
+    newest object of the home, after the member was got. An error where the answer is not known.
+    Three requests, and one for each run that may record the attempt or its job.
+    """
+    assert member.pending is not None
+    if (
+        hint is not None
+        and hint.version == member.version
+        and hint.attempt == attempt_of(member.pending)
+    ):
+        return "committed"
+    at = home_of(store, member.pending)
+    try:
+        home = open_object(at).snapshot
+    except TableNotFoundError:
+        raise _unknown(store, member, "there is no table there") from None
+    except StoreDeniedError as error:
+        raise StoreDeniedError(
+            f"{store.url}: its newest version is a member of a joint commit that the table at "
+            f"{at.url} decides, and these credentials may not read that one: {error}. Nothing was "
+            "changed. Who reads this table has to be able to read that one, too: permit it, or "
+            f"read version {member.pending.base}. To be free of it until the next joint commit, "
+            "commit here with credentials that may read both (`manifestcommit settle`)."
+        ) from error
+    if home.table_id != member.pending.table_id:
+        raise _unknown(store, member, f"another table is there, {home.table_id}")
+    if _place(home) >= _place(member):
+        # no writer makes it; followed, homes might name each other without end
+        raise CorruptMetadataError(
+            f"{object_names.version_name(member.version)} at {store.url} names {at.url} as its "
+            "home, which does not come before it in the order of tables; nothing was changed.",
+            object_name=object_names.version_name(member.version),
+        )
+    reader = ManifestReader(at)
+
+    def is_over(job: str) -> bool:
+        state, version = reader.job(home, job)
+        is_undecided = home.pending is not None and version == home.version
+        return state is not None and not is_undecided
+
+    fate = fate_of(member, home, is_over)
+    if fate == "diverged":
+        raise diverged(store, member)
+    return fate
+
+
+def home_of(store: Store, pending: Pending) -> Store:
+    """The store of the home; an error where it is not in the store of this table. [MT6] [SE2]"""
+    at = store_beside(store, pending.home)
+    if at is None:
+        raise UndecidedError(
+            f"{store.url}: its newest version is a member of a joint commit that the table at "
+            f"{pending.home} decides, which is not in the same store; what became of it is not "
+            "known. Nothing was changed. Read an earlier version, or ask where both are reachable."
+        )
+    return at
+
+
+def diverged(store: Store, member: Snapshot) -> CorruptMetadataError:
+    """The error for a member that its home knows as one of another table with the same id. [MT6]"""
+    assert member.pending is not None
+    name = object_names.version_name(member.version)
+    return CorruptMetadataError(
+        f"{name} at {store.url} is a member of a joint commit of another table with the same id, "
+        f"as {member.pending.home} says: this table is a copy, or was put back. Nothing was "
+        f"changed. Read version {member.pending.base}, which does not depend on it.",
+        object_name=name,
+    )
+
+
+def _unknown(store: Store, member: Snapshot, why: str) -> UndecidedError:
+    assert member.pending is not None
+    return UndecidedError(
+        f"{store.url}: its newest version is a member of a joint commit that the table at "
+        f"{member.pending.home} decides, and {why}; what became of it is not known. Nothing was "
+        f"changed. Restore that table, or read version {member.pending.base}; where it is lost for "
+        "good, settle this one with an outcome (`manifestcommit settle`)."
+    )
+
+
+def _place(snapshot: Snapshot) -> Participant:
+    return Participant(rank=snapshot.rank, table_id=snapshot.table_id)
+
+
+# the highest listed version is gone when it is fetched: the table was removed, or the version
+# expired very fast
+_RESTARTS = 20
+_CALM = 3  # number of concurrent commits after which a version that they were built on is accepted
+
+
+# objects of other tables above the newest version that are skipped; each is of a job that began
+# before its table was removed
+_MOST_OTHERS = 256
+# intents of one listing that are read; a table with more of them waiting needs gc
+MAX_INTENTS = 1024
+
+
+class VersionListing(msgspec.Struct, frozen=True, kw_only=True):
+    """One listing from a version on. versions: ascending; tables: the ids of markers; intents: job
+    -> size in bytes of its intent. [LY2] [LY11] [LY14]"""
+
+    versions: list[int]
+    tables: frozenset[str] = frozenset()
+    intents: dict[str, int] = {}
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot and the digest of its object; it was the latest version when it was read. [OB1]
+
+    top: a member of a joint commit above it, which was not committed when this was read; is_void:
+    whether that member is known to be aborted, so that it never will be [MT8]; taken: how many
+    names right above it (above `top`, where there is one) jobs of a removed table have taken, so
+    that the next version's is the one after these [LY15]; data: the object's bytes, if they are
+    kept.
+    """
+
+    snapshot: Snapshot
+    digest: str
+    data: bytes = b""
+    top: Head | None = None
+    is_void: bool = False
+    taken: int = 0
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.version
+
+
+def open_head(store: Store) -> Head:
+    """The latest version as of this call: hint; get beside list. TableNotFoundError if there is no
+    version at all. [RD1]
+
+    Two more requests if the hint is out of date, one more if there is none.
+    """
+    return open_above(store)[0]
+
+
+def open_above(store: Store, known: Head | None = None) -> tuple[Head, dict[str, int]]:
+    """The latest version as of this call, and the intents in its listing: job -> size in bytes.
+    Requests as for `open_head`; one list if `known`, from an earlier call, is still the latest.
+    [RD1] [CM19]"""
+    if known is not None and known.data and known.top is None and known.snapshot.pending is None:
+        # decoded anew: callers own what they were told of it. An error counts in the whole list, as
+        # with a hint.
+        with contextlib.suppress(CorruptMetadataError):
+            name = object_names.version_name(known.version)
+            snapshot = codec.decode_snapshot(known.data, name=name)
+            own = Head(snapshot=snapshot, digest=known.digest, data=known.data)
+            newest, intents = resolve_head(store, known.version, own)
+            if newest is not None:
+                return newest, intents
+    hint, glanced, head, intents = _object_by_hint(store)
+    return settled_head(store, head, hint, glanced), intents
+
+
+def newest_above(store: Store, base: int, known: Head | None = None) -> Head | None:
+    """The latest version, where a version of at least `base` is known to have existed. None: there
+    is none from `base` on. [CM5] [RD1]
+
+    known: version `base` as fetched before. One list request if it is still the latest, otherwise
+    list, get, list.
+    """
+    return resolve_head(store, base, known)[0]
+
+
+def resolve_head(
+    store: Store, start: int, head: Head | None = None
+) -> tuple[Head | None, dict[str, int]]:
+    """The latest version for certain, None: no version from `start` on; and the intents in the
+    listing: job -> size in bytes. [RD1] [CM5] [CM20] [MT8]
+
+    head: what was fetched before, if anything; requests as for `newest_above`, and those that
+    `settled_head` makes.
+    """
+    if head is not None and head.top is not None:
+        start, head = head.top.version, head.top
+    newest, intents = _newest_object(store, start, head)
+    return None if newest is None else settled_head(store, newest), intents
+
+
+def settled_head(
+    store: Store, newest: Head, hint: Hint | None = None, got: Head | None = None
+) -> Head:
+    """The state of the table at its newest object: of a member of a joint commit that is not
+    committed, that of its base, and the member as `top`. [MT6] [MT8]
+
+    No request unless the object is a member. Then three to its home, unless the hint says what
+    became of it, and one for the base, if that is what is read and not what was `got` before.
+    """
+    for _ in range(_RESTARTS):
+        pending = newest.snapshot.pending
+        if pending is None:
+            return newest
+        fate, base = ask_fate(store, newest.snapshot, hint, open_object), None
+        if fate == "committed":
+            return newest
+        if fate != "newer":
+            is_known = got is not None and got.version == pending.base and _is_beneath(got, newest)
+            base = got if is_known else read_object(store, pending.base)
+            if base is not None and _is_beneath(base, newest):
+                return _below(base, newest, fate)
+        again, _intents = _newest_object(store, newest.version, newest)
+        if again is None:
+            raise TableNotFoundError(f"the table at {store.url} was removed while it was read")
+        if again.version == newest.version:
+            if fate == "newer":
+                raise diverged(store, newest.snapshot)
+            if base is None:
+                raise missing_version(pending.base)
+            # got before a list that shows that nobody has gone on, so that it cannot be expired
+            return _below(base, newest, fate)
+        newest = again
+    raise StoreError(f"{store.url}: {_RESTARTS} joint commits were made while its head was read")
+
+
+def _below(base: Head, member: Head, fate: str) -> Head:
+    """The state below a member that was not committed. [MT8]"""
+    return Head(
+        snapshot=base.snapshot,
+        digest=base.digest,
+        top=member,
+        is_void=fate == "aborted",
+        taken=member.taken,
+    )
+
+
+def open_object(store: Store) -> Head:
+    """The newest object as of this call, a member of a joint commit or not; no home is asked. [MT6]
+    [RD1]"""
+    return _object_by_hint(store)[2]
+
+
+def _object_by_hint(store: Store) -> tuple[Hint | None, Head | None, Head, dict[str, int]]:
+    """The hint, the version that it names (None: it led nowhere), the newest object, and the
+    intents in its listing."""
+    hint = _hinted(store)
+    glanced = head = above = None
+    intents = dict[str, int]()
+    if hint is not None and hint.digest is None:
+        glanced = _glance(store, hint.version)
+    elif hint is not None:
+        get, look = partial(_glance, store, hint.version), partial(list_above, store, hint.version)
+        glanced, above = side_by_side(store, get, look)
+        # The list may come first. If nothing is above the version there, its object of that moment
+        # was never deleted. One of this digest was there before the hint was put: it is that one.
+        if glanced is None or glanced.digest != hint.digest:
+            above = None
+    if hint is not None:
+        # an error counts in the whole list: a hint may name what a job of a removed table has left
+        with contextlib.suppress(CorruptMetadataError):
+            head, intents = _newest_object(store, hint.version, glanced, above)
+    if head is None:
+        glanced = None
+        head, intents = _newest_object(store, 0)
+    if head is None:
+        raise TableNotFoundError(
+            f"there is no table at {store.url}; check the path, create the table by a first "
+            "write, or `adopt` the Parquet files there"
+        )
+    return hint, glanced, head, intents
+
+
+def _is_beneath(base: Head, member: Head) -> bool:
+    """Whether the member was built on these very bytes."""
+    return base.version == member.version - 1 and member.snapshot.parent_digest == base.digest
+
+
+def _newest_object(
+    store: Store, start: int, head: Head | None = None, above: VersionListing | None = None
+) -> tuple[Head | None, dict[str, int]]:
+    """The newest object of the table for certain, None: no version from `start` on; and the intents
+    in the listing. [RD1] [CM5]
+
+    head: an object that was fetched before, if any; above: a list from `start` on that counts as
+    made after that, if there is one. The latest version is never deleted. So an
+    object that was fetched before a listing that shows nothing above it is the latest; one that was
+    fetched after the listing may have been deleted between the two, and created again by a stalled
+    writer. Objects of other tables are skipped, as long as there is one of the table that has
+    its marker; else CorruptMetadataError. [LY10] [LY14] [LY15]
+    """
+    others: dict[int, Head] = {}  # read before the listing that counts
+    for tried in range(_RESTARTS):
+        if above is None or tried:
+            above = list_above(store, start)
+        if not above.versions:
+            return None, above.intents
+        strays = _strays(above, others)
+        left = [version for version in above.versions if version not in strays]
+        if strays and not (left and above.tables and len(strays) <= _MOST_OTHERS):
+            raise cast(
+                "CorruptMetadataError",
+                misplaced(store.url, others[max(strays)].snapshot, above.tables),
+            )
+        # one of another table that was fetched long ago does not count: the present table may have
+        # this version since
+        if head is not None and head.snapshot.table_id not in above.tables:
+            head = None
+        if head is not None and (
+            left[-1:] == [head.version] or (tried > _CALM and _is_built_upon(store, head))
+        ):
+            return _beside_others(head, others), above.intents
+        head = _highest_own(store, above, left, others, head)
+        if head is not None:
+            start = head.version
+            _check_unbroken(above.versions, head)
+    raise StoreError(
+        f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; "
+        "is the table being removed?"
+    )
+
+
+def _strays(above: VersionListing, others: Mapping[int, Head]) -> Set[int]:
+    """Which of these objects, read before the listing, are of tables that have no marker there."""
+    return {
+        version
+        for version in others.keys() & {*above.versions}
+        if others[version].snapshot.table_id not in above.tables
+    }
+
+
+def _highest_own(
+    store: Store,
+    above: VersionListing,
+    left: Sequence[int],
+    others: dict[int, Head],
+    known: Head | None,
+) -> Head | None:
+    """The highest of these versions whose table has its marker, None: there is none, or it is gone;
+    those above it are added to `others`. [LY14] [LY15]"""
+    for version in reversed(left):
+        is_known = known is not None and known.version == version
+        found = known if is_known else read_object(store, version)
+        if found is None or found.snapshot.table_id in above.tables:
+            return found
+        others[version] = found
+        if not above.tables or len(others) > _MOST_OTHERS:
+            break
+    return None
+
+
+def _beside_others(head: Head, others: Mapping[int, Head]) -> Head:
+    taken = 0
+    while head.version + taken + 1 in others:
+        taken += 1
+    return msgspec.structs.replace(head, taken=taken)
+
+
+def _check_unbroken(listed: list[int], head: Head) -> None:
+    """CorruptMetadataError if a listing that shows the latest version lacks readable versions below
+    it: none of this table's jobs made that version. A void one may be gone: others left it. [OB4]
+    [LY15]"""
+    first, end = (bisect_left(listed, at) for at in (head.snapshot.expired, head.version + 1))
+    chain = listed[first:end]
+    if not chain:
+        return
+    missing = head.version - chain[0] + 1 - len(chain)
+    void = head.snapshot.void
+    if missing > len(void) or missing > len({each for each in void if each > chain[0]} - {*chain}):
+        name = object_names.version_name(head.version)
+        reason = (
+            f"it says that versions are readable from {head.snapshot.expired} on, and of those "
+            f"from {chain[0]} on some are missing"
+        )
+        raise CorruptMetadataError(codec.damaged(name, reason), object_name=name)
+
+
+def _is_built_upon(store: Store, head: Head) -> bool:
+    """Whether the next version was built on these bytes: no version is built on an expired one that
+    was created again."""
+    above = read_object(store, head.version + 1)
+    return above is not None and above.snapshot.parent_digest == head.digest
+
+
+def list_versions(store: Store, start: int = 0) -> list[int]:
+    """Every existing version from `start` on, ascending. One request. [LY2] [ST3]"""
+    return list_above(store, start).versions
+
+
+def list_above(store: Store, start: int) -> VersionListing:
+    """Every version from `start` on, and the markers and intents, which the listing returns after
+    them. One request. [LY2] [LY11] [LY14] [ST3]
+
+    Intents beyond the first `MAX_INTENTS` are ignored.
+    """
+    versions: list[int] = []
+    tables: list[str] = []
+    intents: dict[str, int] = {}
+    for info in store.list(object_names.VERSIONS, start_from=object_names.version_name(start)):
+        if (version := object_names.parse_version(info.name)) is not None:
+            versions.append(version)
+        elif (table_id := object_names.parse_marker(info.name)) is not None:
+            tables.append(table_id)
+        elif (job := object_names.parse_intent(info.name)) is not None:
+            intents[job] = info.size_bytes
+            if len(intents) == MAX_INTENTS:
+                break  # versions come first
+    return VersionListing(versions=versions, tables=frozenset(tables), intents=intents)
+
+
+def read_object(store: Store, version: int) -> Head | None:
+    """The snapshot object of `version`, checked; None if it does not exist. This does not say
+    whether it is readable, nor whether it is a state of the table: `void` of a later version and
+    `settled_head` show it. [OB3] [OB4] [OB16]"""
+    name = object_names.version_name(version)
+    try:
+        data = store.get(name, 0, codec.MAX_OBJECT_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    snapshot = codec.decode_snapshot(data, name=name, pending=True)
+    return Head(snapshot=snapshot, digest=codec.digest(data), data=data)
+
+
+def read_version(store: Store, head: Head, version: int) -> Head:
+    """A readable version; SnapshotExpiredError or VersionNotFoundError otherwise. [RD3] [RD4]
+
+    An object with an expired name may come from a stalled writer: after reading a version below the
+    head, the head is read again.
+    """
+    if version == head.version:
+        return head
+    if version > head.version:
+        head = open_head(store)
+        if version == head.version:
+            return head
+    _check_readable(store, head, version)
+    stored = read_object(store, version)
+    newest = newest_above(store, head.version, head)
+    if newest is None or newest.snapshot.table_id != head.snapshot.table_id:
+        raise TableNotFoundError(
+            f"the table at {store.url} was removed while version {version} was read"
+        )
+    _check_readable(store, newest, version)
+    if stored is None:
+        raise missing_version(version)
+    _check_beside(store, newest, stored)
+    return stored
+
+
+def next_state(head: Snapshot, version: int) -> int:
+    """This version, or the next one above it that is not void. [MT5] [LY15]"""
+    at = bisect_left(head.void, version)
+    while at < len(head.void) and head.void[at] == version:
+        at, version = at + 1, version + 1
+    return version
+
+
+def walk_back(store: Store, head: Head) -> Iterator[Head]:
+    """The head and its predecessors, newest first, down to the oldest readable version. One request
+    each. [RD3]
+
+    A version that expired during the walk, and was created again by a stalled writer, is left out:
+    its successor was not built on it.
+    """
+    lowest, child = head.snapshot.expired, head
+    yield head
+    for version in range(head.version - 1, lowest - 1, -1):
+        stored = read_object(store, version)
+        is_void = version in head.snapshot.void
+        if is_void and (stored is None or stored.digest != child.snapshot.parent_digest):
+            continue  # others left it: nothing was built on it [LY15]
+        if stored is None or stored.digest != child.snapshot.parent_digest:
+            newest = open_head(store)
+            if version < newest.snapshot.expired:
+                return  # it expired during the walk: the history now ends here
+        if stored is None:
+            raise missing_version(version)
+        if not is_void:
+            yield stored
+        child = stored
+
+
+@contextlib.contextmanager
+def raise_if_expired(store: Store, version: int) -> Iterator[None]:
+    """Run code that reads the files of a version. If the version expires meanwhile, a missing file
+    is not damage: SnapshotExpiredError. [RD3] [GC5]"""
+    try:
+        yield
+    except CorruptMetadataError:
+        newest = newest_above(store, version)
+        if newest is not None and newest.snapshot.version > version:
+            _check_readable(store, newest, version)
+        raise
+
+
+def missing_version(version: int) -> CorruptMetadataError:
+    """The error for a version that must exist and does not. [OB4] [IV1]"""
+    name = object_names.version_name(version)
+    return CorruptMetadataError(
+        codec.damaged(name, "it is missing although the version is not expired"), object_name=name
+    )
+
+
+def _hinted(store: Store) -> Hint | None:
+    """What the hint says, None: it names no version. [LY7] [MT7]"""
+    try:
+        hint = codec.read_hint(store.get(object_names.HINT, 0, codec.MAX_HINT_BYTES + 1))
+    except FileNotFoundError:
+        return None
+    return hint if hint is not None and hint.version else None
+
+
+def put_hint(store: Store, version: int, digest: str | None, attempt: str | None = None) -> None:
+    """Best effort: it only shortens a list. [CM7]"""
+    with contextlib.suppress(StoreError):
+        store.put(object_names.HINT, codec.encode_hint(version, digest, attempt))
+
+
+def _glance(store: Store, version: int) -> Head | None:
+    """The version that the hint names, if it can be read. It may be any version, and proves
+    nothing. [LY7]"""
+    with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
+        return read_object(store, version)
+    return None
+
+
+def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], _U]) -> tuple[_T, _U]:
+    """The results of two requests that may take effect in either order: at once, if the store is
+    behind a network; a simulated store draws which one goes first."""
+    if getattr(store, "goes_second_first", bool)():
+        later = second()
+        return first(), later
+    if not getattr(store, "is_remote", False):
+        return first(), second()
+    with ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside") as pool:
+        beside = pool.submit(second)
+        found = first()
+        return found, beside.result()
+
+
+def _check_beside(store: Store, head: Head, other: Head) -> None:
+    """Check that two readable versions belong to one table: an object with an expired name may have
+    been left by a stalled job of any table. [OB2] [LY10]"""
+    lower, higher = sorted((head, other), key=lambda candidate: candidate.version)
+    if lower.snapshot.table_id == higher.snapshot.table_id or not is_readable(
+        higher.snapshot, lower.version
+    ):
+        return
+    name = object_names.version_name(higher.version)
+    raise CorruptMetadataError(
+        f"{name} at {store.url} is of table {higher.snapshot.table_id}, and version "
+        f"{lower.version} below it of table {lower.snapshot.table_id}: a job of a removed table "
+        "left one of them. Nothing was changed. Find out which table belongs here (`manifestcommit "
+        "verify`), and delete the versions of the other one by hand while no job runs.",
+        object_name=name,
+    )
+
+
+def _check_readable(store: Store, head: Head, version: int) -> None:
+    snapshot = head.snapshot
+    if version < 1 or version > snapshot.version:
+        raise VersionNotFoundError(
+            f"{store.url} has no version {version}; it has {snapshot.expired} to "
+            f"{snapshot.version}{_tagged(snapshot)}"
+        )
+    if version in snapshot.void:
+        raise VersionNotFoundError(
+            f"version {version} of {store.url} is void: it was never a state of the table, but a "
+            "member of a joint commit that was aborted, or left by a job of a table that was "
+            "removed. Choose another version."
+        )
+    if not is_readable(snapshot, version):
+        raise SnapshotExpiredError(
+            f"version {version} of {store.url} was expired and its files may be gone; the oldest "
+            f"readable version is {snapshot.expired}{_tagged(snapshot)}"
+        )
+
+
+def _tagged(snapshot: Snapshot) -> str:
+    """Describe the newest few expired versions that tags keep readable."""
+    kept = sorted(
+        {tag.version for tag in snapshot.tags.values() if tag.version < snapshot.expired},
+        reverse=True,
+    )
+    return f", beside {', '.join(map(str, kept[:10]))} by a tag" if kept else ""

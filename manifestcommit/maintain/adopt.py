@@ -1,0 +1,758 @@
+"""Adopts a folder of Parquet files as a table, in place: every file is inspected, none is changed,
+and one commit registers all. [AF2]
+
+First it reads every footer and writes nothing. Then it creates version 1, with a property that
+marks the adoption as unfinished; the next commit registers the files and removes that property. A
+rerun after a crash between the two continues with the same table.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import zstandard
+
+from ..commits.commit_loop import commit
+from ..commits.create_version import create_table
+from ..errors import (
+    CommitConflictError,
+    NotATableError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    UsageError,
+)
+from ..files.foreign_file import (
+    Columns,
+    FileFacts,
+    Union,
+    UnreadableFileError,
+    count_fitting,
+    inspect_file,
+    read_facts,
+    read_rows,
+)
+from ..files.foreign_footer import FooterJudge
+from ..files.writer import DEFAULT_BOUNDS_COLUMNS, DataFileWriter, plan_for
+from ..format import object_names
+from ..format.change import Overwrite, Write, declaration
+from ..format.entries import ColumnStats, Entry, FooterRef, ManifestRef
+from ..format.evolution import SchemaEdit, fit, leaves
+from ..format.fields import Field, Schema, WireValue, check_schema
+from ..format.partitioning import agrees, check_partition_by, folder_values, parse, widen
+from ..format.snapshot import KeyRecord, Snapshot, Summary
+from ..format.values import to_array
+from ..log.manifests import write_manifest
+from ..log.table_context import TableContext
+from ..log.table_root import check_not_inside
+from ..log.time_travel import find_key_at
+from ..log.version_chain import Head
+from ..protocol.spill_policy import entries_overflow
+from ..runtime.concurrency import prefetch
+from ..runtime.outcome import Outcome, committed_or_raise
+from ..scan.planning import entries_table
+from ..store import ObjectInfo
+from .folder_scan import data_files
+
+# A list of inspected files on the way into manifests: kept in a temporary file, so that memory
+# does not grow with their number.
+
+
+class GatheredFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file to be registered. inside: partition columns that it holds; folders: partition values
+    of its folders; rewrite: its rows go into new files instead."""
+
+    path: str
+    rows: int
+    bytes: int
+    footer: FooterRef | None  # None: its rows go into new files
+    columns: dict[int, ColumnStats]
+    inside: dict[str, WireValue]
+    folders: dict[str, str | None]
+    rewrite: bool = False
+
+
+class SpilledFileList:
+    """Files in the order of addition, in groups of one manifest. files, rows, bytes: totals;
+    rewritten: how many of them are not listed themselves, with rewritten_bytes.
+
+    group: files in memory at a time, and in one manifest.
+    """
+
+    def __init__(self, group: int) -> None:
+        self._group = group
+        self._spilled = tempfile.TemporaryFile(prefix="manifestcommit-")  # noqa: SIM115  # closed by __exit__
+        self._sizes: list[int] = []
+        self._last: list[GatheredFile] = []
+        self.files = self.rows = self.bytes = 0
+        self.rewritten = self.rewritten_bytes = 0
+
+    def add(self, file: GatheredFile) -> None:
+        """Add one file."""
+        if len(self._last) == self._group:
+            packed = zstandard.ZstdCompressor(level=1).compress(msgspec.msgpack.encode(self._last))
+            self._spilled.write(packed)
+            self._sizes.append(len(packed))
+            self._last = []
+        self._last.append(file)
+        self.files += 1
+        self.rows += file.rows
+        self.bytes += file.bytes
+        if file.rewrite:
+            self.rewritten += 1
+            self.rewritten_bytes += file.bytes
+
+    def __iter__(self) -> Iterator[list[GatheredFile]]:
+        at = 0
+        for size in self._sizes:
+            self._spilled.seek(at)
+            packed = self._spilled.read(size)
+            yield msgspec.msgpack.decode(
+                zstandard.ZstdDecompressor().decompress(packed), type=list[GatheredFile]
+            )
+            at += size
+        if self._last:
+            yield self._last
+
+    def __enter__(self) -> SpilledFileList:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._spilled.close()
+
+
+KEY = "manifestcommit.adopt"  # of the commit that registers the files
+UNFINISHED = "manifestcommit.adoption"  # a property that exists until they are registered
+SOURCE = "manifestcommit.adopted-from"  # a property: the version of the other format's table
+_THREADS = 16
+_AHEAD = 64  # files that are being read, or wait for an earlier one
+_NAMED = 10  # files that an error names
+_SKIPS_KEPT = 100
+_TRIES = 5
+
+Progress = Callable[[int, int], None]  # called with rows and bytes so far
+
+
+class SkippedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of an adopted folder that does not belong to the table.
+
+    Attributes:
+        name: the file, relative to the table path.
+        reason: why it was skipped.
+    """
+
+    name: str
+    reason: str
+
+
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of an adoption.
+
+    Attributes:
+        url: the table path.
+        version: the version that registered the files.
+        already_adopted: whether an earlier call did it; then this one changed nothing.
+        files: how many files were adopted.
+        rows: how many rows they have.
+        bytes: how many bytes they have.
+        partition_by: the columns that partition the table.
+        skipped: the first 100 skipped files.
+        skipped_files: how many files were skipped.
+        rewritten_files: how many files were not listed, but their rows written into new ones.
+
+    Spec: AF2.
+    """
+
+    url: str
+    version: int
+    already_adopted: bool
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    partition_by: tuple[str, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
+    skipped_files: int = 0
+    rewritten_files: int = 0
+
+
+class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of another format's table. partition: the values of the partition columns; rewrite:
+    it names columns otherwise than the table, so that its rows go into a new file; bytes: of one
+    that is rewritten."""
+
+    path: str
+    partition: tuple[WireValue, ...]
+    rewrite: bool = False
+    bytes: int = 0
+
+
+class ListedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What a table of another format has: all its files, and the columns as these hold them.
+    version: of that table, in words; named: rows of a file that is rewritten, under the names of
+    the table."""
+
+    schema: Schema
+    partition_by: tuple[int, ...]
+    files: tuple[ListedFile, ...]
+    version: str
+    named: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch
+
+
+class Source(NamedTuple):
+    """A table of another format. listed: what it has, for the columns of an adoption that was not
+    completed; current: its version now, for the id of the table that was made of it; None: it is
+    gone, or an export of that table has taken its place."""
+
+    listed: Callable[[Schema | None], ListedTable]
+    current: Callable[[str], str | None]
+
+
+def adopt(
+    session: TableContext,
+    *,
+    partition_by: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    source: Source | None = None,
+    rewrite: bool = False,
+) -> Adoption:
+    """Make a table of the Parquet files in a folder with one commit; no file is moved, changed or
+    deleted. [AF2]
+
+    partition_by: the partition columns, by default those of the folders; source: whose files to
+    adopt instead of all [AF4]; rewrite: write the rows of files that cannot be listed as they are
+    into new ones, instead of refusing them. A crash leaves no table, or one that the next call
+    completes; after the commit, the call is idempotent. Every unfit file raises an error before a
+    table is created.
+    """
+    for _ in range(_TRIES):
+        head, record = _open(session)
+        if head is not None and (done := _done(session, head, record)) is not None:
+            _check_source(session, head.snapshot, source)
+            return done
+        with SpilledFileList(session.tuning.budgets.adopted_entries) as gathered:
+            if source is None:
+                pending = _Pending(session, head, partition_by, gathered, rewrite)
+            else:
+                known = None if head is None else head.snapshot.schema
+                pending = _Listed(session, head, gathered, source.listed(known))
+            with pending.judge:
+                pending.gather(progress)
+                outcome = pending.commit()
+        if outcome is not None:
+            committed = committed_or_raise(outcome, session.store.url)
+            if committed.kind == "committed" and committed.version is not None:
+                return pending.result(committed.version)
+    raise CommitConflictError(
+        (
+            f"{session.store.url}: others changed the table {_TRIES} times while its files were "
+            "adopted. Nothing was adopted; run it again."
+        ),
+        rule="contention",
+        mine="adopts a folder",
+        winner="others",
+    )
+
+
+def _open(session: TableContext) -> tuple[Head | None, KeyRecord | None]:
+    try:
+        return find_key_at(session, session.open(), KEY)
+    except TableNotFoundError:
+        return None, None
+
+
+def _done(session: TableContext, head: Head, record: KeyRecord | None) -> Adoption | None:
+    """The result of an earlier adoption; None: it is to be completed. [AF2]"""
+    snapshot = head.snapshot
+    if record is not None:
+        return Adoption(
+            url=session.store.url,
+            version=record.version,
+            already_adopted=True,
+            partition_by=_names(snapshot),
+        )
+    if UNFINISHED not in snapshot.properties:
+        raise UsageError(
+            f"{session.store.url} is a table already: there is nothing to do, and nothing was "
+            "done. Files that lie there and are not listed are added with `add_files` of a job."
+        )
+    return None
+
+
+def _check_source(session: TableContext, snapshot: Snapshot, source: Source | None) -> None:
+    """UsageError if the other format's table is not at the version any more that was adopted.
+    [AF4]"""
+    now = None if source is None else source.current(snapshot.table_id)
+    adopted = snapshot.properties.get(SOURCE, "a folder of files")
+    if now is not None and now != adopted:
+        raise UsageError(
+            f"{session.store.url} was adopted from {adopted}, and the other format's table there "
+            f"is {now} now. This table has nothing of what was committed there since, and nothing "
+            "was changed. Stop the jobs that write there; then add the files that came since with "
+            "`add_files` of a job, and delete the rows that were deleted with `delete`"
+        )
+
+
+def _names(snapshot: Snapshot) -> tuple[str, ...]:
+    by_id = {field.id: field.name for field in snapshot.schema.fields} if snapshot.schema else {}
+    return tuple(by_id[field_id] for field_id in snapshot.partition_by)
+
+
+class _Pending:
+    """One attempt: the files of the folder, and their commit."""
+
+    def __init__(
+        self,
+        session: TableContext,
+        head: Head | None,
+        partition_by: Sequence[str] | None,
+        gathered: SpilledFileList,
+        rewrite: bool,
+    ) -> None:
+        self._session = session
+        self._head = head
+        self._rewrite = rewrite
+        self.judge = FooterJudge()
+        self._names = None if partition_by is None else tuple(partition_by)
+        self._gathered = gathered
+        # folder column -> the type of its values so far
+        self._kinds: dict[str, str | None] = {}
+        self._first: str | None = None  # the file whose folders all others must match
+        self._skipped: list[SkippedFile] = []
+        self._skipped_files = 0
+        self._properties: dict[str, str | None] = {}  # of a table that is adopted
+        known = head.snapshot.schema if head is not None else None
+        self._columns = Columns(session.new_field_id, known, nanoseconds=rewrite)
+        self._union = Union(known)
+        self._by: tuple[int, ...] = ()
+        self._written: tuple[Entry, ...] = ()  # new files with the rows of those that are rewritten
+
+    # --- Inspecting the files ---------------------------------------------------------------------
+
+    def gather(self, progress: Progress | None) -> None:
+        """Inspect every file of the folder, in the order of names; errors name the unfit file.
+        Nothing is written."""
+        unreadable: list[str] = []
+        for info, gathered in prefetch(
+            self._read, self._candidates(), threads=_THREADS, limit=_AHEAD
+        ):
+            try:
+                facts = gathered.result()
+            except UnreadableFileError as error:
+                unreadable.append(str(error))
+                if len(unreadable) == _NAMED:
+                    break
+                continue
+            self._take(info.name, facts)
+            if progress is not None:
+                progress(self._gathered.rows, self._gathered.bytes)
+        if unreadable:
+            what = (
+                "a table's folder holds Parquet files only. Move these away, or give them a name "
+                "that begins with _. "
+            )
+            if not self._gathered.files:
+                what = (
+                    "there is no Parquet file among those that were looked at, and adopting "
+                    "takes no other. Read these files with their "
+                    "own reader, and write the rows to a new table with manifestcommit.write. "
+                )
+            raise UsageError(f"Nothing was adopted: {what}{'; '.join(unreadable)}")
+        if not self._gathered.files:
+            raise NotATableError(
+                f"{self._session.store.url} holds no Parquet files to adopt. A table without "
+                "files is made by create_table."
+            )
+        self._settle()
+
+    def _candidates(self) -> Iterator[ObjectInfo]:
+        own = self._head.snapshot.table_id if self._head is not None else None
+        for info in data_files(self._session.store, self._pass_over):
+            job = object_names.job_of_data_file(info.name)
+            if (
+                own is not None
+                and job is not None
+                and object_names.parse_job_id(job).table_id == own
+            ):
+                self._pass_over(info.name, "a job of this table wrote it")
+                continue
+            yield info
+
+    def _pass_over(self, name: str, reason: str) -> None:
+        self._skipped_files += 1
+        if len(self._skipped) < _SKIPS_KEPT:
+            self._skipped.append(SkippedFile(name=name, reason=reason))
+
+    def _read(self, info: ObjectInfo) -> FileFacts:
+        names = _folders(self._session.store.url, info.name) if self._names is None else self._names
+        return read_facts(
+            self._session.store,
+            info,
+            columns_of=self._columns.of,
+            partition_names=tuple(names),
+            bounds_columns=DEFAULT_BOUNDS_COLUMNS,
+            rewrite=self._rewrite,
+            judge=self.judge,
+        )
+
+    def _take(self, path: str, facts: FileFacts) -> None:
+        folders = _folders(self._session.store.url, path)
+        if self._names is None:
+            self._names, self._first = tuple(folders), path
+        elif self._first is not None and tuple(folders) != self._names:
+            raise SchemaMismatchError(
+                f"{path!r} lies in folders of {', '.join(folders) or 'no column'}, and "
+                f"{self._first!r} in those of {', '.join(self._names) or 'no column'}. Nothing was "
+                "adopted: move one of them, or name the columns with partition_by."
+            )
+        self._union.take(facts.schema, path)
+        inside = {field.name for field in facts.schema.fields}
+        for name in self._names:
+            if name not in inside:
+                if name not in folders:
+                    raise self._mismatch(
+                        path,
+                        name,
+                        (
+                            "partitions the table, but neither the file nor its folders have "
+                            "its value"
+                        ),
+                    )
+                self._kinds[name] = widen(self._kinds.get(name), folders[name])
+        if lost := [name for name in folders if name not in self._names and name not in inside]:
+            raise self._mismatch(
+                path,
+                lost[0],
+                ("is in its folders only, and not in partition_by: it would be lost"),
+            )
+        self._gathered.add(
+            GatheredFile(
+                path=path,
+                rows=facts.rows,
+                bytes=facts.bytes,
+                footer=facts.footer,
+                columns=facts.columns,
+                inside=facts.inside,
+                folders=folders,
+                rewrite=facts.rewrite,
+            )
+        )
+
+    def _settle(self) -> None:
+        """Determine the table's columns and partitioning; columns that only folders have come last,
+        as in Spark."""
+        schema, names = self._union.schema, self._names or ()
+        assert schema is not None
+        there = {field.name for field in schema.fields}
+        missing = [name for name in names if name not in there]
+        added = (
+            Field(
+                id=self._columns.id_of((name,)), name=name, type=self._kinds.get(name) or "string"
+            )
+            for name in missing
+        )
+        after = Union(schema)
+        after.take(Schema(fields=(*schema.fields, *added)), "the folders")
+        assert after.schema is not None
+        check_schema(after.schema)
+        self._schema = after.schema
+        self._by = check_partition_by(self._schema, names)
+        head = self._head
+        if head is not None and head.snapshot.partition_by != self._by:
+            raise UsageError(
+                f"{self._session.store.url}: an earlier call began to adopt this folder as a table "
+                f"that is partitioned by {', '.join(_names(head.snapshot)) or 'nothing'}; say the "
+                "same now. Nothing was adopted."
+            )
+
+    def _mismatch(self, path: str, column: str, what: str) -> SchemaMismatchError:
+        return SchemaMismatchError(
+            f"{self._session.store.url}/{path}: column {column!r} {what}. Nothing was adopted."
+        )
+
+    # --- Registering them -------------------------------------------------------------------------
+
+    def commit(self) -> Outcome | None:
+        """The outcome; None: the table has changed, start again. [CM1]"""
+        self._check_partitions()  # refuse everything that can be refused before there is a table
+        head = self._head
+        if head is None:
+            head = create_table(
+                self._session,
+                schema=self._schema,
+                partition_by=self._by,
+                properties={UNFINISHED: "its files are not listed yet"},
+            )
+            if head.snapshot.schema != self._schema:
+                # another writer created it: its columns have other ids, and a commit would conflict
+                return None
+        job = self._session.new_job(head)
+        edits = self._edits(head)
+        self._written = self._rewritten(head, job) if self._gathered.rewritten else ()
+        if head.snapshot.totals.files:
+            added = self._unlisted(head, job) + self._written
+            outcome = commit(self._session, head, self._change(head, job, edits, added, ()))
+        else:
+            entries, references = self._staged(job)
+            entries += self._written
+            # the table was empty, so no path in these manifests can be live
+            empty = Overwrite(scope=({},), conflict="fail")
+            outcome = commit(
+                self._session, head, self._change(head, job, edits, entries, references, empty)
+            )
+        rule = outcome.conflict.rule if outcome.conflict is not None else ""
+        return None if rule in ("partition_is_filled", "path_is_live", "schema") else outcome
+
+    def result(self, version: int) -> Adoption:
+        """The result for the caller."""
+        gathered = self._gathered
+        return Adoption(
+            url=self._session.store.url,
+            version=version,
+            already_adopted=False,
+            files=gathered.files,
+            rows=gathered.rows,
+            bytes=gathered.bytes,
+            partition_by=self._names or (),
+            skipped=tuple(self._skipped),
+            skipped_files=self._skipped_files,
+            rewritten_files=gathered.rewritten,
+        )
+
+    def _edits(self, head: Head) -> tuple[SchemaEdit, ...]:
+        """The columns that the folder has beyond those that the table was created with."""
+        assert head.snapshot.schema is not None
+        return (
+            ()
+            if head.snapshot.schema == self._schema
+            else fit(head.snapshot.schema, self._schema, merge=True, converted=False)
+        )
+
+    def _change(
+        self,
+        head: Head,
+        job: str,
+        edits: tuple[SchemaEdit, ...],
+        add: tuple[Entry, ...],
+        references: tuple[ManifestRef, ...],
+        overwrite: Overwrite | None = None,
+    ) -> Write:
+        files, new = self._gathered, self._written
+        return Write(
+            job=job,
+            birth=head.version,
+            operation="adopt",
+            key=KEY,
+            declared=declaration(mode="adopt", scope=None, advances=(), fingerprint=None),
+            schema=self._schema,
+            partition_by=self._by,
+            edits=edits,
+            add=add,
+            add_manifests=references,
+            touched=({},),
+            overwrite=overwrite,
+            properties={UNFINISHED: None, **self._properties},
+            summary=Summary(
+                rows_read=files.rows,
+                bytes_read=files.bytes,
+                files_written=files.files - files.rewritten + len(new),
+                rows_written=files.rows,
+                bytes_written=files.bytes - files.rewritten_bytes + sum(each.bytes for each in new),
+            ),
+        )
+
+    def _staged(self, job: str) -> tuple[tuple[Entry, ...], tuple[ManifestRef, ...]]:
+        """The entries, or manifests of them if there are many, with one manifest in memory at a
+        time. [CM12]"""
+        budgets, references = self._session.tuning.budgets, []
+        for files in self._gathered:
+            entries = tuple(self._entry(file, job) for file in files if not file.rewrite)
+            if len(files) == self._gathered.files and not entries_overflow(entries, budgets):
+                return entries, ()
+            references.append(
+                write_manifest(
+                    self._session.store,
+                    entries,
+                    schema=self._schema,
+                    partition_by=self._by,
+                    job=job,
+                    env=self._session.env,
+                )
+            )
+        return (), tuple(references)
+
+    def _unlisted(self, head: Head, job: str) -> tuple[Entry, ...]:
+        """All entries whose files the table does not list: other jobs wrote to it before its
+        adoption was completed."""
+        listed = set(
+            entries_table(self._session, head.snapshot, in_order=False).column("path").to_pylist()
+        )
+        return tuple(
+            self._entry(file, job)
+            for files in self._gathered
+            for file in files
+            if file.path not in listed and not file.rewrite
+        )
+
+    def _rewritten(self, head: Head, job: str) -> tuple[Entry, ...]:
+        """The entries of new files with the rows of those that are rewritten; no entry counts
+        before the commit. [AF2] [DF1]"""
+        plan = plan_for(
+            head.snapshot,
+            url=self._session.store.url,
+            job=job,
+            schema=self._schema,
+            partition_by=self._by,
+        )
+        attempt = self._session.env.randomness(8).hex()
+        with DataFileWriter(self._session.store, plan, task=0, attempt=attempt) as writer:
+            for files in self._gathered:
+                for file in files:
+                    if file.rewrite:
+                        for batch in self._rows(file.path):
+                            writer.write(self._with_partition(file, batch))
+            return writer.close()
+
+    def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a file, under the names of the table."""
+        return read_rows(self._session.store, path, self.judge)
+
+    def _with_partition(self, file: GatheredFile, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with the partition columns that their file lacks."""
+        fields = {field.id: field for field in self._schema.fields}
+        for field, value in zip(map(fields.get, self._by), self._partition(file), strict=True):
+            assert field is not None
+            if field.name not in batch.schema.names:
+                column = to_array([value] * batch.num_rows, field.type)
+                batch = batch.append_column(field.name, column)
+        return batch
+
+    def _entry(self, file: GatheredFile, job: str) -> Entry:
+        tracked = {leaf.id for leaf in leaves(self._schema)[:DEFAULT_BOUNDS_COLUMNS]}
+        columns = {
+            field_id: stats for field_id, stats in file.columns.items() if field_id in tracked
+        }
+        return Entry(
+            path=file.path,
+            partition=self._partition(file),
+            rows=file.rows,
+            bytes=file.bytes,
+            footer=file.footer,
+            job=job,
+            columns=columns,
+        )
+
+    def _check_partitions(self) -> None:
+        if self._by:
+            for files in self._gathered:
+                for file in files:
+                    self._partition(file)
+
+    def _partition(self, file: GatheredFile) -> tuple[WireValue, ...]:
+        """The values of the partition columns, from the file or else from its folders; if both have
+        a value, they must agree. [AF2]"""
+        by_id = {field.id: field.name for field in self._schema.fields}
+        return tuple(self._value(file, field_id, by_id[field_id]) for field_id in self._by)
+
+    def _value(self, file: GatheredFile, field_id: int, name: str) -> WireValue:
+        if name in file.inside:
+            value = file.inside[name]
+            if not agrees(self._schema, field_id, file.folders, value):
+                raise self._mismatch(
+                    file.path,
+                    name,
+                    f"holds {value!r} where its folder says {file.folders[name]!r}",
+                )
+            return value
+        if name not in file.folders:
+            return None  # anything is true of a file without rows
+        try:
+            return parse(self._schema, field_id, file.folders[name])
+        except UsageError as error:
+            raise self._mismatch(
+                file.path, name, f"cannot have what its folder says: {error}"
+            ) from error
+
+
+class _Listed(_Pending):
+    """One attempt with the files of another format's table, which says what they hold. [AF4]"""
+
+    def __init__(
+        self,
+        session: TableContext,
+        head: Head | None,
+        gathered: SpilledFileList,
+        listed: ListedTable,
+    ) -> None:
+        names = {field.id: field.name for field in listed.schema.fields}
+        by = [names[id] for id in listed.partition_by]
+        super().__init__(session, head, by, gathered, rewrite=False)  # the source has decided it
+        self._listed = listed
+        self._unknown: set[str] = set()  # names in files of columns that the table does not have
+        self._properties = {SOURCE: listed.version}
+
+    def gather(self, progress: Progress | None) -> None:
+        """Inspect every listed file; errors name the unfit file. Nothing is written."""
+        check_not_inside(self._session.store)
+        self._schema, self._by = self._listed.schema, self._listed.partition_by
+        for file, inspected in prefetch(
+            self._inspect, self._listed.files, threads=_THREADS, limit=_AHEAD
+        ):
+            entry = inspected.result()
+            assert file.rewrite or entry.footer is not None
+            self._gathered.add(
+                GatheredFile(
+                    path=file.path,
+                    rows=entry.rows,
+                    bytes=entry.bytes,
+                    footer=entry.footer,
+                    columns=dict(entry.columns),
+                    inside=dict(zip(self._names or (), entry.partition, strict=True)),
+                    folders={},
+                    rewrite=file.rewrite,
+                )
+            )
+            if progress is not None:
+                progress(self._gathered.rows, self._gathered.bytes)
+        retired = tuple(sorted({*self._schema.retired, *self._unknown}))
+        self._schema = msgspec.structs.replace(self._schema, retired=retired)
+        check_schema(self._schema)
+
+    def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
+        return map(self._listed.named, super()._rows(path))
+
+    def _inspect(self, file: ListedFile) -> Entry:
+        if file.rewrite:
+            store, path = self._session.store, file.path
+            name = f"{store.url}/{path}"
+            rows = count_fitting(name, self._rows(path), self._listed.schema)
+            return Entry(path=path, partition=file.partition, rows=rows, bytes=file.bytes, job="")
+        return inspect_file(
+            self._session.store,
+            file.path,
+            schema=self._listed.schema,
+            partition_by=self._listed.partition_by,
+            job="",
+            judge=self.judge,
+            partition=file.partition,
+            bounds_columns=DEFAULT_BOUNDS_COLUMNS,
+            outside=True,
+            unknown=self._unknown,
+        )
+
+
+def _folders(url: str, path: str) -> dict[str, str | None]:
+    try:
+        return folder_values(path)
+    except ValueError as error:
+        raise SchemaMismatchError(
+            f"{url}/{path} lies in folders that name no partition: {error}. Nothing was adopted."
+        ) from None

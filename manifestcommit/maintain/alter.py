@@ -1,0 +1,307 @@
+"""Changes of a table that add no data: creation, columns, properties. [SC6] [CM9] [CM13]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from ..commits.commit_loop import commit
+from ..commits.create_version import create_table
+from ..errors import SchemaMismatchError, UsageError
+from ..files.writer import (
+    BLOOM_COLUMNS,
+    BOUNDS_COLUMNS,
+    TARGET_FILE_SIZE,
+    bloom_names,
+    takes_bloom_filter,
+)
+from ..format import partitioning
+from ..format.change import Write
+from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
+from ..format.fields import Schema, is_text, is_unicode, shown, type_text, walk
+from ..format.snapshot import AUTHOR_PROPERTY, ROW_TRIES_PROPERTY, Snapshot, parts_of
+from ..format.watermark import Advance, Position
+from ..log import exports
+from ..log.table_context import TableContext, gate
+from ..log.table_root import open_or_free
+from ..log.version_chain import Head
+from ..protocol.write_layout import MISSING_COLUMNS
+from ..runtime.outcome import Outcome, committed_or_raise
+from ..runtime.validation import origins_of
+
+# the properties that have a meaning in this release
+KNOWN = (
+    TARGET_FILE_SIZE,
+    BOUNDS_COLUMNS,
+    BLOOM_COLUMNS,
+    MISSING_COLUMNS,
+    ROW_TRIES_PROPERTY,
+    AUTHOR_PROPERTY,
+    exports.PROPERTY,
+)
+Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
+
+
+def create(
+    session: TableContext,
+    schema: Schema,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    sources: Mapping[str, Position] | None = None,
+    rank: int | None = None,
+    *,
+    exist_ok: bool = False,
+    constraints: Mapping[str, str] | None = None,
+) -> Head:
+    """Create a table with this schema, or return an existing one with the same columns. [CM13]
+
+    exist_ok: whether an existing one may have more columns, and wider ones; sources: where each of
+    them begins, so that no later range can be committed first [WM7]; rank: its place among the
+    tables of a joint commit, None: 0, or what an existing one has [MT2]; constraints: name ->
+    condition, which an existing one has to have, too. [CK1]
+    """
+    _check_properties(session, properties, schema, None)
+    origins = origins_of(sources)
+    head = open_or_free(session)
+    if head is None:
+        identified = assign_new_ids(schema, session.new_field_id)
+        chosen = partitioning.check_partition_by(identified, partition_by)
+        bound = gate().bind(session, constraints, identified) if constraints else {}
+        head = create_table(
+            session,
+            schema=identified,
+            partition_by=chosen,
+            properties=dict(properties),
+            sources=origins,
+            rank=rank or 0,
+            constraints=bound,
+        )
+    _check_same(session, head, schema, partition_by, exist_ok=exist_ok)
+    _check_constraints(session, head, constraints or {})
+    if rank is not None and rank != head.snapshot.rank:
+        raise UsageError(
+            f"{session.store.url}: rank cannot be changed (is {head.snapshot.rank}, got {rank}): "
+            "the order of tables keeps joint commits from waiting for each other. Nothing was "
+            "changed. Create a new table with that rank, and copy the rows into it."
+        )
+    return _declare(session, head, origins)
+
+
+def _declare(session: TableContext, head: Head, origins: Mapping[str, Position]) -> Head:
+    """A version that records where these sources begin. One commit if the table did not know one of
+    them. [WM7]"""
+    _check_origins(session, head, origins)
+    known = head.snapshot.origins
+    new = {source: origin for source, origin in origins.items() if source not in known}
+    unplaced = next((source for source, origin in new.items() if origin is None), None)
+    if unplaced is not None:
+        raise UsageError(
+            f"{session.store.url} is a table already, and does not know source {unplaced!r}; that "
+            "a source begins at None can only be declared with a new table. Nothing was changed"
+        )
+    if not new:
+        return head
+    advances = tuple(
+        Advance(source=source, start=origin, end=origin)
+        for source, origin in new.items()
+        if origin is not None
+    )
+    committed_or_raise(
+        commit(session, head, _change(session, head, "append", advances=advances)),
+        session.store.url,
+    )
+    head = session.open()
+    # Another job may have been faster and have reached exactly this position: its record then says
+    # where the source begins.
+    _check_origins(session, head, origins)
+    return head
+
+
+def _check_origins(session: TableContext, head: Head, origins: Mapping[str, Position]) -> None:
+    """UsageError if the table records another beginning of one of these sources. [WM7]"""
+    known = head.snapshot.origins
+    other = next(
+        (source for source in origins if source in known and known[source] != origins[source]), None
+    )
+    if other is not None:
+        raise UsageError(
+            f"{session.store.url} is a table already, in which source {other!r} begins at "
+            f"{known[other]!r}, not at {origins[other]!r}; no source was changed"
+        )
+
+
+def _check_same(
+    session: TableContext,
+    head: Head,
+    schema: Schema,
+    partition_by: Sequence[str],
+    *,
+    exist_ok: bool,
+) -> None:
+    existing = head.snapshot.schema
+    if exist_ok and existing is not None:
+        try:
+            fit(existing, schema, merge=False)
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(
+                f"{session.store.url} is a table already, and rows of the given columns do not fit "
+                f"it: {error}"
+            ) from None
+        _check_partitioning(session, head, existing, partition_by)
+        return
+    columns = [(field.name, type_text(field.type)) for field in schema.fields]
+    there = [(field.name, type_text(field.type)) for field in existing.fields] if existing else []
+    if columns != there:
+        other = next((pair for pair in zip_longest(columns, there) if pair[0] != pair[1]), None)
+        raise SchemaMismatchError(
+            f"{session.store.url} is a table already, with other columns (first: {other}); "
+            "nothing was changed. If columns were added or widened since, give exist_ok=True"
+        )
+    assert existing is not None
+    _check_partitioning(session, head, existing, partition_by)
+
+
+def _check_constraints(session: TableContext, head: Head, constraints: Mapping[str, str]) -> None:
+    there = {name: each.condition for name, each in head.snapshot.constraints.items()}
+    lacking = [name for name, text in constraints.items() if there.get(name) != text]
+    if lacking:
+        raise UsageError(
+            f"{session.store.url} is a table already, without the constraint {lacking[0]!r} "
+            f"({constraints[lacking[0]]}); nothing was changed. Table.add_constraint adds it, once "
+            "all rows are found to keep it."
+        )
+
+
+def _check_partitioning(
+    session: TableContext, head: Head, existing: Schema, partition_by: Sequence[str]
+) -> None:
+    if partitioning.check_partition_by(existing, partition_by) != head.snapshot.partition_by:
+        raise SchemaMismatchError(
+            f"{session.store.url} is a table already, with another partitioning; nothing was "
+            "changed"
+        )
+
+
+def edit_schema(session: TableContext, edit: Editing) -> Outcome:
+    """Change the columns with a commit of its own; it conflicts with concurrent edits that do not
+    commute with it. [SC6] [CF8]"""
+    head = session.open()
+    if head.snapshot.schema is None:
+        raise UsageError(f"{session.store.url} has no columns yet")
+    edits = edit(head.snapshot.schema, head.snapshot.partition_by)
+    if not edits:  # the schema is as requested already
+        return Outcome(
+            kind="already_committed", job_id=head.snapshot.commits[-1].job, version=head.version
+        )
+    if head.snapshot.constraints:
+        _check_constrained(session, head.snapshot, edits)
+    return commit(session, head, _change(session, head, "schema", edits=edits))
+
+
+def _check_constrained(
+    session: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, ...]
+) -> None:
+    """UsageError where a constraint names a column that is to be dropped, or could not be evaluated
+    any more. [CK3]"""
+    assert snapshot.schema is not None
+    edited = apply_edits(snapshot.schema, edits)
+    known = {field.id for _, field in walk(edited.fields)}
+    for name, each in snapshot.constraints.items():
+        lost = next((column for column, id in each.columns.items() if id not in known), None)
+        if lost is not None:
+            raise UsageError(
+                f"{session.store.url}: the constraint {name!r} ({each.condition}) names the column "
+                f"{lost!r}; nothing was changed. Drop the constraint first: "
+                f"Table.drop_constraint({name!r})."
+            )
+    gate().check_schema(snapshot, edited)
+
+
+def set_properties(session: TableContext, properties: Mapping[str, str | None]) -> Outcome:
+    """Set properties, or remove those given as None, with a commit of its own; the last one wins.
+    [CM9]"""
+    head = session.open()
+    _check_properties(session, properties, head.snapshot.schema, head.snapshot)
+    return commit(session, head, _change(session, head, "properties", properties=dict(properties)))
+
+
+def _change(
+    session: TableContext,
+    head: Head,
+    operation: str,
+    *,
+    edits: tuple[SchemaEdit, ...] = (),
+    properties: Mapping[str, str | None] | None = None,
+    advances: tuple[Advance, ...] = (),
+) -> Write:
+    job = session.new_job(head)
+    return Write(
+        job=job,
+        birth=head.version,
+        operation=operation,
+        edits=edits,
+        properties=dict(properties or {}),
+        advances=advances,
+    )
+
+
+def _check_properties(
+    session: TableContext,
+    properties: Mapping[Any, Any],
+    schema: Schema | None,
+    snapshot: Snapshot | None,
+) -> None:
+    for name, value in properties.items():
+        if not (
+            is_text(name) and (value is None or (isinstance(value, str) and is_unicode(value)))
+        ):
+            raise UsageError(
+                "properties: a property is a text with a text as its value, not "
+                f"{shown(name)}: {shown(value)}"
+            )
+        start = name.partition(".")[0]
+        if start not in ("write", "export"):
+            continue
+        if name not in KNOWN:
+            raise UsageError(
+                f"there is no property {name!r}; of those that begin with {start}. there are: "
+                f"{', '.join(known for known in KNOWN if known.startswith(start))}"
+            )
+        if name == exports.PROPERTY:
+            if value is not None:
+                exports.check_property(session, snapshot, schema, value)
+            continue
+        if name == BLOOM_COLUMNS:
+            _check_bloom_columns(value or "", schema)
+        elif name == AUTHOR_PROPERTY:
+            _check_author_parts(value)
+        elif name == MISSING_COLUMNS:
+            if value not in ("error", "null", None):
+                raise UsageError(f'property {name!r} is "error" or "null", not {value!r}')
+        elif value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
+            raise UsageError(f"property {name!r} is a number above 0, not {value!r}")
+
+
+def _check_author_parts(value: str | None) -> None:
+    try:
+        parts_of("none" if value is None else value)
+    except ValueError as error:
+        raise UsageError(f"property {AUTHOR_PROPERTY!r} is {value!r}: {error}") from None
+
+
+def _check_bloom_columns(value: str, schema: Schema | None) -> None:
+    """Check that the value names columns of the table that can have a Bloom filter. [DF11]"""
+    fields = {field.name: field for field in schema.fields} if schema is not None else {}
+    for column in bloom_names(value):
+        if column not in fields:
+            raise UsageError(
+                f"property {BLOOM_COLUMNS!r} names {column!r}, which is no column of the "
+                "table (several are split by commas)"
+            )
+        if not takes_bloom_filter(fields[column]):
+            kind = type_text(fields[column].type)
+            raise UsageError(
+                f"property {BLOOM_COLUMNS!r} names {column!r}, a {kind}: there are Bloom filters "
+                "of whole numbers, texts, bytes, dates and timestamps only, without a collation"
+            )

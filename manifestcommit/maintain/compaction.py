@@ -1,0 +1,781 @@
+"""Compaction: rewrites many small files as few with the same rows, and merges small manifests, in
+commits that stay. [GC11] [GC16]
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice, pairwise
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..commits.commit_loop import commit
+from ..commits.conflict_inputs import load_conflict_inputs
+from ..commits.group_commit import Committers
+from ..display import ReprMixin
+from ..errors import CorruptMetadataError, UsageError
+from ..files.writer import WritePlan, check_rows, plan_rewrite, target_file_size_of
+from ..filter.arrow_expression import spark_order
+from ..filter.sql_expression import compile_condition
+from ..filter.sql_syntax import NotUnderstoodError
+from ..format import values
+from ..format.change import MergeManifests, Write
+from ..format.entries import ManifestRef, pack_bins
+from ..format.fields import Schema, WireValue
+from ..format.manifest_table import partition_types, source_ranges
+from ..format.partitioning import dedupe, of_partition
+from ..format.snapshot import REPLACE, Snapshot
+from ..format.spark_json import has_own_order
+from ..log.table_context import TableContext
+from ..log.version_chain import Head, raise_if_expired
+from ..protocol.compaction_plan import (
+    DEFAULT_MAX_BYTES,
+    MAX_MANIFEST_FILES,
+    Group,
+    SmallFile,
+    batches,
+    largest_small,
+    plan_files,
+    plan_manifests,
+)
+from ..protocol.conflict import Conflict, describe_touch
+from ..rows.conditions import complete, session_of
+from ..rows.rewrite import NewFiles, scan, size_of, write_rows
+from ..runtime.concurrency import map_in_batches, parallel_writers
+from ..runtime.outcome import Outcome, WriteTotals, committed_or_raise
+from ..scan.planning import entries_of
+from ..store.base import is_remote
+
+# Yields the small live files of a snapshot in the order of compaction, without holding all of
+# them in memory.
+
+WINDOW_FILES = 1 << 16
+# parts of a partition, by version, so that a partition larger than a window need not be in memory
+# as a whole
+_AGES = 64
+_VALUES_AT_ONCE = 4096
+_MANIFESTS_AT_ONCE = 4  # concurrent requests; eight held 40 % more
+_MOST = (1 << 63) - 1
+_COUNTED = ("added", "bytes")
+_PLANNED = [*_COUNTED, "path", "rows", "sources"]
+_RANK = "#"  # of a partition
+
+Partition = tuple[WireValue, ...]
+Numbers = npt.NDArray[np.int64]
+
+
+class _Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of small files in a manifest by place, each place once. ref: None, the entries
+    inlined in the snapshot; table: the files, if they are kept."""
+
+    ref: ManifestRef | None
+    places: Numbers
+    counts: Numbers
+    table: pa.Table | None = None
+
+
+class SmallFiles:
+    """The live files below three quarters of the target size. partitions: of those files, in order.
+
+    One request per manifest; with more than 65,536 files, another one for each window. Memory: one
+    window (65,536 files, more only if one place has more), the planning data of at most four
+    manifests, a tuple for each partition. A place is a partition's number, in the order of
+    discovery, and a part of its versions.
+    """
+
+    def __init__(self, session: TableContext, snapshot: Snapshot, target: int) -> None:
+        self._session, self._snapshot = session, snapshot
+        self._largest = min(largest_small(target), _MOST)
+        self._by = tuple(f"partition.{field_id}" for field_id in snapshot.partition_by)
+        self._numbers: dict[Partition, int] = {}
+        self._lock = threading.Lock()
+        self._keep = (
+            sum(ref.files for ref in snapshot.manifests) + len(snapshot.added) <= WINDOW_FILES
+        )
+        self._removed: dict[str, int] = {}
+        self._counted: list[_Counted] = []
+        if snapshot.schema is not None:  # otherwise it has no files
+            self._types = partition_types(snapshot.schema, snapshot.partition_by)
+            with raise_if_expired(session.store, snapshot.version):
+                self._removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+                self._counted = list(
+                    map_in_batches(
+                        session.store,
+                        self._count,
+                        [None, *snapshot.manifests],
+                        few=_MANIFESTS_AT_ONCE,
+                    )
+                )
+        self.partitions = self._in_order()
+
+    def files(self, chosen: Collection[Partition]) -> Iterator[SmallFile]:
+        """The files of these partitions, by partition, version and path; partitions with a single
+        file are left out."""
+        begins = self._begins(frozenset(chosen))
+        with raise_if_expired(self._session.store, self._snapshot.version):
+            for window in self._windows(begins):
+                matching = [
+                    counted
+                    for counted in self._counted
+                    if _between(_moved(counted.places, begins), window).any()
+                ]
+                put = partial(self._in_window, begins, window)
+                # No variable refers to the window here: the unsorted form is freed once it is
+                # sorted.
+                yield from self._in_values(
+                    pa.concat_tables(
+                        map_in_batches(self._session.store, put, matching, few=_MANIFESTS_AT_ONCE)
+                    )
+                )
+
+    def _count(self, ref: ManifestRef | None) -> _Counted:
+        table = self._table(ref, _PLANNED if self._keep else _COUNTED)
+        places, counts = np.unique(self._places(table), return_counts=True)
+        return _Counted(ref=ref, places=places, counts=counts, table=table if self._keep else None)
+
+    def _table(self, ref: ManifestRef | None, columns: Sequence[str]) -> pa.Table:
+        """The small files of a manifest, with their partitions and these columns."""
+        names, reader = [*self._by, *columns], self._session.manifests
+        if ref is None:
+            table = reader.inlined(self._snapshot).select(names)
+        else:
+            table = reader.columns(ref, self._snapshot, self._removed.get(ref.path, 0), names)
+        return table.filter(pc.less_equal(table.column("bytes"), self._largest))
+
+    def _places(self, table: pa.Table) -> Numbers:
+        newest = self._snapshot.version
+        ages = np.clip(table.column("added").to_numpy(), 0, newest) // (newest // _AGES + 1)
+        codes = np.zeros(table.num_rows, np.int64)
+        for name in self._by:
+            coded = table.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
+            codes = codes * len(coded.dictionary) + coded.indices.to_numpy()
+            codes = np.unique(codes, return_inverse=True)[1]
+        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        few = table.take(pa.array(first))
+        wires = [
+            values.from_array(few.column(name), kind)
+            for name, kind in zip(self._by, self._types, strict=True)
+        ]
+        with self._lock:
+            numbers = [
+                self._numbers.setdefault(row, len(self._numbers))
+                for row in _tuples(wires, len(first))
+            ]
+        places: Numbers = np.array(numbers, np.int64)[which] * _AGES + ages
+        return places
+
+    def _in_order(self) -> list[Partition]:
+        every = list(self._numbers)
+        if not self._by or not every:
+            return every
+        arrays = [
+            values.to_array([partition[at] for partition in every], kind)
+            for at, kind in enumerate(self._types)
+        ]
+        order = pc.sort_indices(
+            pa.table(arrays, list(self._by)), [(name, "ascending") for name in self._by]
+        )
+        return [every[number] for number in order.to_pylist()]
+
+    def _begins(self, chosen: frozenset[Partition]) -> Numbers:
+        """Where the places of each partition begin in the order, by the partition's number; -1: it
+        is skipped."""
+        files = np.zeros(len(self._numbers), np.int64)
+        for counted in self._counted:
+            np.add.at(files, counted.places // _AGES, counted.counts)
+        begins = np.full(len(files), -1, np.int64)
+        for rank, partition in enumerate(self.partitions):
+            number = self._numbers[partition]
+            if partition in chosen and files[number] > 1:
+                begins[number] = rank * _AGES
+        return begins
+
+    def _windows(self, begins: Numbers) -> Iterator[tuple[int, int]]:
+        """The first and the last place of each window, in order."""
+        none = np.array([], np.int64)
+        moved = np.concatenate(
+            [none, *(_moved(counted.places, begins) for counted in self._counted)]
+        )
+        counts = np.concatenate([none, *(counted.counts for counted in self._counted)])
+        places, which = np.unique(moved[moved >= 0], return_inverse=True)
+        files = np.bincount(which, counts[moved >= 0], len(places)).astype(np.int64)
+        begun = np.flatnonzero(np.diff((np.cumsum(files) - files) // WINDOW_FILES, prepend=-1))
+        for first, last in pairwise([*begun, len(places)]):
+            yield int(places[first]), int(places[last - 1])
+
+    def _in_window(self, begins: Numbers, window: tuple[int, int], counted: _Counted) -> pa.Table:
+        groups = self._of_window(begins, window, counted)
+        _give_back()
+        return groups
+
+    def _of_window(self, begins: Numbers, window: tuple[int, int], counted: _Counted) -> pa.Table:
+        table = counted.table if counted.table is not None else self._table(counted.ref, _PLANNED)
+        places = _moved(self._places(table), begins)
+        ranked = table.select(_PLANNED).append_column(_RANK, pa.array(places // _AGES))
+        return ranked.filter(pa.array(_between(places, window)))
+
+    def _in_values(self, table: pa.Table) -> Iterator[SmallFile]:
+        table = table.sort_by([(name, "ascending") for name in (_RANK, "added", "path")])
+        _give_back()
+        for start in range(0, table.num_rows, _VALUES_AT_ONCE):
+            some = table.slice(start, _VALUES_AT_ONCE)
+            columns = (
+                some.column(name).to_pylist()
+                for name in (_RANK, "path", "rows", "bytes", "sources")
+            )
+            for rank, path, rows, bytes, sources in zip(*columns, strict=True):
+                ranges = source_ranges(sources) if sources else ()
+                yield SmallFile(
+                    partition=self.partitions[rank],
+                    path=path,
+                    rows=rows,
+                    bytes=bytes,
+                    sources=ranges,
+                )
+
+
+def _give_back() -> None:
+    """Return unused memory to the system: the allocator would keep as much as several windows."""
+    pa.default_memory_pool().release_unused()
+
+
+def _tuples(columns: Sequence[Sequence[WireValue]], rows: int) -> Sequence[Partition]:
+    return list(zip(*columns, strict=True)) if columns else [()] * rows
+
+
+def _moved(places: Numbers, begins: Numbers) -> Numbers:
+    """Places in the order, -1 for those that are skipped."""
+    begin = begins[places // _AGES]
+    moved: Numbers = np.where(begin < 0, -1, begin + places % _AGES)
+    return moved
+
+
+def _between(places: Numbers, window: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    inside: npt.NDArray[np.bool_] = (places >= window[0]) & (places <= window[1])
+    return inside
+
+
+_DESCRIBED = pa.schema(
+    [
+        ("action", pa.string()),
+        ("partition", pa.string()),
+        ("files", pa.int64()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("reason", pa.string()),
+        ("paths", pa.list_(pa.string())),
+    ]
+)
+_DESCRIBED_AT_ONCE = 4096  # paths
+_DESCRIBED_TOGETHER = 4  # groups that are described at the same time
+_MANIFEST_TRIES = 8  # to merge manifests that other commits merge as well
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """One group to rewrite. entries: its files, as rows of `entries_table`."""
+
+    entries: pa.Table
+    plan: WritePlan
+
+
+# the result of each, in their order
+Rewrite = Callable[[Snapshot, Sequence[Rewriting]], Iterator[NewFiles]]
+# maps partitions, one row each, in the columns' own names, to a mask
+Choose = Callable[[pa.Table], Sequence[bool]]
+Progress = Callable[[str], None]
+_Row = tuple[str, str, int, int, int, str, Sequence[str]]  # of `_DESCRIBED`
+
+
+class LostGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of files that `compact` skipped, because another job changed the table meanwhile.
+
+    Attributes:
+        partition: the partition of the files.
+        files: how many there are.
+        rule: the rule of the conflict.
+        why: what the other job did.
+    """
+
+    partition: str
+    files: int
+    rule: str
+    why: str
+
+
+class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
+    """What one compaction rewrote and merged.
+
+    Attributes:
+        version: that of its last commit; None where nothing was left to do.
+        commits: how many commits it made.
+        groups: how many groups of files it rewrote.
+        rows: the rows in these files, the same before and after.
+        files_before: the number of rewritten files.
+        files_after: the number of files that replace them.
+        bytes_before: the size of the rewritten files.
+        bytes_after: the size of the files that replace them.
+        lost: groups that were skipped, because other jobs changed the table meanwhile.
+        left_groups: groups beyond the limit of one run, for the next one.
+        left_bytes: the size of their files.
+        manifests_before: the number of merged manifests.
+        manifests_after: the number of manifests that replace them.
+        left_manifests: manifests beyond the limit of one run.
+    """
+
+    version: int | None = None
+    commits: int = 0
+    groups: int = 0
+    rows: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    lost: tuple[LostGroup, ...] = ()
+    left_groups: int = 0
+    left_bytes: int = 0
+    manifests_before: int = 0
+    manifests_after: int = 0
+    left_manifests: int = 0
+
+
+class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The goals of a compaction. target: bytes of a file, None: the table's own; max_bytes: limit
+    for the rewritten files."""
+
+    target: int | None = None
+    max_bytes: int = DEFAULT_MAX_BYTES
+
+
+def compact(
+    session: TableContext,
+    aim: CompactionOptions,
+    rewrite: Rewrite,
+    *,
+    choose: Choose | None = None,
+    progress: Progress = lambda _: None,
+) -> Compaction:
+    """Rewrite small files together and merge small manifests; rows, keys, watermarks and columns
+    stay the same. [GC11] [GC16]
+
+    Each batch of groups is one commit, which stays if the run stops; the next run continues from
+    there. Groups whose files other jobs replace or remove meanwhile are skipped and reported.
+    """
+    head = session.open()
+    groups, done = [], Compaction()
+    for group in find_groups(session, head.snapshot, aim, choose):
+        if group.left:
+            done = msgspec.structs.replace(
+                done, left_groups=done.left_groups + 1, left_bytes=done.left_bytes + group.bytes
+            )
+        else:
+            groups.append(group)
+    for batch in batches(groups, session.tuning.budgets):
+        progress(f"rewriting: {done.groups:,} of {len(groups):,} groups done")
+        done = _rewrite_batch(session, rewrite, batch, done)
+    return merge_manifests(session, progress=progress, done=done)
+
+
+def find_groups(
+    session: TableContext, snapshot: Snapshot, aim: CompactionOptions, choose: Choose | None = None
+) -> Iterator[Group]:
+    """Plan the small files, group by group. Requests and memory: as for `SmallFiles`, plus one
+    group. [GC16]"""
+    target = target_file_size_of(snapshot) if aim.target is None else aim.target
+    if target < 1 or aim.max_bytes < 1:
+        raise UsageError("target_file_size and max_bytes are numbers of bytes above 0")
+    small = SmallFiles(session, snapshot, target)
+    chosen = small.partitions if choose is None else _chosen(snapshot, small.partitions, choose)
+    return plan_files(small.files(chosen), target=target, max_bytes=aim.max_bytes)
+
+
+def choose_by(condition: pc.Expression) -> Choose:
+    """The partitions for which a pyarrow expression on partition columns is true. [GC16]"""
+
+    def choose(partitions: pa.Table) -> list[bool]:
+        number = max(partitions.column_names, key=len) + "#"  # a name that no column has
+        try:
+            table = partitions.append_column(
+                number, pa.array(range(partitions.num_rows), pa.int64())
+            ).filter(spark_order(condition, partitions.schema))
+        except (pa.ArrowException, TypeError) as error:
+            raise UsageError(misplaced(partitions, str(error))) from None
+        hits = set(table.column(number).to_pylist())
+        return [row in hits for row in range(partitions.num_rows)]
+
+    return choose
+
+
+def misplaced(partitions: pa.Table, why: str) -> str:
+    """The error for a condition that does not select partitions."""
+    return (
+        f"where chooses partitions, by the columns {', '.join(partitions.column_names)}; nothing "
+        f"was done: {why}"
+    )
+
+
+def describe_plan(session: TableContext, snapshot: Snapshot, groups: Iterable[Group]) -> pa.Table:
+    """Describe what a compaction would do: one row per group of files and of manifests, with its
+    reason. [GC16]"""
+    rows = pack_bins(
+        ((row, len(row[-1])) for row in _described_rows(session, snapshot, groups)),
+        _DESCRIBED_AT_ONCE,
+    )
+    pieces, tables = map(_described, rows), [_DESCRIBED.empty_table()]
+    while some := list(islice(pieces, _DESCRIBED_TOGETHER)):
+        # in as much memory as they need; building each took up to twice that
+        tables.append(pa.concat_tables(some).combine_chunks())
+    return pa.concat_tables(tables)
+
+
+def _described(rows: Sequence[_Row]) -> pa.Table:
+    """Rows as columns, which take a third of the memory."""
+    columns = zip(zip(*rows, strict=True), _DESCRIBED, strict=True)
+    return pa.Table.from_arrays(
+        [pa.array(column, field.type) for column, field in columns], schema=_DESCRIBED
+    )
+
+
+def _described_rows(
+    session: TableContext, snapshot: Snapshot, groups: Iterable[Group]
+) -> Iterator[_Row]:
+    for group in groups:
+        why = "beyond max_bytes: the next run does it" if group.left else group.reason
+        name, action = _name(snapshot, group.partition), "left" if group.left else "rewrite"
+        yield action, name, len(group.paths), group.rows, group.bytes, why, group.paths
+    for refs in _manifest_groups(session, snapshot):
+        why = (
+            f"{len(refs)} manifests become one"
+            if len(refs) > 1
+            else "a quarter of what it lists, or more, is no longer live"
+        )
+        yield (
+            "merge",
+            "",
+            len(refs),
+            sum(ref.files for ref in refs),
+            sum(ref.bytes for ref in refs),
+            why,
+            [ref.path for ref in refs],
+        )
+
+
+def merge_manifests(
+    session: TableContext, *, progress: Progress = lambda _: None, done: Compaction | None = None
+) -> Compaction:
+    """Merge small manifests and drop the entries that were removed from them; the same files stay
+    listed, with the same versions. [GC11]
+
+    One commit for each merged manifest.
+    """
+    done = done or Compaction()
+    written = tries = 0
+    while tries < _MANIFEST_TRIES:
+        head = session.open()
+        snapshot = head.snapshot
+        groups = _manifest_groups(session, snapshot)
+        if not groups or written >= MAX_MANIFEST_FILES:
+            return msgspec.structs.replace(done, left_manifests=sum(len(group) for group in groups))
+        progress(f"merging manifests: {len(groups):,} to go")
+        merged = frozenset(ref.path for ref in groups[0])
+        job = session.new_job(head)
+        outcome = commit(
+            session,
+            head,
+            MergeManifests(job=job, birth=head.version, paths=merged),
+        )
+        if outcome.conflict is not None:  # other commits have merged them meanwhile: plan again
+            tries += 1
+            continue
+        done = _committed(session, outcome, done)
+        written += sum(ref.files for ref in groups[0])
+        done = msgspec.structs.replace(
+            done,
+            manifests_before=done.manifests_before + len(merged),
+            manifests_after=done.manifests_after + 1,
+        )
+    return msgspec.structs.replace(done, left_manifests=sum(len(group) for group in groups))
+
+
+def _manifest_groups(
+    session: TableContext, snapshot: Snapshot
+) -> tuple[tuple[ManifestRef, ...], ...]:
+    return (
+        plan_manifests(
+            snapshot.manifests, session.manifests.removed(snapshot), session.tuning.budgets
+        )
+        if snapshot.manifests
+        else ()
+    )
+
+
+def _rewrite_batch(
+    session: TableContext, rewrite: Rewrite, groups: Sequence[Group], done: Compaction
+) -> Compaction:
+    """Rewrite these groups and commit them together, without those whose files are gone. [CF7]
+    [GC11]"""
+    head = session.open()
+    session.prove(head.snapshot.proven)
+    job, began_us = session.new_job(head), session.env.now_us()
+    kept, done = _still_there(session, head, job, [(group, NewFiles()) for group in groups], done)
+    if not kept:
+        return done
+    tables = _entries_of(session, head.snapshot, [group for group, _ in kept])
+    # A group becomes one file, however large its rows are in it: otherwise the number of files
+    # would not decrease.
+    tasks = [
+        Rewriting(
+            table,
+            plan_rewrite(
+                session.store.url,
+                head.snapshot,
+                job,
+                target_file_size=1 << 62,
+                sources=group.sources,
+            ),
+        )
+        for (group, _), table in zip(kept, tables, strict=True)
+    ]
+    parts = [
+        (group, new) for (group, _), new in zip(kept, rewrite(head.snapshot, tasks), strict=True)
+    ]
+    for (group, new), table in zip(parts, tables, strict=True):
+        _check(group, table, new)
+    base = head
+    while parts:
+        change = _change(session, head, job, parts, began_us)
+        committers = Committers.GROUP if base is head else Committers.ANY_PROCESS
+        outcome = commit(session, base, change, committers=committers)
+        if outcome.conflict is None:
+            return _counted(_committed(session, outcome, done), parts)
+        base = session.open()
+        left, done = _still_there(session, base, job, parts, done)
+        # another kind of conflict, for example with a dropped column
+        if len(left) == len(parts):
+            return _lost(head.snapshot, parts, outcome.conflict, done)
+        parts = left
+    return done
+
+
+def _entries_of(
+    session: TableContext, snapshot: Snapshot, groups: Sequence[Group]
+) -> list[pa.Table]:
+    """The entries of each group's files, all of which are live, in the group's order."""
+    entries = entries_of(session, snapshot, [path for group in groups for path in group.paths])
+    paths = entries.column("path").combine_chunks()
+    return [
+        entries.take(pc.index_in(pa.array(group.paths, pa.string()), value_set=paths))
+        for group in groups
+    ]
+
+
+_Part = tuple[Group, NewFiles]
+
+
+def _still_there(
+    session: TableContext, head: Head, job: str, parts: Sequence[_Part], done: Compaction
+) -> tuple[list[_Part], Compaction]:
+    """The groups whose files are all live in this version; the others are recorded as lost.
+    [CF7]"""
+    removed = frozenset(path for group, _ in parts for path in group.paths)
+    gone = load_conflict_inputs(
+        session, head, Write(job=job, birth=head.version, operation=REPLACE, remove=removed)
+    ).gone
+    lost = [part for part in parts if not gone.isdisjoint(part[0].paths)]
+    if lost:
+        conflict = Conflict(
+            rule="replaced_file_is_gone",
+            mine="",
+            winner="others have removed or replaced some of its files meanwhile",
+        )
+        done = _lost(head.snapshot, lost, conflict, done)
+    return [part for part in parts if gone.isdisjoint(part[0].paths)], done
+
+
+def _change(
+    session: TableContext, head: Head, job: str, parts: Sequence[_Part], began_us: int
+) -> Write:
+    snapshot = head.snapshot
+    ledger = WriteTotals(session.tally, session.env.now_us, began_us=began_us)
+    for _, new in parts:
+        ledger.take(new.entries, new.manifests, new.intake)
+    return Write(
+        job=job,
+        birth=head.version,
+        operation=REPLACE,
+        schema=snapshot.schema,
+        partition_by=snapshot.partition_by,
+        add=tuple(entry for _, new in parts for entry in new.entries),
+        add_manifests=tuple(ref for _, new in parts for ref in new.manifests),
+        touched=dedupe(of_partition(snapshot.partition_by, group.partition) for group, _ in parts),
+        remove=frozenset(path for group, _ in parts for path in group.paths),
+        summary=ledger.summary(sum(new.tasks for _, new in parts)),
+    )
+
+
+def _check(group: Group, table: pa.Table, new: NewFiles) -> None:
+    """Check that the new files of a group hold exactly its rows, all in its partition; errors come
+    before any commit. [GC11] [DF3]"""
+    check_rows(
+        table,
+        group.rows,
+        sum(entry.rows for entry in new.entries) + sum(ref.rows for ref in new.manifests),
+    )
+    stray = next((entry for entry in new.entries if entry.partition != group.partition), None)
+    if stray is not None:
+        raise CorruptMetadataError(
+            f"files of the partition {group.partition!r} hold rows of {stray.partition!r}; "
+            "they stay as they are. `manifestcommit verify "
+            "--deep` names the file that is not what its entry says.",
+            object_name=table.column("path")[0].as_py(),
+        )
+
+
+def _chosen(
+    snapshot: Snapshot, partitions: list[tuple[WireValue, ...]], choose: Choose
+) -> set[tuple[WireValue, ...]]:
+    """The partitions that the caller selects."""
+    if not snapshot.partition_by:
+        raise UsageError(
+            "where chooses partitions, and this table is not partitioned; leave it out"
+        )
+    assert snapshot.schema is not None
+    by_id = {field.id: field for field in snapshot.schema.fields}
+    fields = [by_id[field_id] for field_id in snapshot.partition_by]
+    columns = {
+        field.name: values.to_array([values_of[at] for values_of in partitions], field.type)
+        for at, field in enumerate(fields)
+    }
+    wanted = choose(pa.table(columns))
+    return {partition for partition, want in zip(partitions, wanted, strict=True) if want}
+
+
+def _committed(session: TableContext, outcome: Outcome, done: Compaction) -> Compaction:
+    version = committed_or_raise(outcome, session.store.url).version
+    return msgspec.structs.replace(done, version=version, commits=done.commits + 1)
+
+
+def _counted(done: Compaction, parts: Sequence[_Part]) -> Compaction:
+    files = [(len(new.entries) + sum(ref.files for ref in new.manifests)) for _, new in parts]
+    sizes = [
+        sum(e.bytes for e in new.entries) + sum(ref.data_bytes for ref in new.manifests)
+        for _, new in parts
+    ]
+    return msgspec.structs.replace(
+        done,
+        groups=done.groups + len(parts),
+        rows=done.rows + sum(group.rows for group, _ in parts),
+        files_before=done.files_before + sum(len(group.paths) for group, _ in parts),
+        files_after=done.files_after + sum(files),
+        bytes_before=done.bytes_before + sum(group.bytes for group, _ in parts),
+        bytes_after=done.bytes_after + sum(sizes),
+    )
+
+
+def _lost(
+    snapshot: Snapshot, parts: Sequence[_Part], conflict: Conflict, done: Compaction
+) -> Compaction:
+    lost = [
+        LostGroup(
+            partition=_name(snapshot, group.partition),
+            files=len(group.paths),
+            rule=conflict.rule,
+            why=conflict.winner,
+        )
+        for group, _ in parts
+    ]
+    return msgspec.structs.replace(done, lost=(*done.lost, *lost))
+
+
+def _name(snapshot: Snapshot, partition: tuple[WireValue, ...]) -> str:
+    return describe_touch(snapshot, of_partition(snapshot.partition_by, partition))
+
+
+# Rewrites the groups of a compaction in this process, with Arrow.
+
+_MOST_AT_ONCE = 2  # groups; each takes a reader's and a writer's memory
+MOST_SORTED = 128 << 20  # bytes of files whose rows are sorted in memory, several times as many
+
+
+def rewriter(session: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
+    """A function that rewrites groups of files in streams. sort_by: columns by which the rows of
+    each new file are sorted, nulls first; such a group is held in memory. [GC11]"""
+
+    def rewrite(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
+        attempts = [session.env.randomness(8).hex() for _ in groups]
+
+        def one(number: int) -> NewFiles:
+            group = groups[number]
+            rows = scan(session, snapshot, group.entries)
+            if sort_by:
+                rows = _sorted(rows, sort_by)
+            size = size_of(group.entries)
+            return write_rows(
+                session, group.plan, rows, task=number, attempt=attempts[number], size=size
+            )
+
+        largest = max((size_of(group.entries) for group in groups), default=0)
+        writers = _MOST_AT_ONCE if is_remote(session.store) else parallel_writers(largest)
+        threads = min(_MOST_AT_ONCE, len(groups), writers)
+        if threads < 2:  # a thread has memory of its own; two of a large group fill two cores
+            yield from map(one, range(len(groups)))
+            return
+        with ThreadPoolExecutor(threads, thread_name_prefix="manifestcommit-rewrite") as pool:
+            yield from pool.map(one, range(len(groups)))
+
+    return rewrite
+
+
+def sorts_here(schema: Schema, sort_by: Sequence[str], size: int) -> bool:
+    """Whether this process sorts such files: by columns whose order it knows, and in memory.
+    size: bytes of a file at most."""
+    fields = {field.name: field for field in schema.fields}
+    return not sort_by or (
+        size <= MOST_SORTED
+        and all(
+            isinstance(fields[name].type, str) and not has_own_order(fields[name])
+            for name in sort_by
+        )
+    )
+
+
+def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[Exception], Choose]) -> Choose:
+    """The partitions for which a condition in SQL is true; spark: asked for what only Spark can
+    evaluate. [GC16]"""
+    schema = snapshot.schema or Schema(fields=())
+    by = Schema(fields=tuple(f for f in schema.fields if f.id in snapshot.partition_by))
+
+    def choose(partitions: pa.Table) -> Sequence[bool]:
+        try:
+            with complete(text, "where"):
+                form = compile_condition(text, by, session_of(falls_back=True))
+        except NotUnderstoodError as error:
+            return spark(error)(partitions)
+        except UsageError as error:
+            if error.argument is not None:
+                raise
+            raise UsageError(misplaced(partitions, str(error))) from None
+        return choose_by(form)(partitions)
+
+    return choose
+
+
+def _sorted(rows: Iterator[pa.RecordBatch], sort_by: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    batches = list(rows)
+    if batches:
+        table = pa.Table.from_batches(batches)
+        keys: dict[str, pa.ChunkedArray] = {}
+        for number, name in enumerate(sort_by):  # nulls first, NaN last, as in Spark
+            keys[f"{number} is valid"] = table.column(name).is_valid()
+            keys[f"{number}"] = table.column(name)
+        order = pc.sort_indices(pa.table(keys), sort_keys=[(key, "ascending") for key in keys])
+        del batches
+        yield from table.take(order).to_batches()

@@ -1,0 +1,492 @@
+"""The decision of a gc: gathers its inputs, and commits it. [GC1] [GC3] [KY4] [AB5]"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Set
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..commits.commit_loop import commit, settle_first
+from ..commits.prepared_job import read_prepared
+from ..commits.spilling import newest_records
+from ..errors import (
+    CorruptMetadataError,
+    SnapshotExpiredError,
+    StoreError,
+    UnsupportedFormatError,
+    UsageError,
+)
+from ..format import codec, object_names
+from ..format.change import ConflictInputs, Retention, Rewritten
+from ..format.snapshot import RunRef, Snapshot
+from ..log.manifests import JOB_RUN, KEY_RUN, put_run
+from ..log.table_context import TableContext
+from ..log.time_travel import find_job
+from ..log.version_chain import Head, next_state, raise_if_expired, read_object
+from ..protocol import retention
+from ..protocol.apply import apply
+from ..protocol.joint_outcome import last_state
+from ..protocol.retention import Horizon, Policy, horizon_of
+from ..runtime.outcome import committed_or_raise
+from ..store import ObjectInfo
+from .adopt import UNFINISHED
+from .reachable_files import Progress, collect
+
+LOG = logging.getLogger("manifestcommit.jobs")
+_TRIES = 20
+
+
+def store_time(session: TableContext, head: Head, *, writing: bool) -> float:
+    """The time by the store's own clock, from rewriting the one object that may be rewritten. This
+    machine's time if the store reports none. [GC1]
+
+    If the hint cannot be written, for example on a full disk: the time of an empty file, or else of
+    the newest version, which is never too late.
+    """
+    if writing:
+        try:
+            session.store.put(object_names.HINT, codec.encode_hint(head.version, head.digest))
+        except StoreError as error:
+            LOG.warning("%r: the hint could not be put: %s", session.store.url, error)
+            return _other_time(session, head)
+        hint = next(
+            (
+                info
+                for info in session.store.list(object_names.HINT)
+                if info.name == object_names.HINT
+            ),
+            None,
+        )
+        if hint is not None and hint.modified > 0:
+            return hint.modified
+    return session.env.now_us() / 1e6
+
+
+def _other_time(session: TableContext, head: Head) -> float:
+    clock: Callable[[], float] | None = getattr(session.store, "clock", None)
+    if clock is not None:
+        with contextlib.suppress(StoreError):
+            return clock()
+    newest = max(
+        (info.modified for info in session.store.list(object_names.version_name(head.version))),
+        default=0.0,
+    )
+    return newest if newest > 0 else head.snapshot.committed_at / 1e6
+
+
+def commit_decision(
+    session: TableContext,
+    policy: Policy,
+    now_s: float,
+    *,
+    foreign: bool,
+    progress: Progress,
+    forget: Callable[[ForgottenKeys], None] = lambda _: None,
+) -> Snapshot:
+    """The newest version that holds the decision, by this commit or an earlier one. If other gcs
+    decide first, the choice is made again. forget: gets the keys that this commit forgets. [GC3]"""
+    for _ in range(_TRIES):
+        head = settle_first(session, session.open())
+        progress("deciding what stays")
+        try:
+            with raise_if_expired(session.store, head.version):
+                change = _change(
+                    session,
+                    head,
+                    policy,
+                    now_s,
+                    foreign=foreign,
+                    writing=True,
+                    progress=progress,
+                )
+        except SnapshotExpiredError:
+            continue  # two other gcs have run, and deleted what this version lists
+        if _changes_nothing(head.snapshot, _after(session, head, change), change.job):
+            # nobody reads the void versions above it
+            return msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot))
+        outcome = commit(session, head, change)
+        if outcome.committed:
+            assert session.known is not None
+            decision = session.known.snapshot
+            if change.keys_from and _has_rewritten(change, decision):
+                forget(_forgotten(session, head, change.keys_from, now_s))
+            return decision
+        choose_anew = outcome.conflict is not None and outcome.conflict.rule in (
+            "condemned_file_is_live",
+            "forgotten_keys_came_back",
+        )
+        # Whether this decision landed does not matter once others went beyond it: theirs counts.
+        if not choose_anew and session.open().snapshot.fence <= head.version:
+            committed_or_raise(outcome, session.store.url)
+    raise StoreError(
+        f"{session.store.url}: other gcs decided first {_TRIES} times; nothing was deleted. "
+        "Try again later."
+    )
+
+
+class ForgottenKeys(NamedTuple):
+    """Keys that a gc forgets. age_s: of the newest of them, at least."""
+
+    number: int
+    age_s: float
+
+
+def _has_rewritten(change: Retention, decision: Snapshot) -> bool:
+    """Whether the runs of keys are those of the change: else others have merged them meanwhile, and
+    no key is forgotten. [KY4]"""
+    runs = change.key_runs
+    paths = {run.path for run in decision.key_runs}
+    return runs is None or ({run.path for run in runs.new} <= paths and not runs.old & paths)
+
+
+def _forgotten(session: TableContext, head: Head, keys_from: int, now_s: float) -> ForgottenKeys:
+    versions = [version for version in _key_versions(session, head.snapshot) if version < keys_from]
+    newest = max(versions, default=0)
+    known = [*head.snapshot.dated, (head.version, head.snapshot.committed_at)]
+    upto_us = min(time for version, time in known if version >= newest)
+    readable = read_object(session.store, newest) if newest >= head.snapshot.expired else None
+    if readable is not None:
+        upto_us = min(upto_us, readable.snapshot.committed_at)
+    return ForgottenKeys(len(versions), round(max(0.0, now_s - upto_us / 1e6), 3))
+
+
+def preview(
+    session: TableContext,
+    head: Head,
+    policy: Policy,
+    now_s: float,
+    *,
+    foreign: bool,
+    progress: Progress,
+) -> Horizon:
+    """How far the decision would go in this version; nothing is written. [GC5]"""
+    change = _change(
+        session, head, policy, now_s, foreign=foreign, writing=False, progress=progress
+    )
+    return msgspec.structs.replace(horizon_of(_after(session, head, change)), version=head.version)
+
+
+def _change(
+    session: TableContext,
+    head: Head,
+    policy: Policy,
+    now_s: float,
+    *,
+    foreign: bool,
+    writing: bool,
+    progress: Progress,
+) -> Retention:
+    snapshot = head.snapshot
+    if foreign and UNFINISHED in snapshot.properties:
+        raise UsageError(
+            f"{session.store.url}: the adoption of this folder is unfinished, so no version "
+            "lists its files yet, and they would count as foreign. Nothing was deleted: finish it "
+            "with `adopt` first, or run gc without foreign."
+        )
+    job = session.new_job(head)
+    times = _times(session, head)
+    at_grace, at_keep_for = (
+        _created_by(session, head, times, now_s, age_s)
+        for age_s in (policy.grace_s, policy.keep_for_s)
+    )
+    prepared = _young_prepared(session, head, now_s - policy.prepared_grace_s, below=at_grace)
+    fence, expired = retention.choose(
+        snapshot, policy, at_grace=at_grace, at_keep_for=at_keep_for, prepared=prepared
+    )
+    keys_from = min(_keys_from(session, snapshot, policy.keep_keys), fence)
+    if keys_from and policy.keep_keys_for_s:
+        at_age = _created_by(session, head, times, now_s, policy.keep_keys_for_s)
+        keys_from = min(keys_from, retention.old_enough(snapshot, at_age, now_s, policy))
+    if keys_from and _is_rolled_back_above(session, head, fence):
+        keys_from = 0  # the next gc forgets them
+    horizon = msgspec.structs.replace(horizon_of(snapshot), fence=fence, expired=expired)
+    pending = frozenset(name for name, seen in snapshot.condemned.items() if seen is None)
+    condemned, gone = _foreign(
+        session,
+        horizon,
+        pending,
+        now_s - policy.grace_s,
+        condemn=foreign,
+        progress=progress,
+    )
+    decided = Retention(
+        job=job,
+        birth=head.version,
+        fence=fence,
+        expired=expired,
+        keys_from=keys_from,
+        now_us=int(now_s * 1e6),
+        condemned=condemned,
+        gone=gone,
+    )
+    return _with_runs(session, snapshot, decided) if writing else decided
+
+
+def _with_runs(session: TableContext, snapshot: Snapshot, decided: Retention) -> Retention:
+    """With the runs of keys and jobs that are kept, rewritten without what is forgotten."""
+    keys_from, job = decided.keys_from, decided.job
+    return msgspec.structs.replace(
+        decided,
+        key_runs=_rewritten(session, snapshot.key_runs, KEY_RUN, _newer(keys_from), job)
+        if keys_from
+        else None,
+        job_runs=_rewritten(session, snapshot.job_runs, JOB_RUN, _born_from(snapshot.fence), job),
+    )
+
+
+def _after(session: TableContext, head: Head, change: Retention) -> Snapshot:
+    """The snapshot that this commit alone would make."""
+    return apply(
+        head.snapshot,
+        change,
+        ConflictInputs(),
+        parent_digest=head.digest,
+        commit_id=change.job,
+        now_us=session.env.now_us(),
+        writer=session.writer,
+    )
+
+
+def _changes_nothing(before: Snapshot, after: Snapshot, job: str) -> bool:
+    names = ("fence", "expired", "tags", "keys", "key_runs", "job_runs", "condemned")
+    return before.recent_jobs.keys() == after.recent_jobs.keys() - {job} and all(
+        getattr(before, n) == getattr(after, n) for n in names
+    )
+
+
+def _times(session: TableContext, head: Head) -> list[tuple[int, float]]:
+    """Every version from the oldest readable one on, and the creation time of its object by the
+    store's clock. One list request."""
+    listing = session.store.list(
+        object_names.VERSIONS, start_from=object_names.version_name(head.snapshot.expired)
+    )
+    return [
+        (version, info.modified)
+        for info in listing
+        if (version := object_names.parse_version(info.name)) and version <= head.version
+    ]
+
+
+def _created_by(
+    session: TableContext, head: Head, times: list[tuple[int, float]], now_s: float, age_s: float
+) -> int:
+    """The highest version that existed that long ago, 0: none certainly did. It uses the store's
+    clock, or else the times that the versions record, which never decrease; if these lie in the
+    future, the times by their writers' own clocks. [GC1] [CM14]"""
+    moment_s = now_s - age_s
+    if all(created_s > 0 for _, created_s in times):
+        return retention.newest_by(times, moment_s, now_s)
+    lowest = head.snapshot.expired
+    low, high = lowest - 1, head.version  # the answer lies in [low, high]
+    while low < high:
+        middle = (low + high + 1) // 2
+        # the object of a void version may be of another table [LY15]
+        state = next_state(head.snapshot, middle)
+        old = head if state == head.version else read_object(session.store, state)
+        if old is not None and _said_us(old.snapshot, now_s) <= moment_s * 1e6:
+            low = middle
+        else:
+            high = middle - 1
+    return low if low >= lowest else 0
+
+
+def _said_us(snapshot: Snapshot, now_s: float) -> int:
+    """The time at which a version says that it was committed; its writer's own time, if the
+    recorded one was inherited and lies in the future. [CM27]"""
+    is_to_come = snapshot.committed_at > now_s * 1e6
+    return snapshot.clock if is_to_come and snapshot.clock is not None else snapshot.committed_at
+
+
+def _young_prepared(session: TableContext, head: Head, since_s: float, *, below: int) -> list[int]:
+    """The versions from which undecided prepared jobs younger than that need the history: their
+    base versions, or the versions that their rows were read from, if these would hold the fence.
+    One request for each such job. [AB5] [CF17]"""
+    births = []
+    for info in session.store.list(object_names.JOBS):
+        job = object_names.job_of_handed(info.name)
+        birth = _birth(job, head.snapshot)
+        if (
+            info.name != object_names.prepared_name(job)
+            or birth is None
+            or birth < head.snapshot.fence
+        ):
+            continue
+        if (
+            _prepared_at(session, job, info) > since_s
+            and find_job(session, head.snapshot, job)[0] is None
+        ):
+            births.append(_since(session, job, birth))
+    return [since for since in births if head.snapshot.fence <= since < below]
+
+
+def _since(session: TableContext, job: str, birth: int) -> int:
+    """The version from which on a prepared job is checked for conflicts; its base version if its
+    object cannot be read. [CF17]"""
+    with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
+        prepared = read_prepared(session, job)
+        return birth if prepared is None else prepared.change.since
+    return birth
+
+
+def _prepared_at(session: TableContext, job: str, info: ObjectInfo) -> float:
+    if info.modified > 0:
+        return info.modified
+    prepared = read_prepared(session, job)
+    return prepared.prepared_at / 1e6 if prepared is not None else 0.0
+
+
+def _birth(job: str, snapshot: Snapshot) -> int | None:
+    try:
+        name = object_names.parse_job_id(job)
+    except ValueError:
+        return None
+    return name.birth if name.table_id == snapshot.table_id else None
+
+
+def _keys_from(session: TableContext, snapshot: Snapshot, keep_keys: int) -> int:
+    """The version below which keys are forgotten. The runs are read only if there may be too many
+    keys. [KY4]"""
+    if len(snapshot.keys) + sum(run.rows for run in snapshot.key_runs) <= keep_keys:
+        return 0
+    return retention.oldest_key_kept(_key_versions(session, snapshot), keep_keys)
+
+
+def _key_versions(session: TableContext, snapshot: Snapshot) -> list[int]:
+    """The version of each key that is remembered, without dropped ones."""
+    newest = {key: (record.version, record.digest) for key, record in snapshot.keys.items()}
+    for run in snapshot.key_runs:
+        table = session.manifests.run(run, KEY_RUN)
+        for key, *record in zip(
+            *(table.column(name).to_pylist() for name in KEY_RUN.names), strict=True
+        ):
+            newest[key] = max((record[0], record[1]), newest.get(key, (0, "")))
+    return [version for version, digest in newest.values() if digest]
+
+
+def _is_rolled_back_above(session: TableContext, head: Head, fence: int) -> bool:
+    """Whether there may be a rollback above the fence: keys that it restored have old records, and
+    a job that can still commit may have begun without them. One request per version, if there are
+    keys to forget. [KY4]"""
+    for version in range(head.version, fence, -1):
+        old = head if version == head.version else read_object(session.store, version)
+        if old is None or any(commit.restored is not None for commit in old.snapshot.commits):
+            return True
+    return False
+
+
+def _newer(version: int) -> Callable[[pa.Table], pa.Array]:
+    return lambda table: pc.greater_equal(table.column("version"), version)
+
+
+def _born_from(fence: int) -> Callable[[pa.Table], pa.Array]:
+    def is_born_from(job: str) -> bool:
+        try:
+            return object_names.parse_job_id(job).birth >= fence
+        except ValueError:
+            return True  # this gc must not forget keys
+
+    return lambda table: pa.array(
+        [is_born_from(job) for job in table.column("job").to_pylist()], pa.bool_()
+    )
+
+
+def _rewritten(
+    session: TableContext,
+    runs: tuple[RunRef, ...],
+    kind: pa.Schema,
+    keep: Callable[[pa.Table], pa.Array],
+    job: str,
+) -> Rewritten | None:
+    """One run that replaces all runs with a row to forget; None: no run has one. [KY4] [GC8]
+    [OB11]"""
+    old, kept = [], []
+    for run in runs:
+        table = session.manifests.run(run, kind)
+        rest = table.filter(keep(table))
+        if rest.num_rows < table.num_rows:
+            old.append(run.path)
+            kept.append(rest)
+    if not old:
+        return None
+    together = pa.concat_tables(kept)
+    if kind is KEY_RUN:
+        together = newest_records(together)
+    columns = {name: together.column(name).combine_chunks() for name in kind.names}
+    new = (put_run(session.store, columns, job=job, env=session.env),) if together.num_rows else ()
+    return Rewritten(old=frozenset(old), new=new)
+
+
+def _foreign(
+    session: TableContext,
+    horizon: Horizon,
+    pending: frozenset[str],
+    cut_s: float,
+    *,
+    condemn: bool,
+    progress: Progress,
+) -> tuple[frozenset[str], frozenset[str]]:
+    """(untracked files to condemn, condemned ones that are gone). Lists nothing if neither is
+    requested. [GC6]"""
+    if not condemn and not pending:
+        return frozenset(), frozenset()
+    there, chosen = _look_for_foreign(
+        session, horizon, pending, cut_s if condemn else None, progress
+    )
+    return chosen - pending, pending - there
+
+
+def _look_for_foreign(
+    session: TableContext,
+    horizon: Horizon,
+    pending: frozenset[str],
+    cut_s: float | None,
+    progress: Progress,
+) -> tuple[frozenset[str], frozenset[str]]:
+    """(those of `pending` that exist, untracked files to condemn): none if cut_s is None. Two
+    listings of everything. [GC6]
+
+    It condemns files that no readable version lists, that are certainly older than the grace
+    period, and that lie in no other table, up to 10,000.
+    """
+    there, inner = set[str](), set[str]()
+    for info in session.store.list(""):
+        if info.name in pending:
+            there.add(info.name)
+        if root := retention.inner_root(info.name):
+            inner.add(root)
+    reach = collect(session, horizon, progress) if cut_s is not None else None
+    # if another gc goes further at this moment, this one condemns nothing
+    if cut_s is None or reach is None:
+        return frozenset(there), frozenset()
+    chosen: set[str] = set()
+    for info in session.store.list(""):
+        if _is_to_condemn(info, horizon, reach.__contains__, reach.is_copy, cut_s, inner):
+            chosen.add(info.name)
+        if len(chosen) >= session.tuning.budgets.condemned:
+            break
+    return frozenset(there), frozenset(chosen)
+
+
+def _is_to_condemn(
+    info: ObjectInfo,
+    horizon: Horizon,
+    is_reached: Callable[[str], bool],
+    is_copy: Callable[[str], bool],
+    cut_s: float,
+    inner: Set[str],
+) -> bool:
+    """Whether an object is untracked, old, outside of any other table, and not condemned already.
+    inner: folders of other tables. [GC6]"""
+    verdict = retention.classify(info.name, horizon, is_reached, is_copy, is_old=False)
+    if (
+        verdict.kind != "foreign"
+        or not 0 < info.modified <= cut_s
+        or not retention.is_condemnable(info.name)
+    ):
+        return False
+    return not any(info.name.startswith(root) for root in inner)

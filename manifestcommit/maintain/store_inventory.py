@@ -1,0 +1,237 @@
+"""One listing of everything below a table path, kept as twenty-five bytes per object. [RD10] [IV10]
+
+Names are not kept. An object is found again by the hash of its name; one that no version lists is
+classified by gc's rules for its name (protocol.retention).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ..format import object_names
+from ..format.snapshot import Snapshot
+from ..log.exports import is_export
+from ..protocol.audit import Kind, VerifyFinding, finding
+from ..protocol.retention import (
+    Verdict,
+    classify,
+    horizon_of,
+    is_condemnable,
+    is_of_another_table,
+    job_in,
+    own_job,
+)
+from ..runtime.name_set import Hashes, hashes
+from ..store import Store
+
+_EVERY = 5000  # objects that are processed together, between two calls of `progress`
+# Classes of objects that no version lists, by name: kind, and a description. Their number is what
+# is kept.
+_CLASSES: tuple[tuple[Kind, str] | None, ...] = (
+    None,  # already checked by name
+    ("orphans", "objects of jobs that can not commit any more"),
+    ("unlisted", "objects of jobs that may still run, or what ended ones have left"),
+    ("foreign_files", "files that no job of this table wrote there"),
+    ("other_table", "objects of another table"),
+    ("probes", "probes of the store"),
+    ("untracked_parquet", "Parquet files that no version lists and no job of this table wrote"),
+)
+_SEEN, _ORPHAN, _UNLISTED, _FOREIGN, _OTHER_TABLE, _PROBE, _PARQUET = range(len(_CLASSES))
+_PARQUET_NAMED = 20  # untracked Parquet files that are reported by name, at most
+_NAMED = 100  # strange names that are reported one by one, at most
+_JOBS = 4096  # jobs whose class is cached
+_ROOM = f"{object_names.ROOM}/"
+_MISSING = 100_000  # names of missing data files that are kept, at most
+_NOWHERE: frozenset[str] = frozenset()
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """What an inventory says about some names, one array each. there: it exists; fits: it exists
+    with the requested length; sizes: -1 if it does not exist; fresh: it is looked up for the first
+    time."""
+
+    there: Any
+    fits: Any
+    sizes: Any
+    fresh: Any
+
+
+class Youngest(msgspec.Struct, frozen=True, kw_only=True):
+    """The highest base version in a name of this table, and that name: this version was once the
+    latest. [LY4]"""
+
+    birth: int = 0
+    name: str = ""
+
+
+class Inventory:
+    """The objects below a table path at one moment, after `head` was read. Two names that share a
+    hash (one pair in 2⁶⁴) look like one."""
+
+    def __init__(self, store: Store, head: Snapshot, progress: Callable[[str], None]) -> None:
+        self.versions: list[int] = []
+        self.findings: list[VerifyFinding] = []
+        self.youngest = Youngest()
+        self._store, self._horizon = store, horizon_of(head)
+        self._strange = 0
+        self._of_jobs: dict[str, int] = {}
+        hashed_names, sizes, classes, own = (
+            [np.array([], kind)] for kind in (np.int64, np.int64, np.uint8, np.int64)
+        )
+        objects, count = store.list(""), 0
+        while some := list(islice(objects, _EVERY)):
+            progress(f"listing: {count:,} objects")
+            count += len(some)
+            names = [info.name for info in some]
+            hashed_names.append(hashes(names))
+            sizes.append(np.array([info.size_bytes for info in some], np.int64))
+            classes.append(np.fromiter(map(self._class_of, names), np.uint8, len(names)))
+            own.append(_own_names(names))
+        self._hashes: Hashes = np.concatenate(hashed_names)
+        order = np.argsort(self._hashes, kind="stable")
+        self._hashes = self._hashes[order]
+        self._sizes = np.concatenate(sizes)[order]
+        self._classes = np.concatenate(classes)[order]
+        self._own_names: Hashes = np.concatenate(own)[order]
+        self._missing: list[str] = []
+        self._listed = np.zeros(len(order), bool)
+
+    @property
+    def objects(self) -> int:
+        """The number of objects."""
+        return len(self._hashes)
+
+    def look(self, wanted: Hashes, sizes: Any) -> Looked:
+        """Look up the names with these hashes, and their sizes; from now on each counts as listed
+        by a version."""
+        at = np.searchsorted(self._hashes, wanted)
+        there = np.zeros(len(wanted), bool)
+        inside = at < len(self._hashes)
+        there[inside] = self._hashes[at[inside]] == wanted[inside]
+        places = np.full(len(wanted), -1, np.int64)
+        places[there] = self._sizes[at[there]]
+        fresh = np.ones(len(wanted), bool)
+        fresh[there] = ~self._listed[at[there]]
+        self._listed[at[there]] = True
+        return Looked(
+            there=there,
+            fits=there & (places == np.asarray(sizes, np.int64)),
+            sizes=places,
+            fresh=fresh,
+        )
+
+    def note_missing(self, path: str) -> None:
+        """Note that a version lists this data file, which does not exist: a file of its name in
+        another folder still counts as a copy."""
+        if len(self._missing) < _MISSING:
+            self._missing.append(path)
+
+    def left_over(self) -> list[VerifyFinding]:
+        """The objects that no version lists, counted by class. Call it after every version was
+        checked."""
+        missing = []
+        unlisted = ~self._listed & np.isin(self._classes, (_ORPHAN, _UNLISTED))
+        listed = np.union1d(self._own_names[self._listed], _own_names(self._missing))
+        self._classes[unlisted & np.isin(self._own_names, listed)] = _FOREIGN
+        for number, described in enumerate(_CLASSES):
+            of_it = (self._classes == number) & ~self._listed
+            count = int(of_it.sum())
+            if described is not None and count:
+                kind, what = described
+                text = f"{what}: {count:,} of {int(self._sizes[of_it].sum()):,} bytes together"
+                if number == _PARQUET:
+                    text += f"; {self._names_of(of_it, count)}"
+                missing.append(finding(kind, "", text))
+        return missing
+
+    def _names_of(self, chosen: Any, count: int) -> str:
+        """The first names of these objects. Names are not kept, so this takes one more listing if
+        there is something to name."""
+        wanted, names, objects = self._hashes[chosen], list[str](), self._store.list("")
+        while len(names) < _PARQUET_NAMED and (
+            some := [info.name for info in islice(objects, _EVERY)]
+        ):
+            hashed = hashes(some)
+            at = np.minimum(np.searchsorted(wanted, hashed), len(wanted) - 1)
+            names += [some[number] for number in np.flatnonzero(wanted[at] == hashed)]
+        names = names[:_PARQUET_NAMED]
+        more = f", and {count - len(names):,} more" if count > len(names) else ""
+        return ", ".join(map(repr, names)) + more
+
+    def _class_of(self, name: str) -> int:
+        """Like `_classify`. All that a job of this table wrote where data files lie is of one
+        class, and is classified once."""
+        own = None if name.startswith(_ROOM) else own_job(name, self._horizon)
+        if own is None:
+            return self._classify(name)
+        known = self._of_jobs.get(own)
+        if known is None:
+            if len(self._of_jobs) >= _JOBS:
+                self._of_jobs.clear()
+            known = self._of_jobs[own] = self._classify(name)
+        return known
+
+    def _classify(self, name: str) -> int:
+        """gc's verdict on the name if no version lists it: only `protocol.retention` interprets
+        names. [GC5]"""
+        if (
+            name.startswith(object_names.VERSIONS)
+            and (version := object_names.parse_version(name)) is not None
+        ):
+            self.versions.append(version)
+            return _SEEN
+        if is_export(name):
+            return _SEEN
+        verdict = classify(name, self._horizon, _NOWHERE.__contains__, is_old=True)
+        if verdict.action == "leave" or name in self._horizon.condemned:
+            return self._left(name, verdict)
+        if verdict.kind == "probe":
+            return _PROBE
+        job = job_in(name)
+        if job is None:
+            return _SEEN  # the hint
+        if name.startswith(object_names.INTENTS):
+            self._note(
+                finding(
+                    "intent",
+                    name,
+                    "a writer with others in its way has published what it wants to commit",
+                )
+            )
+            return _SEEN
+        birth = object_names.parse_job_id(job).birth
+        if birth > self.youngest.birth:
+            self.youngest = Youngest(birth=birth, name=name)
+        return _ORPHAN if verdict.action == "delete" else _UNLISTED
+
+    def _left(self, name: str, verdict: Verdict) -> int:
+        if is_of_another_table(name, self._horizon.table_id):
+            return _OTHER_TABLE
+        if verdict.kind == "unknown":
+            self._note(finding("foreign_name", name, f"gc leaves it: {verdict.reason}"))
+            return _SEEN
+        # not a copy of a job's file
+        is_plain = name.endswith(".parquet") and is_condemnable(name) and job_in(name) is None
+        return _PARQUET if is_plain else _FOREIGN
+
+    def _note(self, note: VerifyFinding) -> None:
+        self._strange += 1
+        if self._strange <= _NAMED:
+            self.findings.append(note)
+        elif self._strange == _NAMED + 1:
+            self.findings.append(
+                finding(
+                    "foreign_name", note.object, "and more such names, which are not listed here"
+                )
+            )
+
+
+def _own_names(names: Sequence[str]) -> Hashes:
+    """For each name, the hash of the file's own name, without its folder; for a metadata object,
+    that of the whole name."""
+    return hashes(name if name.startswith(_ROOM) else name.rpartition("/")[2] for name in names)

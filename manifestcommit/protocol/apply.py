@@ -1,0 +1,664 @@
+"""The snapshot that results from a change: `apply(head, change) -> next`. [CM9] [OB2]
+
+Pure: whatever must be looked up is passed in as `ConflictInputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from ..format.change import (
+    Abort,
+    Change,
+    ConflictInputs,
+    MergeManifests,
+    Retention,
+    Rewind,
+    Rewritten,
+    Rollback,
+    TagEdit,
+    Write,
+    advanced_of,
+)
+from ..format.entries import Entry, ManifestRef, encode
+from ..format.evolution import apply_edits
+from ..format.fields import Schema
+from ..format.partitioning import Matcher, PartitionPattern, bounded, folder_columns, of_partition
+from ..format.snapshot import (
+    FORMAT_VERSION,
+    REPLACE,
+    Author,
+    Commit,
+    Constraint,
+    KeyRecord,
+    Note,
+    RunRef,
+    Snapshot,
+    StreamRecord,
+    Summary,
+    Tag,
+    Totals,
+    allowed,
+    disputed,
+)
+from ..format.watermark import (
+    Position,
+    first_origin,
+    move,
+    note_origins,
+    rewind_origins,
+    rewind_watermarks,
+)
+
+# The state after a rollback: the data as it was, the chain of versions as it is.
+
+
+def rolled_back(
+    head: Snapshot, target: Snapshot, keys: Iterable[str], dropped_before: Mapping[str, KeyRecord]
+) -> Snapshot:
+    """Return `head` with its data, schema, positions and keys as they were at `target`; what
+    belongs to the chain stays. [CF13]
+
+    keys: those to invalidate; dropped_before: records of keys that were invalidated after the
+    target, and stay so.
+
+    A source or a query that the target does not know cannot begin anywhere, unlike a new one: a job
+    that continued after the data that is removed now would lose it. The source is set to where its
+    first advance since then, or the query to where its first batch, began.
+    """
+    version = head.version + 1
+    fresh = _begun_since(head, target)
+    watermarks = {
+        **{source: origin for source, origin in fresh.items() if origin is not None},
+        **target.watermarks,
+    }
+    origins = {**fresh, **target.origins}
+    streams = _emptied(head, target)
+    dropped = {key: KeyRecord(version=version, digest="") for key in keys}
+    return msgspec.structs.replace(
+        head,
+        schema=target.schema,
+        partition_by=target.partition_by,
+        manifests=target.manifests,
+        added=target.added,
+        removed=target.removed,
+        removed_runs=target.removed_runs,
+        watermarks=watermarks,
+        origins=origins,
+        # Records that the target's runs hold included: what was invalidated after the target is in
+        # the table again, so its work must not be repeated.
+        keys={**target.keys, **dropped_before, **dropped},
+        key_runs=target.key_runs,
+        streams=streams,
+        set_back={
+            **head.set_back,
+            **_moved((head.watermarks, head.origins), (watermarks, origins), version),
+            # Texts have no order: a source may have left its position since the target and returned
+            # to it.
+            **{
+                source: version
+                for source, position in head.watermarks.items()
+                if isinstance(position, str)
+            },
+        },
+        set_back_queries={
+            **head.set_back_queries,
+            **_moved((_batches(head.streams),), (_batches(streams),), version),
+        },
+        totals=target.totals,
+        # the rows are the target's: its constraints hold for them, later ones perhaps not [CK4]
+        constraints=target.constraints,
+    )
+
+
+def _begun_since(head: Snapshot, target: Snapshot) -> dict[str, Position]:
+    """The sources that the target does not know, including those forgotten since, and where each
+    first began after it. [CF13] [WM5]"""
+    began: dict[str, list[Position]] = {}
+    for source, lives in head.forgotten.items():
+        began[source] = [origin for version, origin in lives if version > target.version]
+    for source, origin in head.origins.items():
+        began.setdefault(source, []).append(origin)
+    return {
+        source: first_origin(origins)
+        for source, origins in began.items()
+        if origins and source not in target.origins
+    }
+
+
+def _moved(
+    before: tuple[Mapping[str, object], ...], after: tuple[Mapping[str, object], ...], version: int
+) -> dict[str, int]:
+    """The names whose value differs between any of these mappings before and after, each with that
+    version. [WM6] [KY7]"""
+    pairs = [
+        (old, new, name)
+        for old, new in zip(before, after, strict=True)
+        for name in old.keys() | new.keys()
+    ]
+    return {
+        name: version
+        for old, new, name in pairs
+        if (name in old, old.get(name)) != (name in new, new.get(name))
+    }
+
+
+def _batches(streams: Mapping[str, StreamRecord]) -> dict[str, tuple[int, int]]:
+    """Streaming query -> its last batch, under any name, and the version that holds it: one batch
+    number may occur in two plans. [KY7]"""
+    last: dict[str, tuple[int, int]] = {}
+    for record in streams.values():
+        batch = (record.batch, record.version if record.batch >= 0 else 0)
+        last[record.query] = max(batch, last.get(record.query, batch))
+    return last
+
+
+def _emptied(head: Snapshot, target: Snapshot) -> dict[str, StreamRecord]:
+    """The target's streams, and every query that began after it, without any batch."""
+    streams = dict(target.streams)
+    for name, record in head.streams.items():
+        if all(record.query != other.query for other in streams.values()):
+            streams[free_name(streams, name, record.query)] = StreamRecord(
+                query=record.query, batch=-1, version=head.version + 1
+            )
+    return streams
+
+
+def free_name(streams: Mapping[str, StreamRecord], name: str, query: str) -> str:
+    """A name for the record of a query: its own, or another if a different query has that name now.
+    The record is found by its query."""
+    while name in streams:
+        name = f"{name} {query}"
+    return name
+
+
+_STORES_KEPT = 8
+_NO_NOTE = Note()
+
+
+def create(
+    *,
+    table_id: str,
+    job: str,
+    commit_id: str,
+    schema: Schema | None,
+    partition_by: tuple[int, ...],
+    properties: Mapping[str, str],
+    sources: Mapping[str, Position] | None = None,
+    provisional: bool = False,
+    now_us: int,
+    writer: str,
+    store: str = "",
+    note: Note = _NO_NOTE,
+    author: Author | None = None,
+    rank: int = 0,
+    constraints: Mapping[str, Constraint] | None = None,
+) -> Snapshot:
+    """Build version 1: the table's id, its partitioning, its schema if known, the start positions
+    of its sources, and its constraints. rank: its place among the tables of a joint commit. [CM13]
+    [WM7] [MT2] [CK1]"""
+    origins = dict(sources or {})
+    record = Commit(
+        job=job,
+        commit_id=commit_id,
+        operation="create",
+        message=note.message,
+        metadata=note.metadata,
+        author=allowed(author, properties),
+    )
+    return Snapshot(
+        format_version=FORMAT_VERSION,
+        table_id=table_id,
+        version=1,
+        committed_at=now_us,
+        writer=writer,
+        commits=(record,),
+        schema=schema,
+        partition_by=partition_by,
+        properties=dict(properties),
+        watermarks={source: origin for source, origin in origins.items() if origin is not None},
+        origins=origins,
+        provisional=provisional,
+        proven=(store,) if store else (),
+        recent_jobs={job: 1},
+        rank=rank,
+        constraints=dict(constraints or {}),
+    )
+
+
+def apply(
+    head: Snapshot,
+    change: Change,
+    inputs: ConflictInputs,
+    *,
+    parent_digest: str,
+    commit_id: str,
+    now_us: int,
+    writer: str,
+    store: str = "",
+) -> Snapshot:
+    """Return the snapshot after `head` with exactly this change; everything else is carried over.
+    [OB2] [WM4]
+
+    Call it only for a change that `find_conflict` has passed against this `head`. store: the proven
+    store that the commit goes through. [ST12]
+    """
+    record = Commit(
+        job=change.job,
+        commit_id=commit_id,
+        operation=change.operation,
+        message=change.message,
+        metadata=change.metadata,
+        summary=change.summary,
+    )
+    made, record = _changed(head, change, inputs, record)
+    at = max(now_us, head.committed_at)
+    data_at, advanced_at = _fed(head, made, change, record, at)
+    # also where the change was prepared before the property was set
+    record = msgspec.structs.replace(record, author=allowed(change.author, made.properties))
+    return msgspec.structs.replace(
+        made,
+        # where `head` is a member of a joint commit, that was committed [MT5]
+        format_version=FORMAT_VERSION,
+        pending=None,
+        version=head.version + 1,
+        parent_digest=parent_digest,
+        committed_at=at,
+        clock=now_us if now_us < head.committed_at else None,
+        disputed_times=disputed(head, now_us),
+        writer=writer,
+        commits=(record,),
+        former_folders=_former_folders(head, made.partition_by),
+        data_at=data_at,
+        advanced_at=advanced_at,
+        recent_jobs={**made.recent_jobs, change.job: head.version + 1},
+        provisional=False,
+        proven=_proven(head, store),
+    )
+
+
+def above_taken(head: Snapshot, taken: int) -> Snapshot:
+    """The state to build the next version on where jobs of a removed table have taken so many names
+    right above the head: these are void. [LY15]"""
+    if not taken:
+        return head
+    last = head.version + taken
+    void = (*head.void, *range(head.version + 1, last + 1))
+    return msgspec.structs.replace(head, version=last, void=void)
+
+
+def _fed(
+    head: Snapshot, made: Snapshot, change: Change, record: Commit, at: int
+) -> tuple[int | None, dict[str, int]]:
+    """When rows were added or a watermark moved last, and when that of each source did. What
+    rewrites or removes rows that were there, or goes back, brings nothing. [OB17]"""
+    kept = {source: time for source, time in head.advanced_at.items() if source in made.origins}
+    if not isinstance(change, Write):
+        return head.data_at, kept
+    moved = {
+        advance.source: at
+        for advance in change.advances
+        if made.watermarks.get(advance.source) != head.watermarks.get(advance.source)
+    }
+    brings = record.summary.rows > 0 and change.operation not in (REPLACE, "delete", "update")
+    return at if moved or brings else head.data_at, {**kept, **moved}
+
+
+def _changed(
+    head: Snapshot, change: Change, inputs: ConflictInputs, record: Commit
+) -> tuple[Snapshot, Commit]:
+    """The latest snapshot and the commit's record, with what this kind of change says."""
+    match change:
+        case Write():
+            return _written(head, change, inputs, record)
+        case Rollback():
+            return _restored(head, change, record)
+        case Rewind():
+            return _rewound(head, change), msgspec.structs.replace(record, reason=change.reason)
+        case TagEdit():
+            return msgspec.structs.replace(head, tags=_tags(head, change)), record
+        case Retention():
+            return _retained(head, change), record
+        case Abort():
+            jobs = {**head.recent_jobs, change.aborted: None}
+            return msgspec.structs.replace(head, recent_jobs=jobs), record
+        case MergeManifests():
+            return head, record  # commits.spilling merges them, as it does after any commit
+
+
+def _written(
+    head: Snapshot, change: Write, inputs: ConflictInputs, record: Commit
+) -> tuple[Snapshot, Commit]:
+    version = head.version + 1
+    kept, dropped = _without(head.added, change, head.partition_by)
+    everything = Matcher(change.scope or ()).everything
+    manifests, bitmaps = _remaining(head, inputs, everything)
+    added = tuple(msgspec.structs.replace(entry, added=version) for entry in change.add)
+    references = tuple(msgspec.structs.replace(ref, added=version) for ref in change.add_manifests)
+    gained, taken = _given(change), _taken(head, inputs, dropped, everything)
+    made = msgspec.structs.replace(
+        head,
+        schema=_schema(head, change),
+        partition_by=_partition_by(head, change),
+        manifests=(*manifests, *references),
+        added=(*kept, *added),
+        removed=bitmaps,
+        removed_runs=() if everything else head.removed_runs,
+        watermarks=move(head.watermarks, change.advances),
+        origins=note_origins(head.origins, head.watermarks, change.advances),
+        keys=_keys(head, change),
+        streams=_streams(head, change),
+        properties=_properties(head, change),
+        constraints=constraints_after(head, change),
+        totals=_totals(head.totals, gained, taken),
+    )
+    return made, msgspec.structs.replace(
+        record,
+        key=change.key,
+        touched=_touched(head, change, inputs, dropped),
+        reason=change.reason,
+        summary=_summary(change.summary, gained, taken),
+        advanced=_untold(head, change),
+    )
+
+
+def _restored(head: Snapshot, change: Rollback, record: Commit) -> tuple[Snapshot, Commit]:
+    made = rolled_back(head, change.target, change.dropped, change.dropped_before)
+    return made, msgspec.structs.replace(
+        record,
+        touched=bounded(change.touched),
+        reason=change.reason,
+        restored=change.target.version,
+        summary=_summary(change.summary, change.given, change.taken),
+    )
+
+
+def _rewound(head: Snapshot, change: Rewind) -> Snapshot:
+    version, source = head.version + 1, change.source
+    dropped = {key: KeyRecord(version=version, digest="") for key in change.keys}
+    return msgspec.structs.replace(
+        head,
+        watermarks=rewind_watermarks(head.watermarks, source, change.to),
+        origins=rewind_origins(head.origins, source, change.to),
+        forgotten=_forgotten(head, change),
+        keys={**head.keys, **dropped},
+        set_back={**head.set_back, source: version},
+    )
+
+
+def _proven(head: Snapshot, store: str) -> tuple[str, ...]:
+    if not store or store in head.proven:
+        return head.proven
+    return (*head.proven, store)[-_STORES_KEPT:]
+
+
+def _totals(before: Totals, gained: Totals, taken: Totals) -> Totals:
+    return Totals(
+        files=before.files + gained.files - taken.files,
+        rows=before.rows + gained.rows - taken.rows,
+        bytes=before.bytes + gained.bytes - taken.bytes,
+        extra=before.extra,
+    )
+
+
+def _summary(summary: Summary, gained: Totals, taken: Totals) -> Summary:
+    return msgspec.structs.replace(
+        summary,
+        files=gained.files,
+        rows=gained.rows,
+        bytes=gained.bytes,
+        removed_files=taken.files,
+        removed_rows=taken.rows,
+        removed_bytes=taken.bytes,
+    )
+
+
+def _untold(head: Snapshot, change: Write) -> dict[str, tuple[Position, int | str]]:
+    """The advances that do not move the watermark. Only the record of a version's single commit can
+    show them. [CM24]"""
+    return {
+        source: (start, end)
+        for source, (start, end) in advanced_of(change).items()
+        if head.watermarks.get(source) == end
+    }
+
+
+def _forgotten(head: Snapshot, change: Rewind) -> dict[str, tuple[tuple[int, Position], ...]]:
+    if change.to is not None or change.source not in head.origins:
+        return head.forgotten
+    life = (head.version + 1, head.origins[change.source])
+    return {**head.forgotten, change.source: (*head.forgotten.get(change.source, ()), life)}
+
+
+def _keys(head: Snapshot, change: Write) -> dict[str, KeyRecord]:
+    if change.key is None:
+        return head.keys
+    assert change.declared, "an empty digest would say that the key was dropped"
+    return {**head.keys, change.key: KeyRecord(version=head.version + 1, digest=change.declared)}
+
+
+def _streams(head: Snapshot, change: Write) -> dict[str, StreamRecord]:
+    batch = change.stream
+    if batch is None:
+        return head.streams
+    before = head.streams.get(batch.name)
+    streams = {
+        **head.streams,
+        batch.name: StreamRecord(query=batch.query, batch=batch.batch, version=head.version + 1),
+    }
+    # a rollback took back its batches
+    if before is not None and all(record.query != before.query for record in streams.values()):
+        streams[free_name(streams, batch.name, before.query)] = before
+    return streams
+
+
+def _tags(head: Snapshot, edit: TagEdit) -> dict[str, Tag]:
+    others = {name: tag for name, tag in head.tags.items() if name != edit.name}
+    return (
+        others
+        if edit.version is None
+        else {**others, edit.name: Tag(version=edit.version, until=edit.until)}
+    )
+
+
+def _retained(head: Snapshot, retention: Retention) -> Snapshot:
+    """What gc leaves of the latest snapshot. A job's record is forgotten one gc after its birth
+    fell below the fence: the fence of `head` counts. [GC1] [GC2] [GC8]"""
+    fence = max(head.fence, min(retention.fence, head.version))
+    # Where others have merged the runs meanwhile, forgetting a record here would uncover an older
+    # one there. The next gc forgets it.
+    is_whole = retention.key_runs is None or retention.key_runs.old <= {
+        run.path for run in head.key_runs
+    }
+    forgotten = min(retention.keys_from, fence) if is_whole else 0
+    condemned = {
+        name: seen for name, seen in head.condemned.items() if seen is None or seen > fence
+    }
+    condemned |= {
+        name: head.version + 1 for name in retention.gone if condemned.get(name, 0) is None
+    }
+    condemned |= dict.fromkeys(retention.condemned)
+    key_runs = _rewritten(head.key_runs, retention.key_runs)
+    expired = max(head.expired, min(retention.expired, fence))
+    tags = {
+        name: tag
+        for name, tag in head.tags.items()
+        if tag.until is None or tag.until > retention.now_us
+    }
+    return msgspec.structs.replace(
+        head,
+        fence=fence,
+        expired=expired,
+        tags=tags,
+        forgotten=_above(head.forgotten, min([expired, *(tag.version for tag in tags.values())])),
+        keys={
+            key: record
+            for key, record in head.keys.items()
+            if _is_kept(record, forgotten, fence, key_runs)
+        },
+        key_runs=key_runs,
+        set_back={source: version for source, version in head.set_back.items() if version > fence},
+        set_back_queries={
+            query: version for query, version in head.set_back_queries.items() if version > fence
+        },
+        recent_jobs={
+            job: version
+            for job, version in head.recent_jobs.items()
+            if not _is_born_below(job, head.fence)
+        },
+        job_runs=_rewritten(head.job_runs, retention.job_runs),
+        condemned=condemned,
+        void=tuple(version for version in head.void if version >= expired),
+        dated=_dated(head),
+    )
+
+
+_DATED = 64
+_DAY_US = 86_400_000_000
+
+
+def _dated(head: Snapshot) -> tuple[tuple[int, int], ...]:
+    """With the latest version, where the last one is a day older; of many, every second one of the
+    older half goes, so that gaps are wide where ages are great. [OB18]"""
+    known = head.dated
+    if known and head.committed_at < known[-1][1] + _DAY_US:
+        return known
+    known = (*known, (head.version, head.committed_at))
+    return known if len(known) <= _DATED else (*known[: _DATED // 2 : 2], *known[_DATED // 2 :])
+
+
+def _above(
+    forgotten: Mapping[str, tuple[tuple[int, Position], ...]], version: int
+) -> dict[str, tuple[tuple[int, Position], ...]]:
+    """What a rollback may still need: it never goes back to a version below this one. [WM5]"""
+    kept = {
+        source: tuple(life for life in lives if life[0] > version)
+        for source, lives in forgotten.items()
+    }
+    return {source: lives for source, lives in kept.items() if lives}
+
+
+def _is_kept(record: KeyRecord, forgotten: int, fence: int, runs: tuple[RunRef, ...]) -> bool:
+    """The record of an invalidated key is kept while a job from before can commit, and while a run
+    may hold an older record of the key. [KY4] [KY7]"""
+    return record.version >= forgotten if record.digest else record.version > fence or bool(runs)
+
+
+def _is_born_below(job: str, fence: int) -> bool:
+    birth = job[1:].partition("-")[0]
+    return birth.isdecimal() and int(birth) < fence
+
+
+def _rewritten(runs: tuple[RunRef, ...], by: Rewritten | None) -> tuple[RunRef, ...]:
+    if by is None or not by.old <= {run.path for run in runs}:
+        return runs  # others have merged them meanwhile; the next gc forgets the records
+    return (*(run for run in runs if run.path not in by.old), *by.new)
+
+
+def _without(
+    entries: tuple[Entry, ...], change: Write, partition_by: tuple[int, ...]
+) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    if change.scope is None and not change.remove:
+        return entries, ()
+    matcher = Matcher(change.scope or ())
+    goes = [
+        entry.path in change.remove or matcher.holds(of_partition(partition_by, entry.partition))
+        for entry in entries
+    ]
+    kept = tuple(entry for entry, gone in zip(entries, goes, strict=True) if not gone)
+    return kept, tuple(entry for entry, gone in zip(entries, goes, strict=True) if gone)
+
+
+def _remaining(
+    head: Snapshot, inputs: ConflictInputs, everything: bool
+) -> tuple[tuple[ManifestRef, ...], dict[str, str]]:
+    if everything:
+        return (), {}
+    if not inputs.taken:
+        return head.manifests, head.removed
+    empty = {
+        ref.path
+        for ref in head.manifests
+        if ref.path in inputs.taken and inputs.taken[ref.path].bitmap.bit_count() == ref.files
+    }
+    bitmaps = {path: text for path, text in head.removed.items() if path not in empty}
+    bitmaps |= {
+        path: encode(taken.bitmap) for path, taken in inputs.taken.items() if path not in empty
+    }
+    return tuple(ref for ref in head.manifests if ref.path not in empty), bitmaps
+
+
+def given_and_taken(head: Snapshot, change: Write, inputs: ConflictInputs) -> tuple[Totals, Totals]:
+    """The files, rows and bytes that a change adds, and those that it removes."""
+    _, dropped = _without(head.added, change, head.partition_by)
+    return _given(change), _taken(head, inputs, dropped, Matcher(change.scope or ()).everything)
+
+
+def _given(change: Write) -> Totals:
+    add, refs = change.add, change.add_manifests
+    return Totals(
+        files=len(add) + sum(ref.files for ref in refs),
+        rows=sum(entry.rows for entry in add) + sum(ref.rows for ref in refs),
+        bytes=sum(entry.bytes for entry in add) + sum(ref.data_bytes for ref in refs),
+    )
+
+
+def _taken(
+    head: Snapshot, inputs: ConflictInputs, dropped: tuple[Entry, ...], everything: bool
+) -> Totals:
+    if everything:
+        return head.totals
+    taken = inputs.taken.values()
+    return Totals(
+        files=len(dropped) + sum(removal.files for removal in taken),
+        rows=sum(entry.rows for entry in dropped) + sum(removal.rows for removal in taken),
+        bytes=sum(entry.bytes for entry in dropped) + sum(removal.bytes for removal in taken),
+    )
+
+
+def _touched(
+    head: Snapshot, change: Write, inputs: ConflictInputs, dropped: tuple[Entry, ...]
+) -> tuple[PartitionPattern, ...]:
+    patterns = [*change.touched, *(change.scope or ())]
+    patterns += [of_partition(head.partition_by, entry.partition) for entry in dropped]
+    patterns += [touch for taken in inputs.taken.values() for touch in taken.touched]
+    return bounded(patterns)
+
+
+def _schema(head: Snapshot, change: Write) -> Schema | None:
+    if change.initial is not None or head.schema is None:
+        return change.initial  # the table has no schema, or no commit has used the one that it has
+    return apply_edits(head.schema, change.edits) if change.edits else head.schema
+
+
+def _partition_by(head: Snapshot, change: Write) -> tuple[int, ...]:
+    is_own = change.initial is not None or change.repartitions
+    return change.partition_by if is_own and change.partition_by is not None else head.partition_by
+
+
+def _former_folders(
+    base: Snapshot, partition_by: tuple[int, ...]
+) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """By what else than its partition columns the folders of the table's files were made: where
+    they become others, gc must still know its own. [GC5] [CF13]"""
+    if base.schema is None or base.partition_by == partition_by:
+        return base.former_folders
+    before = tuple(
+        (column.name, column.type) for column in folder_columns(base.schema, base.partition_by)
+    )
+    return base.former_folders if before in base.former_folders else (*base.former_folders, before)
+
+
+def constraints_after(head: Snapshot, change: Write) -> dict[str, Constraint]:
+    """The constraints of the version after `head` with this change. [CK3]"""
+    if not change.constrain:
+        return head.constraints
+    merged = {**head.constraints, **change.constrain}
+    return {name: constraint for name, constraint in merged.items() if constraint is not None}
+
+
+def _properties(head: Snapshot, change: Write) -> dict[str, str]:
+    merged = {**head.properties, **change.properties}
+    return {name: value for name, value in merged.items() if value is not None}

@@ -1,0 +1,228 @@
+"""A stream's position in a table's history, and which commits bring it new data; the
+columns of changed rows. [SP8] [CH2]
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from ..errors import UsageError
+from ..format.change import StreamBatch
+from ..format.evolution import can_widen
+from ..format.fields import ArrayType, Field, FieldType, MapType, StructType, type_text, walk
+from ..format.snapshot import REPLACE, Commit, StreamRecord
+
+# Batches of streaming queries: which batch a table expects next.
+
+
+def record_of(streams: Mapping[str, StreamRecord], batch: StreamBatch) -> StreamRecord | None:
+    """The record that decides on this batch: another query's under its name, or else the last
+    record of its own query under any name. [KY6]
+
+    A checkpoint can be restarted with a key, without it, or with another one. Its batches stay the
+    same, also under the name of a query whose batches a rollback took back.
+    """
+    named = streams.get(batch.name)
+    if named is not None and named.query != batch.query and named.batch >= 0:
+        return named
+    own = (record for record in streams.values() if record.query == batch.query)
+    return max(own, key=lambda record: record.batch, default=named)
+
+
+def held(record: StreamRecord) -> str:
+    """Describe which batches the table holds, for messages."""
+    return f"batches up to {record.batch}" if record.batch >= 0 else "no batches, since a rollback,"
+
+
+def judge(
+    record: StreamRecord | None, batch: StreamBatch
+) -> Literal["next", "done", "behind", "gap", "reused"]:
+    """Classify this batch: it is the next one, is in the table already, comes from a checkpoint
+    that is older than the table, skips some batches, or belongs to another query under the same
+    name. [KY6]
+
+    A query's batches are numbered without gaps, and only its last one is run again. A name without
+    a record may begin anywhere. A name whose batches a rollback took back, all of them, may be used
+    by another query from its first batch on.
+    """
+    if record is None:
+        return "next"
+    if record.query != batch.query:
+        return "next" if record.batch < 0 and batch.batch == 0 else "reused"
+    if batch.batch < record.batch:
+        return "behind"
+    if batch.batch == record.batch:
+        return "done"
+    return "next" if batch.batch == record.batch + 1 else "gap"
+
+
+OnOverwrite = Literal["fail", "files", "skip", "changes"]
+ON_OVERWRITE: tuple[str, ...] = get_args(OnOverwrite)
+
+# What happened to a row, and the columns that tell it: the names that Delta's change data feed has.
+ChangeType = Literal["insert", "delete", "update_preimage", "update_postimage"]
+INSERT: ChangeType = "insert"
+DELETE: ChangeType = "delete"
+PREIMAGE: ChangeType = "update_preimage"
+POSTIMAGE: ChangeType = "update_postimage"
+CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+class Offset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A stream's position: all files of the versions below `version`, and the first `files` of that
+    version, in their order. [SP8]
+
+    table: the table's id; began: the version with which the stream began; whole: the stream began
+    with all files live at that version, else with those that it added. When a batch has to be
+    repeated, these say where the first batch began.
+    """
+
+    table: str
+    began: int
+    whole: bool
+    version: int
+    files: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `version` contributes all its live files, not only those that it added."""
+        return self.whole and self.version == self.began
+
+    @property
+    def seen(self) -> int:
+        """The version whose live files are already known, because the stream began with them or
+        after them."""
+        return self.began if self.whole else self.began - 1
+
+    def after(self, files: int) -> Offset:
+        """The offset this many files further in the same version."""
+        return msgspec.structs.replace(self, files=self.files + files)
+
+    def next_version(self) -> Offset:
+        """The offset at the beginning of the next version."""
+        return msgspec.structs.replace(self, version=self.version + 1, files=0)
+
+    def start(self) -> Offset:
+        """Where the stream began."""
+        return msgspec.structs.replace(self, version=self.began, files=0)
+
+
+def parse_offset(given: Any) -> Offset:
+    """Parse an offset from a checkpoint; ValueError if it is not an offset of this format. [SP8]"""
+    offset = msgspec.convert(given, Offset)
+    if not (1 <= offset.began <= offset.version and offset.files >= 0):
+        raise ValueError(f"no version is {offset.version}, or no count is {offset.files}")
+    return offset
+
+
+def verdict(
+    commit: Commit, on_overwrite: OnOverwrite, seen: int
+) -> Literal["data", "skipped", "refused"]:
+    """Decide what a stream does with the files that a commit added. seen: the version of its
+    offset's `seen`; on_overwrite: not "changes", which asks no verdict. [SP8]"""
+    if commit.operation == REPLACE:
+        return "skipped"
+    if not reaches_back(commit, seen) and (
+        commit.summary.removed_files == 0 or on_overwrite == "files"
+    ):
+        return "data"
+    return "skipped" if on_overwrite == "skip" else "refused"
+
+
+def reaches_back(commit: Commit, seen: int) -> bool:
+    """Whether the commit is a rollback that restores files from before the stream began. Files of
+    later versions have been streamed already. [CF13]"""
+    return commit.restored is not None and commit.restored < seen and commit.summary.files > 0
+
+
+def brings_back(commit: Commit, added_files: int) -> bool:
+    """Whether a commit other than a rollback made files live that it did not add. added_files: the
+    number that it added. [SP8] [CM9]
+
+    The commit record counts all of them, whatever the operation is called.
+    """
+    return (
+        commit.restored is None
+        and commit.operation != REPLACE
+        and commit.summary.files > added_files
+    )
+
+
+def unreadable_columns(
+    columns: Iterable[Field], there: Sequence[Field], *, later: bool
+) -> list[str]:
+    """Why files of a version with the columns `there` cannot be read as `columns`, one clause per
+    column; [] if they can. [SP8]
+
+    later: the version is newer than the one that `columns` belong to. A column missing from it was
+    dropped since; a column missing from an older version reads as null.
+    """
+    by_id = {field.id: field for field in there}
+    reasons = []
+    for column in columns:
+        other = by_id.get(column.id)
+        if other is None:
+            if later:
+                reasons.append(f"the column {column.name!r} was dropped")
+        elif not _reads_as(other.type, column.type):
+            reasons.append(
+                f"the column {column.name!r} is {type_text(other.type)} there and "
+                f"{type_text(column.type)} in the stream"
+            )
+    return reasons
+
+
+def check_change_columns(columns: Iterable[Field]) -> None:
+    """UsageError if one of the columns has a name that changed rows need for themselves. [CH2]"""
+    for column in columns:
+        if column.name.lower() in CHANGE_COLUMNS:
+            raise UsageError(
+                f"the table has a column {column.name!r}, and changes have one of that name, "
+                "for what happened to a row; nothing was read. Rename the table's column "
+                "(rename_column), or leave it out (columns=…)."
+            )
+
+
+def changes_every_row(
+    columns: Iterable[Field],
+    before: Sequence[Field],
+    there: Sequence[Field],
+    commits: Sequence[Commit],
+) -> bool:
+    """Whether a version may change these columns in rows whose files it leaves alone, since it
+    dropped one of them, or brought one back. before, there: the columns of the version before, and
+    of it. [CH6]
+
+    Only a rollback brings a column back that files hold; a new one is null in them.
+    """
+    shown = _ids(columns)
+    old, new = shown & _ids(before), shown & _ids(there)
+    return bool(old - new) or (new > old and any(commit.restored is not None for commit in commits))
+
+
+def _ids(fields: Iterable[Field]) -> set[int]:
+    return {field.id for _, field in walk(tuple(fields))}
+
+
+def _reads_as(file: FieldType, column: FieldType) -> bool:
+    """Whether the column can hold every value of the file's type."""
+    match file, column:
+        case StructType(fields=old), StructType(fields=new):
+            by_id = {field.id: field for field in old}
+            return all(
+                field.id not in by_id or _reads_as(by_id[field.id].type, field.type)
+                for field in new
+            )
+        case ArrayType(element=old_element), ArrayType(element=new_element):
+            return _reads_as(old_element.type, new_element.type)
+        case ((MapType() as old_map), (MapType() as new_map)):
+            return _reads_as(old_map.key.type, new_map.key.type) and _reads_as(
+                old_map.value.type, new_map.value.type
+            )
+        case _:
+            return file == column or can_widen(file, column)

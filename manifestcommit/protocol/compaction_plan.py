@@ -1,0 +1,204 @@
+"""Plans compaction: which small files, and which small manifests, are rewritten together, and why.
+[GC16] [GC11]
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+import msgspec
+
+from ..format.entries import MAX_SOURCES, ManifestRef, SourceRange, pack_bins
+from ..format.fields import WireValue
+from .spill_policy import Budgets
+
+DEFAULT_MAX_BYTES = 64 << 30  # bytes of files that one run rewrites by default
+MAX_MANIFEST_FILES = 1 << 20  # entries of manifests that one run rewrites at most
+
+
+class SmallFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the plan needs to know of a live file."""
+
+    path: str
+    partition: tuple[WireValue, ...] = ()
+    rows: int
+    bytes: int
+    sources: tuple[SourceRange, ...] = ()
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of one partition that become one. sources: the ranges of all their rows; left: this
+    run's limit is reached, and the group is left to the next run. [GC16]"""
+
+    partition: tuple[WireValue, ...]
+    paths: tuple[str, ...]
+    rows: int
+    bytes: int
+    sources: tuple[SourceRange, ...] = ()
+    reason: str
+    left: bool = False
+
+
+def is_small(bytes: int, target: int) -> bool:
+    """Whether a file is small enough to be rewritten with others: below three quarters of the
+    target size. [GC16]"""
+    return bytes <= largest_small(target)
+
+
+def largest_small(target: int) -> int:
+    """The largest size in bytes below three quarters of the target. [GC16]"""
+    return (3 * target - 1) // 4
+
+
+def plan_files(files: Iterable[SmallFile], *, target: int, max_bytes: int) -> Iterator[Group]:
+    """Group two or more small files of one partition, in the given order, up to the target size
+    together. [GC16]
+
+    files: grouped by partition; memory holds only the files of open groups. Files with source
+    ranges and files without are never mixed: the new file could not name its ranges. A run rewrites
+    at most `max_bytes`, but at least one group; the rest is left.
+    """
+    small = (file for file in files if is_small(file.bytes, target))
+    total, is_first, is_full = 0, True, False
+    for _, of_partition in groupby(small, key=lambda file: file.partition):
+        for members in _packed(of_partition, target):
+            if len(members) < 2:
+                continue
+            group = _group(members, target)
+            is_full = is_full or (not is_first and total + group.bytes > max_bytes)
+            total, is_first = total + group.bytes, False
+            yield msgspec.structs.replace(group, left=True) if is_full else group
+
+
+def _group(members: Sequence[SmallFile], target: int) -> Group:
+    return Group(
+        partition=members[0].partition,
+        paths=tuple(file.path for file in members),
+        rows=sum(file.rows for file in members),
+        bytes=sum(file.bytes for file in members),
+        sources=unite_ranges(span for file in members for span in file.sources),
+        reason=f"{len(members)} files below three quarters of {target:,} bytes become one",
+    )
+
+
+def batches(groups: Sequence[Group], budgets: Budgets) -> Iterator[tuple[Group, ...]]:
+    """Split the groups into commits, in order. What is committed stays, whatever happens to the
+    rest. [GC11]"""
+    batch: list[Group] = []
+    for group in groups:
+        if batch and (
+            len(batch) >= budgets.batch_groups
+            or sum(earlier.bytes for earlier in batch) + group.bytes > budgets.batch_bytes
+        ):
+            yield tuple(batch)
+            batch = []
+        batch.append(group)
+    if batch:
+        yield tuple(batch)
+
+
+def unite_ranges(ranges: Iterable[SourceRange]) -> tuple[SourceRange, ...]:
+    """Return the ranges that cover the rows of several files exactly: ranges that touch or overlap
+    are joined. [OB8]
+
+    Positions that are texts have no order, so only equal ranges of them are joined.
+    """
+    numbers: dict[str, list[SourceRange]] = {}
+    texts: dict[tuple[str, int | str | None, int | str], SourceRange] = {}
+    for span in ranges:
+        # What a later release records about one file's range may not hold for a wider range.
+        plain = SourceRange(source=span.source, start=span.start, end=span.end)
+        if isinstance(span.end, int) and not isinstance(span.start, str):
+            numbers.setdefault(span.source, []).append(plain)
+        else:
+            texts[span.source, span.start, span.end] = plain
+    return (*(joined for spans in numbers.values() for joined in _joined(spans)), *texts.values())
+
+
+def plan_manifests(
+    manifests: Sequence[ManifestRef], removed: Mapping[str, int], budgets: Budgets
+) -> tuple[tuple[ManifestRef, ...], ...]:
+    """Group manifests to rewrite as one: neighbours by path that are small, or that have lost a
+    quarter of their rows. [GC11]
+
+    removed: path -> bitmap. A manifest that has lost rows may form a group alone.
+    """
+    live = {ref.path: ref.files - removed.get(ref.path, 0).bit_count() for ref in manifests}
+    thinned = {ref.path for ref in manifests if 4 * live[ref.path] <= 3 * ref.files}
+    wanted = [
+        ref
+        for ref in manifests
+        if ref.path in thinned or is_small(live[ref.path], budgets.manifest_entries)
+    ]
+    ordered = sorted(wanted, key=lambda ref: (ref.first_path, ref.path))
+    groups = pack_bins(((ref, live[ref.path]) for ref in ordered), budgets.manifest_entries)
+    return tuple(tuple(group) for group in groups if len(group) > 1 or group[0].path in thinned)
+
+
+def _packed(files: Iterable[SmallFile], target: int) -> Iterator[list[SmallFile]]:
+    """Pack the files of one partition: neighbours up to the target size and, if they have source
+    ranges, up to the number of ranges that one file may name.
+
+    Groups come in the order of their first files: a full group waits for an open group of the other
+    kind that began earlier.
+    """
+    begun: dict[bool, list[tuple[int, SmallFile]]] = {False: [], True: []}
+    sizes = {False: 0, True: 0}
+    full: list[list[tuple[int, SmallFile]]] = []
+    for number, file in enumerate(files):
+        kind = bool(file.sources)
+        if begun[kind] and sizes[kind] + file.bytes > target:
+            full += _told_apart(begun[kind])
+            begun[kind], sizes[kind] = [], 0
+            first = min((numbered[0][0] for numbered in begun.values() if numbered), default=number)
+            yield from _unnumbered(numbered for numbered in full if numbered[0][0] < first)
+            full = [numbered for numbered in full if numbered[0][0] > first]
+        begun[kind].append((number, file))
+        sizes[kind] += file.bytes
+    full += (part for group in begun.values() if group for part in _told_apart(group))
+    yield from _unnumbered(full)
+
+
+def _unnumbered(groups: Iterable[list[tuple[int, SmallFile]]]) -> Iterator[list[SmallFile]]:
+    """The groups in the order of their first files."""
+    return ([file for _, file in group] for group in sorted(groups, key=lambda group: group[0][0]))
+
+
+def _told_apart(files: list[tuple[int, SmallFile]]) -> Iterator[list[tuple[int, SmallFile]]]:
+    """Split the files into as few lists as possible, so that no list names more ranges than an
+    entry should carry."""
+    if not any(file.sources for _, file in files):
+        yield files
+        return
+    limit = max(MAX_SOURCES, *(len(file.sources) for _, file in files))
+    group: list[tuple[int, SmallFile]] = []
+    known: tuple[SourceRange, ...] = ()
+    for number, file in files:
+        united = unite_ranges((*known, *file.sources))
+        if group and len(united) > limit:
+            yield group
+            group, united = [], file.sources
+        group.append((number, file))
+        known = united
+    yield group
+
+
+def _joined(ranges: list[SourceRange]) -> Iterator[SourceRange]:
+    """Join ranges of integers of one source that touch; a range without a start comes first."""
+    ordered = sorted(ranges, key=lambda span: (span.start is not None, span.start or 0, span.end))
+    current = ordered[0]
+    for span in ordered[1:]:
+        assert (
+            isinstance(span.end, int)
+            and isinstance(current.end, int)
+            and not isinstance(span.start, str)
+        )
+        if span.start is None or span.start <= current.end:
+            current = msgspec.structs.replace(current, end=max(current.end, span.end))
+        else:
+            yield current
+            current = span
+    yield current

@@ -1,0 +1,759 @@
+"""Decides whether a change still applies on top of the commits since its base version: one function
+per rule, all listed in one table by the kind of change. [CF1]
+
+Pure. A conflict is a value here; the engine turns it into an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..format.change import (
+    Abort,
+    Change,
+    ConflictInputs,
+    MergeManifests,
+    Retention,
+    Rewind,
+    Rollback,
+    TagEdit,
+    Write,
+)
+from ..format.evolution import SchemaConflict, apply_edits, can_widen
+from ..format.fields import Field, members, type_text, walk
+from ..format.partitioning import PartitionPattern, first_overlap, of_partition
+from ..format.snapshot import MOST_CONSTRAINTS, REPLACE, Commit, Snapshot
+from ..format.watermark import WatermarkMismatch, find_misfit
+from .apply import constraints_after, given_and_taken
+from .change_feed import held, judge, record_of
+from .joint_consistency import partners_since
+from .joint_outcome import last_state
+
+
+class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit that landed after the change's base version; watermarks: those of its version."""
+
+    version: int
+    commit: Commit
+    watermarks: dict[str, int | str] = {}
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that violate a constraint.
+
+    Attributes:
+        constraint: its name.
+        condition: its SQL.
+        rows: how many rows violate it, of those that were examined.
+        examples: the values of a few of them, in the columns that the condition names.
+        files: paths of a few files that hold such rows, where these were written.
+
+    Spec: CK2.
+    """
+
+    constraint: str
+    condition: str
+    rows: int
+    examples: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a change cannot be applied.
+
+    Attributes:
+        rule: the name of the conflict rule, under which the specification explains it.
+        mine: what this job declared.
+        winner: what the other commit did, with its version.
+        misfit: how a watermark differs, where that is the conflict; None: elsewhere.
+        violation: the rows that violate a constraint, where these are the conflict; None:
+            elsewhere.
+
+    Spec: CF1.
+    """
+
+    rule: str
+    mine: str
+    winner: str
+    misfit: WatermarkMismatch | None = None
+    violation: Violation | None = None
+
+
+# Any: the kind of change that the rule judges; RULES says which.
+Rule = Callable[[Snapshot, Any, Sequence[InterveningCommit], ConflictInputs], Conflict | None]
+
+
+def find_conflict(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """Return the first rule that the change breaks on top of `head`; None: the change can be
+    applied. [CF1]"""
+    conflicts = (rule(head, change, winners, inputs) for rule in RULES[type(change)])
+    return next((conflict for conflict in conflicts if conflict is not None), None)
+
+
+def needs_winners(change: Change) -> bool:
+    """Whether the commits since the base version, or since `based_on`, must be read; an append
+    needs only the latest version. [CF2] [CF3] [CF16] [KY4] [CK3] [CK6]"""
+    match change:
+        case Write():
+            overwrite = change.overwrite
+            serializable = overwrite is not None and overwrite.conflict == "serializable"
+            others = change.reads or change.constrain or change.audited is not None
+            return bool(others) or serializable
+        case Retention():
+            return change.keys_from > 0
+        case _:
+            return isinstance(change, Rewind)
+
+
+def is_unborn(head: Snapshot) -> bool:
+    """Whether a first write created the table, and nothing has been committed since. [CF18]"""
+    return head.provisional and head.schema is not None
+
+
+def table_exists(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The job is to be the first, and another commit was. [CF18]"""
+    if not change.first or is_unborn(head):
+        return None
+    return Conflict(
+        rule="table_exists",
+        mine='is to create the table (mode="error" or "ignore")',
+        winner=f"the table exists, at version {head.version}",
+    )
+
+
+def schema_is_other(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The schema change does not commute, or files were written with a column that the table no
+    longer has in that form. [CF8]"""
+    if change.initial is not None:
+        if head.schema is None or head.provisional:
+            return None
+        return Conflict(
+            rule="schema",
+            mine="gives the table its first columns",
+            winner="another first write was committed before",
+        )
+    try:
+        result = (
+            apply_edits(head.schema, change.edits) if head.schema and change.edits else head.schema
+        )
+    except SchemaConflict as clash:
+        return Conflict(
+            rule="schema", mine=f"{change.operation} with a schema change", winner=str(clash)
+        )
+    if result is None:  # a rollback went back to before the table had a schema
+        uses = change.edits or change.schema is not None
+        return (
+            Conflict(
+                rule="schema", mine=change.operation, winner="the table has no columns any more"
+            )
+            if uses
+            else None
+        )
+    if change.schema is None or change.schema.fields == result.fields:
+        return None
+    return _unreadable(change.schema.fields, result.fields)
+
+
+def _unreadable(written: Sequence[Field], there: Sequence[Field]) -> Conflict | None:
+    """A column of the change's files that the table can no longer read: it was dropped, or a
+    rollback made it narrower."""
+    now = {field.id: field for field in there}
+    for field in written:
+        mine = f"wrote the column {field.name!r}"
+        if field.id not in now:
+            return Conflict(
+                rule="schema", mine=mine, winner="it was dropped from the table meanwhile"
+            )
+        column = now[field.id]
+        if field.nullable and not column.nullable:
+            return Conflict(
+                rule="schema",
+                mine=f"{mine} as one that may be null",
+                winner="it may not be null in the table any more",
+            )
+        old, new = type_text(field.type), type_text(column.type)
+        if members(field.type) and members(column.type):
+            if (inside := _unreadable(members(field.type), members(column.type))) is not None:
+                return inside
+        elif old != new and not can_widen(field.type, column.type):
+            return Conflict(
+                rule="schema", mine=f"{mine} as {old}", winner=f"it is {new} in the table by now"
+            )
+    return None
+
+
+def partitioning_is_other(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The files were laid out for a partitioning that is not the table's. [CF9]"""
+    if (
+        change.partition_by in (None, head.partition_by)
+        or change.initial is not None
+        or change.repartitions
+        or head.schema is None
+    ):
+        return None
+    return Conflict(
+        rule="partitioning",
+        mine=f"is partitioned by {_fields(head, change.partition_by)}",
+        winner=f"the table is partitioned by {_fields(head, head.partition_by)}",
+    )
+
+
+def path_is_live(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A file is listed already: listing it again would duplicate its rows. [CF10]"""
+    if not inputs.live:
+        return None
+    return Conflict(
+        rule="path_is_live",
+        mine=f"adds {min(inputs.live)!r}",
+        winner=f"the table lists {len(inputs.live)} of the added files",
+    )
+
+
+def replaced_file_is_gone(
+    head: Snapshot,
+    change: Write | MergeManifests,
+    winners: Sequence[InterveningCommit],
+    inputs: ConflictInputs,
+) -> Conflict | None:
+    """A file to be replaced was removed by another commit. [CF7]"""
+    if not inputs.gone:
+        return None
+    return Conflict(
+        rule="replaced_file_is_gone",
+        mine=f"replaces {min(inputs.gone)!r}",
+        winner="that file is no longer in the table",
+    )
+
+
+def replacement_changes_rows(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A commit is declared to change no row, but would: streams and serializable overwrites would
+    skip it. [CF14] [GC11]"""
+    if change.operation != REPLACE:
+        return None
+    given, taken = given_and_taken(head, change, inputs)
+    if given.rows == taken.rows and change.overwrite is None:
+        return None
+    return Conflict(
+        rule="replacement_changes_rows",
+        mine=f"replaces files with {taken.rows} rows by files with {given.rows}",
+        winner="the rows of a table stay when its files are replaced",
+    )
+
+
+def partition_was_touched(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """Serializable overwrite, which is the default: another commit added to or removed from one of
+    its partitions since the base version, even from an empty one. [CF3] [CF6]
+
+    Intervening commits that change no row do not conflict: the overwrite has seen the same rows.
+    [CF15]
+    """
+    if change.overwrite is None or change.overwrite.conflict != "serializable":
+        return None
+    for winner in winners:
+        if winner.commit.operation == REPLACE:
+            continue
+        shared = first_overlap(change.scope or (), winner.commit.touched)
+        if shared is not None:
+            return Conflict(
+                rule="partition_was_touched",
+                mine=f"overwrites {describe_touch(head, shared)}",
+                winner=(
+                    f"version {winner.version} ({winner.commit.operation} by job "
+                    f"{winner.commit.job}) wrote there since {change.since}"
+                ),
+            )
+    return None
+
+
+def read_partition_was_touched(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """Another commit added to or removed from a partition that was read to decide what to remove.
+    Compaction does not conflict: it changes no row. [CF16] [GC11]"""
+    for winner in winners if change.reads else ():
+        shared = (
+            None
+            if winner.commit.operation == REPLACE
+            else first_overlap(change.reads, winner.commit.touched)
+        )
+        if shared is not None:
+            return Conflict(
+                rule="read_partition_was_touched",
+                mine=f"({change.operation}) has read {describe_touch(head, shared)}",
+                winner=(
+                    f"version {winner.version} ({winner.commit.operation} by job "
+                    f"{winner.commit.job}) wrote there since {change.since}"
+                ),
+            )
+    return None
+
+
+def partition_is_filled(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """Overwrite with conflict="fail": the partitions must be empty. [CF5]"""
+    if change.overwrite is None or change.overwrite.conflict != "fail":
+        return None
+    mine = change.scope or ()
+    inlined = next(
+        (
+            pattern
+            for e in head.added
+            if first_overlap(mine, [pattern := of_partition(head.partition_by, e.partition)])
+            is not None
+        ),
+        None,
+    )
+    count = sum(taken.files for taken in inputs.taken.values())
+    if inlined is None and not count:
+        return None
+    where = describe_touch(head, inlined) if inlined is not None else f"{count} files"
+    return Conflict(
+        rule="partition_is_filled",
+        mine='overwrites only what is empty (conflict="fail")',
+        winner=f"the table holds {where}",
+    )
+
+
+def source_was_set_back(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A job began before a rewind or a rollback moved the source that it advances: its rows exist
+    already, or are read again. [WM6]"""
+    for advance in change.advances:
+        version = head.set_back.get(advance.source, 0)
+        if version > change.birth:
+            return _set_back(
+                "source_was_set_back",
+                change,
+                f"advances {advance.source!r}",
+                "moved that source",
+                version,
+            )
+    return None
+
+
+def key_was_set_back(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A job began before a rewind or a rollback invalidated its key: the work belongs to a job that
+    begins afterwards. [KY7]"""
+    if change.key is None or inputs.dropped <= change.birth:
+        return None
+    return _set_back(
+        "key_was_set_back",
+        change,
+        f"commits the key {change.key!r}",
+        "dropped that key",
+        inputs.dropped,
+    )
+
+
+def stream_was_set_back(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A batch was planned before a rollback took back batches of its query. [KY7]"""
+    version = head.set_back_queries.get(change.stream.query, 0) if change.stream is not None else 0
+    if change.stream is None or version <= change.birth:
+        return None
+    mine = f"commits batch {change.stream.batch} of {change.stream.name!r}"
+    return _set_back(
+        "stream_was_set_back", change, mine, "took batches of that query back", version
+    )
+
+
+def _set_back(rule: str, change: Write, mine: str, what: str, version: int) -> Conflict:
+    winner = f"version {version}, a rewind or rollback, {what}"
+    return Conflict(rule=rule, mine=f"{mine}, and began at version {change.birth}", winner=winner)
+
+
+def watermark_misfits(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """An advance does not start at the source's current watermark. [WM2]"""
+    misfit = find_misfit(head.watermarks, head.origins, change.advances, inputs.advanced)
+    if misfit is None:
+        return None
+    return Conflict(
+        rule=f"watermark_{misfit.kind}",
+        mine=f"advances {misfit.source!r} from {misfit.want!r}",
+        winner=f"the current watermark is {misfit.have!r}",
+        misfit=misfit,
+    )
+
+
+def job_is_committed(
+    head: Snapshot, change: Abort, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The job to abort has committed, or only the history can say so: a single create decides
+    between commit and abort. [AB4]"""
+    if not inputs.committed:
+        return None
+    return Conflict(
+        rule="job_is_committed",
+        mine=f"aborts job {change.aborted}",
+        winner="that job was committed before, or is fenced",
+    )
+
+
+def watermark_was_moved(
+    head: Snapshot, change: Rewind, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The source to rewind is no longer at the position at which the rewind was decided. [WM5]"""
+    # A source can return to the same position: work was done and undone meanwhile, and the keys to
+    # invalidate have changed.
+    stood = [
+        *(winner.watermarks.get(change.source) for winner in winners),
+        head.watermarks.get(change.source),
+    ]
+    # within one version, a source may return to where it was
+    moved = any(change.source in winner.commit.advanced for winner in winners)
+    if all(position == change.have for position in stood) and not inputs.reused and not moved:
+        return None
+    return Conflict(
+        rule="watermark_was_moved",
+        mine=f"rewinds {change.source!r} from {change.have!r}",
+        winner=f"others moved it; it is at {head.watermarks.get(change.source)!r}",
+    )
+
+
+def tagged_version_is_gone(
+    head: Snapshot, change: TagEdit, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The tagged version is no longer readable: gc may have deleted its objects. [CF12]"""
+    if change.version is None or is_readable(head, change.version):
+        return None
+    return Conflict(
+        rule="tagged_version_is_gone",
+        mine=f"tags version {change.version} as {change.name!r}",
+        winner=f"that version was expired; the oldest readable one is {head.expired}",
+    )
+
+
+def rolled_back_over(
+    head: Snapshot, change: Rollback, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A rollback would undo commits that it did not see, or its target is no longer readable.
+    [CF13]"""
+    mine = f"rolls back to version {change.target.version}"
+    if last_state(head) > change.birth:  # a void version is nothing that is lost [MT8]
+        return Conflict(
+            rule="rolled_back_over",
+            mine=mine,
+            winner=f"version {head.version} was committed since {change.birth}",
+        )
+    if not is_readable(head, change.target.version):
+        return Conflict(
+            rule="rolled_back_over",
+            mine=mine,
+            winner=f"that version was expired; the oldest readable one is {head.expired}",
+        )
+    return None
+
+
+def undoes_a_joint_commit(
+    head: Snapshot,
+    change: Rollback | Rewind,
+    winners: Sequence[InterveningCommit],
+    inputs: ConflictInputs,
+) -> Conflict | None:
+    """A rollback or a rewind would undo a joint commit in this table and leave it in others.
+    [MT14]"""
+    if change.alone:
+        return None
+    if isinstance(change, Rewind):
+        mine = f"rewinds {change.source!r} to {change.to!r}"
+        left = f"of the key {min(change.undone_jointly)!r}" if change.undone_jointly else ""
+    else:
+        mine = f"rolls back to version {change.target.version}"
+        partners = partners_since(head, change.target)
+        roots = sorted(root for table, root in partners.items() if table not in change.beside)
+        left = f"with {', '.join(roots[:5])}" if roots else ""
+    if not left:
+        return None
+    if isinstance(change, Rollback) and change.beside:
+        winner = f"that undoes a joint commit {left}, which this leaves out: name all of its tables"
+    else:
+        winner = (
+            f"that undoes a joint commit {left} in this table alone: roll back all of its tables "
+            "by rollback_together (--together-with), or give alone=True (--alone) to undo it here "
+            "only"
+        )
+    return Conflict(rule="undoes_a_joint_commit", mine=mine, winner=winner)
+
+
+def path_is_condemned(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """An added file is one that gc deletes although the library did not name it. [CF11]"""
+    path = next((entry.path for entry in change.add if entry.path in head.condemned), None)
+    if path is None:
+        return None
+    return Conflict(
+        rule="path_is_condemned",
+        mine=f"adds {path!r}",
+        winner="gc has condemned that file, and deletes it",
+    )
+
+
+def condemned_file_is_live(
+    head: Snapshot, change: Retention, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """gc condemns a file that another commit has added meanwhile. [GC6]"""
+    if not inputs.live:
+        return None
+    return Conflict(
+        rule="condemned_file_is_live",
+        mine=f"condemns {min(inputs.live)!r}",
+        winner="that file is in the table",
+    )
+
+
+def forgotten_keys_came_back(
+    head: Snapshot, change: Retention, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """gc forgets keys, but a rollback restored old ones meanwhile: a job that began without seeing
+    them could repeat their work. [KY4]"""
+    version = next(
+        (winner.version for winner in winners if winner.commit.restored is not None), None
+    )
+    if version is None or not change.keys_from:
+        return None
+    return Conflict(
+        rule="forgotten_keys_came_back",
+        mine="forgets keys",
+        winner=f"version {version}, a rollback, brought old ones back",
+    )
+
+
+def stream_skips_batches(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A batch does not follow the last one of its query: the batches between are in no version.
+    [KY6]"""
+    batch = change.stream
+    record = record_of(head.streams, batch) if batch is not None else None
+    if batch is None or record is None or judge(record, batch) != "gap":
+        return None
+    misfit = WatermarkMismatch(
+        kind="gap", source=batch.name, have=record.batch + 1, want=batch.batch, all_covered=False
+    )
+    return Conflict(
+        rule="stream_skips_batches",
+        mine=f"commits batch {batch.batch} of {batch.name!r}",
+        winner=f"the table holds {held(record)} of that query",
+        misfit=misfit,
+    )
+
+
+# of the conflict that the commit loop resolves by checking the job's files [CK2]
+ROWS_ARE_UNCHECKED = "rows_are_unchecked"
+CONSTRAINT_VIOLATED = "constraint_violated"
+AUDIT_IS_OLD = "audited_table_was_changed"
+ROWS_CAME_SINCE = "rows_came_since_the_proof"
+
+
+def rows_are_unchecked(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The change adds rows that were not checked against a constraint of the table: one that was
+    added since they were written, or they were written by others. What only moves rows of the table
+    to other files has been checked. [CK2]"""
+    if change.operation == REPLACE or not (change.add or change.add_manifests):
+        return None
+    lacking = unchecked(head, change)
+    if not lacking:
+        return None
+    return Conflict(
+        rule=ROWS_ARE_UNCHECKED,
+        mine="adds rows",
+        winner=f"they were not checked against the constraint {lacking[0]!r} of the table",
+    )
+
+
+def unchecked(head: Snapshot, change: Write) -> list[str]:
+    """The names of the constraints against which the rows of a change were not checked. [CK2]"""
+    if not head.constraints and not change.constrain:
+        return []
+    constraints = constraints_after(head, change)
+    return sorted(name for name, each in constraints.items() if each.id not in change.checked)
+
+
+def rows_came_since_the_proof(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The change adds a constraint, and others have added rows since those of the base version were
+    found to keep it. [CK3]"""
+    if not any(change.constrain.values()):
+        return None
+    for winner in winners:
+        if winner.commit.operation != REPLACE and winner.commit.touched:
+            return Conflict(
+                rule=ROWS_CAME_SINCE,
+                mine=f"adds the constraint {min(change.constrain)!r}",
+                winner=(
+                    f"version {winner.version} ({winner.commit.operation} by job "
+                    f"{winner.commit.job}) may have added rows since {change.since}"
+                ),
+            )
+    return None
+
+
+def audited_table_was_changed(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The table that the change would make was checked, and others have changed rows since: what
+    was checked is not what would be. [CK6]"""
+    for winner in winners if change.audited is not None else ():
+        is_later = change.audited is not None and winner.version > change.audited
+        if is_later and winner.commit.operation != REPLACE and winner.commit.touched:
+            return Conflict(
+                rule=AUDIT_IS_OLD,
+                mine=f"was checked as a change of version {change.audited}",
+                winner=(
+                    f"version {winner.version} ({winner.commit.operation} by job "
+                    f"{winner.commit.job}) changed rows since"
+                ),
+            )
+    return None
+
+
+def constraint_is_other(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The change adds a constraint with a name that another one has, or one too many. [CK3]"""
+    for name, constraint in change.constrain.items():
+        there = {each.lower() for each in head.constraints}
+        if constraint is not None and name.lower() in there:
+            return Conflict(
+                rule="constraint_is_other",
+                mine=f"adds the constraint {name!r}",
+                winner="the table has a constraint of that name by now",
+            )
+    if not change.constrain or len(constraints_after(head, change)) <= max(
+        MOST_CONSTRAINTS, len(head.constraints)
+    ):
+        return None
+    return Conflict(
+        rule="constraint_is_other",
+        mine=f"adds the constraint {min(change.constrain)!r}",
+        winner=f"the table has {MOST_CONSTRAINTS} constraints, and no more are possible",
+    )
+
+
+def constrained_column_is_gone(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The change drops a column that a constraint of the table names, or adds a constraint that
+    names a column which the table no longer has. [CK3]"""
+    if head.schema is None or not (change.edits or change.constrain):
+        return None
+    fields = apply_edits(head.schema, change.edits).fields
+    columns = {field.id for _, field in walk(fields)}
+    for name, constraint in constraints_after(head, change).items():
+        lost = [column for column, id in constraint.columns.items() if id not in columns]
+        if lost:
+            return Conflict(
+                rule="constrained_column_is_gone",
+                mine=f"({change.operation}) leaves the table without the column {lost[0]!r}",
+                winner=f"the constraint {name!r} names it: drop the constraint first",
+            )
+    return None
+
+
+# Kind of change -> its rules, in the order in which they are asked.
+RULES: Mapping[type[Any], tuple[Rule, ...]] = {
+    Abort: (job_is_committed,),
+    TagEdit: (tagged_version_is_gone,),
+    Rollback: (rolled_back_over, undoes_a_joint_commit),
+    Retention: (condemned_file_is_live, forgotten_keys_came_back),
+    Rewind: (watermark_was_moved, undoes_a_joint_commit),
+    MergeManifests: (replaced_file_is_gone,),
+    Write: (
+        path_is_condemned,
+        table_exists,
+        source_was_set_back,
+        key_was_set_back,
+        stream_was_set_back,
+        stream_skips_batches,
+        watermark_misfits,
+        schema_is_other,
+        partitioning_is_other,
+        path_is_live,
+        replaced_file_is_gone,
+        replacement_changes_rows,
+        partition_was_touched,
+        read_partition_was_touched,
+        partition_is_filled,
+        constraint_is_other,
+        constrained_column_is_gone,
+        rows_came_since_the_proof,
+        audited_table_was_changed,
+        rows_are_unchecked,
+    ),
+}
+
+# Permanent conflicts: they follow from the job's base version, or from the record of its key, so no
+# later commit resolves them.
+FINAL = frozenset(
+    {
+        "partition_was_touched",
+        "read_partition_was_touched",
+        "source_was_set_back",
+        "key_was_set_back",
+        "stream_was_set_back",
+        "key_is_gone",
+        "undoes_a_joint_commit",
+    }
+)
+
+
+def is_readable(head: Snapshot, version: int) -> bool:
+    """Whether a version is readable at this `head`: it is not expired, or it is tagged, and it is
+    no void member of a joint commit. [RD3] [MT8]"""
+    is_kept = head.expired <= version <= head.version or any(
+        tag.version == version for tag in head.tags.values()
+    )
+    return is_kept and version not in head.void
+
+
+def first_expired(head: Snapshot, versions: Iterable[int]) -> int | None:
+    """The first of these versions that was expired and is not tagged at this `head`. [RD3]"""
+    return next(
+        (each for each in versions if each < head.expired and not is_readable(head, each)), None
+    )
+
+
+def describe_touch(head: Snapshot, touch: PartitionPattern) -> str:
+    """Describe a pattern in the table's terms: "day=2013-01-01", or "the whole table"."""
+    names = {field.id: field.name for field in head.schema.fields} if head.schema else {}
+    parts = [
+        f"{names.get(field_id, field_id)}={'null' if value is None else value}"
+        for field_id, value in touch.items()
+    ]
+    return ", ".join(parts) or "the whole table"
+
+
+def _fields(head: Snapshot, partition_by: Sequence[int]) -> str:
+    names = {field.id: field.name for field in head.schema.fields} if head.schema else {}
+    return (
+        ", ".join(names.get(field_id, "a column that the table lacks") for field_id in partition_by)
+        or "nothing"
+    )

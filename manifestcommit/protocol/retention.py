@@ -1,0 +1,436 @@
+"""The rules of garbage collection: the fence and the oldest readable version by policy, and a
+verdict on every object. [GC1] [GC5]
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Literal, overload
+
+import msgspec
+
+from ..format import object_names, partitioning
+from ..format.object_names import UnsafePathError, check_path
+from ..format.partitioning import PartitionColumn
+from ..format.snapshot import Snapshot
+
+Action = Literal["keep", "delete", "leave"]
+DAY_S = 86_400.0
+_AT_HAND = 4096  # folders and jobs whose consequence for a file is cached
+_METADATA = f"{object_names.ROOM}/"
+# What marks the folder of a table: ours, Delta Lake's, Hudi's, Spark's streaming sink's, Iceberg's.
+_OF_A_TABLE = re.compile(
+    r"(.+?)/(?:(?:_manifest|_delta_log|\.hoodie|_spark_metadata)/|metadata/[^/]*\.metadata\.json)",
+    re.DOTALL,
+)
+_CUT_COMPONENT_BYTES = 190  # a component of this length may have lost its `=` when it was cut
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The retention that the caller asks for, in versions, seconds and keys. No value makes gc
+    delete anything that is still needed. [GC1] [KY4] [AB5]"""
+
+    grace_s: float = DAY_S
+    keep_versions: int = 1
+    keep_for_s: float = 7 * DAY_S
+    keep_keys: int = 10_000
+    keep_keys_for_s: float = 0.0
+    prepared_grace_s: float = 7 * DAY_S
+
+
+class Versions(Sequence[int]):
+    """A set of versions: some single ones and one range, of any length. A snapshot may claim a
+    range longer than memory has room for. [OB4]"""
+
+    def __init__(self, older: tuple[int, ...], first: int, last: int) -> None:
+        self._older, self._chain = older, range(first, last + 1)
+
+    def __len__(self) -> int:
+        return len(self._older) + len(self._chain)
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, at: int | slice) -> int | Sequence[int]:
+        if isinstance(at, slice):
+            return [self[index] for index in range(*at.indices(len(self)))]
+        at = at + len(self) if at < 0 else at
+        return self._older[at] if at < len(self._older) else self._chain[at - len(self._older)]
+
+
+class Horizon(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a committed decision lets gc go. version: the version that made it; condemned:
+    untracked files to delete; void: versions that were never a state; layouts: the columns that
+    the table's folders are made of, and those that they were made of before. [GC3] [GC5]"""
+
+    table_id: str
+    version: int
+    fence: int
+    expired: int
+    tagged: frozenset[int] = frozenset()
+    condemned: frozenset[str] = frozenset()
+    void: frozenset[int] = frozenset()
+    layouts: tuple[tuple[PartitionColumn, ...], ...] = ((),)
+
+    @property
+    def readable(self) -> Versions:
+        """Every version that readers may ask for, ascending."""
+        return Versions(
+            tuple(sorted(version for version in self.tagged if version < self.expired)),
+            self.expired,
+            self.version,
+        )
+
+    def is_readable_at(self, head: Snapshot) -> bool:
+        """Whether all of these versions are readable at `head`: those that it has expired are
+        tagged. Counts, and does not walk the range. [GC4]"""
+        tagged = {tag.version for tag in head.tags.values()}
+        end = min(head.expired, self.version + 1)
+        kept = sum(self.expired <= version < end for version in tagged)
+        return kept >= end - self.expired and tagged.issuperset(
+            version for version in self.tagged if version < self.expired
+        )
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to an object. kind: the class that it is counted in; reason: a text for
+    people."""
+
+    action: Action
+    kind: str
+    reason: str = ""
+
+
+def horizon_of(snapshot: Snapshot) -> Horizon:
+    """The horizon that a snapshot has committed. [GC3]"""
+    return Horizon(
+        table_id=snapshot.table_id,
+        version=snapshot.version,
+        fence=snapshot.fence,
+        expired=snapshot.expired,
+        tagged=frozenset(tag.version for tag in snapshot.tags.values()),
+        condemned=frozenset(name for name, seen in snapshot.condemned.items() if seen is None),
+        void=frozenset(snapshot.void),
+        layouts=(
+            partitioning.folder_columns(snapshot.schema, snapshot.partition_by),
+            *(
+                tuple(PartitionColumn(name, type) for name, type in layout)
+                for layout in snapshot.former_folders
+            ),
+        ),
+    )
+
+
+def newest_by(times: Iterable[tuple[int, float]], moment_s: float, now_s: float) -> int:
+    """The highest version that certainly existed at that moment; 0: none did. times: (version,
+    creation time) in order. [GC1]
+
+    A time in the future, or below that of an earlier version, comes from a wrong clock and is
+    ignored.
+    """
+    newest, latest_s = 0, -math.inf
+    for version, created_s in times:
+        if latest_s <= created_s <= now_s:
+            latest_s = created_s
+            newest = version if created_s <= moment_s else newest
+    return newest
+
+
+def choose(
+    head: Snapshot, policy: Policy, *, at_grace: int, at_keep_for: int, prepared: Sequence[int] = ()
+) -> tuple[int, int]:
+    """Choose (fence, expired): neither is below that of `head`, `expired` is at most the fence, and
+    the fence is at most the lowest base version in `prepared`.
+
+    at_grace, at_keep_for: the latest version that long ago, 0: none; prepared: base versions of
+    recent undecided prepared jobs. [GC1] [GC2] [AB5]
+    """
+    fence = max(head.fence, min(at_grace, head.version, *prepared))
+    last = head.version - policy.keep_versions + 1
+    for void in reversed(head.void):  # is no version that anyone reads [MT8]
+        last -= void >= last
+    return fence, max(head.expired, min(last, at_keep_for, fence))
+
+
+def oldest_key_kept(versions: Iterable[int], keep_keys: int) -> int:
+    """The version below which keys are forgotten, so that at least the last `keep_keys` stay; 0:
+    none are forgotten. [KY4]"""
+    ordered = sorted(versions, reverse=True)
+    if len(ordered) <= keep_keys:
+        return 0
+    return ordered[keep_keys - 1] if keep_keys else ordered[0] + 1
+
+
+def old_enough(head: Snapshot, at_age: int, now_s: float, policy: Policy) -> int:
+    """The version below which all keys are older than `keep_keys_for_s`; 0: none certainly are.
+    at_age: the latest readable version that long ago, 0: none. [KY4] [OB18]"""
+    cut_us = (now_s - policy.keep_keys_for_s) * 1e6
+    known = max((version for version, time in head.dated if time <= cut_us), default=0)
+    newest = max(at_age, known)
+    return newest + 1 if newest else 0
+
+
+def writer_of(path: str, table_id: str) -> str | None:
+    """The job of this table that may have written a data file at this path; None: the file is
+    untracked or was moved. [DF1] [CM2]
+
+    It does not need the table's partition columns, and it accepts whatever `own_job` accepts.
+    """
+    job = object_names.job_of_data_file(path)
+    if job is None or object_names.parse_job_id(job).table_id != table_id:
+        return None
+    return job if _is_of_partitions(path.rpartition("/")[0]) else None
+
+
+def own_job(path: str, horizon: Horizon) -> str | None:
+    """The job of this table that wrote a data file under exactly this name; None: something else
+    wrote it, or it is a copy. [GC5]
+
+    The whole name counts, including its folders: each must be the folder that this table makes, or
+    once made, for a value of its partition columns, in their order.
+    """
+    job = object_names.job_of_own_name(path)
+    if job is None or object_names.parse_job_id(job).table_id != horizon.table_id:
+        return None
+    return job if _is_own_folder(horizon.layouts, path.rpartition("/")[0]) else None
+
+
+@lru_cache(_AT_HAND)
+def _is_own_folder(layouts: tuple[tuple[PartitionColumn, ...], ...], folder: str) -> bool:
+    return any(partitioning.is_folder(columns, folder) for columns in layouts)
+
+
+@lru_cache(_AT_HAND)  # a listing returns the files of a folder together
+def _is_of_partitions(folder: str) -> bool:
+    parts = folder.split("/") if folder else []
+    return all(
+        "=" in part or len(part.encode("utf-8", "surrogatepass")) >= _CUT_COMPONENT_BYTES
+        for part in parts
+    )
+
+
+def classify(
+    name: str,
+    horizon: Horizon,
+    is_reached: Callable[[str], bool],
+    is_copy: Callable[[str], bool] = lambda _: False,
+    *,
+    is_old: bool,
+) -> Verdict:
+    """Decide what happens to one object below the table path. Only objects with this table's id and
+    a base version below the fence are ever deleted. [GC5]
+
+    is_reached: whether a readable version lists that name; is_copy: whether one lists a file of
+    that name in another folder; is_old: whether it is certainly older than the grace period. Only
+    probes are judged by age: they carry no id, and anyone may delete them.
+    """
+    if not name.startswith(_METADATA):
+        return _data_file(name, horizon, is_reached, is_copy)
+    if name == object_names.HINT:
+        return _KEPT_METADATA
+    if name.startswith(object_names.VERSIONS):
+        return _version(name, horizon)
+    if name.startswith(object_names.MANIFESTS):
+        return _of_job(
+            object_names.job_of_manifest(name), "manifest", horizon, is_reached=is_reached(name)
+        )
+    if name.startswith(object_names.JOBS):
+        return _of_job(object_names.job_of_handed(name), "job object", horizon, is_reached=False)
+    if name.startswith(object_names.PROBES):
+        return (
+            Verdict(action="delete", kind="probe", reason="a probe of doctor that a crash left")
+            if is_old
+            else _KEPT_METADATA
+        )
+    return _unknown("nothing that this release knows")
+
+
+def is_condemnable(name: str) -> bool:
+    """Whether gc may be asked to delete an untracked file of this name: no metadata of any table,
+    and nothing hidden. [GC6]
+
+    A component that begins with `_` or `.` marks some program's own state (`_delta_log/`,
+    `_spark_metadata/`, `.git/`): such objects are skipped and reported.
+    """
+    try:
+        check_path(name)
+    except UnsafePathError:
+        return False
+    return not any(part.startswith(("_", ".")) for part in name.split("/"))
+
+
+def inner_root(name: str) -> str | None:
+    """The folder of another table, of any format, or of a copy, that this object belongs to; None:
+    no such folder. [GC6] [LY6]"""
+    match = _OF_A_TABLE.match(name)
+    return f"{match[1]}/" if match else None
+
+
+def job_in(name: str) -> str | None:
+    """The job id in a name, of any table and in any folder; None: the name has none. [LY3] [LY5]
+    [LY11] [DF1]"""
+    if name.startswith(object_names.MANIFESTS):
+        job: str | None = object_names.job_of_manifest(name)
+    elif name.startswith(object_names.JOBS):
+        job = object_names.job_of_handed(name)
+    else:
+        job = (
+            object_names.parse_intent(name)
+            if name.startswith(f"{object_names.ROOM}/")
+            else object_names.job_of_data_file(name)
+        )
+    return job if job is not None and object_names.is_job_id(job) else None
+
+
+def is_of_another_table(name: str, table_id: str) -> bool:
+    """Whether a name belongs to another table: it lies in that table's folder, or carries its id.
+    Such an object is never this table's. [GC5] [LY6]"""
+    if not name.startswith(f"{object_names.ROOM}/") and inner_root(name) is not None:
+        return True
+    job = job_in(name)
+    return job is not None and object_names.parse_job_id(job).table_id != table_id
+
+
+def classify_unfinished(
+    name: str, horizon: Horizon, *, is_temporary: bool, is_old: bool
+) -> Verdict:
+    """Decide what happens to an unfinished output: a multipart upload, or a temporary file. [GC9]
+
+    name: the name that it would get, or the temporary file's own name if that is unknown. The job
+    id in the name says whether a job can still finish it; a temporary file without one is judged by
+    its age.
+    """
+    is_manifest = name.startswith(object_names.MANIFESTS)
+    job = object_names.job_of_manifest(name) if is_manifest else object_names.job_of_data_file(name)
+    if job is not None and object_names.is_job_id(job):
+        own = _own_job(job, horizon) if is_manifest else own_job(name, horizon)
+        if own is None or (birth := object_names.parse_job_id(own).birth) >= horizon.fence:
+            return _UNFINISHED
+        why = f"never finished; job {own} began at version {birth}, below the fence {horizon.fence}"
+        return Verdict(action="delete", kind="unfinished output", reason=why)
+    folder = name.rpartition("/")[0]
+    if (
+        is_temporary
+        and is_old
+        and (name.startswith(_METADATA) or _is_own_folder(horizon.layouts, folder))
+    ):
+        return Verdict(
+            action="delete",
+            kind="temporary file",
+            reason="never finished, and older than the grace period",
+        )
+    return _UNFINISHED
+
+
+_KEPT = Verdict(action="keep", kind="data file")
+_KEPT_METADATA = Verdict(action="keep", kind="metadata")
+_UNFINISHED = Verdict(action="leave", kind="unfinished output")
+_FOREIGN = Verdict(action="leave", kind="foreign", reason="not written by this table's jobs")
+_COPY = Verdict(
+    action="leave",
+    kind="foreign",
+    reason="a copy: a readable version lists the file of that name in another folder",
+)
+_NEVER = Verdict(
+    action="leave",
+    kind="foreign",
+    reason="not written by this table's jobs; hidden (_ or .), so gc never deletes it",
+)
+
+
+def _data_file(
+    name: str, horizon: Horizon, is_reached: Callable[[str], bool], is_copy: Callable[[str], bool]
+) -> Verdict:
+    if is_reached(name):  # the common case, for files of any writer
+        return _KEPT
+    own, copied = own_job(name, horizon), False
+    if own is not None:
+        copied = is_copy(name)
+        if not copied:
+            return _of_own_job(own, "data file", horizon, is_reached=False)
+    if name in horizon.condemned:
+        return Verdict(
+            action="delete",
+            kind="foreign file",
+            reason="not written by this table's jobs, listed by no readable version",
+        )
+    if not is_condemnable(name):
+        return _NEVER
+    return _COPY if copied else _FOREIGN
+
+
+def _of_job(job: str, kind: str, horizon: Horizon, *, is_reached: bool) -> Verdict:
+    own = _own_job(job, horizon)
+    if own is None:
+        return _unknown(
+            "it is named for another table"
+            if object_names.is_job_id(job)
+            else "it is named for no job"
+        )
+    return _of_own_job(own, kind, horizon, is_reached=is_reached)
+
+
+def _of_own_job(own: str, kind: str, horizon: Horizon, *, is_reached: bool) -> Verdict:
+    birth = object_names.parse_job_id(own).birth
+    if birth >= horizon.fence or is_reached:
+        return _KEPT if kind == "data file" else _KEPT_METADATA
+    return _dead(kind, own, birth, horizon.fence)
+
+
+@lru_cache(_AT_HAND)  # all files that a job has left share the answer
+def _dead(kind: str, job: str, birth: int, fence: int) -> Verdict:
+    why = (
+        "that job is settled"
+        if kind in ("job object", "intent")
+        else "no readable version lists it"
+    )
+    return Verdict(
+        action="delete",
+        kind=kind,
+        reason=f"{why}; job {job} began at version {birth}, below the fence {fence}",
+    )
+
+
+def _own_job(job: str, horizon: Horizon) -> str | None:
+    return (
+        job
+        if object_names.is_job_id(job)
+        and object_names.parse_job_id(job).table_id == horizon.table_id
+        else None
+    )
+
+
+def _version(name: str, horizon: Horizon) -> Verdict:
+    version = object_names.parse_version(name)
+    if version is None:
+        if (table_id := object_names.parse_marker(name)) is not None:
+            return (
+                _KEPT_METADATA
+                if table_id == horizon.table_id
+                else _unknown(f"it is the marker of another table, {table_id}")
+            )
+        job = object_names.parse_intent(name)
+        return (
+            _unknown("no name of a version")
+            if job is None
+            else _of_job(job, "intent", horizon, is_reached=False)
+        )
+    if version >= horizon.expired or version in horizon.tagged:
+        return _KEPT_METADATA
+    return Verdict(
+        action="delete",
+        kind="version",
+        reason=f"version {version} is below {horizon.expired}, the oldest readable one",
+    )
+
+
+def _unknown(reason: str) -> Verdict:
+    return Verdict(action="leave", kind="unknown", reason=reason)

@@ -1,0 +1,647 @@
+"""The clauses of row changes: what becomes of which rows, as they are given, and as rules that this
+process applies to rows with Arrow. [RC9] [RC7]
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import SchemaMismatchError, UsageError
+from ..filter.arrow_expression import columns_in, parse_expression, spark_order
+from ..filter.merge_keys import MergeKeys
+from ..filter.sql_expression import Resolve, Session, columns_of, compile_value, literal, to_type
+from ..filter.sql_syntax import IncompleteError, NotUnderstoodError
+from ..format import arrow_schema
+from ..format.arrow_schema import ADVICE, arrow_type, converted, exactly, is_number
+from ..format.evolution import find_column
+from ..format.fields import Field, Schema, is_text, type_text
+from ..format.fields import shown as text
+from .conditions import complete, evaluated, evaluating, mask_of, session_of, shown, text_of
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Places = np.ndarray[Any, np.dtype[np.intp]]
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """Updates rows of the table, in `Table.merge`.
+
+    Attributes:
+        set: column -> its new value, as for `Table.update`; None, the default: each column that the
+            source has becomes the source's.
+        where: a condition in SQL, or a pyarrow expression; None, the default: all such rows.
+
+    Spec: RC9.
+    """
+
+    set: Mapping[str, Any] | None = None
+    where: Any = None
+
+
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
+    """Deletes rows of the table, in `Table.merge`.
+
+    Attributes:
+        where: a condition in SQL, or a pyarrow expression; None, the default: all such rows.
+
+    Spec: RC9.
+    """
+
+    where: Any = None
+
+
+class Insert(msgspec.Struct, frozen=True, kw_only=True):
+    """Inserts rows of the source, in `Table.merge`.
+
+    Attributes:
+        values: column -> its value, computed from the source's row; the other columns are null.
+            None, the default: each column that the source has.
+        where: a condition in SQL, or a pyarrow expression; None, the default: all such rows.
+
+    Spec: RC9.
+    """
+
+    values: Mapping[str, Any] | None = None
+    where: Any = None
+
+
+Clause = Update | Delete | Insert
+
+
+class Clauses(NamedTuple):
+    """What becomes of rows of the table whose key the source has, of the source's other rows, and
+    of the table's other rows: the first clause whose condition is true, or nothing."""
+
+    matched: tuple[Clause, ...] = ()
+    unmatched: tuple[Clause, ...] = ()
+    by_source: tuple[Clause, ...] = ()
+
+    def by_argument(self) -> Iterator[tuple[str, tuple[Clause, ...]]]:
+        """The clauses of each argument of `Table.merge`."""
+        names = ("when_matched", "when_not_matched", "when_not_matched_by_source")
+        return zip(names, self, strict=True)
+
+    def declared(self) -> list[str]:
+        """The same texts for the same clauses. [RC6]"""
+        texts = []
+        for name, clauses in zip(("matched", "not matched", "by source"), self, strict=True):
+            for clause in clauses:
+                texts += [name, type(clause).__name__.lower()]
+                texts += [] if clause.where is None else ["where", text_of(clause.where)]
+                given = given_values(clause)
+                texts += [] if given is None else ["set", *declared_set(given)]
+        return texts
+
+
+def given_values(clause: Clause) -> Mapping[str, Any] | None:
+    """The values that a clause names."""
+    if isinstance(clause, Update):
+        return clause.set
+    return clause.values if isinstance(clause, Insert) else None
+
+
+def clause_texts(clause: Clause) -> list[Any]:
+    """The condition and the values of a clause, those in SQL among them."""
+    return [clause.where, *(given_values(clause) or {}).values()]
+
+
+def as_clauses(name: str, given: Any, kinds: tuple[type[Clause], ...]) -> tuple[Clause, ...]:
+    """The clauses of one argument: a name such as "update", a clause, several, or None. UsageError
+    for any other."""
+    known = {kind.__name__.lower(): kind for kind in kinds}
+    several = given if isinstance(given, list | tuple) else [] if given is None else [given]
+    found = [known[each]() if isinstance(each, str) and each in known else each for each in several]
+    if not all(isinstance(each, kinds) for each in found):
+        names = " or ".join(f"{kind.__name__}(…)" for kind in kinds)
+        refusal = UsageError(
+            f"invalid {name} {text(given)}: expected {' or '.join(map(repr, known))}, {names}, "
+            "several of these in a list, or None"
+        )
+        refusal.argument = name
+        raise refusal
+    return tuple(found)
+
+
+def check_not_empty(clauses: Sequence[Sequence[Clause]]) -> None:
+    """UsageError for a merge that does nothing."""
+    if not any(clauses):
+        raise UsageError(
+            "when_matched, when_not_matched and when_not_matched_by_source are all None: nothing "
+            "would be done"
+        )
+
+
+def declared_set(given: Mapping[str, Any]) -> list[str]:
+    """`set` as it is declared with a key, in whatever order it was given. [RC6]"""
+    _check_names(given)
+    return [each for name in sorted(given) for each in (name, value_text(given[name]))]
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    """UsageError unless columns are named by texts."""
+    for name in given:
+        if not is_text(name):
+            refusal = UsageError(
+                f"invalid set: expected names of columns, with a value for each, not {text(name)}; "
+                "nothing was done"
+            )
+            refusal.argument = "set"
+            raise refusal
+
+
+class SourceColumn(NamedTuple):
+    """A value of `set` that is a column of the source as it is, by its name in rows of a merge."""
+
+    column: str
+
+
+def value_text(value: Any) -> str:
+    """One value of `set` as text."""
+    if isinstance(value, SourceColumn):
+        return value.column
+    if isinstance(value, str | pc.Expression):
+        return text_of(value)
+    try:
+        return f"value {value!r}"
+    except (OverflowError, ValueError):  # a value of Arrow that Python cannot hold
+        return f"value of the type {type(value).__name__}"
+
+
+class Assignments:
+    """The values of `set`: column -> SQL, a pyarrow expression, or a value of Python. inputs: the
+    columns that they are computed from; None: unknown."""
+
+    def __init__(
+        self,
+        given: Mapping[str, Any],
+        schema: Schema,
+        resolve: Resolve,
+        inputs: pa.Schema,
+        session: Session,
+    ) -> None:
+        """schema: the table's; resolve: the names that SQL may use; inputs: the columns of the rows
+        that expressions are evaluated for; session: of SQL."""
+        _check_names(given)
+        pairs = [(find_column(schema, name), value) for name, value in given.items()]
+        if not pairs or len({field.id for field, _ in pairs}) < len(pairs):
+            raise UsageError(
+                f"set names one or more columns, each once, not {list(given)}; nothing was done"
+            )
+        self._fields = {field.name: field for field, _ in pairs}
+        columns = {field.name: value for field, value in pairs if isinstance(value, SourceColumn)}
+        computed = {
+            field.name: _compiled(field, value, resolve, inputs, session)
+            for field, value in pairs
+            if field.name not in columns
+        }
+        self._set = {name: pc.field(value.column) for name, value in columns.items()} | computed
+        self._nulls = {
+            field.name: pc.scalar(pa.scalar(None, arrow_type(field.type)))
+            for field in schema.fields
+        }
+        self._text = ", ".join(f"{field.name} = {value_text(value)}" for field, value in pairs)
+        named = _named(computed.values())
+        taken = {value.column for value in columns.values()}
+        self.inputs = None if named is None else named | taken
+        self.new_values(inputs.empty_table())  # types are checked before any row is read
+
+    def new_values(self, rows: pa.Table) -> pa.Table:
+        """The columns that are set, for these rows, in the same order. UsageError where one cannot
+        be computed or does not fit its column."""
+        return self._evaluated(rows, self._set)
+
+    def whole_rows(self, rows: pa.Table) -> pa.Table:
+        """The same as rows of the table, whose other columns are null."""
+        return self._evaluated(rows, {**self._nulls, **self._set})
+
+    def _evaluated(self, rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
+        with evaluating(self._text, "set"):
+            made = evaluated(rows, columns)
+        columns_made = dict(zip(made.column_names, made.columns, strict=True))
+        for name, field in self._fields.items():
+            columns_made[name] = _fitting(field, columns_made[name], shown(self._text))
+        # at once: a table that takes them one by one is made anew for each
+        return pa.table(columns_made)
+
+
+def _named(expressions: Iterable[pc.Expression]) -> frozenset[str] | None:
+    """The columns that these name; None: unknown."""
+    found = [columns_in(each) for each in expressions]
+    if any(paths is None for paths in found):
+        return None
+    return frozenset(path[0] for paths in found for path in paths or ())
+
+
+def _compiled(
+    field: Field, value: Any, resolve: Resolve, inputs: pa.Schema, session: Session
+) -> pc.Expression:
+    """The value, a number in whatever numeric type it has by itself."""
+    if isinstance(value, pc.Expression):
+        parse_expression(value, inputs, f"set {field.name!r}")
+        return value
+    try:
+        found = compile_value(value, resolve, session) if isinstance(value, str) else literal(value)
+        given, wanted = arrow_type(found.type), arrow_type(field.type)
+        if not (is_number(given) and is_number(wanted)):
+            return to_type(found, field.type)
+        if found.is_literal:
+            return pc.scalar(_literal_number(pa.array([found.value], given), wanted)[0])
+        return found.expression
+    except (IncompleteError, NotUnderstoodError, pa.ArrowException, OverflowError) as error:
+        kind_text = type_text(field.type)
+        raise UsageError(
+            f"set {field.name!r}: {shown(value)} is no value of the type {kind_text}: {error}; "
+            "nothing was done. Give SQL of the columns, in which a text has quotes of its own "
+            "(\"'late'\"), a pyarrow expression, or a value"
+        ) from error
+
+
+def _literal_number(number: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A literal in the column's type, all of whose digits a float column has to keep: 0.1 becomes
+    the nearest float."""
+    if not pa.types.is_floating(wanted) or not pa.types.is_floating(number.type):
+        return exactly(number, wanted)
+    made = number.cast(wanted, safe=False)
+    if made.cast(pa.string()) != number.cast(pa.string()):
+        raise pa.ArrowInvalid(f"a {wanted} keeps {made.cast(pa.string())[0]} of it")
+    return made
+
+
+def _fitting(field: Field, values: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
+    """Computed values as values of the column; UsageError where one would change. [RC7]"""
+    wanted = arrow_schema.arrow_schema(Schema(fields=(field,)), physical=False, ids=False)
+    kind = wanted.field(0).type
+    if values.type.equals(kind):
+        return values
+    try:
+        chunks = [converted(chunk, field) for chunk in values.chunks or [values.combine_chunks()]]
+        return pa.chunked_array(chunks).cast(kind)
+    except SchemaMismatchError as error:
+        raise UsageError(
+            f"set {field.name!r}: {what} cannot be evaluated: {str(error).removesuffix(ADVICE)} "
+            "Nothing was done. Cast or round it in the expression."
+        ) from error
+
+
+class Rule(NamedTuple):
+    """One clause as this process applies it. where: as given; form: None: all rows; set: None: the
+    rows are deleted."""
+
+    where: Any = None
+    form: pc.Expression | None = None
+    set: Assignments | None = None
+
+    def selected(self, rows: pa.Table) -> Mask:
+        """For each row whether the condition is true; null is not. [RC2]"""
+        with evaluating(self.where):
+            mask = pc.fill_null(mask_of(rows, self.form), False)
+        return np.asarray(mask.to_numpy())
+
+
+def first_that_applies(rows: pa.Table, rules: Sequence[Rule]) -> Iterator[tuple[Rule, Places]]:
+    """For each rule the rows for which it is the first one whose condition is true. It is evaluated
+    for the rows only that no earlier one has taken. [RC9]"""
+    left = np.arange(rows.num_rows)
+    for rule in rules:
+        chosen, others = left, left[:0]
+        if rule.form is not None:
+            is_true = rule.selected(taken(rows, left))
+            chosen, others = left[is_true], left[~is_true]
+        left = others
+        yield rule, chosen
+
+
+def taken(rows: pa.Table, places: Places) -> pa.Table:
+    """The rows at these places, which are in order and different."""
+    return rows if len(places) == rows.num_rows else rows.take(pa.array(places))
+
+
+class Decided(NamedTuple):
+    """What becomes of rows. rows: all of them, with their new values; found: for each the number of
+    the source's row with its key, or null."""
+
+    rows: pa.Table
+    updated: Mask
+    deleted: Mask
+    found: pa.Array | None = None
+
+    def remaining(self) -> pa.Table:
+        """The rows that are not deleted."""
+        return self.rows.filter(pa.array(~self.deleted)) if self.deleted.any() else self.rows
+
+    def part(self, start: int, count: int) -> Decided:
+        """The same for some of the rows."""
+        where = slice(start, start + count)
+        return Decided(self.rows.slice(start, count), self.updated[where], self.deleted[where])
+
+
+class Rules:
+    """What becomes of rows of the table. others: rules for rows without a key of the source;
+    matched: for the others; keys: of the source; source: its columns that rules may name; prefix:
+    before the name of a column of the table."""
+
+    def __init__(
+        self,
+        others: Sequence[Rule],
+        matched: Sequence[Rule] = (),
+        keys: Keys | None = None,
+        source: pa.Table | None = None,
+        prefix: str = "",
+    ) -> None:
+        self._others, self._matched, self._keys = others, matched, keys
+        self._source, self._prefix = source, prefix
+        self._lock = threading.Lock()
+        # how many rows of the table have the key of each row of the source
+        self.times = np.zeros(0 if keys is None else keys.rows, dtype=np.int64)
+        every = (*others, *matched)
+        named = [_named([rule.form]) for rule in every if rule.form is not None]
+        named += [rule.set.inputs for rule in every if rule.set is not None]
+        self._inputs = None if None in named else frozenset().union(*(each or () for each in named))
+
+    @property
+    def only(self) -> Rule | None:
+        """The only rule, where it is for all rows for which its condition is true."""
+        return self._others[0] if self._keys is None and len(self._others) == 1 else None
+
+    @property
+    def filter(self) -> pc.Expression | None:
+        """What is true of every row that changes."""
+        return None if self._others or self._keys is None else self._keys.filter
+
+    def columns(self, schema: Schema) -> list[str]:
+        """The columns of the table by which it is known which rows change."""
+        every = [*self._others, *self._matched]
+        named = _named([rule.form for rule in every if rule.form is not None])
+        names = [field.name for field in schema.fields]
+        keys = () if self._keys is None else self._keys.names
+        if named is not None:
+            some = [name for name in names if name in keys or self._prefix + name in named]
+            names = some or names[:1]
+        return names
+
+    @property
+    def at_once(self) -> int:
+        """How many rows to decide together: each time all keys of the source are hashed."""
+        return 0 if self._keys is None else self._keys.rows
+
+    def count(self, decided: Decided) -> None:
+        """Count the keys of the source that were found, from any thread."""
+        if decided.found is not None:
+            with self._lock:
+                np.add.at(self.times, _numbers(decided.found), 1)
+
+    def decide(self, rows: pa.Table, *, new: bool = True, found: pa.Array | None = None) -> Decided:
+        """Apply the rules to rows of the table. new: with new values; found: of an earlier look."""
+        if self._keys is not None and (found is None or len(found) != rows.num_rows):
+            found = self._keys.find(rows)
+        updated, deleted = np.zeros((2, rows.num_rows), dtype=bool)
+        made = rows
+        for rules, places, theirs in self._sides(rows.num_rows, found):
+            if not len(places) or not rules:
+                continue
+            beside = self._beside(rows, places, theirs)
+            for rule, chosen in first_that_applies(beside, rules):
+                at = places[chosen]
+                if rule.set is None:
+                    deleted[at] = True
+                    continue
+                updated[at] = True
+                if new and len(at):
+                    made = _replaced(made, at, rule.set.new_values(taken(beside, chosen)))
+        return Decided(made, updated, deleted, found)
+
+    def _sides(
+        self, count: int, found: pa.Array | None
+    ) -> Iterator[tuple[Sequence[Rule], Places, Places | None]]:
+        """The rows with a key of the source, and the source's rows for them, and the other rows."""
+        if found is None:
+            yield self._others, np.arange(count), None
+            return
+        is_found = np.asarray(found.is_valid().to_numpy(zero_copy_only=False))
+        yield self._matched, np.flatnonzero(is_found), _numbers(found)
+        yield self._others, np.flatnonzero(~is_found), None
+
+    def _beside(self, rows: pa.Table, places: Places, theirs: Places | None) -> pa.Table:
+        """Rows of the table, beside the source's, in the columns that rules name."""
+
+        def needed(side: pa.Table, prefix: str) -> pa.Table:
+            names = side.column_names
+            if self._inputs is not None:
+                names = [name for name in names if prefix + name in self._inputs] or names[:1]
+            return side.select(names).rename_columns([prefix + name for name in names])
+
+        ours = taken(needed(rows, self._prefix), places)
+        if theirs is None or self._source is None:
+            return ours
+        source = needed(self._source, "source.").take(pa.array(theirs))
+        names = [*ours.column_names, *source.column_names]
+        return pa.Table.from_arrays([*ours.columns, *source.columns], names)
+
+
+def inserted(source: pa.Table, rules: Sequence[Rule]) -> Iterator[pa.Table]:
+    """The rows of the table that clauses make of rows of the source. [RC9]"""
+    rows = source.rename_columns([f"source.{name}" for name in source.column_names])
+    for rule, chosen in first_that_applies(rows, rules):
+        if rule.set is not None and len(chosen):
+            yield rule.set.whole_rows(taken(rows, chosen))
+
+
+class Keys(Protocol):
+    """The keys of a source. filter: true for every row with one of them."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def filter(self) -> pc.Expression | None: ...
+
+    def find(self, rows: pa.Table) -> pa.Array:
+        """For each row the number of the source's row that has its key; null: none has."""
+        ...
+
+
+def _numbers(found: pa.Array) -> Places:
+    return np.asarray(found.drop_null().to_numpy(zero_copy_only=False))
+
+
+def _replaced(rows: pa.Table, places: Places, new: pa.Table) -> pa.Table:
+    """The rows with these columns' values, in order, at these places."""
+    is_new = np.zeros(rows.num_rows, dtype=bool)
+    is_new[places] = True
+    mask, columns = pa.array(is_new), rows.columns
+    for name, values in zip(new.column_names, new.columns, strict=True):
+        place = rows.schema.get_field_index(name)
+        new_values = values.cast(rows.schema.field(place).type).combine_chunks()
+        columns[place] = (
+            new_values
+            if len(places) == rows.num_rows
+            else _replaced_in(columns[place].combine_chunks(), mask, new_values)
+        )
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _replaced_in(column: pa.Array, mask: pa.Array, values: pa.Array) -> pa.Array:
+    """The column with these values, in order, where the mask is true."""
+    try:
+        return pc.replace_with_mask(column, mask, values)
+    except pa.ArrowNotImplementedError:  # nested types
+        places = np.arange(len(column))
+        places[pc.indices_nonzero(mask).to_numpy()] = len(column) + np.arange(len(values))
+        return pa.concat_arrays([column, values]).take(pa.array(places))
+
+
+class Compiled(NamedTuple):
+    """The clauses of a merge as rules."""
+
+    matched: list[Rule]
+    unmatched: list[Rule]
+    by_source: list[Rule]
+
+
+def compile_clauses(
+    clauses: Clauses,
+    table: Schema,
+    source: Schema,
+    partition_by: Sequence[int],
+    now_us: int,
+    keys: MergeKeys,
+) -> Compiled:
+    """The rules over rows with the columns `target.x` and `source.x`. UsageError for what is no
+    condition or value, before any row is read. [RC9]"""
+    pairs = zip(keys.fields, keys.names, strict=True)
+    everything = source_values(table, source, {field.name: name for field, name in pairs})
+    nothing, session = Schema(fields=()), session_of(now_us=now_us)
+
+    def rules(some: Sequence[Clause], ours: Schema, theirs: Schema) -> list[Rule]:
+        resolve, inputs = both_sides(ours, theirs), _inputs(ours, theirs)
+        return [_rule(each, table, everything, resolve, inputs, session) for each in some]
+
+    for each in clauses.unmatched:
+        _check_partitions(each, table, everything, partition_by)
+    return Compiled(
+        rules(clauses.matched, table, source),
+        rules(clauses.unmatched, nothing, source),
+        rules(clauses.by_source, table, nothing),
+    )
+
+
+def _rule(
+    clause: Clause,
+    table: Schema,
+    everything: Mapping[str, Any],
+    resolve: Resolve,
+    inputs: pa.Schema,
+    session: Session,
+) -> Rule:
+    """everything: what a clause sets that names nothing."""
+    form = None if clause.where is None else _condition(clause.where, resolve, inputs)
+    if isinstance(clause, Delete):
+        return Rule(clause.where, form)
+    given = given_values(clause)
+    values = everything if given is None else given
+    return Rule(clause.where, form, Assignments(values, table, resolve, inputs, session))
+
+
+def both_sides(table: Schema, source: Schema) -> Resolve:
+    """The columns of a merge, by their names: `target.x`, `source.x`, or `x` where only one side
+    has it. A row has them as the columns "target.x" and "source.x"."""
+    sides = {
+        side: columns_of(columns)
+        for side, columns in (("target", table), ("source", source))
+        if columns.fields
+    }
+    named = {
+        side: {field.name.lower() for field in columns.fields}
+        for side, columns in (("target", table), ("source", source))
+    }
+
+    def resolve(names: tuple[str, ...]) -> tuple[tuple[str, ...], Field]:
+        side = names[0].lower()
+        if len(names) > 1 and side in ("target", "source"):
+            if side not in sides:
+                raise UsageError(f"{'.'.join(names)!r}: there is no row of the {side} there")
+            path, field = sides[side](names[1:])
+            return (f"{side}.{path[0]}", *path[1:]), field
+        having = [each for each, columns in named.items() if side in columns]
+        if len(having) > 1:
+            shown = ".".join(names)
+            raise UsageError(
+                f"both sides have the column {shown!r}: say target.{shown} or source.{shown}"
+            )
+        if not having:
+            find_column(table if table.fields else source, names[0])
+            raise NotUnderstoodError(f"{'.'.join(names)!r} is no column")
+        return resolve((having[0], *names))
+
+    return resolve
+
+
+def source_values(table: Schema, source: Schema, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Each column that both have, which becomes the source's. keys: of the table, by name -> the
+    column of the source that is compared with it."""
+    names = {field.name.lower(): field.name for field in source.fields}
+    names |= {mine.lower(): name for mine, name in keys.items()}
+    return {
+        field.name: SourceColumn("source." + names[field.name.lower()])
+        for field in table.fields
+        if field.name.lower() in names
+    }
+
+
+def _check_partitions(
+    clause: Clause, table: Schema, everything: Mapping[str, Any], partition_by: Sequence[int]
+) -> None:
+    """SchemaMismatchError where inserted rows would lack a partition column, as for an append.
+    [SC8] [RC9]"""
+    values = given_values(clause)
+    names = everything if values is None else values
+    given = {find_column(table, name).id for name in names}
+    lacking = [field.name for field in table.fields if field.id in {*partition_by} - given]
+    if lacking:
+        raise SchemaMismatchError(
+            f"Column {lacking[0]!r} partitions the table and Insert gives it no value: all new "
+            "rows would go to the partition of null. Nothing was done. Add it to the source, or "
+            f"give it in values; where they are to go there, as {{{lacking[0]!r}: None}}."
+        )
+
+
+def _inputs(table: Schema, source: Schema) -> pa.Schema:
+    """The columns of a row that clauses see."""
+    return pa.schema(
+        [
+            field.with_name(f"{side}.{field.name}")
+            for side, columns in (("target", table), ("source", source))
+            for field in arrow_schema.arrow_schema(columns, physical=False, ids=False)
+        ]
+    )
+
+
+def _condition(condition: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expression:
+    form = condition
+    try:
+        if isinstance(condition, str):
+            with complete(condition, "where"):
+                found = compile_value(condition, resolve, session_of())
+            if found.type != "boolean":
+                raise NotUnderstoodError("it is neither true nor false")
+            form = found.expression
+        elif not isinstance(condition, pc.Expression):
+            raise NotUnderstoodError("it is neither SQL nor a pyarrow expression")
+    except NotUnderstoodError as error:
+        raise UsageError(
+            f"invalid where {shown(condition)}: {error}, and clauses are evaluated without Spark; "
+            "nothing was done"
+        ) from error
+    form = spark_order(form, inputs)
+    with evaluating(condition):
+        mask_of(inputs.empty_table(), form)
+    return form

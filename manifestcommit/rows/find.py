@@ -1,0 +1,694 @@
+"""A change of rows in two steps. FIND: which files hold rows to change, and how many. REWRITE: the
+new files that take their place. Each is done by an executor: this process, or Spark. [RC1] [RC8]
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import reduce
+from operator import and_
+from threading import Lock
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..errors import UsageError
+from ..files.writer import WritePlan, check_rows
+from ..filter.merge_keys import MergeKeys
+from ..filter.predicate import And, IsIn, IsNull, Or, Predicate, Unknown, columns_of, is_understood
+from ..filter.sql_syntax import NotUnderstoodError
+from ..format import arrow_schema, evolution, values
+from ..format.entries import Entry
+from ..format.fields import Field, Schema
+from ..log.table_context import TableContext
+from ..runtime.concurrency import MUCH_BYTES, map_concurrently
+from ..runtime.outcome import Kind
+from .clauses import Compiled, Places, Rule, Rules, inserted
+from .conditions import Condition, evaluating, mask_of, needs_spark, understand
+from .rewrite import (
+    Batches,
+    NewFiles,
+    by_sources,
+    each_of,
+    memory_of,
+    naming_files,
+    read_once,
+    rewrite,
+    scan,
+    scanner_of,
+    size_of,
+    write_rows,
+)
+from .row_change import Executor, RowChange, RowOutcome
+
+LOG = logging.getLogger("manifestcommit.jobs")
+# Bytes of the files that may have to be rewritten. With less, one machine does well; what is more
+# is left to an active session.
+FEW_BYTES = 1 << 30
+_MOST_FOUND = 32 << 20  # rows of files of which it is kept, in 4 bytes each, what was found
+_SPARSE = 4  # codes of keys for each that there is, of which a table is made
+_FEW_KEYS = 10_000  # by whose values, besides their bounds, files are skipped
+
+# path -> how many of its rows are updated, and how many are deleted
+Counts = Mapping[str, tuple[int, int]]
+
+
+class Staged(NamedTuple):
+    """The source of a merge as files of this job, which nothing lists yet. files: their entries;
+    rules: what becomes of rows; whole: rows of the source take the place of others as they are."""
+
+    plan: WritePlan
+    new: NewFiles
+    files: Sequence[Entry]
+    keys: MergeKeys
+    rules: Compiled
+    whole: bool = False
+
+    @property
+    def rows(self) -> int:
+        return self.new.rows
+
+    @property
+    def key_names(self) -> list[str]:
+        """The names of the keys in the files: those of the table's columns in whole rows."""
+        return [field.name for field in self.keys.fields] if self.whole else list(self.keys.names)
+
+
+class Match(Protocol):
+    """The rows of a staged source beside those of the table, by key. rule: what becomes of the
+    table's rows; it is applied once, before the rest is asked. [RC3]"""
+
+    rule: Any
+
+    @property
+    def keys(self) -> int:
+        """How many keys of the source the table has."""
+        ...
+
+    @property
+    def most(self) -> int:
+        """How many rows of the table have the same key, at most."""
+        ...
+
+    def members(self) -> Predicate | None:
+        """What is true of every row with a key of the source, if these are few."""
+        ...
+
+    def write(self, first: int) -> NewFiles:
+        """Write rows of the source. first: 0: those whose key the table lacks; n: each from the
+        n-th time on that the table has its key."""
+        ...
+
+    def insert(self) -> NewFiles:
+        """Write what the clauses make of the source's rows whose key the table lacks."""
+        ...
+
+
+class RowExecutor(Protocol):
+    """Finds rows in files, and rewrites files. What a rule is, only the executor knows."""
+
+    @property
+    def name(self) -> Executor: ...
+
+    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
+        """The condition; UsageError, with the name of the argument, if it is not one."""
+        ...
+
+    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
+        """For each partition, one row each, whether the condition is true. schema: the partition
+        columns."""
+        ...
+
+    def deleting(self, condition: Condition, schema: Schema) -> Any:
+        """The rule by which rows are deleted for which the condition is true."""
+        ...
+
+    def match(self, change: RowChange, staged: Staged) -> AbstractContextManager[Match]:
+        """The source of a merge beside the table."""
+        ...
+
+    def find(
+        self, change: RowChange, entries: pa.Table, rule: Any, *, keep: bool = False
+    ) -> Counts:
+        """How many rows of each file change; a file without any may be left out. keep: the files
+        are rewritten next."""
+        ...
+
+    def rewrite(self, change: RowChange, entries: pa.Table, rule: Any) -> tuple[int, int | None]:
+        """Write the rows of these files that the rule leaves, with their new values, and register
+        the new files. Returns how many rows they have, and how many have new values, if that is
+        known. [RC1]"""
+        ...
+
+
+class Found(NamedTuple):
+    """entries: the files with rows that change; partly: those of which rows remain; kept: how many
+    rows of these stay as they were."""
+
+    entries: pa.Table
+    partly: pa.Table
+    updated: int
+    deleted: int
+    kept: int
+
+
+def found_in(entries: pa.Table, counts: Counts) -> Found:
+    """What these counts mean for the files."""
+    rows = zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
+    touched, partly, updated, deleted, kept = [], [], 0, 0, 0
+    for at, (path, count) in enumerate(rows):
+        new, gone = counts.get(path, (0, 0))
+        updated, deleted = updated + new, deleted + gone
+        if new or gone:
+            touched.append(at)
+        if (new or gone) and gone < count:
+            partly.append(at)
+            kept += count - new - gone
+    files, some = (entries.take(pa.array(at, pa.int64())) for at in (touched, partly))
+    return Found(files, some, updated, deleted, kept)
+
+
+def apply(
+    change: RowChange,
+    executor: RowExecutor,
+    rule: Any,
+    entries: pa.Table,
+    counts: Counts | None = None,
+    *,
+    what: str = "the condition",
+    dry_run: bool = False,
+) -> Found:
+    """Find the rows of these files that change and, unless it is a dry run, rewrite the files.
+    counts: what was found already; what: chooses rows, for an error. [RC1]"""
+    if counts is None:
+        counts = executor.find(change, entries, rule, keep=not dry_run) if len(entries) else {}
+    found = found_in(entries, counts)
+    if not dry_run and found.entries.num_rows:
+        done = [executor.rewrite(change, some, rule) for some in by_sources(found.partly)]
+        written = sum(rows for rows, _ in done)
+        check_rows(found.partly, found.kept + found.updated, written, what=what)
+        updated = [new for _, new in done if new is not None]
+        if len(updated) == len(done):
+            check_rows(found.partly, found.updated, sum(updated), what=what)
+        change.remove(found.entries)
+    return found
+
+
+def finish(
+    change: RowChange,
+    found: Found | None = None,
+    executor: Executor | None = None,
+    *,
+    planned: bool = False,
+    rows_inserted: int = 0,
+) -> RowOutcome:
+    """Commit, unless there is nothing to commit or a transaction does; returns the outcome, or
+    raises its error; LostRaceError where it may be done again. found: None: done before. [RC6]
+    [CM10] [MT3] [RC11]"""
+    told: dict[str, Any] = {}
+    if found is not None:
+        told = {
+            "rows_deleted": found.deleted,
+            "rows_updated": found.updated,
+            "rows_inserted": rows_inserted,
+            "rows_rewritten": found.kept,
+            "files_removed": found.entries.num_rows - found.partly.num_rows,
+            "files_rewritten": found.partly.num_rows,
+            "executor": executor,
+        }
+    kind: Kind | None = None
+    version: int | None = change.head.version
+    if change.hold is not None and not planned:
+        change.hold(change)
+        kind, version = "pending", None
+        if change.record is not None:
+            kind, version = "already_committed", change.record.version
+    elif planned:
+        kind = "planned"
+    elif found is not None and not change.changes:
+        kind = "unchanged"
+    if kind is not None:
+        return RowOutcome(
+            kind=kind, job_id=change.id, version=version, metrics=change.metrics, **told
+        )
+    outcome = change.commit_or_lose()
+    told = told if outcome.kind == "committed" else {}
+    return RowOutcome(
+        **{name: getattr(outcome, name) for name in outcome.__struct_fields__}, **told
+    )
+
+
+class Choice:
+    """Who does the work. here: this process; spark: makes Spark's executor, and raises UsageError
+    where it is not installed; is_given: the caller chose Spark; is_active: a session is active.
+    [RC8]"""
+
+    def __init__(
+        self,
+        here: RowExecutor,
+        spark: Callable[[], RowExecutor],
+        *,
+        is_given: bool,
+        is_active: bool,
+    ) -> None:
+        self._here, self._make_spark = here, spark
+        self._is_given, self._is_active = is_given, is_active
+
+    def by_language(
+        self, condition: Any, schema: Schema, argument: str
+    ) -> tuple[RowExecutor, Condition]:
+        """This process, unless Spark was chosen or is needed to understand the condition."""
+        if not self._is_given:
+            try:
+                return self._here, self._here.understand(condition, schema, argument)
+            except NotUnderstoodError as error:
+                if not self._is_active:
+                    raise needs_spark(condition, argument, error) from error
+        spark = self._make_spark()
+        return spark, spark.understand(condition, schema, argument)
+
+    def by_size(
+        self,
+        entries: pa.Table,
+        what: str,
+        executor: RowExecutor,
+        wanted: Condition,
+        schema: Schema,
+    ) -> tuple[RowExecutor, Condition]:
+        """The executor for these files, with the condition as it evaluates it: what is large is
+        left to an active session."""
+        size = size_of(entries)
+        if executor is self._here and self._is_active and size > FEW_BYTES:
+            executor = self._make_spark()
+            wanted = executor.understand(wanted.given, schema, "where")
+        room = "Spark"
+        if executor is self._here:
+            room = f"this process, in up to {memory_of(entries) / 1e6:.0f} MB of memory"
+        LOG.info(
+            "%s: %d files of %.1f MB may hold such rows; they are read and rewritten by %s",
+            what,
+            entries.num_rows,
+            size / 1e6,
+            room,
+        )
+        return executor, wanted
+
+    def of_merge(self, size: int) -> RowExecutor:
+        """Spark, if it was chosen, or if a session is active and the table is large. size: its
+        bytes."""
+        is_large = self._is_active and size > FEW_BYTES
+        return self._make_spark() if self._is_given or is_large else self._here
+
+
+def counts_by_partition(
+    change: RowChange,
+    executor: RowExecutor,
+    wanted: Condition,
+    entries: pa.Table,
+) -> dict[str, int] | None:
+    """How many rows of each file match, if partition values alone decide, so that no file is read;
+    None if they do not. [RC2]"""
+    schema, partition_by = change.snapshot.schema, change.snapshot.partition_by
+    assert schema is not None
+    by_id = {field.id: field for field in schema.fields}
+    fields = [by_id[field_id] for field_id in partition_by]
+    if (
+        not is_understood(wanted.predicate)
+        or not columns_of(wanted.predicate) <= {(field.name,) for field in fields}
+        or not entries.num_rows
+    ):
+        return None
+    columns = [
+        values.from_array(entries.column(f"partition.{field.id}"), field.type) for field in fields
+    ]
+    partitions = list(zip(*columns, strict=True)) if fields else [()] * entries.num_rows
+    distinct = list(dict.fromkeys(partitions))
+    arrays = [
+        values.to_array([row[index] for row in distinct], field.type)
+        for index, field in enumerate(fields)
+    ]
+    names = [field.name for field in fields]
+    if not fields:  # some column, to have rows
+        arrays, names = [pa.nulls(1)], ["nothing"]
+    chosen = executor.chosen(pa.table(arrays, names), Schema(fields=tuple(fields)), wanted)
+    goes = {partition for partition, is_so in zip(distinct, chosen, strict=True) if is_so}
+    paths, counts = entries.column("path").to_pylist(), entries.column("rows").to_pylist()
+    return {
+        path: count
+        for path, count, values_of in zip(paths, counts, partitions, strict=True)
+        if values_of in goes
+    }
+
+
+def needed_columns(schema: Schema, predicate: Predicate) -> list[str]:
+    """The columns that the condition names, in the table's order; all if that is unknown."""
+    everything = [field.name for field in schema.fields]
+    if not is_understood(predicate) or isinstance(predicate, Unknown):
+        return everything
+    try:
+        names = {evolution.find_column(schema, path[0]).name for path in columns_of(predicate)}
+    except UsageError:
+        return everything
+    return [name for name in everything if name in names] or everything[:1]
+
+
+class ArrowRows:
+    """This process, as the executor of row changes, in bounded memory. Its rules are `Rules`."""
+
+    name: Executor = "arrow"
+
+    def __init__(self, session: TableContext) -> None:
+        self._session = session
+        self._kept: dict[str, tuple[pa.Table, int]] = {}  # path -> its new rows, how many updated
+        self._found: dict[str, pa.Array] = {}  # path -> the source's row for each of its rows
+        self._room, self._lock = _MOST_FOUND, Lock()
+
+    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
+        return understand(condition, schema, argument)
+
+    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
+        with evaluating(condition.given):
+            return [each is True for each in mask_of(partitions, condition.form).to_pylist()]
+
+    def deleting(self, condition: Condition, schema: Schema) -> Rules:
+        return Rules([Rule(condition.given, condition.form)])
+
+    def match(self, change: RowChange, staged: Staged) -> AbstractContextManager[Match]:
+        return nullcontext(ArrowMatch(self._session, change, staged))
+
+    def find(
+        self, change: RowChange, entries: pa.Table, rule: Rules, *, keep: bool = False
+    ) -> Counts:
+        """One pass over the columns that the rule needs; over all of small files that are rewritten
+        next, so that nothing is read again."""
+        self._kept = {}
+        snapshot = change.snapshot
+        assert snapshot.schema is not None
+        columns = rule.columns(snapshot.schema)
+
+        def one(entry: pa.Table) -> tuple[int, int]:
+            with naming_files(self._session, snapshot, entry):
+                if (only := rule.only) is not None:
+                    scanner = scanner_of(self._session, snapshot, entry, [], only.form)
+                    count = int(scanner.count_rows())
+                    return (0, count) if only.set is None else (count, 0)
+                updated = deleted = 0
+                scanner = scanner_of(self._session, snapshot, entry, columns, rule.filter)
+                found: list[pa.Array] = []
+                for rows in _grouped(scanner.to_batches(), rule.at_once):
+                    decided = rule.decide(rows, new=False)
+                    rule.count(decided)
+                    updated += int(decided.updated.sum())
+                    deleted += int(decided.deleted.sum())
+                    found += [] if decided.found is None else [decided.found.cast(pa.int32())]
+                if keep and rule.filter is None and (updated or deleted):
+                    self._hold(entry, found)
+                return updated, deleted
+
+        with nullcontext() if rule.only is None else evaluating(rule.only.where):
+            files = read_once(self._session, snapshot, entries, None if keep else columns)
+            if files is not None:
+                return self._divide(files, rule, keep=keep)
+            counts = map_concurrently(
+                self._session.store, one, each_of(entries), is_much=size_of(entries) > MUCH_BYTES
+            )
+        return dict(zip(entries.column("path").to_pylist(), counts, strict=True))
+
+    def rewrite(self, change: RowChange, entries: pa.Table, rule: Rules) -> tuple[int, int]:
+        updated: list[int] = []  # of each batch, from several threads
+
+        def rows(some: pa.Table) -> Batches:
+            paths = some.column("path").to_pylist()
+            if all(path in self._kept for path in paths):
+                for path in paths:
+                    table, count = self._kept.pop(path)
+                    updated.append(count)
+                    yield from table.to_batches()
+                return
+            found, start = self._held(paths), 0
+            for batch in scan(self._session, change.snapshot, some):
+                own = None if found is None else found.slice(start, batch.num_rows)
+                start += batch.num_rows
+                decided = rule.decide(pa.Table.from_batches([batch]), found=own)
+                updated.append(int(decided.updated.sum()))
+                yield from decided.remaining().to_batches()
+
+        return rewrite(self._session, change, entries, rows), sum(updated)
+
+    def _hold(self, entry: pa.Table, found: Sequence[pa.Array]) -> None:
+        """Keep which rows of the source the file's rows belong to: its digest says that they are
+        the same when it is rewritten."""
+        rows = sum(map(len, found))
+        with self._lock:
+            if found and self._room >= rows and entry.column("digest")[0].is_valid:
+                self._room -= rows
+                self._found[entry.column("path")[0].as_py()] = pa.concat_arrays(found)
+
+    def _held(self, paths: Sequence[str]) -> pa.Array | None:
+        """What was kept of these files, one after another."""
+        if any(path not in self._found for path in paths):
+            return None
+        return pa.concat_arrays([self._found.pop(path) for path in paths])
+
+    def _divide(self, files: Mapping[str, pa.Table], rule: Rules, *, keep: bool) -> Counts:
+        """How many rows of each file change. keep: hold the new rows of files that keep some."""
+        decided = rule.decide(pa.concat_tables(files.values()), new=keep)
+        rule.count(decided)
+        counts: dict[str, tuple[int, int]] = {}
+        start = 0
+        for path, rows in files.items():
+            part = decided.part(start, rows.num_rows)
+            updated, deleted = counts[path] = int(part.updated.sum()), int(part.deleted.sum())
+            if keep and (updated or deleted) and deleted < rows.num_rows:
+                self._kept[path] = (part.remaining(), updated)
+            start += rows.num_rows
+        return counts
+
+
+class ArrowMatch:
+    """A source whose keys are in memory. rule: what becomes of the table's rows."""
+
+    def __init__(self, session: TableContext, change: RowChange, staged: Staged) -> None:
+        self._session, self._change, self._staged = session, change, staged
+        rules, schema = staged.rules, staged.plan.schema
+        fields = staged.keys.fields if staged.whole else schema.fields
+        empty = arrow_schema.arrow_schema(schema, physical=False, ids=False)
+        batches = list(staged_rows(session, staged.files, fields))
+        self._source = pa.Table.from_batches(batches, None if batches else empty).combine_chunks()
+        # no rows: no files, and nothing is asked of the keys
+        names = [field.name for field in staged.keys.fields]
+        keys = self._source.select(staged.key_names).rename_columns(names)
+        self._keys = KeyIndex(staged.keys, keys) if batches else None
+        rows = None if staged.whole else self._source
+        prefix = "" if staged.whole else "target."
+        self.rule = Rules(rules.by_source, rules.matched, self._keys, rows, prefix)
+
+    @property
+    def keys(self) -> int:
+        return int(np.count_nonzero(self.rule.times))
+
+    @property
+    def most(self) -> int:
+        return int(self.rule.times.max(initial=0))
+
+    def members(self) -> Predicate | None:
+        if self._keys is None or self._staged.rows > _FEW_KEYS:
+            return None
+        return self._keys.members()
+
+    def write(self, first: int) -> NewFiles:
+        times = self.rule.times
+        often = np.maximum(times - (first - 1), 0) if first else (times == 0).astype(np.int64)
+        start = 0
+
+        def repeated() -> Iterator[pa.RecordBatch]:
+            nonlocal start
+            fields = self._staged.plan.schema.fields
+            for batch in staged_rows(self._session, self._staged.files, fields):
+                some = often[start : start + batch.num_rows]
+                start += batch.num_rows
+                yield batch.take(pa.array(np.repeat(np.arange(batch.num_rows), some)))
+
+        return self._write(repeated())
+
+    def insert(self) -> NewFiles:
+        rows = self._source.filter(pa.array(self.rule.times == 0))
+        pieces = inserted(rows, self._staged.rules.unmatched)
+        return self._write(batch for piece in pieces for batch in piece.to_batches())
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> NewFiles:
+        return write_rows(self._session, self._change.plan(sources=self._change.sources), batches)
+
+
+def staged_rows(
+    session: TableContext, files: Sequence[Entry], fields: Sequence[Field]
+) -> Iterator[pa.RecordBatch]:
+    """These columns of the source, each value as it was stored, in the order of the files."""
+    names, columns = [field.name for field in fields], [field.file_name for field in fields]
+    for entry in files:
+        with session.store.open_input(entry.path) as opened:
+            for batch in pq.ParquetFile(opened).iter_batches(columns=columns):
+                yield batch.select(columns).rename_columns(names)
+
+
+def _grouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """The batches, as many together as have so many rows."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        if sum(each.num_rows for each in some) >= rows:
+            yield pa.Table.from_batches(some)
+            some = []
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+class KeyIndex:
+    """The keys of the source, numbered as its rows are; a key with a null is equal to nothing, or
+    to a null where that is said. [RC3]
+
+    A key becomes one whole number, its code: of a column of numbers or moments the distance from
+    the least value, of another column the place of its value among the different ones; of several
+    columns the codes together."""
+
+    def __init__(self, keys: MergeKeys, rows: pa.Table) -> None:
+        """rows: the key columns of the source, by the table's names. UsageError that names a key
+        which comes twice."""
+        self.names, self.rows = [field.name for field in keys.fields], rows.num_rows
+        self._is_null_safe = keys.is_null_safe
+        self._columns = [rows.column(name).combine_chunks() for name in self.names]
+        self._spans = [_span(column) for column in self._columns]
+        self._values: dict[int, pa.Array] = {}  # column -> its different values
+        self._known: dict[int, pa.Array] = {}  # column -> the codes of those before it
+        codes, size = self._codes(rows)
+        places = np.flatnonzero(codes.is_valid().to_numpy(zero_copy_only=False))
+        given = codes.drop_null().to_numpy()
+        self._complete = len(places)
+        self._table: Places | None = None
+        if size <= _SPARSE * len(places):  # code -> row
+            self._table = np.full(size, -1)
+            self._table[given] = places
+            twice = given[self._table[given] != places]
+        else:
+            order = np.argsort(given)
+            self._sorted, self._order = given[order], places[order]
+            twice = self._sorted[1:][self._sorted[1:] == self._sorted[:-1]]
+        if len(twice):
+            self._refuse(rows, twice[0])
+
+    @property
+    def filter(self) -> pc.Expression | None:
+        """True for every row with one of these keys, if they are few."""
+        if self.rows > _FEW_KEYS:
+            return None
+        conditions = []
+        for name, some, has_null in self._different():
+            is_one = pc.field(name).isin(some)
+            conditions.append(is_one | pc.field(name).is_null() if has_null else is_one)
+        return reduce(and_, conditions)
+
+    def members(self) -> Predicate:
+        """True of every row with one of these keys, but for values that Python cannot hold: a day
+        before the year 1 or after 9999."""
+        known: list[Predicate] = []
+        for name, different, has_null in self._different():
+            with suppress(OverflowError, ValueError):
+                held = tuple(different.to_pylist())
+                each: list[Predicate] = [IsIn(column=(name,), values=held)] if held else []
+                each += [IsNull(column=(name,))] if has_null else []
+                known += [Or(args=tuple(each))] if len(each) > 1 else each
+        return And(args=tuple(known))
+
+    def find(self, rows: pa.Table) -> pa.Array:
+        """For each row the number of the source's row that has its key; null: none has."""
+        codes, _ = self._codes(rows)
+        if not self._complete:
+            return pa.nulls(rows.num_rows, pa.int64())
+        given = pc.fill_null(codes, 0).to_numpy()
+        if self._table is not None:
+            found = self._table[given]
+            is_found = found >= 0
+        else:
+            places = np.minimum(np.searchsorted(self._sorted, given), len(self._sorted) - 1)
+            found, is_found = self._order[places], self._sorted[places] == given
+        return pa.array(found, mask=~(is_found & codes.is_valid().to_numpy(zero_copy_only=False)))
+
+    def _codes(self, rows: pa.Table) -> tuple[pa.Array, int]:
+        """The code of each row, null where no row of the source has it for sure, and how many codes
+        there can be. The first rows are the source's."""
+        code, size = pa.scalar(0, pa.int64()), 1
+        for at, name in enumerate(self.names):
+            column = rows.column(name).combine_chunks()
+            part, parts = self._part(at, column)
+            if self._is_null_safe[at]:  # one more code, of null
+                part = pc.if_else(column.is_null(), pa.scalar(parts, pa.int64()), part)
+                parts += 1
+            if size * parts >= 1 << 63:
+                known = self._known.setdefault(at, code.unique().drop_null())
+                code, size = _index_in(code, known), len(known)
+            code, size = pc.add(pc.multiply(code, parts), part), size * parts
+        return code, size
+
+    def _part(self, at: int, column: pa.Array) -> tuple[pa.Array, int]:
+        """The code of each value of a column."""
+        span = self._spans[at]
+        if span is None and at not in self._values:
+            encoded = column.dictionary_encode()
+            self._values[at] = encoded.dictionary
+            return encoded.indices.cast(pa.int64()), len(encoded.dictionary)
+        if span is None:
+            return _index_in(column, self._values[at]), len(self._values[at])
+        numbers, (least, greatest) = _numbers_of(column), span
+        inside = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, greatest))
+        distance = pc.subtract(numbers, least)
+        return pc.if_else(inside, distance, pa.scalar(None, pa.int64())), greatest - least + 1
+
+    def _different(self) -> Iterator[tuple[str, pa.Array, bool]]:
+        """The different values of each key column, and whether a null is one of them."""
+        for name, column, is_safe in zip(
+            self.names, self._columns, self._is_null_safe, strict=True
+        ):
+            yield name, column.unique().drop_null(), is_safe and column.null_count > 0
+
+    def _refuse(self, rows: pa.Table, code: int) -> None:
+        codes, _ = self._codes(rows)
+        places = np.flatnonzero(pc.fill_null(pc.equal(codes, code), False).to_numpy(False))
+        key = zip(self.names, (column[places[0]] for column in self._columns), strict=True)
+        shown = ", ".join(f"{name}={_value_text(value)}" for name, value in key)
+        raise UsageError(
+            f"the source has {len(places)} rows with the key {shown}; nothing "
+            "was committed. Give it one row for each key."
+        )
+
+
+def _span(column: pa.Array) -> tuple[int, int] | None:
+    """The least and the greatest value of a column of whole numbers, days or moments, if they are
+    not too far apart."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)):
+        return None
+    ends = pc.min_max(_numbers_of(column))
+    least, greatest = ends["min"].as_py(), ends["max"].as_py()
+    return (least, greatest) if least is not None and greatest - least < 1 << 62 else None
+
+
+def _numbers_of(column: pa.Array) -> pa.Array:
+    """Whole numbers, days or moments as whole numbers."""
+    if pa.types.is_temporal(column.type):
+        column = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
+    return column.cast(pa.int64())
+
+
+def _index_in(values: pa.Array, known: pa.Array) -> pa.Array:
+    return pc.index_in(values, value_set=known, skip_nulls=True).cast(pa.int64())
+
+
+def _value_text(value: pa.Scalar) -> str:
+    try:
+        return repr(value.as_py())
+    except (OverflowError, ValueError):  # a day that Python cannot hold
+        return f"{value.value} of the type {value.type}"

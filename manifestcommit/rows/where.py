@@ -1,0 +1,239 @@
+"""Deletes, updates and overwrites the rows for which a condition is true. Files with such rows are
+rewritten (copy-on-write); the rest of the table stays. [RC2] [RC7] [RC10]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UsageError
+from ..filter.partitions_read import partitions_of
+from ..filter.sql_expression import columns_of
+from ..filter.sql_syntax import NotUnderstoodError
+from ..format import manifest_table
+from ..format.arrow_schema import arrow_schema
+from ..format.fields import Schema, walk
+from ..log.table_context import TableContext
+from ..protocol.write_layout import Layout, check_missing, lay_out
+from ..scan import planning
+from .clauses import Assignments, Rule, Rules, declared_set
+from .conditions import Condition, session_of, shown, text_of, understand
+from .find import ArrowRows, Choice, Counts, RowExecutor, apply, counts_by_partition, finish
+from .rewrite import NewRows, entries_of, for_each_try
+from .row_change import NOTHING, Declared, RowChange, RowOutcome, until_committed
+
+
+def delete_where(
+    session: TableContext,
+    condition: Any,
+    choice: Choice,
+    declared: Declared = NOTHING,
+    *,
+    dry_run: bool = False,
+) -> RowOutcome:
+    """Delete exactly the rows for which the condition is true; a row for which it is null stays.
+    [RC2]"""
+    once = partial(_delete_once, session, condition, choice, declared, dry_run)
+    return until_committed(session, once)
+
+
+def _delete_once(
+    session: TableContext, condition: Any, choice: Choice, declared: Declared, dry_run: bool
+) -> RowOutcome:
+    change = RowChange(session, "delete", ["where", text_of(condition)], declared)
+    if change.already_committed:
+        return finish(change)
+    schema = change.snapshot.schema
+    assert schema is not None
+    executor, wanted = choice.by_language(condition, schema, "where")
+    entries = _examined(change, wanted)
+    counts = _by_partition(change, executor, wanted, entries)
+    if counts is None:
+        executor, wanted = choice.by_size(entries, "delete", executor, wanted, schema)
+    rule = executor.deleting(wanted, schema)
+    found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
+    return finish(change, found, executor.name, planned=dry_run)
+
+
+def update_where(
+    session: TableContext,
+    values: Mapping[str, Any],
+    condition: Any,
+    declared: Declared = NOTHING,
+    *,
+    dry_run: bool = False,
+) -> RowOutcome:
+    """Set columns of exactly the rows for which the condition is true; None: of all rows. [RC7]"""
+    condition = pc.scalar(True) if condition is None else condition
+    once = partial(_update_once, session, values, condition, declared, dry_run)
+    return until_committed(session, once)
+
+
+def _update_once(
+    session: TableContext,
+    values: Mapping[str, Any],
+    condition: Any,
+    declared: Declared,
+    dry_run: bool,
+) -> RowOutcome:
+    texts = ["where", text_of(condition), "set", *declared_set(values)]
+    change = RowChange(session, "update", texts, declared)
+    if change.already_committed:
+        return finish(change)
+    schema = change.snapshot.schema
+    assert schema is not None
+    inputs = arrow_schema(schema, physical=False, ids=False)
+    new = Assignments(
+        values, schema, columns_of(schema), inputs, session_of(now_us=session.env.now_us())
+    )
+    wanted = _understood_here(condition, schema)
+    entries, executor = _examined(change, wanted), ArrowRows(session)
+    counts = _by_partition(change, executor, wanted, entries)
+    if counts is not None:
+        counts = {path: (rows, 0) for path, (_, rows) in counts.items()}
+    rule = Rules([Rule(wanted.given, wanted.form, new)])
+    found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
+    return finish(change, found, executor.name, planned=dry_run)
+
+
+def overwrite_where(
+    session: TableContext,
+    data: NewRows,
+    condition: Any,
+    choice: Choice,
+    declared: Declared = NOTHING,
+    *,
+    merge_schema: bool = False,
+) -> RowOutcome:
+    """Replace exactly the rows for which the condition is true; a row for which it is null stays.
+    Refused if it is not true for a row of the data (Delta's `replaceWhere`). [RC10] [RC1]"""
+    data = for_each_try(session, data)
+    once = partial(_overwrite_once, session, data, condition, choice, declared, merge_schema)
+    return until_committed(session, once)
+
+
+def _overwrite_once(
+    session: TableContext,
+    data: NewRows,
+    condition: Any,
+    choice: Choice,
+    declared: Declared,
+    merge_schema: bool,
+) -> RowOutcome:
+    change = RowChange(session, "overwrite", ["where", text_of(condition)], declared)
+    if change.already_committed:
+        return finish(change)
+    missing = _fit_columns(change, data, merge_schema)
+    snapshot = change.snapshot
+    assert snapshot.schema is not None
+    executor, wanted = choice.by_language(condition, snapshot.schema, "where")
+    change.rest_on(data.marks)
+    entries = _examined(change, wanted)
+    new = _stage(change, data)
+    _check_inside(change, executor, wanted, new)
+    counts = _by_partition(change, executor, wanted, entries)
+    if counts is None:
+        executor, wanted = choice.by_size(entries, "overwrite", executor, wanted, snapshot.schema)
+        rule = executor.deleting(wanted, snapshot.schema)
+        counts = executor.find(change, entries, rule, keep=True)
+    gone = sum(rows for _, rows in counts.values())
+    if missing and 0 < gone == _rows(planning.entries_table(session, snapshot)):
+        check_missing(missing, snapshot.properties, whole=True)
+    rule = executor.deleting(wanted, snapshot.schema)
+    found = apply(change, executor, rule, entries, counts)
+    return finish(change, found, executor.name, rows_inserted=_rows(new))
+
+
+def _examined(change: RowChange, wanted: Condition) -> pa.Table:
+    """The files that may hold rows for which the condition is true. That they were looked at is
+    recorded. [CF16]"""
+    snapshot = change.snapshot
+    assert snapshot.schema is not None
+    change.read(partitions_of(wanted.predicate, snapshot.schema, snapshot.partition_by))
+    return planning.entries_table(change.session, snapshot, wanted.predicate)
+
+
+def _by_partition(
+    change: RowChange, executor: RowExecutor, wanted: Condition, entries: pa.Table
+) -> Counts | None:
+    """How many rows of each file match, if no file has to be read for that: partition values alone
+    decide, or there is none."""
+    if not entries.num_rows:
+        return {}
+    rows = counts_by_partition(change, executor, wanted, entries)
+    return None if rows is None else {path: (0, count) for path, count in rows.items()}
+
+
+def _understood_here(condition: Any, schema: Schema) -> Condition:
+    """A condition that this process evaluates; UsageError for any other. [RC8]"""
+    try:
+        return understand(condition, schema, "where", session_of())
+    except NotUnderstoodError as error:
+        refusal = UsageError(
+            f"invalid where {shown(condition)}: {error}, and this is done without Spark; nothing "
+            "was done. Give other SQL, or a pyarrow expression, such as "
+            "pyarrow.compute.field('flight') == 1545"
+        )
+        refusal.argument = "where"
+        raise refusal from error
+
+
+def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[str, ...]:
+    """Give the table the columns that the data needs, as any write does; SchemaMismatchError where
+    it does not fit. Returns the table's columns that it lacks. [SC3] [SC5] [SC8] [RC12]"""
+    ids = cycle([field.id for _, field in walk(data.schema.fields)])
+    layout = lay_out(
+        Layout(),
+        change.snapshot,
+        data.schema,
+        None,
+        merge=merge_schema,
+        new_id=partial(next, ids),
+        url=change.session.store.url,
+    )
+    check_missing(layout.missing, change.snapshot.properties, whole=False)
+    change.evolve(layout.edits)
+    return layout.missing
+
+
+def _stage(change: RowChange, data: NewRows) -> pa.Table:
+    """Write the data once, as any write does; its entries."""
+    session, snapshot = change.session, change.snapshot
+    plan = change.plan(sources=change.sources)
+    new = data.write(plan, {field.name: field.name for field in data.schema.fields})
+    new.register(change)
+    assert snapshot.schema is not None
+    entries = manifest_table.to_table(
+        entries_of(session, plan, new), schema=plan.schema, partition_by=plan.partition_by
+    )
+    return manifest_table.align(entries, schema=plan.schema, partition_by=plan.partition_by)
+
+
+def _rows(entries: pa.Table) -> int:
+    return pc.sum(entries.column("rows")).as_py() or 0
+
+
+def _check_inside(
+    change: RowChange, executor: RowExecutor, wanted: Condition, new: pa.Table
+) -> None:
+    """UsageError unless the condition is true for every row of the data, as it is stored: a rerun
+    would duplicate the others. [RC10]"""
+    inside = _by_partition(change, executor, wanted, new)
+    if inside is None:
+        assert change.snapshot.schema is not None
+        rule = executor.deleting(wanted, change.snapshot.schema)
+        inside = executor.find(change, new, rule)
+    rows = _rows(new)
+    outside = rows - sum(count for _, count in inside.values())
+    if outside:
+        raise UsageError(
+            f"{outside:,} of the {rows:,} rows of the data do not match where "
+            f"{shown(wanted.given)}, or it is null for them; nothing was committed. Filter the "
+            "data by the same condition, or name a condition that is true for all of it."
+        )

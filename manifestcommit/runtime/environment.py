@@ -1,0 +1,159 @@
+"""The environment of the engine, besides a store: time, randomness, waiting, and who runs it. It is
+one value, so that a simulator can replace it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import getpass
+import os
+import random
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+from ..errors import UsageError
+from ..format.snapshot import PARTS, Author, limited, parts_of
+from ..protocol.spill_policy import Budgets
+from ..version import WRITER
+
+# How long a commit tries, how much a snapshot carries inline, and which files a row change holds
+# in memory: values that are passed in, so that tests and simulators use small ones.
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a commit tries. attempts: versions contended for; lost_alone: of them lost before it
+    asks for help where nobody else does; unclear_tries: puts of the same bytes; *_s: seconds. [CM8]
+    [CM19]
+
+    The pauses double up to the longest: between versions they let others pass, after unclear
+    answers they let the store recover.
+    """
+
+    attempts: int = 1000
+    lost_alone: int = 2
+    first_pause_s: float = 0.005
+    longest_pause_s: float = 0.5
+    unclear_tries: int = 10
+    first_unclear_pause_s: float = 0.1
+    longest_unclear_pause_s: float = 8.0
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process is tuned by. read_once_bytes: of the files of a row change, which are read
+    once and held in memory if they are no larger together, and else once to count and once to
+    rewrite. [RC8]"""
+
+    limits: Limits = Limits()
+    budgets: Budgets = Budgets()
+    read_once_bytes: int = 16 << 20
+
+
+_process = Tuning()
+
+
+def tuning() -> Tuning:
+    """This process' tuning."""
+    return _process
+
+
+def tune(changed: Tuning) -> Tuning:
+    """Set this process' tuning, for all of its threads; return the one before."""
+    global _process
+    before, _process = _process, changed
+    return before
+
+
+@contextlib.contextmanager
+def tuned(changed: Tuning) -> Iterator[None]:
+    """With another tuning of this process, in all of its threads."""
+    before = tune(changed)
+    try:
+        yield
+    finally:
+        tune(before)
+
+
+AUTHOR_VARIABLE = "MANIFESTCOMMIT_AUTHOR"
+
+
+class Env(Protocol):
+    """Clock, randomness and waiting. Correctness does not depend on clocks."""
+
+    def now_us(self) -> int:
+        """Microseconds since the epoch."""
+        ...
+
+    def randomness(self, count: int) -> bytes:
+        """Bytes that nobody else draws."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    def jitter(self) -> float:
+        """A number in [0, 1)."""
+        ...
+
+    def author(self) -> Author:
+        """Who runs this process, as far as it may be recorded."""
+        ...
+
+
+class SystemEnv:
+    """The environment of a real process."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def randomness(self, count: int) -> bytes:
+        return secrets.token_bytes(count)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def jitter(self) -> float:
+        return random.random()
+
+    def author(self) -> Author:
+        return limited(_runner(), _recorded())
+
+
+def _recorded() -> frozenset[str]:
+    """The parts of the author that this process' environment lets be recorded: a switch that is
+    misspelled is an error, not a name in a table for good. [OB15]"""
+    text = os.environ.get(AUTHOR_VARIABLE)
+    if text is None:
+        return frozenset(PARTS)
+    try:
+        return parts_of(text)
+    except ValueError as error:
+        raise UsageError(f"the environment's {AUTHOR_VARIABLE}: {error}") from None
+
+
+@functools.cache
+def _runner() -> Author:
+    return Author(user=_user(), host=socket.gethostname(), program=_program(), software=WRITER)
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container whose user has no name
+        return None
+
+
+def _program() -> str:
+    """The module, script or command that runs: never its arguments, which may hold secrets."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None and spec.name:  # python -m
+        return str(spec.name).removesuffix(".__main__")
+    name = os.path.basename(sys.argv[0] if sys.argv else "")
+    return "python" if name in ("", "-c", "-") else name

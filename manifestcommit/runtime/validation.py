@@ -1,0 +1,441 @@
+"""Validates arguments before anything is read: each rule returns the value, or raises a UsageError
+that names the argument. [SE3]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UsageError
+from ..format.entries import SourceRange
+from ..format.fields import ArrayType, MapType, StructType, is_text, is_unicode, shown
+from ..format.snapshot import Note, check_message, check_metadata, find_credential
+from ..format.watermark import Advance, Position, check_advance
+from ..store.options import split_url
+
+Ranges = Mapping[str, tuple[int | str | None, int | str]]  # source -> start, end; half-open
+Rule = Callable[[str, Any], Any]  # the argument's name and value -> the value, or UsageError
+
+_LONGEST_ROOT = 4096  # bytes: PATH_MAX; the keys of object stores are shorter
+_LONGEST_PART = 255  # bytes of one name in a folder
+_LARGEST = 2**63 - 1
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmgt]?)(i?)b?", re.IGNORECASE | re.ASCII)
+
+
+def wrong(name: str, value: object, expected: str, example: str = "") -> UsageError:
+    """The error that says what was given and what was expected, with an example. [SE3]"""
+    such = f", such as {example}" if example else ""
+    error = UsageError(f"invalid {name} {shown(value)}: expected {expected}{such}")
+    error.argument = name
+    return error
+
+
+def anything(name: str, value: Any) -> Any:
+    """Accept any value: it is checked later, where more is known."""
+    return value
+
+
+def optional(rule: Rule) -> Rule:
+    """Accept None, or what the rule accepts."""
+
+    def check(name: str, value: Any) -> Any:
+        return None if value is None else rule(name, value)
+
+    return check
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, but no other truthy value: `dry_run="no"` would be true."""
+    if not isinstance(value, bool):
+        raise wrong(name, value, "True or False")
+    return value
+
+
+def within(least: int, most: int) -> Rule:
+    """A whole number between these bounds, both included."""
+
+    def check(name: str, value: Any) -> int:
+        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not is_whole or not least <= int(value) <= most:
+            raise wrong(name, value, f"a whole number from {least} to {most}")
+        return int(value)
+
+    return check
+
+
+def whole(least: int | None) -> Rule:
+    """A whole number from `least` on that fits 64 bits."""
+
+    def check(name: str, value: Any) -> int:
+        if (
+            not isinstance(value, Integral)
+            or isinstance(value, bool)
+            or not (-_LARGEST if least is None else least) <= int(value) <= _LARGEST
+        ):
+            raise wrong(
+                name,
+                value,
+                "a whole number" if least is None else f"a whole number from {least} on",
+            )
+        return int(value)
+
+    return check
+
+
+def one_of(*choices: str) -> Rule:
+    """One of these texts."""
+
+    def check(name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise wrong(name, value, " or ".join(f'"{choice}"' for choice in choices))
+        return value
+
+    return check
+
+
+def text(expected: str, example: str, *, blank: bool = True) -> Rule:
+    """A text that can be stored. blank: accept one of nothing but spaces, too. [SC7]"""
+
+    def check(name: str, value: Any) -> str:
+        if not is_text(value) or not (blank or value.strip()):
+            raise wrong(name, value, expected, example)
+        return str(value)
+
+    return check
+
+
+def names(name: str, value: Any) -> list[str]:
+    """One text, or a list of texts."""
+    given = [value] if isinstance(value, str) else value
+    if isinstance(given, Mapping | bytes) or not isinstance(given, Iterable):
+        raise wrong(name, value, "a text or a list of texts", "['day', 'hour']")
+    items = list(given)
+    if not all(map(is_text, items)):
+        raise wrong(name, items, "a text or a list of texts, none of them empty", "['day', 'hour']")
+    return items
+
+
+def file_name(name: str, value: Any) -> Any:
+    """The name of a file on this machine."""
+    if not isinstance(value, str | os.PathLike) or "\0" in (text := os.fspath(value)) or not text:
+        raise wrong(name, value, "the name of a file", "'report.html'")
+    return value
+
+
+def paths(name: str, value: Any) -> list[str]:
+    """A list of paths relative to the table path; not a single text, whose letters would be taken
+    for paths."""
+    if isinstance(value, str):
+        raise wrong(
+            name,
+            value,
+            "a list of paths relative to the table path, not one text",
+            "['day=1/a.parquet']",
+        )
+    return names(name, value)
+
+
+def root(name: str, value: Any) -> Any:
+    """A path or a URL that stores can hold; the first of two arguments may be the data. [ST4]"""
+    expected, example = (
+        "the table path, a local path or a URL",
+        "'/lake/flights' or 's3://bucket/lake/flights'",
+    )
+    if not isinstance(value, str | os.PathLike):
+        swapped = (
+            "; write takes the data first, then the table path"
+            if hasattr(value, "__arrow_c_stream__")
+            else ""
+        )
+        raise wrong(name, value, expected, example + swapped)
+    path = os.fspath(value)
+    if not isinstance(path, str):
+        raise wrong(name, value, expected, example)
+    parts = path.replace(os.sep, "/").split("/")
+    if (
+        "\0" in path
+        or not is_unicode(path)
+        or len(path.encode()) > _LONGEST_ROOT
+        or any(len(part.encode()) > _LONGEST_PART for part in parts)
+    ):
+        why = (
+            f"without NUL and lone surrogates, of at most {_LONGEST_ROOT:,} bytes, and "
+            f"{_LONGEST_PART} between two slashes"
+        )
+        raise wrong(name, "" if "@" in path or "?" in path else path, f"{expected}, {why}", example)
+    split_url(path)  # here, where a refusal loses its frames, which hold what was given
+    return value
+
+
+def roots(name: str, value: Any) -> Any:
+    """Tables: the paths among them are paths; a list, since an iterator is read once. [SE1]"""
+    found: Iterable[Any]
+    if isinstance(value, Mapping):
+        found = value.values()
+    elif isinstance(value, str | os.PathLike) or not isinstance(value, Iterable):
+        found = (value,)
+    else:
+        found = value = list(value)
+    for each in found:
+        if isinstance(each, str | os.PathLike):
+            root(name, each)
+    return value
+
+
+def roots_with_versions(name: str, value: Any) -> Any:
+    """A mapping whose keys are tables. [SE1]"""
+    roots(name, value.keys() if isinstance(value, Mapping) else value)
+    return value
+
+
+def size(name: str, value: Any) -> int:
+    """Bytes above 0: a number, or a text such as "128MB". kB, MB, GB, TB are powers of 1000; KiB,
+    MiB, GiB, TiB are powers of 1024."""
+    bytes_ = 0
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        if match is not None and (match[2] or not match[3]):
+            bytes_ = int(
+                float(match[1])
+                * (1024 if match[3] else 1000) ** " kmgt".index(match[2].lower() or " ")
+            )
+    elif isinstance(value, Integral) and not isinstance(value, bool):
+        bytes_ = int(value)
+    if not 1 <= bytes_ <= _LARGEST:
+        raise wrong(
+            name,
+            value,
+            "a number of bytes above 0, or a text with a unit",
+            "134217728, '128MB' or '1GiB'",
+        )
+    return bytes_
+
+
+def function(name: str, value: Any) -> Any:
+    """Something that can be called."""
+    if not callable(value):
+        raise wrong(name, value, "a function that takes a text", "print")
+    return value
+
+
+def mapping(expected: str, example: str) -> Rule:
+    """A mapping; its contents are checked where it is used."""
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise wrong(name, value, expected, example)
+        return value
+
+    return check
+
+
+def condition(name: str, value: Any) -> Any:
+    """A selection of rows or files: SQL, a pyarrow expression or a Spark Column, depending on the
+    call."""
+    if is_text(value) and value.strip():
+        return value
+    if not (isinstance(value, pc.Expression) or is_spark(value, "Column")):
+        raise wrong(
+            name,
+            value,
+            "a pyarrow expression, a Spark Column or SQL",
+            "pyarrow.compute.field('flight') == 1545",
+        )
+    return value
+
+
+def duckdb_connection(name: str, value: Any) -> Any:
+    """A connection of DuckDB, checked without importing it."""
+    if type(value).__name__ != "DuckDBPyConnection":
+        raise wrong(
+            name, value, "a connection of DuckDB, or None for the module's own", "duckdb.connect()"
+        )
+    return value
+
+
+def spark_session(name: str, value: Any) -> Any:
+    """A Spark session, classic or Connect."""
+    if not is_spark(value, "SparkSession"):
+        raise wrong(
+            name,
+            value,
+            "a SparkSession, or None for the active one",
+            "SparkSession.builder.getOrCreate()",
+        )
+    return value
+
+
+def is_spark(value: Any, kind: str) -> bool:
+    """Whether it is such an object of Spark, checked without importing pyspark."""
+    return any(
+        base.__module__.startswith("pyspark.sql.") and base.__name__ == kind
+        for base in type(value).__mro__
+    )
+
+
+def option_names(name: str, value: Any) -> Any:
+    """Storage options; only their names are checked. [SE1]"""
+    if not all(map(is_text, value)):
+        raise UsageError(
+            f"invalid {name}: expected texts as the names of options, such as endpoint_url"
+        )
+    return value
+
+
+def position(name: str, value: Any) -> Any:
+    """A position of a source: a whole number that fits 64 bits, or a text. [WM3]"""
+    if (
+        isinstance(value, Integral)
+        and not isinstance(value, bool)
+        and abs(int(value)) <= _LARGEST + 1
+    ):
+        return int(value)
+    if not (isinstance(value, str) and is_unicode(value)):
+        raise wrong(name, value, "a position: a whole number of 64 bits, or a text", "27004")
+    return value
+
+
+def column_type(name: str, value: Any) -> Any:
+    """A column's type."""
+    if not (is_text(value) or isinstance(value, pa.DataType | StructType | ArrayType | MapType)):
+        raise wrong(
+            name,
+            value,
+            "a pyarrow type, or the name of a type of Spark or SQL",
+            "pyarrow.int64() or 'decimal(10,2)'",
+        )
+    return value
+
+
+def rows(name: str, value: Any) -> Any:
+    """An object that may hold rows; whether it does is checked when it is read."""
+    known = any(
+        base.__module__.partition(".")[0] in ("pyarrow", "pandas", "polars", "duckdb")
+        for base in type(value).__mro__
+    )
+    if not (known or hasattr(value, "__arrow_c_stream__") or is_spark(value, "DataFrame")):
+        raise wrong(
+            name,
+            value,
+            "rows: a Spark DataFrame, or anything with __arrow_c_stream__",
+            "a pyarrow.Table",
+        )
+    return value
+
+
+def ranges(name: str, value: Any) -> Any:
+    """Ranges of sources, well-formed. [WM3]"""
+    advances_of(value)
+    return value
+
+
+def message(name: str, value: Any) -> str:
+    """What a commit is for, in a text that can be recorded and holds no credential. [OB15] [SE5]"""
+    try:
+        checked = check_message(value)
+    except ValueError as error:
+        raise _unfit(name, str(error), "'late corrections of May'") from None
+    _check_secrets(name, Note(message=checked))
+    return checked
+
+
+def metadata(name: str, value: Any) -> dict[str, str]:
+    """Names with values that can be recorded and hold no credential. [OB15] [SE5]"""
+    try:
+        checked = check_metadata(value)
+    except ValueError as error:
+        raise _unfit(name, str(error), "{'airflow_run': 'manual__2013-01-02'}") from None
+    _check_secrets(name, Note(metadata=checked))
+    return checked
+
+
+def _check_secrets(name: str, note: Note) -> None:
+    if (found := find_credential(note)) is not None:
+        raise _unfit(
+            name,
+            f"{found}, and everybody who reads the table could read it for as long as it exists. "
+            "Nothing was done: leave it out",
+        )
+
+
+def _unfit(name: str, why: str, example: str = "") -> UsageError:
+    error = UsageError(f"invalid {name} {why}" + (f", such as {example}" if example else ""))
+    error.argument = name
+    return error
+
+
+def check_work(*, key: object, fingerprint: object) -> None:
+    """UsageError unless each is a text that can be stored, or None. [KY1] [SC7]"""
+    for name, value in (("key", key), ("fingerprint", fingerprint)):
+        if value is not None and not is_text(value):
+            raise UsageError(
+                f"{name} is a non-empty text that is the same on every rerun of this work, "
+                f"not {shown(value)}"
+            )
+
+
+def check_reason(what: str, reason: object) -> None:
+    """UsageError unless the reason is a non-blank text. what: the operation that records it.
+    [OB10]"""
+    if not (is_text(reason) and reason.strip()):
+        raise UsageError(
+            f"a {what} is recorded with its reason: say why, for those who read the history "
+            f"later; {shown(reason)} does not"
+        )
+
+
+def advance_of(source: object, start: object, end: object) -> Advance:
+    """A well-formed range of a source, or UsageError. [WM3]"""
+    try:
+        return check_advance(source, start, end)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def origins_of(sources: Mapping[str, int | str | None] | None) -> dict[str, Position]:
+    """Where each source begins, well-formed; otherwise a UsageError that names the source. [WM3]
+    [WM7]"""
+    given: Any = sources if sources is not None else {}
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            f"sources maps each source to where it begins, such as {{'orders': 0}}; this is "
+            f"{given!r}"
+        )
+    for source, origin in given.items():
+        advance_of(source, origin, 0 if origin is None else origin)
+    return {str(source): origin for source, origin in given.items()}
+
+
+def advances_of(ranges: Ranges | None) -> tuple[Advance, ...]:
+    """The ranges of all sources, well-formed; otherwise a UsageError that names the source.
+    [WM3]"""
+    given: Any = ranges if ranges is not None else {}
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            "watermarks and sources map a source to (start, end), half-open; this is "
+            f"{shown(given)}"
+        )
+    advances = []
+    for source, pair in given.items():
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            raise UsageError(
+                "watermarks and sources map a source to (start, end), half-open; "
+                f"{shown(source)} has {shown(pair)}"
+            )
+        advances.append(advance_of(source, *pair))
+    return tuple(advances)
+
+
+def source_ranges_of(sources: Ranges | None) -> tuple[SourceRange, ...]:
+    """The ranges of a file's rows, well-formed like advances. [OB8] [WM3]"""
+    return tuple(
+        SourceRange(source=advance.source, start=advance.start, end=advance.end)
+        for advance in advances_of(sources)
+    )

@@ -1,0 +1,469 @@
+"""A snapshot as a pyarrow Dataset, for pyarrow, DuckDB, Polars and pandas. [RD2] [RD7]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
+
+from ..errors import ManifestCommitError
+from ..files.foreign_footer import damaged_file, footers_of, noted_footer
+from ..filter.arrow_expression import columns_in, spark_order, split_terms
+from ..format.arrow_schema import marked_schemas
+from ..format.entries import FooterRef
+from ..format.fields import Schema, WireValue
+from ..format.snapshot import Snapshot
+from ..format.values import from_array
+from ..log.table_context import TableContext
+from ..runtime.concurrency import prefetch
+from ..store.arrow_filesystem import knowing_sizes
+from ..store.base import check_files, missing_file
+
+# A pyarrow dataset that compares footers of other programs' files, and orders floats as Spark.
+
+_AT_ONCE = 8
+_FILTER_ADVICE = (
+    "this filter is evaluated after reading, because statistics in files of other programs may be "
+    "wrong about its columns: read the dataset with scanner(), to_table() or to_batches()"
+)
+
+Others = dict[str, tuple[str, int, FooterRef]]
+
+
+class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships no types
+    """The files of a dataset. Those of other programs are checked, once each, before the first scan
+    whose filter may match their partition; what a filter asks of their columns of doubtful
+    statistics is evaluated after reading. In any filter NaN is above all numbers, as in Spark.
+
+    It wraps pyarrow's own dataset over the same fragments, and no Python runs during a scan. So it
+    works with every consumer of datasets: DuckDB, Polars, joins, `Scanner.from_dataset`. Raises
+    CorruptMetadataError or DataFileMissingError, which name the file; where pages are damaged, that
+    holds for its own methods, and consumers that read through a scanner raise what Arrow says.
+    """
+
+    def __init__(
+        self,
+        dataset: ds.FileSystemDataset,
+        url: str,
+        base: str,
+        others: Others,
+        doubtful: frozenset[str] = frozenset(),
+    ) -> None:
+        """url: the table path; base: that path in the filesystem; others: path in the filesystem ->
+        (path below the table path, bytes, footer) of each file to check; doubtful: top-level
+        columns by whose statistics no row may be left out."""
+        super().__init__(
+            dataset.get_fragments(),
+            dataset.schema,
+            dataset.format,
+            dataset.filesystem,
+            dataset.partition_expression,
+        )
+        self._plain, self._url, self._others = dataset, url, dict(others)
+        self._base, self._doubtful = base, doubtful
+
+    def __reduce__(self) -> Any:
+        given = (self._plain, self._url, self._base, self._others, self._doubtful)
+        return CheckedDataset, given
+
+    def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
+        with self.naming_damage(filter):
+            return super().to_table(columns=columns, filter=filter, **options)
+
+    def to_batches(
+        self, columns: Any = None, filter: Any = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        # wrong options are refused here, not at the first batch
+        batches = super().to_batches(columns=columns, filter=filter, **options)
+        return self._named(batches, filter)
+
+    def head(
+        self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any
+    ) -> pa.Table:
+        with self.naming_damage(filter):
+            return super().head(num_rows, columns=columns, filter=filter, **options)
+
+    def count_rows(self, filter: Any = None, **options: Any) -> int:
+        with self.naming_damage(filter):
+            return int(super().count_rows(filter=filter, **options))
+
+    def take(
+        self, indices: Any, columns: Any = None, filter: Any = None, **options: Any
+    ) -> pa.Table:
+        with self.naming_damage(filter):
+            return super().take(indices, columns=columns, filter=filter, **options)
+
+    @contextmanager
+    def naming_damage(self, filter: Any = None) -> Iterator[None]:
+        """Inside this block, rows are read: CorruptMetadataError names the first file that cannot
+        be decoded, where pyarrow says only what is wrong. [RD2]"""
+        try:
+            yield
+        except (pa.ArrowInvalid, OSError) as error:
+            if is_damage(error):
+                self._raise_damage(filter)
+            raise
+
+    def _named(self, batches: Iterator[pa.RecordBatch], filter: Any) -> Iterator[pa.RecordBatch]:
+        with self.naming_damage(filter):
+            yield from batches
+
+    def _raise_damage(self, filter: Any) -> None:
+        for fragment in self._plain.get_fragments(filter):
+            try:
+                for _ in fragment.to_batches(use_threads=False):
+                    pass
+            except (pa.ArrowException, OSError) as error:
+                if not is_damage(error):
+                    raise
+                name = fragment.path.removeprefix(f"{self._base}/")
+                raise damaged_file(self._url, name, error) from error
+
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> ds.Scanner:
+        # pyarrow's to_table, to_batches, head, count_rows and take call this method
+        whole = super()._scanner_options({"filter": filter}).get("filter")
+        free, rest = (whole, None) if whole is None else split_terms(whole, self._doubtful)
+        if rest is None or not self._doubtful:
+            return super().scanner(columns=columns, filter=filter, **options)
+        self._check(free)
+        inner = self._plain.scanner(
+            columns=needed_columns(self.schema.names, columns, rest),
+            filter=None if free is None else spark_order(free, self.schema),
+            **options,
+        )
+        # Batches stay in C++: a Python iterator that is prefetched while the interpreter exits
+        # would abort or hang the process.
+        rest = spark_order(rest, self.schema)
+        shown = self.schema.names if columns is None else columns
+        return ds.Scanner.from_batches(inner.to_reader(), columns=shown, filter=rest, **options)
+
+    def _scanner_options(self, options: dict[str, Any]) -> Any:
+        """pyarrow calls it for every scan: of `scanner` and all its callers, of a join, a sort, a
+        Scanner."""
+        scanner_options = super()._scanner_options(options)
+        whole = scanner_options.get("filter")
+        if whole is not None:
+            if split_terms(whole, self._doubtful)[1] is not None and self._doubtful:
+                raise NotImplementedError(_FILTER_ADVICE)
+            scanner_options["filter"] = spark_order(whole, self.schema)
+        self._check(whole)
+        return scanner_options
+
+    def get_fragments(self, filter: Any = None) -> Iterator[ds.Fragment]:
+        # pyarrow refuses wrong options before anything is read
+        fragments = super().get_fragments(filter)
+        self._check(filter)
+        return iter(fragments)
+
+    def filter(self, expression: Any) -> Any:
+        filtered = super().filter(expression)
+        # checked files are shared by all datasets derived from this one
+        filtered._plain, filtered._url, filtered._others = self._plain, self._url, self._others
+        filtered._base, filtered._doubtful = self._base, self._doubtful
+        return filtered
+
+    def replace_schema(self, schema: pa.Schema) -> Any:
+        self._check(None)
+        return super().replace_schema(schema)
+
+    def _check(self, filter: Any) -> None:
+        if not self._others:
+            return
+        for path, checked in prefetch(
+            self._check_one, self._chosen(filter), threads=_AT_ONCE, limit=2 * _AT_ONCE
+        ):
+            checked.result()
+            self._others.pop(path, None)
+
+    def _chosen(self, filter: Any) -> Iterable[str]:
+        """The files that are not checked yet and may have rows for which the filter is true."""
+        if filter is None:
+            return list(self._others)
+        return [
+            fragment.path
+            for fragment in self._plain.get_fragments(filter)
+            if fragment.path in self._others
+        ]
+
+    def _check_one(self, path: str) -> None:
+        known = self._others.get(path)
+        if known is None:
+            return  # another thread has checked it
+        name, size_bytes, footer = known
+        try:
+            with self.filesystem.open_input_file(path) as source:
+                noted_footer(source, size_bytes, footer)
+        except FileNotFoundError:
+            raise missing_file(self._url, name) from None
+        except pa.ArrowInvalid as error:
+            raise damaged_file(self._url, name, error) from None
+
+
+def doubtful_columns(schema: pa.Schema) -> frozenset[str]:
+    """The top-level columns by whose statistics in files of other programs no row may be left out:
+    of floats, which leave out NaN, and of decimals, which old programs compared as bytes. [DF6]"""
+    return frozenset(field.name for field in schema if _is_doubtful(field.type))
+
+
+def _is_doubtful(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_is_doubtful(member.type) for member in kind)
+    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def needed_columns(known: Sequence[str], columns: Any, filter: Any) -> list[str]:
+    """The columns that a scan must read, so that the filter can be evaluated after it; all of them
+    if that is unknown."""
+    filtered = columns_in(filter) if filter is not None else frozenset()
+    if not isinstance(columns, list) or filtered is None:
+        return list(known)
+    return list(dict.fromkeys([*columns, *(path[0] for path in filtered if path[0] in known)]))
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether this error of reading Parquet is about the content: an error with an errno, or of
+    ours, is the store's."""
+    return not isinstance(error, ManifestCommitError) and getattr(error, "errno", None) is None
+
+
+# Partition values that a reader must not look for in a file: for adopted files, only their
+# entries may hold them.
+
+
+class Constants(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the entries of adopted files hold: values of partition columns, which the files may
+    lack, and their footers. [AF3] [DF4]
+
+    columns: names in files; values: path -> wire values, one for each column; footers: by path.
+    """
+
+    columns: tuple[str, ...] = ()
+    values: dict[str, tuple[WireValue, ...]] = {}
+    footers: dict[str, FooterRef] = {}
+
+    def of(self, files: Iterable[tuple[str, int]]) -> Constants:
+        """The constants of these files only."""
+        paths = [path for path, _ in files if path in self.footers]
+        return Constants(
+            columns=self.columns,
+            values={path: self.values[path] for path in paths if path in self.values},
+            footers={path: self.footers[path] for path in paths},
+        )
+
+
+def united(parts: Iterable[Constants]) -> Constants:
+    """The constants of all of these files."""
+    known = list(parts)
+    return Constants(
+        columns=next((part.columns for part in known if part.columns), ()),
+        values={path: value for part in known for path, value in part.values.items()},
+        footers={path: footer for part in known for path, footer in part.footers.items()},
+    )
+
+
+def constants_in(
+    entries: pa.Table, schema: Schema, partition_by: Sequence[int], url: str
+) -> Constants:
+    """The constants of every listed file of another program. [AF3] [DF4]
+
+    entries: as a manifest's table; such files have no digest.
+    """
+    foreign = entries.filter(pc.is_null(entries.column("digest")))
+    footers = footers_of(foreign, url)
+    if not partition_by or not footers:
+        return Constants(footers=footers)
+    by_id = {field.id: field for field in schema.fields}
+    fields = [by_id[field_id] for field_id in partition_by]
+    columns = [from_array(foreign.column(f"partition.{field.id}"), field.type) for field in fields]
+    values = dict(zip(foreign.column("path").to_pylist(), zip(*columns, strict=True), strict=True))
+    names = tuple(field.file_name for field in fields)
+    return Constants(columns=names, values=values, footers=footers)
+
+
+def open_dataset(
+    session: TableContext, snapshot: Snapshot, table: pa.Table, data: bytes | None = None
+) -> ds.Dataset:
+    """Open exactly the rows of these entries, with user-visible column names; a missing file is an
+    error, and so is a link. [RD2] [SE2]
+
+    No request is made before rows are read. The footers of files of other programs are compared
+    with what was noted, before the first scan that may read them. [AF3] pyarrow gets the partition
+    values, so a filter on them opens no other file. data: the bytes of the only file, which was
+    checked.
+    """
+    logical, physical = marked_schemas(
+        snapshot.schema, snapshot.table_id, session.store.url, snapshot.version
+    )
+    if table.num_rows == 0:
+        return ds.dataset(logical.empty_table())
+    kind = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+    if data is not None:
+        fragment = kind.make_fragment(
+            pa.BufferReader(data), partition_expression=_guarantees(table, snapshot)[0]
+        )
+        held = ds.FileSystemDataset([fragment], physical, kind, None, pc.scalar(True))
+        return held if logical.equals(physical) else RenamedDataset(held, logical, physical)
+    paths = table.column("path").to_pylist()
+    check_files(session.store, paths, must_exist=True)
+    filesystem, base = session.store.filesystem()
+    if hasattr(filesystem, "handler"):  # it is none of pyarrow's own
+        sizes = dict(zip(paths, table.column("bytes").to_pylist(), strict=True))
+        filesystem = knowing_sizes(filesystem, sizes)
+    dataset = ds.FileSystemDataset.from_paths(
+        [f"{base}/{path}" for path in paths],
+        schema=physical,
+        format=kind,
+        filesystem=filesystem,
+        partitions=_guarantees(table, snapshot),
+        root_partition=pc.scalar(True),
+    )
+    others = table.filter(pc.is_null(table.column("digest")))
+    footers = footers_of(others, session.store.url) if others.num_rows else {}
+    listed = zip(others.column("bytes").to_pylist(), footers.items(), strict=True)
+    # a partition column has one value in a file: there is nothing that could be left out
+    doubtful = doubtful_columns(physical) - set(_partition_names(snapshot))
+    dataset = CheckedDataset(
+        dataset,
+        session.store.url,
+        base,
+        {f"{base}/{path}": (path, size, footer) for size, (path, footer) in listed},
+        doubtful if others.num_rows else frozenset(),
+    )
+    return dataset if logical.equals(physical) else RenamedDataset(dataset, logical, physical)
+
+
+_ADVICE = (
+    "the columns of this table were renamed: read its dataset with scanner(), to_table() or "
+    "to_batches()"
+)
+
+
+class RenamedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships no types
+    """A dataset whose columns were renamed after their files were written: it shows the new names
+    over the old files. [SC6]
+
+    It supports what pyarrow's own consumers call (DuckDB: scanner; Polars: to_table). Columns that
+    neither `columns` nor `filter` names are not read; filters apply after the renaming.
+    """
+
+    def __init__(self, dataset: ds.Dataset, logical: pa.Schema, physical: pa.Schema) -> None:
+        # Code that bypasses Python for the C++ dataset below this object (Scanner.from_dataset, a
+        # join) finds one fragment, which raises an error with the method to call instead. Without
+        # any fragment, pyarrow would crash the process.
+        parquet, nowhere = ds.ParquetFileFormat(), LocalFileSystem()
+        super().__init__([parquet.make_fragment(_ADVICE, nowhere)], logical, parquet, nowhere)
+        self._dataset = dataset
+        self._logical = logical
+        self._names = dict(zip(logical.names, physical.names, strict=True))
+
+    def __reduce__(self) -> Any:
+        physical = pa.schema([field.with_name(self._names[field.name]) for field in self._logical])
+        return RenamedDataset, (self._dataset, self._logical, physical)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._logical
+
+    @property
+    def files(self) -> list[str]:
+        files: list[str] = self._dataset.files
+        return files
+
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> ds.Scanner:
+        needed = needed_columns(list(self._names), columns, filter)
+        if not set(needed) <= self._names.keys():
+            needed = list(self._names)  # Arrow names the unknown one
+        inner = self._dataset.scanner(
+            columns={name: pc.field(self._names[name]) for name in needed}, **options
+        )
+        if filter is None and (columns is None or needed == columns):
+            return inner
+        # Batches stay in C++: a Python iterator that is prefetched while the interpreter exits
+        # would abort or hang the process.
+        if filter is not None:
+            filter = spark_order(filter, self._logical)
+        return ds.Scanner.from_batches(inner.to_reader(), columns=columns, filter=filter, **options)
+
+    def to_batches(
+        self, columns: Any = None, filter: Any = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        with self.naming_damage():
+            yield from self.scanner(columns, filter, **options).to_batches()
+
+    def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
+        with self.naming_damage():
+            return self.scanner(columns, filter, **options).to_table()
+
+    def head(
+        self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any
+    ) -> pa.Table:
+        with self.naming_damage():
+            return self.scanner(columns, filter, **options).head(num_rows)
+
+    def count_rows(self, filter: Any = None, **options: Any) -> int:
+        if filter is None:
+            return int(self._dataset.count_rows(**options))
+        with self.naming_damage():
+            return int(self.scanner([], filter, **options).count_rows())
+
+    def naming_damage(self) -> AbstractContextManager[None]:
+        """As that of the dataset below."""
+        below = self._dataset
+        return below.naming_damage() if isinstance(below, CheckedDataset) else nullcontext()
+
+    def take(
+        self, indices: Any, columns: Any = None, filter: Any = None, **options: Any
+    ) -> pa.Table:
+        return self.to_table(columns, filter, **options).take(indices)
+
+    def sort_by(self, sorting: Any, **options: Any) -> ds.Dataset:
+        return ds.dataset(self.to_table().sort_by(sorting, **options))
+
+    def join(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
+        return ds.dataset(self.to_table().join(right_dataset.to_table(), *args, **options))
+
+    def join_asof(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
+        return ds.dataset(self.to_table().join_asof(right_dataset.to_table(), *args, **options))
+
+    def get_fragments(self, filter: Any = None) -> Any:
+        raise NotImplementedError(_ADVICE)  # fragments show a file's own column names
+
+    def filter(self, expression: Any) -> Any:
+        raise NotImplementedError(_ADVICE)
+
+    def replace_schema(self, schema: pa.Schema) -> Any:
+        raise NotImplementedError(_ADVICE)
+
+
+def _guarantees(table: pa.Table, snapshot: Snapshot) -> Sequence[ds.Expression]:
+    if not snapshot.partition_by:
+        return [pc.scalar(True)] * table.num_rows
+    expressions = []
+    columns = [
+        (name, table.column(f"partition.{field_id}"))
+        for name, field_id in zip(_partition_names(snapshot), snapshot.partition_by, strict=True)
+    ]
+    for row in range(table.num_rows):
+        parts = [_equals(name, column[row]) for name, column in columns]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole & part
+        expressions.append(whole)
+    return expressions
+
+
+def _partition_names(snapshot: Snapshot) -> list[str]:
+    """The partition columns, as they are called in files."""
+    assert snapshot.schema is not None
+    by_id = {field.id: field.file_name for field in snapshot.schema.fields}
+    return [by_id[field_id] for field_id in snapshot.partition_by]
+
+
+def _equals(name: str, value: pa.Scalar) -> ds.Expression:
+    return pc.field(name) == value if value.is_valid else pc.field(name).is_null()

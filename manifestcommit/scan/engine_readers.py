@@ -1,0 +1,237 @@
+"""One version as a relation of DuckDB or a lazy frame of Polars: these engines read its files with
+their own Parquet readers. [RD2] [RD42]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UsageError
+from ..format import arrow_schema
+from ..format.fields import (
+    ArrayType,
+    FieldType,
+    MapType,
+    Schema,
+    StructType,
+    decimal_parts,
+    members,
+    walk,
+)
+from ..format.snapshot import Snapshot
+from ..log.table_context import TableContext
+from ..store.base import check_files
+from . import planning
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars
+
+# An engine gets the names of all files with each query: more of them are planned as a dataset.
+MOST_FILES = 10_000
+# An engine opens each file to learn its partition; a dataset knows the partitions beforehand.
+MOST_PARTITIONED_FILES = 1_000
+# Older releases of DuckDB do not add a member to a struct, and older ones of Polars no column.
+STRUCTS_IN_DUCKDB = (1, 5)
+OLDEST_POLARS = (2, 0)
+_GLOB = re.compile(r"[*?\[\]{}\\]")  # DuckDB takes such a name for a pattern
+
+# What both engines read as Arrow does, in DuckDB's words; decimals, and what is made of these, too.
+_TYPES = {
+    "boolean": "BOOLEAN",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+}
+
+
+def duckdb_relation(
+    session: TableContext, snapshot: Snapshot, connection: duckdb.DuckDBPyConnection
+) -> duckdb.DuckDBPyRelation:
+    """Exactly the rows of the snapshot, with the columns and types that its dataset has. [RD42]"""
+    if snapshot.schema is None:
+        raise UsageError(
+            f"{session.store.url} has no columns yet, and DuckDB knows no relation without any; "
+            "write into the table first"
+        )
+    schema = snapshot.schema
+    release = _release("duckdb")
+    own, others = _split(session, snapshot, lambda kind: _duckdb_reads(kind, release))
+    paths = own.column("path").to_pylist()
+    if any(map(_GLOB.search, paths)) or not _may_open_files(connection):
+        paths, others = [], planning.entries_table(session, snapshot)
+    parts = []
+    if paths:
+        rows = pc.sum(own.column("rows")).as_py()
+        query = (
+            f"SELECT * FROM read_parquet([{', '.join(map(_literal, paths))}], "
+            f"{_options(schema, rows)})"
+        )
+        parts.append(connection.sql(query))
+    if others.num_rows or not paths:
+        from .arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+
+        parts.append(connection.from_arrow(open_dataset(session, snapshot, others)))
+    return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+
+
+def polars_frame(session: TableContext, snapshot: Snapshot) -> polars.LazyFrame:
+    """Exactly the rows of the snapshot, with the columns and types that its dataset has. [RD42]"""
+    import polars
+
+    own, others = _split(session, snapshot, _polars_reads)
+    parts = []
+    if own.num_rows and snapshot.schema is not None:
+        # Polars takes columns and the number of rows from the first file: the newest has them all
+        own = own.sort_by([("added", "descending"), ("rows", "descending")])
+        parts.append(_polars_scan(own.column("path").to_pylist(), snapshot.schema))
+    if others.num_rows or not own.num_rows:
+        from .arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+
+        parts.append(polars.scan_pyarrow_dataset(open_dataset(session, snapshot, others)))
+    return parts[0] if len(parts) == 1 else polars.concat(parts)
+
+
+def _split(
+    session: TableContext, snapshot: Snapshot, reads: Callable[[FieldType], bool]
+) -> tuple[pa.Table, pa.Table]:
+    """The entries of the files that an engine's own reader can read, with whole paths, and those of
+    all others.
+
+    Its own can read what this library wrote, whose files have field ids and the table's types, on a
+    file system, in a number that it plans in a moment. [AF3] [DF5]
+    """
+    from pyarrow.fs import LocalFileSystem  # late: only readers need it
+
+    entries = planning.entries_table(session, snapshot)
+    filesystem, base = session.store.filesystem()
+    schema = snapshot.schema or Schema(fields=())
+    most = MOST_PARTITIONED_FILES if snapshot.partition_by else MOST_FILES
+    if (
+        not isinstance(filesystem, LocalFileSystem)
+        or entries.num_rows > most
+        or not all(reads(field.type) for _, field in walk(schema.fields))
+    ):
+        return entries.slice(0, 0), entries
+    is_own = pc.is_valid(entries.column("digest"))
+    own, others = entries.filter(is_own), entries.filter(pc.invert(is_own))
+    paths = own.column("path").to_pylist()
+    check_files(session.store, paths, must_exist=True)
+    whole = pa.array([f"{base}/{path}" for path in paths], pa.string())
+    return own.set_column(own.column_names.index("path"), "path", whole), others
+
+
+def _release(package: str) -> tuple[int, int]:
+    import importlib.metadata
+
+    major, minor = importlib.metadata.version(package).split(".")[:2]
+    return int(major), int(minor)
+
+
+def _polars_scan(paths: list[str], schema: Schema) -> polars.LazyFrame:
+    """The files with the table's columns and types.
+
+    Polars joins in a bad order where columns are given to it, since it does not look at any file
+    then: they are given only where the first file has others. [SC4] [SC5] [SC6]"""
+    import polars
+
+    def scan(columns: dict[str, polars.DataType] | None) -> polars.LazyFrame:
+        return polars.scan_parquet(
+            paths,
+            schema=columns,
+            glob=False,
+            hive_partitioning=False,
+            missing_columns="insert",
+            extra_columns="ignore",
+            cast_options=polars.ScanCastOptions(
+                integer_cast="upcast", float_cast="upcast", missing_struct_fields="insert"
+            ),
+        )
+
+    shown = polars.from_arrow(
+        arrow_schema.arrow_schema(schema, physical=False, ids=False).empty_table()
+    )
+    assert isinstance(shown, polars.DataFrame)
+    columns = {field.file_name: shown.schema[field.name] for field in schema.fields}
+    frame = scan(None)
+    found = frame.collect_schema()
+    if any(found.get(name) != kind for name, kind in columns.items()):
+        frame, found = scan(columns), polars.Schema(columns)
+    if not any(field.physical for field in schema.fields) and found.names() == list(columns):
+        return frame
+    return frame.select(polars.col(field.file_name).alias(field.name) for field in schema.fields)
+
+
+def _polars_reads(kind: FieldType) -> bool:
+    return _release("polars") >= OLDEST_POLARS and (
+        not isinstance(kind, str) or kind in _TYPES or decimal_parts(kind) is not None
+    )
+
+
+# --- DuckDB ---------------------------------------------------------------------------------------
+
+
+def _duckdb_reads(kind: FieldType, release: tuple[int, int]) -> bool:
+    if isinstance(kind, StructType):
+        return release >= STRUCTS_IN_DUCKDB
+    return not isinstance(kind, str) or kind in _TYPES or decimal_parts(kind) is not None
+
+
+def _may_open_files(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether the connection may open files itself: it may have been made without that right."""
+    ((allowed,),) = connection.sql("SELECT current_setting('enable_external_access')").fetchall()
+    return bool(allowed)
+
+
+def _options(schema: Schema, rows: int) -> str:
+    """How `read_parquet` reads the files: columns by field id, whatever they are called in a file;
+    one that a file lacks is null. [SC4] [SC6]
+
+    With columns given, DuckDB expects no rows at all and joins in a bad order, so that the number
+    of rows is given, too."""
+    columns = (
+        f"{field.id}: {{name: {_literal(field.name)}, type: {_literal(_duckdb_type(field.type))}, "
+        "default_value: NULL}"
+        for field in schema.fields
+    )
+    return (
+        f"schema = MAP {{{', '.join(columns)}}}, binary_as_string = false, "
+        f"explicit_cardinality = {rows}"
+    )
+
+
+def _duckdb_type(kind: FieldType) -> str:
+    inner = [_duckdb_type(field.type) for field in members(kind)]
+    match kind:
+        case StructType(fields=fields):
+            named = zip(fields, inner, strict=True)
+            return (
+                f"STRUCT({', '.join(f'{_identifier(field.name)} {each}' for field, each in named)})"
+            )
+        case ArrayType():
+            return f"{inner[0]}[]"
+        case MapType():
+            return f"MAP({inner[0]}, {inner[1]})"
+        case _:
+            return _TYPES.get(kind) or kind.upper()
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

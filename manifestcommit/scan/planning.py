@@ -1,0 +1,360 @@
+"""Plans which files a reader must open: a snapshot's entries, pruned by partition values and
+bounds, column by column. [RD6] [RD8]
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import CorruptMetadataError
+from ..filter.predicate import Predicate, may_match
+from ..format import codec, manifest_table
+from ..format.entries import ManifestRef, pack_bins
+from ..format.fields import Field, Schema
+from ..format.manifest_table import is_live
+from ..format.snapshot import Snapshot
+from ..log.manifests import PART_BYTES, ManifestParts, aligned, check_removed
+from ..log.table_context import TableContext
+from ..log.version_chain import raise_if_expired
+from ..runtime.concurrency import map_concurrently
+from .pruning_stats import EntrySource, ManifestSource, RowGroupSource, columns_for, leaf_fields
+
+_FOOTERS = 64  # manifests whose footers are evaluated together
+_FOOTERS_BYTES = 16 << 20  # bytes of these footers, as stored
+_BOOKKEEPING = ("path", "rows", "bytes", "digest", "added", "job")
+
+
+def entries_table(
+    session: TableContext,
+    snapshot: Snapshot,
+    predicate: Predicate | None = None,
+    *,
+    in_order: bool = True,
+) -> pa.Table:
+    """Every live entry that may hold a row for which the predicate is true, as a manifest's table.
+    [RD6]
+
+    in_order: sort the result as one table, which takes longer than everything else if manifests
+    overlap; otherwise it is sorted per manifest. [RD41] One request per manifest whose partition
+    bounds may match, several if a filter reads it by parts. SnapshotExpiredError if gc deleted a
+    manifest because the version expired.
+    """
+    if snapshot.schema is None:
+        return pa.table({name: pa.array([], kind) for name, kind in manifest_table.FIXED})
+    if predicate is None:
+        tables = _of_each(session, snapshot, snapshot.manifests, lambda live: live)
+    else:
+        tables = _matching(session, snapshot, predicate)
+    # without entries, only the columns
+    tables = [table for table in tables if table.num_rows] or tables[:1]
+    inlined = session.manifests.inlined(snapshot)
+    tables.append(inlined if predicate is None else _matching_entries(inlined, snapshot, predicate))
+    join = manifest_table.unite if in_order else manifest_table.stack
+    return join(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
+
+
+def entries_of(session: TableContext, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
+    """The live entries with one of these paths, in no particular order. One request per manifest
+    that may have any. [OB6]"""
+    assert snapshot.schema is not None
+    ordered, wanted = sorted(paths), pa.array(paths, pa.string())
+
+    def may_have(ref: ManifestRef) -> bool:
+        at = bisect_left(ordered, ref.first_path)
+        return at < len(ordered) and ordered[at] <= ref.last_path
+
+    def having(table: pa.Table) -> pa.Table:
+        return table.filter(pc.is_in(table.column("path"), value_set=wanted))
+
+    tables = _of_each(
+        session, snapshot, [ref for ref in snapshot.manifests if may_have(ref)], having
+    )
+    tables.append(having(session.manifests.inlined(snapshot)))
+    return manifest_table.stack(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
+
+
+def _of_each(
+    session: TableContext,
+    snapshot: Snapshot,
+    references: Sequence[ManifestRef],
+    take: Callable[[pa.Table], pa.Table],
+) -> list[pa.Table]:
+    """Apply `take` to the live entries of each manifest, all of whose bytes are read: that may be
+    much work."""
+    with raise_if_expired(session.store, snapshot.version):
+        removed = session.manifests.removed(snapshot) if references else {}
+        return map_concurrently(
+            session.store,
+            lambda ref: take(session.manifests.live(ref, snapshot, removed.get(ref.path, 0))),
+            references,
+            is_much=sum(ref.bytes for ref in references) > PART_BYTES,
+        )
+
+
+def _matching(session: TableContext, snapshot: Snapshot, predicate: Predicate) -> list[pa.Table]:
+    """The entries that may match, by manifest. The footers of many manifests are evaluated
+    together. [RD12]"""
+    references = _matching_manifests(snapshot, predicate)
+    tables: list[pa.Table] = []
+    with raise_if_expired(session.store, snapshot.version):
+        removed = session.manifests.removed(snapshot) if references else {}
+        for some in pack_bins(((ref, _room(ref)) for ref in references), _FOOTERS_BYTES):
+            asked = [_Asked(ref=ref, removed=removed.get(ref.path, 0)) for ref in some]
+            parts = map_concurrently(
+                session.store, lambda manifest: _parts(session, snapshot, manifest), asked
+            )
+            groups = _matching_groups(
+                [part for part in parts if part is not None], snapshot, predicate
+            )
+            asked = [
+                manifest._replace(parts=of, groups=[] if of is None else next(groups))
+                for manifest, of in zip(asked, parts, strict=True)
+            ]
+            # The first manifest supplies the columns if nothing matches.
+            asked = [
+                manifest
+                for at, manifest in enumerate(asked)
+                if manifest.parts is None or manifest.groups or at == 0
+            ]
+            tables += map_concurrently(
+                session.store,
+                lambda manifest: _matching_rows(session, snapshot, manifest, predicate),
+                asked,
+            )
+    return tables
+
+
+def _room(ref: ManifestRef) -> int:
+    """A manifest's share of `_FOOTERS_BYTES`: its footer, and at least enough that `_FOOTERS`
+    manifests fit."""
+    return max(ref.footer.bytes if ref.footer is not None else 0, _FOOTERS_BYTES // _FOOTERS)
+
+
+class _Asked(NamedTuple):
+    """One manifest: its removed rows and, if it is read by parts, the row groups that may match."""
+
+    ref: ManifestRef
+    removed: int
+    parts: ManifestParts | None = None
+    groups: Sequence[int] = ()
+
+
+def _parts(session: TableContext, snapshot: Snapshot, asked: _Asked) -> ManifestParts | None:
+    check_removed(asked.ref, asked.removed)
+    return session.manifests.parts(asked.ref, snapshot.partition_by)
+
+
+def _matching_groups(
+    parts: Sequence[ManifestParts], snapshot: Snapshot, predicate: Predicate
+) -> Iterator[list[int]]:
+    """The numbers of the row groups of each manifest that may match, by their statistics. [RD12]"""
+    if not parts:
+        return
+    assert snapshot.schema is not None
+    may_have = may_match(predicate, RowGroupSource(parts, snapshot.schema, snapshot.partition_by))
+    at = 0
+    for part in parts:
+        yield pc.indices_nonzero(may_have.slice(at, len(part.sizes))).to_pylist()
+        at += len(part.sizes)
+
+
+def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
+    assert snapshot.schema is not None
+    return table.filter(
+        may_match(predicate, EntrySource(table, snapshot.schema, snapshot.partition_by, predicate))
+    )
+
+
+def _matching_rows(
+    session: TableContext, snapshot: Snapshot, asked: _Asked, predicate: Predicate
+) -> pa.Table:
+    """Read the filter's columns of the row groups that may match, then the other columns of the
+    entries that remain. [RD12]"""
+    ref, removed, parts, groups = asked
+    if parts is None:
+        return _matching_entries(
+            session.manifests.live(ref, snapshot, removed), snapshot, predicate
+        )
+    schema, partition_by = snapshot.schema, snapshot.partition_by
+    assert schema is not None
+    if not groups:
+        return parts.schema.empty_table()
+    wanted = columns_for(predicate, schema, partition_by)
+    few = _aligned_part(
+        parts, groups, [name for name in parts.schema.names if name in wanted], ref, snapshot
+    )
+    mask = may_match(predicate, EntrySource(few, schema, partition_by, predicate))
+    left = _split(mask, parts, groups, is_live(removed, ref.files) if removed else None)
+    if not left:
+        return parts.schema.empty_table()
+    names = manifest_table.known_columns(parts.schema.names, schema)
+    return _aligned_part(
+        parts, list(left), names, ref, snapshot, pa.concat_arrays(list(left.values()))
+    )
+
+
+def _split(
+    mask: pa.BooleanArray, parts: ManifestParts, groups: Sequence[int], live: pa.BooleanArray | None
+) -> dict[int, pa.BooleanArray]:
+    """Split the mask by row group, without entries that are no longer live, and without row groups
+    that have none left. [OB9]"""
+    starts = [0, *itertools.accumulate(parts.sizes)]
+    left, at = {}, 0
+    for group in groups:
+        first, size = starts[group], parts.sizes[group]
+        piece = mask.slice(at, size)
+        piece = piece if live is None else pc.and_(piece, live.slice(first, size))
+        if piece.true_count:
+            left[group] = piece
+        at += size
+    return left
+
+
+def _aligned_part(
+    parts: ManifestParts,
+    groups: Sequence[int],
+    columns: Sequence[str],
+    ref: ManifestRef,
+    snapshot: Snapshot,
+    mask: pa.BooleanArray | None = None,
+) -> pa.Table:
+    table = parts.read(groups, columns)
+    if mask is not None:
+        table = table.filter(mask)
+    try:
+        manifest_table.check_rows(table)
+    except (ValueError, pa.ArrowException) as error:
+        raise CorruptMetadataError(
+            codec.damaged(ref.path, str(error)), object_name=ref.path
+        ) from None
+    return aligned(table, ref, snapshot)
+
+
+def describe_files(table: pa.Table, snapshot: Snapshot) -> pa.Table:
+    """The entries as users see them: path, partition columns, rows, bytes, digest, version, job,
+    bounds by column name.
+
+    A partition column with the name of one of these columns is called `partition.<name>`.
+    """
+    schema = snapshot.schema or Schema(fields=())
+    columns: dict[str, pa.ChunkedArray | pa.Array] = {"path": table.column("path")}
+    by_id = {field.id: field for field in schema.fields}
+    for field_id in snapshot.partition_by:
+        name = by_id[field_id].name
+        columns[
+            f"partition.{name}" if name in (*_BOOKKEEPING, "added_version", "bounds") else name
+        ] = table.column(f"partition.{field_id}")
+    columns |= {name: table.column(name) for name in ("rows", "bytes", "digest")}
+    columns["added_version"] = table.column("added")
+    columns["job"] = table.column("job")
+    bounds = {}
+    for path, field in leaf_fields(schema).items():
+        if f"min.{field.id}" in table.column_names:
+            bounds[".".join(f"`{name}`" if "." in name else name for name in path)] = (
+                _bounds_struct(table, field)
+            )
+    if bounds:
+        pieces = pa.table(
+            list(bounds.values()), names=[str(number) for number in range(len(bounds))]
+        ).to_batches()
+        kind = pa.struct([(name, array.type) for name, array in bounds.items()])
+        columns["bounds"] = pa.chunked_array(
+            [pa.StructArray.from_arrays(piece.columns, fields=list(kind)) for piece in pieces], kind
+        )
+    return pa.table(columns)
+
+
+def describe_partitions(table: pa.Table, snapshot: Snapshot) -> pa.Table:
+    """The entries of each partition together: its columns, files, rows and bytes, in no certain
+    order. [PT1]
+
+    A partition column named like one of the counts is called `partition.<name>`.
+    """
+    sums = {
+        "files": pa.array([1]).take(pa.array([0] * table.num_rows, pa.int64())),
+        "rows": table.column("rows"),
+        "bytes": table.column("bytes"),
+    }
+    by_id = {field.id: field.name for field in (snapshot.schema or Schema(fields=())).fields}
+    keys = [f"partition.{each}" for each in snapshot.partition_by]
+    counted = pa.table({**{key: table.column(key) for key in keys}, **sums})
+    if table.num_rows:  # no files: no partition
+        counted = counted.group_by(keys).aggregate([(name, "sum") for name in sums])
+        counted = counted.select([*keys, *(f"{name}_sum" for name in sums)])
+    names = [by_id[each] for each in snapshot.partition_by]
+    shown = [f"partition.{name}" if name in sums else name for name in names]
+    return counted.rename_columns([*shown, *sums])
+
+
+def _matching_manifests(snapshot: Snapshot, predicate: Predicate) -> tuple[ManifestRef, ...]:
+    if not snapshot.manifests:
+        return ()
+    keep = may_match(predicate, ManifestSource(snapshot)).to_pylist()
+    return tuple(ref for ref, kept in zip(snapshot.manifests, keep, strict=True) if kept)
+
+
+def _bounds_struct(table: pa.Table, field: Field) -> pa.ChunkedArray:
+    """The statistics of one column as a struct, chunk by chunk: nothing is copied."""
+    names = ("nulls", "nans", "min", "max")
+    pieces = table.select([f"{name}.{field.id}" for name in (*names, "cuts")]).to_batches()
+    shown = [
+        pa.StructArray.from_arrays(
+            [*piece.columns[:4], pc.equal(piece.column(4), 0)], names=[*names, "exact"]
+        )
+        for piece in pieces
+    ]
+    kinds = [*(table.schema.field(f"{name}.{field.id}").type for name in names), pa.bool_()]
+    return pa.chunked_array(shown, pa.struct(list(zip([*names, "exact"], kinds, strict=True))))
+
+
+def differing_entries(
+    session: TableContext, start: Snapshot, end: Snapshot
+) -> tuple[pa.Table, pa.Table]:
+    """(entries only in `start`, those only in `end`), by partition, then path. Manifests that both
+    list are not opened. [RD8]"""
+    before, after = unshared_entries(session, start, end)
+    old, new = (table.column("path").combine_chunks() for table in (before, after))
+    return (
+        _in_order(before.filter(pc.invert(pc.is_in(before.column("path"), value_set=new))), start),
+        _in_order(after.filter(pc.invert(pc.is_in(after.column("path"), value_set=old))), end),
+    )
+
+
+def _in_order(entries: pa.Table, snapshot: Snapshot) -> pa.Table:
+    schema = snapshot.schema
+    return (
+        entries
+        if schema is None
+        else manifest_table.unite([entries], schema=schema, partition_by=snapshot.partition_by)
+    )
+
+
+def unshared_entries(
+    session: TableContext, start: Snapshot, end: Snapshot
+) -> tuple[pa.Table, pa.Table]:
+    """The live entries of both, in no particular order, without those of manifests that both list,
+    which are not opened. [RD8]"""
+    shared = _shared_manifests(session, start, end)
+    own = [
+        msgspec.structs.replace(
+            snapshot, manifests=tuple(r for r in snapshot.manifests if r.path not in shared)
+        )
+        for snapshot in (start, end)
+    ]
+    before, after = (entries_table(session, snapshot, in_order=False) for snapshot in own)
+    return before, after
+
+
+def _shared_manifests(session: TableContext, start: Snapshot, end: Snapshot) -> frozenset[str]:
+    common = {ref.path for ref in start.manifests} & {ref.path for ref in end.manifests}
+    if not common:
+        return frozenset()
+    gone_before, gone_after = session.manifests.removed(start), session.manifests.removed(end)
+    return frozenset(path for path in common if gone_before.get(path, 0) == gone_after.get(path, 0))

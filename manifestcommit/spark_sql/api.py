@@ -1,0 +1,175 @@
+"""`attach`, `sql` and `register`: the public calls. [SP50] [SP48]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..arguments import checked
+from ..job import Path
+from ..runtime.validation import Ranges, optional, root, text, wrong
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NAME = text("a name for the table in SQL", "'flights'", blank=False)
+
+
+def named_paths(name: str, value: Any) -> Any:
+    """A mapping of names to paths."""
+    if not isinstance(value, Mapping) or not value:
+        raise wrong(name, value, "a mapping of names to paths", "{'flights': '/lake/flights'}")
+    return {_NAME(name, each): root(name, path) for each, path in value.items()}
+
+
+def one_or_several(name: str, value: Any) -> Any:
+    """A path, or a mapping of names to paths."""
+    return named_paths(name, value) if isinstance(value, Mapping) else root(name, value)
+
+
+@checked(tables=one_or_several, name=optional(_NAME))
+def attach(
+    spark: SparkSession,
+    tables: Mapping[str, Path] | Path,
+    name: str | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, int]:
+    """Name tables in a Spark session, for SQL.
+
+    Each name becomes a temporary view, which shows the newest version as of this call and nothing
+    later, with its true size. `mc.sql` knows the names, too, and reads the newest version each
+    time. Attach a table again, or `REFRESH TABLE`, and the view shows the version that is newest
+    then. Names live as long as the session, and no other session knows them.
+
+    Args:
+        spark: the session.
+        tables: name -> path, such as {"flights": "/lake/flights"}; or one path, with `name`.
+        name: the name of the one table; by default the mapping has the names.
+        storage_options: what reaches the object stores of these tables, as for s3fs, adlfs or
+            gcsfs; by default the environment.
+
+    Returns:
+        Name -> the version that its view shows.
+
+    Raises:
+        TableNotFoundError: there is no table at a path; no name is known then.
+        UsageError: an argument is wrong, or Spark is not installed.
+
+    Example:
+        `attach(spark, {"flights": "/lake/flights", "planes": "/lake/planes"})`
+
+    Spec: SP50.
+    """
+    if isinstance(tables, Mapping) == (name is not None):
+        raise wrong(
+            "name",
+            name,
+            "a name beside one path, and none beside a mapping, which has its own",
+            "mc.attach(spark, '/lake/flights', 'flights')",
+        )
+    from .names import attach_all  # late: pyspark is an extra
+
+    several = tables if isinstance(tables, Mapping) else {str(name): tables}
+    return attach_all(spark, several, storage_options)
+
+
+@checked(
+    statement=text("a statement in SQL", "'SELECT * FROM flights'", blank=False),
+    tables=optional(named_paths),
+)
+def sql(
+    spark: SparkSession,
+    statement: str,
+    *,
+    key: str | None = None,
+    watermarks: Ranges | None = None,
+    based_on: int | None = None,
+    tables: Mapping[str, Path] | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Run one statement in Spark's SQL over the tables that `attach` has named.
+
+    A query reads each table at one version for the whole statement, the newest one by default.
+    Statements that change a table are this library's own operations, atomic and with typed
+    outcomes: INSERT, DELETE, UPDATE, MERGE, CREATE TABLE … AS SELECT, ALTER TABLE, OPTIMIZE,
+    VACUUM. CREATE TABLE names the new table in the session. What is not understood is refused
+    before anything is done. Other names are Spark's.
+
+    Args:
+        spark: the session.
+        statement: the statement. A table is an attached name, or a path as in
+            ``manifestcommit.`/lake/flights` ``.
+        key: an idempotency key for INSERT, DELETE, UPDATE, MERGE and CREATE TABLE: a rerun with the
+            same key does nothing; by default none.
+        watermarks: source -> (start, end), half-open, as for `write`, for INSERT, MERGE and CREATE
+            TABLE: they advance with the commit; by default none.
+        based_on: as for `write`, for INSERT; by default what the rows carry: the version that the
+            query reads.
+        tables: name -> path: more names, for this statement only; by default none.
+        message: as for `write`, for statements that commit; by default none.
+        metadata: as for `write`, likewise; by default none.
+        storage_options: what reaches the object stores of paths in `tables` and in the statement;
+            by default the environment.
+
+    Returns:
+        For a query a Spark DataFrame. For changes of rows and columns the outcome, for the others
+        what the method of `Table` returns: `history`, `compact`, `gc`, and `plan_gc` for DRY RUN;
+        for REFRESH what `attach` returns.
+
+    Raises:
+        UsageError: the statement is not understood, changes a table that is not attached, or an
+            argument does not belong to it.
+        TableNotFoundError: there is no table at a path.
+        VersionNotFoundError: there is no such version or tag.
+        SchemaMismatchError: rows do not fit the table.
+        CommitConflictError: as for `write` and the methods of `Table`.
+        KeyReusedError: the key was committed with another declaration.
+        WatermarkGapError: a range starts after the current watermark.
+        WatermarkOverlapError: a range starts before the current watermark.
+        OutcomeUnknownError: the store did not say whether it was committed.
+
+    Example:
+        `sql(spark, "INSERT INTO flights SELECT * FROM staged", key="flights:2013-01-02")`
+
+    Spec: SP47, SP48, SP49.
+    """
+    from .execution import Execution, check_quotes  # late: pyspark is an extra
+    from .names import Names
+    from .statements import parse
+
+    declared = {
+        "key": key,
+        "watermarks": watermarks,
+        "based_on": based_on,
+        "message": message,
+        "metadata": metadata,
+    }
+    understood = parse(statement)
+    check_quotes(spark, statement, understood)
+    return Execution(spark, Names(spark, tables, storage_options), declared).run(understood)
+
+
+@checked()
+def register(spark: SparkSession, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Register `format("manifestcommit")` with a Spark session, and its storage options.
+
+    An installed package makes the format known by itself: the call is needed for `storage_options`
+    only. Calling it again replaces what was given before.
+
+    Args:
+        spark: the session.
+        storage_options: what reaches the object stores of this session's tables, credentials
+            included; Spark's processes get it, and no plan, log or page of Spark shows it. By
+            default the environment.
+
+    Raises:
+        UsageError: an argument is wrong.
+
+    Spec: SE1.
+    """
+    from ..spark.session import register as register_in  # late: pyspark is an extra
+
+    register_in(spark, storage_options)

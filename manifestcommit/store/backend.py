@@ -1,0 +1,303 @@
+"""The interface between an object store and its backend: single requests, and the connections that
+each process shares. [ST5] [ST13] [ST14]
+
+One subclass of `Backend` for each kind of store (store.s3, store.azure,
+store.gcs, store.fsspec).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from ..errors import ManifestCommitError, StoreDeniedError, StoreError, UsageError
+from ..version import install
+from .base import ObjectInfo, Unfinished
+from .options import StorageOptions
+from .retry import FIRST_CONTACT, USUAL, Patience, TransientError, persist
+
+T = TypeVar("T")
+
+_SENDERS = 8
+# Characters that XML 1.0, in which services list and bulk-delete, cannot hold; and the carriage
+# return, which its readers turn into a newline.
+NOT_IN_XML = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# tokens that change every hour must not accumulate in the memory of a service
+_CONNECTIONS_KEPT = 16
+
+
+class TakenError(StoreError):
+    """The condition of a create did not hold: a definite response, not a failure."""
+
+
+class NothingThereError(StoreError):
+    """A range begins at or after the object's end: a definite response, not a failure."""
+
+
+class NotOfferedError(StoreError):
+    """The store does not support this kind of request."""
+
+
+class ClientFailedError(StoreError):
+    """The library of the store failed, perhaps before it sent the request, perhaps over its
+    answer."""
+
+
+class Upload(Protocol):
+    """An object that is uploaded in parts, numbered from 1, and becomes visible with the last one.
+    It repeats its own requests. at_once: so many parts may be sent at the same time. [ST2]"""
+
+    at_once: int
+
+    def send(self, number: int, data: bytes) -> None: ...
+
+    def finish(self, number: int, data: bytes) -> None: ...
+
+    def discard(self) -> None: ...
+
+
+class _Connection:
+    """What one process shares for one set of options: a client, and threads for requests in
+    progress."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.senders = ThreadPoolExecutor(_SENDERS, thread_name_prefix="manifestcommit-send")
+        self.has_answered = False
+
+
+# connections of a forked process' parent stay open: closing them would disturb the parent
+_shared: dict[tuple[int, str, str], _Connection] = {}
+_lock = threading.Lock()
+
+
+def _forked() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class Backend(ABC):
+    """Requests to one bucket, each sent once; it can be shared between threads, pickled, and used
+    after a fork. [ST13]
+
+    Every request raises FileNotFoundError (no such object), StoreError (refused) or TransientError
+    (a repeat may succeed).
+    """
+
+    name: str  # for messages: the kind of store
+    extra = ""  # of this package, that brings what the backend needs
+    takes: str  # describes the options
+    credentials = ""  # for messages: how to pass credentials
+    # besides the statuses with which a server or a proxy reports its own failure
+    busy = frozenset({408, 409, 429})
+    busy_codes: frozenset[str] = frozenset()
+    taken_codes: frozenset[str] = frozenset()
+    bad_credentials: frozenset[str] = frozenset()
+
+    def __init__(self, options: StorageOptions, place: str) -> None:
+        """place: the part of the URL that distinguishes connections."""
+        self._options, self._place = options, place
+        self.retries = 0  # requests repeated so far, by all threads
+        self._date = ""
+        # the store's time, and when it was received
+        self._told_s: tuple[float, float] | None = None
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """The bucket's canonical URL. [ST4]"""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str: ...
+
+    @abstractmethod
+    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+        """Bytes [start, end), which is not empty, and the length of the whole object, if this store
+        tells it. NothingThereError if the object ends before."""
+
+    tells_size = True  # with each read
+
+    @abstractmethod
+    def tail(self, key: str) -> tuple[bytes, int]:
+        """Some last bytes, perhaps none, and the length of the whole object. NothingThereError if
+        it is empty."""
+
+    @abstractmethod
+    def write(self, key: str, data: bytes) -> None: ...
+
+    @abstractmethod
+    def create(self, key: str, data: bytes) -> None:
+        """One conditional request: TakenError if the name is taken. [ST1] [ST11]"""
+
+    @abstractmethod
+    def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
+        """Some objects by their full keys, and the mark of the next page, empty after the last.
+        start_from may be ignored."""
+
+    pages_are_ordered = False  # by code points, across all pages
+
+    @abstractmethod
+    def remove(self, key: str) -> None: ...
+
+    removed_at_once = 64
+
+    def remove_all(self, keys: Sequence[str]) -> None:
+        """Remove up to `removed_at_once` objects; missing ones are not an error."""
+        for removed in [self.later(partial(self._remove, key)) for key in keys]:
+            removed.result()
+
+    @abstractmethod
+    def upload(self, key: str) -> Upload: ...
+
+    def unfinished(self, prefix: str) -> Iterator[Unfinished]:
+        """Unfinished uploads of keys below `prefix`, in progress or orphaned, by their full keys;
+        none if the store removes them by itself."""
+        return iter(())
+
+    def give_up_unfinished(self, key: str, upload: str) -> None:  # noqa: B027  # nothing to do where none is listed
+        """Abort one of them; one that is finished or gone is not an error."""
+
+    @abstractmethod
+    def connect(self) -> Any:
+        """A new client."""
+
+    @abstractmethod
+    def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
+        """Translate an error for the caller, and say whether the store answered at all. shown:
+        describes the request."""
+
+    def answered(self, status: int, code: str, shown: str, text: str = "") -> Exception:
+        """The error for an HTTP response, in the same words for all stores; a backend first handles
+        what only its store returns."""
+        said = f"HTTP {status}, {code}" if code and code != str(status) else f"HTTP {status}"
+        if status == 404:
+            return FileNotFoundError(shown)
+        if status == 412 or code in self.taken_codes:
+            return TakenError(f"{shown}: the name is taken ({said})")
+        if status == 416:
+            return NothingThereError(f"{shown}: the object ends before that range ({said})")
+        if status == 501:
+            return NotOfferedError(f"{shown}: the store does not know this request ({said})")
+        if status in self.busy or status >= 500 or status < 100 or code in self.busy_codes:
+            return TransientError(f"{shown}: the store is busy or failed ({said})", sent=True)
+        if status == 401 or code in self.bad_credentials:
+            return StoreError(
+                f"{shown}: the store does not accept the credentials ({said}). {self.credentials}"
+            )
+        if status == 403:
+            advice = "these credentials may not do this; spec/stores.md lists what is needed"
+            return StoreDeniedError(f"{shown}: access denied ({code or status}): {advice}")
+        return StoreError(f"{shown}: refused by the store ({said}{f': {text}' if text else ''})")
+
+    def no_credentials(self, shown: str) -> StoreError:
+        return StoreError(f"{shown}: no usable credentials were found. {self.credentials}")
+
+    def persist(self, request: Callable[[], T]) -> T:
+        """Send a request until it is answered or its time is over. [ST14]"""
+        return persist(request, self._patience, self._count_retry)
+
+    def later(self, request: Callable[[], T]) -> Future[T]:
+        """Send a request in the background."""
+        return self.connection().senders.submit(request)
+
+    def tell_time(self, date: str | None) -> None:
+        """Note the store's own clock, from the header Date of a response. [CM14]"""
+        if not date or (self._told_s is not None and date == self._date):
+            return  # it counts seconds: the first response of each is the most exact
+        self._date = date
+        with contextlib.suppress(ValueError):  # a proxy's response
+            self._told_s = parsedate_to_datetime(date).timestamp(), time.monotonic()
+
+    @property
+    def now_s(self) -> float | None:
+        """The time by the store's own clock, from its last response; None: no response had it."""
+        told = self._told_s
+        return None if told is None else told[0] + time.monotonic() - told[1]
+
+    def display_name(self, key: str) -> str:
+        return f"{self.url}/{key}"
+
+    def scrub(self, text: str) -> str:
+        """The text without secrets. [SE1]"""
+        return self._options.scrub(text)
+
+    def connection(self) -> _Connection:
+        key = (os.getpid(), f"{type(self).__name__} {self._place}", self._options.fingerprint())
+        with _lock:
+            if key not in _shared:
+                mine = [other for other in _shared if other[0] == key[0]]
+                for oldest in mine[: len(mine) + 1 - _CONNECTIONS_KEPT]:
+                    del _shared[oldest]  # code that still uses it holds a reference
+                try:
+                    _shared[key] = _Connection(self.connect())
+                except ManifestCommitError:
+                    raise
+                except ImportError as error:
+                    advice = f": {install(self.extra)}" if self.extra else ""
+                    raise UsageError(
+                        f"{self.name} needs a package that is missing ({error}){advice}"
+                    ) from None
+                # the library objects to its arguments, or to a response
+                except Exception as error:
+                    raise UsageError(
+                        f"no client for {self.name} can be made of these storage_options and this "
+                        f"environment: {self.scrub(str(error))}. It takes {self.takes}."
+                    ) from None
+            _shared[key] = found = _shared.pop(key)  # the last one used is the last one evicted
+            return found
+
+    def once(self, key: str, request: Callable[[Any], T]) -> T:
+        """The result of one request; its errors in this package's words. key: describes the
+        request."""
+        connection = self.connection()
+        try:
+            result = request(connection.client)
+        except Exception as error:
+            if isinstance(error, ManifestCommitError):
+                raise
+            meant, answered = self.translate(error, self.display_name(key))
+            connection.has_answered |= answered
+            if meant.args and isinstance(meant.args[0], str):
+                meant.args = (self.scrub(meant.args[0]), *meant.args[1:])
+            raise meant from None
+        connection.has_answered = True
+        return result
+
+    def _remove(self, key: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.persist(lambda: self.remove(key))
+
+    def _count_retry(self) -> None:
+        with _lock:
+            self.retries += 1
+
+    def _patience(self) -> Patience:
+        return USUAL if self.connection().has_answered else FIRST_CONTACT
+
+
+def within(limit_s: float, work: Callable[[], T]) -> T:
+    """The result of the work; TimeoutError after the limit, and its thread is abandoned, because
+    libraries know no limit. [ST14]"""
+    found: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, name="manifestcommit-login", daemon=True).start()
+    return found.result(limit_s)

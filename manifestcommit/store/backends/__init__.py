@@ -1,1 +1,0 @@
-"""Object stores: S3, Google Cloud Storage, Azure, and any other through fsspec. [ST1]"""

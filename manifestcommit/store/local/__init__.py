@@ -1,1 +1,0 @@
-"""Files on local and mounted file systems. [ST5]"""

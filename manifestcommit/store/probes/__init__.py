@@ -1,1 +1,0 @@
-"""Probes of a store: which of the required operations it supports. [ST1]"""

@@ -1,0 +1,674 @@
+"""A job from begin to outcome, over a store in memory: keys, watermarks, overwrites, added files. [KY1]-[KY3] [KY5] [WM2] [PT3] [AF1]"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import begin, check_table, job_on, memory, positions, read, read_ids, rows, session, write
+
+import manifestcommit as mc
+from manifestcommit.commits.job import Job
+from manifestcommit.commits.two_phase import commit_prepared
+from manifestcommit.errors import (
+    CommitConflictError,
+    JobAbortedError,
+    KeyReusedError,
+    ManifestCommitError,
+    NotATableError,
+    SchemaMismatchError,
+    StoreError,
+    UsageError,
+    WatermarkGapError,
+    WatermarkMismatchError,
+    WatermarkOverlapError,
+)
+from manifestcommit.format import object_names
+from manifestcommit.format import partitioning as partition_pattern
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.version_chain import open_head
+from manifestcommit.scan import planning
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
+from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import FaultCall, FaultStore
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return memory()
+
+
+# --- keys ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_key_again_is_a_no_op_that_tells_the_first_version(store: MemoryStore) -> None:
+    """And it is found out before any work: a rerun puts nothing into the store. [KY1] [KY3]"""
+    first = write(store, rows([1]), key="k", watermarks={"s": (0, 5)})
+    write(store, rows([2]))
+    before = [(info.name, info.size_bytes) for info in store.list("")]
+    again = write(store, rows([1, 3, 4]), key="k", watermarks={"s": (0, 5)})
+    assert (again.kind, again.version, again.already_committed) == ("already_committed", first.version, True)
+    assert [(info.name, info.size_bytes) for info in store.list("")] == before
+    assert read_ids(store) == [1, 2]
+
+
+def test_a_job_can_ask_whether_its_key_is_done(store: MemoryStore) -> None:
+    """[KY3]"""
+    assert not begin(store, "k").already_committed
+    write(store, rows([1]), key="k")
+    with begin(store, "k") as job:
+        assert job.already_committed
+        job.write(rows([9]))
+    assert job.outcome is not None and job.outcome.already_committed and read_ids(store) == [1]
+    assert not begin(store, "K").already_committed and not begin(store).already_committed
+
+
+OTHER_DECLARATIONS: dict[str, dict[str, Any]] = {
+    "mode": {"overwrite": None},
+    "partitions": {"overwrite": {"day": "a"}},
+    "dynamic": {"overwrite": "dynamic"},
+    "range": {"watermarks": {"s": (0, 6)}},
+    "source": {"watermarks": {"t": (0, 5)}},
+    "more sources": {"watermarks": {"s": (0, 5), "t": (0, 5)}},
+    "no watermark": {"watermarks": {}},
+    "fingerprint": {"fingerprint": "other"},
+}
+
+
+@pytest.mark.parametrize("what", OTHER_DECLARATIONS)
+@pytest.mark.parametrize("raced", [False, True])
+def test_a_key_with_another_declaration_is_refused_and_commits_nothing(store: MemoryStore, what: str, raced: bool) -> None:
+    """Whether the first run had ended before the second began, or not. [KY2]"""
+    base: dict[str, Any] = {"watermarks": {"s": (0, 5)}}
+    write(store, rows([0], day="a"), partition_by=["day"])
+    late = begin(store, "k", OTHER_DECLARATIONS[what].get("fingerprint"))
+    write(store, rows([1], day="a"), key="k", **base)
+    job = late if raced else begin(store, "k", OTHER_DECLARATIONS[what].get("fingerprint"))
+    given = base | OTHER_DECLARATIONS[what]
+    if "overwrite" in given:
+        job.overwrite(given["overwrite"], conflict="blind")
+    for source, (start, end) in given["watermarks"].items():
+        job.advance(source, start, end)
+    job.write(rows([2], day="a"))
+    with pytest.raises(KeyReusedError, match="'k'"):
+        job.commit()
+    assert read_ids(store) == [0, 1] and positions(store) == {"s": 5}
+
+
+@pytest.mark.parametrize("what", ["nothing", "overwrite", "advance", "first"])
+@pytest.mark.parametrize("fingerprint", [None, "f"])
+@pytest.mark.parametrize("way", ["commit", "prepare"])
+def test_a_rerun_that_declares_nothing_is_that_rerun(store: MemoryStore, what: str, fingerprint: str | None, way: str) -> None:
+    """`if not job.already_committed:` around the work: whatever the first run declared, and whichever phase follows. [KY3]"""
+    job = begin(store, "k", fingerprint)
+    if what == "overwrite":
+        job.overwrite(None)
+    elif what == "advance":
+        job.advance("s", 0, 5)
+    elif what == "first":
+        job._job.be_first("error")
+    job.write(rows([1]))
+    first = job.commit()
+    again = begin(store, "k", fingerprint)
+    assert again.already_committed
+    again.note("a note is no declaration")
+    outcome = again.commit() if way == "commit" else commit_prepared(session(store), again.prepare())
+    assert (outcome.kind, outcome.version) == ("already_committed", first.version) and read_ids(store) == [1]
+
+
+def test_a_rerun_that_declares_nothing_has_its_fingerprint_compared(store: MemoryStore) -> None:
+    """It was said when the work began, and says that the input is another. [KY2] [KY3]"""
+    write(store, rows([1]), key="k", fingerprint="f")
+    for other in ("g", None):
+        with pytest.raises(KeyReusedError, match="already_committed"):
+            begin(store, "k", other).commit()
+    late = begin(store, "k", "f")
+    late.advance("s", 0, 5)
+    with pytest.raises(KeyReusedError):
+        late.commit()
+
+
+@pytest.mark.parametrize("key", ["__unknown__", "a/b", "é🦆", " ", '"', "\x01", "x" * 10_000, "null"])
+def test_any_text_is_a_key(store: MemoryStore, key: str) -> None:
+    """[KY1] [OB12]"""
+    assert write(store, rows([1]), key=key, watermarks={key: (key, key + "'")}).kind == "committed"
+    assert write(store, rows([1]), key=key, watermarks={key: (key, key + "'")}).already_committed
+    write(store, rows([2]))
+    assert write(store, rows([1]), key=key, watermarks={key: (key, key + "'")}).version == 2
+    assert positions(store) == {key: key + "'"} and read_ids(store) == [1, 2]
+
+
+@pytest.mark.parametrize("key", ["", 1, b"k"])
+def test_what_is_no_text_is_no_key(store: MemoryStore, key: Any) -> None:
+    with pytest.raises(UsageError):
+        begin(store, key)
+
+
+def test_of_two_jobs_with_one_key_one_commits(store: MemoryStore) -> None:
+    """Both began before either was done. [KY5]"""
+    write(store, rows([0]))
+    first, second = begin(store, "k"), begin(store, "k")
+    first.write(rows([1]))
+    second.write(rows([2]))
+    assert second.commit().kind == "committed"
+    outcome = first.commit()
+    assert (outcome.kind, outcome.version) == ("already_committed", 3)
+    assert read_ids(store) == [0, 2]
+    check_table(store)
+
+
+def test_the_key_is_looked_for_again_after_every_lost_race(store: MemoryStore) -> None:
+    """The other run commits between my look and my create. [CM1] [KY5]"""
+    write(store, rows([0]))
+    raced = False
+
+    def other_run(call: FaultCall) -> None:
+        nonlocal raced
+        if call.kind == "put_if_absent" and not raced:
+            raced = True
+            assert write(store, rows([2]), key="k").kind == "committed"
+
+    outcome = write(FaultStore(store, on_call=other_run), rows([1]), key="k")
+    assert raced and (outcome.kind, outcome.version) == ("already_committed", 3)
+    assert read_ids(store) == [0, 2]
+
+
+# --- watermarks ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_gap_an_overlap_and_a_mismatch_commit_nothing_and_say_why(store: MemoryStore) -> None:
+    """[WM2] [WM3]"""
+    write(store, rows([1]), watermarks={"s": (0, 5), "t": (None, "a")})
+    for kind, given, have, want in (
+        (WatermarkGapError, {"s": (6, 9)}, 5, 6),
+        (WatermarkOverlapError, {"s": (4, 9)}, 5, 4),
+        (WatermarkOverlapError, {"s": (None, 9)}, 5, None),
+        (WatermarkMismatchError, {"t": ("b", "c")}, "a", "b"),
+        (WatermarkGapError, {"t": ("a", "b"), "s": (6, 9)}, 5, 6),
+    ):
+        with pytest.raises(kind) as caught:
+            write(store, rows([2]), watermarks=given)
+        error = caught.value
+        assert (error.have, error.want, error.all_covered) == (have, want, False)
+    assert read_ids(store) == [1] and positions(store) == {"s": 5, "t": "a"}
+    with pytest.raises(WatermarkOverlapError) as covered:
+        write(store, rows([1]), watermarks={"s": (0, 5)})
+    assert covered.value.all_covered
+
+
+def test_a_winner_that_consumed_the_same_range_is_an_overlap_not_twice_the_rows(store: MemoryStore) -> None:
+    """iceberg#17340: a watermark was overwritten instead of advanced, and 111,927 rows were there twice. [WM2]"""
+    write(store, rows([0]), watermarks={"s": (0, 5)})
+    first, second = begin(store), begin(store)
+    for number, job in enumerate((first, second)):
+        job.advance("s", 5, 9)
+        job.write(rows([10 + number]))
+    first.commit()
+    with pytest.raises(WatermarkOverlapError):
+        second.commit()
+    assert read_ids(store) == [0, 10] and positions(store) == {"s": 9}
+
+
+def test_disjoint_sources_advance_side_by_side(store: MemoryStore) -> None:
+    """[WM2] [CF2]"""
+    write(store, rows([0]))
+    jobs = [begin(store) for _ in range(5)]
+    for number, job in enumerate(jobs):
+        job.advance(f"s{number}", 0, number)
+        job.write(rows([number + 1]))
+    for job in reversed(jobs):
+        job.commit()
+    assert positions(store) == {f"s{number}": number for number in range(5)}
+    assert read_ids(store) == list(range(6))
+
+
+def test_a_gap_that_closes_while_the_job_runs_is_none(store: MemoryStore) -> None:
+    """[WM2]"""
+    write(store, rows([0]), watermarks={"s": (0, 5)})
+    late = begin(store)
+    late.advance("s", 7, 9)
+    late.write(rows([7]))
+    write(store, rows([5]), watermarks={"s": (5, 7)})
+    late.commit()
+    assert read_ids(store) == [0, 5, 7] and positions(store) == {"s": 9}
+
+
+def test_thousands_of_sources_move_in_one_commit(store: MemoryStore) -> None:
+    """[WM1] [WM4]"""
+    write(store, rows([1]), watermarks={f"topic/{number}": (0, number) for number in range(5000)})
+    write(store, rows([2]))
+    assert positions(store) == {f"topic/{number}": number for number in range(5000)}
+
+
+# --- jobs without rows, without a table, without a schema ------------------------------------------------------------------
+
+
+def test_a_job_without_rows_records_its_key_and_watermarks(store: MemoryStore) -> None:
+    """[CM16]"""
+    write(store, rows([1]))
+    with begin(store, "k") as job:
+        job.advance("s", 0, 5)
+    assert job.outcome is not None and job.outcome.kind == "committed"
+    assert positions(store) == {"s": 5} and begin(store, "k").already_committed and read_ids(store) == [1]
+
+
+def test_a_job_without_rows_does_not_meet_a_partitioning_that_came_meanwhile(store: MemoryStore) -> None:
+    """It lays out no file, so there is nothing that another partitioning could contradict. [CF2] [CF9] [CM16]"""
+    early = begin(store, "k")
+    early.advance("s", 0, 5)
+    assert early.id  # the table exists from here on, without columns
+    write(store, rows([1], day="a"), partition_by=["day"])
+    assert early.commit().committed
+    assert positions(store) == {"s": 5} and read_ids(store) == [1]
+
+
+def test_a_job_that_raises_inside_its_block_leaves_nothing_visible(store: MemoryStore) -> None:
+    """[AB1] [IV5]"""
+    write(store, rows([1]))
+
+    def broken() -> None:
+        with begin(store, "k") as job:
+            job.advance("s", 0, 5)
+            job.write(rows([2]))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broken()
+    assert read_ids(store) == [1] and positions(store) == {} and not begin(store, "k").already_committed
+    assert open_head(store).version == 2
+
+
+def test_a_job_commits_once_and_not_after_it_was_given_up(store: MemoryStore) -> None:
+    """[AB1] [CM10]"""
+    job = begin(store)
+    job.write(rows([1]))
+    job.commit()
+    with pytest.raises(UsageError):
+        job.commit()
+    given_up = begin(store)
+    given_up.write(rows([2]))
+    given_up.abort()
+    with pytest.raises((UsageError, JobAbortedError)):
+        given_up.commit()
+    assert read_ids(store) == [1]
+
+
+def test_the_loser_of_a_race_for_the_first_schema_fits_the_winners(store: MemoryStore) -> None:
+    """[CM13] [CF8]"""
+    first, second = begin(store), begin(store)
+    assert first.id and second.id
+    second.write(rows([2]))
+    first.write(rows([1]))
+    first.commit()
+    second.commit()
+    assert read_ids(store) == [1, 2]
+    check_table(store)
+
+
+def test_columns_of_a_first_write_that_commits_nothing_bind_nobody(store: MemoryStore) -> None:
+    """It may have died; the next one writes other columns, in other partitions, and the first then conflicts. [CM13] [CF8]"""
+    maker, other = begin(store), begin(store)
+    maker.write(pa.table({"id": ["text"]}))
+    assert open_head(store).snapshot.provisional
+    other.write(rows([1], day="a"), partition_by=["day"])
+    other.commit()
+    assert read_ids(store) == [1] and not open_head(store).snapshot.provisional
+    with pytest.raises(CommitConflictError) as caught:
+        maker.commit()
+    assert caught.value.rule == "schema" and read_ids(store) == [1]
+    check_table(store)
+
+
+def test_two_first_writes_at_once_are_both_there(store: MemoryStore) -> None:
+    """The second creates the table between the first's look and its create. [CM13]"""
+    raced = False
+
+    def other(call: FaultCall) -> None:
+        nonlocal raced
+        if call.kind == "put_if_absent" and not raced:
+            raced = True
+            write(store, rows([2], day="b"), partition_by=["day"])
+
+    assert write(FaultStore(store, on_call=other), rows([1], day="a"), partition_by=["day"]).committed
+    assert raced and read_ids(store) == [1, 2]
+    check_table(store)
+
+
+@pytest.mark.parametrize("moment", [3, 4])
+def test_a_table_that_appears_while_a_first_write_looks_around_is_joined(store: MemoryStore, moment: int) -> None:
+    """Its data files are no "folder of plain files": they are the table's. [CM13] [LY6]"""
+
+    def other(call: FaultCall) -> None:
+        if call.number == moment:
+            write(store, rows([2], day="b"), partition_by=["day"])
+
+    try:
+        outcome = write(FaultStore(store, on_call=other), rows([1], day="a"), partition_by=["day"])
+    except NotATableError as error:
+        pytest.fail(f"the other writer's table was taken for a folder of files: {error}")
+    assert outcome.committed and read_ids(store) == [1, 2]
+
+
+# --- overwrites ---------------------------------------------------------------------------------------------------------
+
+
+def two_columns(store: Store) -> None:
+    for number, (day, hour) in enumerate([("a", 1), ("a", 2), ("b", 1), (None, 1), ("", 1)]):
+        write(store, rows([number], day=day, hour=hour), partition_by=["day", "hour"])
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+@pytest.mark.parametrize(
+    ("overwrite", "new", "left"),
+    [
+        ({"day": "a"}, ("a", 7), [2, 3, 4]),
+        ({"hour": 1}, ("z", 1), [1]),
+        ({"day": "a", "hour": 2}, ("a", 2), [0, 2, 3, 4]),
+        ({"hour": "2"}, ("a", 2), [0, 2, 3, 4]),
+        ({"day": None}, (None, 5), [0, 1, 2, 4]),
+        ({"day": ""}, ("", 5), [0, 1, 2, 3]),
+        ({"day": "None"}, ("None", 5), [0, 1, 2, 3, 4]),
+        ("dynamic", ("a", 1), [1, 2, 3, 4]),
+        ("dynamic", (None, 1), [0, 1, 2, 4]),
+        ("dynamic", ("", 1), [0, 1, 2, 3]),
+        (None, ("q", 1), []),
+    ],
+)
+def test_an_overwrite_replaces_what_it_names(
+    store: MemoryStore, set_budgets: SetBudgets, overwrite: Any, new: tuple[Any, int], left: list[int], spilled: bool
+) -> None:
+    """Inlined or in manifests; null is no empty text; a partly static overwrite takes all that match. [CF3] [PT3] [OB9]"""
+    if spilled:
+        set_budgets(inline_entry_bytes=0)
+    two_columns(store)
+    write(store, rows([100], day=new[0], hour=new[1]), overwrite=overwrite)
+    assert read_ids(store) == [*left, 100]
+    check_table(store)
+    write(store, rows([], day="x", hour=1), overwrite=overwrite if overwrite != "dynamic" else None)
+    check_table(store)
+
+
+def test_rows_outside_of_what_is_overwritten_are_refused(store: MemoryStore) -> None:
+    """A rerun would double them. [PT3]"""
+    two_columns(store)
+    with pytest.raises(UsageError):
+        write(store, rows([9], day="b", hour=1), overwrite={"day": "a"})
+    with pytest.raises(UsageError):
+        write(store, rows([9], day="", hour=1), overwrite={"day": None})
+    with pytest.raises(UsageError):
+        write(store, rows([9], day="a", hour=1), overwrite={"id": 1})
+    assert read_ids(store) == [0, 1, 2, 3, 4]
+
+
+def test_a_dynamic_overwrite_of_very_many_partitions_leaves_the_others(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past 10,000 partitions the record says "everything"; the overwrite must not do what the record says. [CF3] [OB10]"""
+    monkeypatch.setattr(partition_pattern, "MAX_TOUCHED", 4)
+    write(store, rows([0], day="kept"), partition_by=["day"])
+    many = pa.concat_tables([rows([number], day=f"day {number}") for number in range(1, 7)])
+    write(store, many, overwrite="dynamic")
+    assert read_ids(store) == list(range(7)), "a partition that the job did not write was emptied"
+    check_table(store)
+
+
+def test_a_dynamic_overwrite_whose_entries_go_to_manifests_takes_what_it_writes(store: MemoryStore, set_budgets: SetBudgets) -> None:
+    """[CM12] [CF3]"""
+    set_budgets(inline_entry_bytes=0)
+    two_columns(store)
+    write(store, pa.concat_tables([rows([10], day="a", hour=1), rows([11], day="n", hour=1)]), overwrite="dynamic")
+    assert read_ids(store) == [1, 2, 3, 4, 10, 11]
+    check_table(store)
+
+
+def test_an_overwrite_of_a_table_that_has_no_columns_yet_waits_for_them(store: MemoryStore) -> None:
+    """[PT3] [CM13]"""
+    assert begin(store).id
+    outcome = write(store, rows([1], day="a"), partition_by=["day"], overwrite={"day": "a"}, conflict="fail")
+    assert outcome.committed and read_ids(store) == [1]
+
+
+@pytest.mark.parametrize("year", [-5000, 12000])
+def test_a_date_that_python_cannot_hold_partitions_a_table_that_goes_on(store: MemoryStore, set_budgets: SetBudgets, year: int) -> None:
+    """If its manifest cannot be described, no commit ever succeeds again once the head is full. [PT1] [SC7] [CM12]"""
+    days = (year - 1970) * 365
+    data = pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([days, 5], pa.int32()).cast(pa.date32())})
+    write(store, data, partition_by=["day"])
+    set_budgets(inline_entry_bytes=0)
+    write(store, data.slice(1).set_column(0, "id", pa.array([3], pa.int64())))
+    write(store, data.slice(1).set_column(0, "id", pa.array([4], pa.int64())), overwrite={"day": dt.date(1970, 1, 6)})
+    assert read_ids(store) == [1, 4]
+    check_table(store)
+
+
+# --- files that something else wrote ----------------------------------------------------------------------------------------
+
+
+def put_parquet(store: Store, path: str, data: pa.Table) -> None:
+    output = store.create_output(path)
+    pq.write_table(data, output)
+    output.close()
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_a_file_that_is_live_is_not_added_again(store: MemoryStore, set_budgets: SetBudgets, spilled: bool) -> None:
+    """Its rows would be there twice; also where a manifest lists it. [CF10] [IV6]"""
+    if spilled:
+        set_budgets(inline_entry_bytes=0)
+    write(store, rows([1]))
+    put_parquet(store, "from/a b%2F.parquet", rows([2]))
+    with begin(store) as job:
+        job.add_files(["from/a b%2F.parquet"])
+    assert read_ids(store) == [1, 2]
+    assert bool(open_head(store).snapshot.manifests) == spilled
+    written = session(store)
+    own = next(p for p in planning.entries_table(written, written.open().snapshot).column("path").to_pylist() if not p.startswith("from/"))
+    for path in ("from/a b%2F.parquet", own):
+        again = begin(store)
+        again.add_files([path])
+        with pytest.raises(CommitConflictError) as caught:
+            again.commit()
+        assert caught.value.rule == "path_is_live" and path in str(caught.value)
+    with pytest.raises(UsageError):
+        begin(store).add_files(["from/a b%2F.parquet", "from/a b%2F.parquet"])
+    assert read_ids(store) == [1, 2]
+    check_table(store)
+
+
+def test_of_two_jobs_that_add_one_file_one_commits(store: MemoryStore) -> None:
+    """[CF10]"""
+    write(store, rows([1]))
+    put_parquet(store, "x.parquet", rows([2]))
+    jobs = [begin(store), begin(store)]
+    for job in jobs:
+        job.add_files(["x.parquet"])
+    jobs[0].commit()
+    with pytest.raises(CommitConflictError, match="path_is_live"):
+        jobs[1].commit()
+    assert read_ids(store) == [1, 2]
+
+
+def test_a_file_that_was_removed_may_be_added_again(store: MemoryStore) -> None:
+    """[CF10]"""
+    write(store, rows([1]))
+    put_parquet(store, "x.parquet", rows([2]))
+    for _ in range(2):
+        with begin(store) as job:
+            job.add_files(["x.parquet"])
+        assert read_ids(store)[-1] == 2
+        write(store, rows([1]), overwrite=None)
+    assert read_ids(store) == [1]
+    check_table(store)
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------------
+
+
+def test_data_that_does_not_fit_is_refused_before_anything_is_written(store: MemoryStore) -> None:
+    """[SC3]"""
+    write(store, rows([1]))
+    before = [info.name for info in store.list("")]
+    for data in (rows([2], extra="x"), pa.table({"id": ["text"]}), pa.table({"other": [1]})):
+        with pytest.raises(SchemaMismatchError):
+            write(store, data)
+    assert [info.name for info in store.list("")] == before
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "rule"),
+    [
+        (rows([2], a="x"), rows([3], b="y"), None),
+        (rows([2], a="x"), rows([3], a="y"), "schema"),
+        (rows([2], a="x"), rows([3], A=1), "schema"),
+        (rows([2], a="x"), rows([3]), None),
+    ],
+)
+def test_two_jobs_that_add_columns(store: MemoryStore, mine: pa.Table, theirs: pa.Table, rule: str | None) -> None:
+    """Different ones commute; two columns of one name are two columns, and one job loses. [CF8] [SC5]"""
+    write(store, rows([1]))
+    first, second = begin(store), begin(store)
+    first.write(mine, merge_schema=True)
+    second.write(theirs, merge_schema=True)
+    second.commit()
+    if rule is None:
+        first.commit()
+        assert read_ids(store) == [1, 2, 3]
+        assert {name: read(store).filter(pa.compute.equal(read(store)["id"], 2))[name].to_pylist() for name in mine.column_names} == {
+            name: mine[name].to_pylist() for name in mine.column_names
+        }
+    else:
+        with pytest.raises(CommitConflictError) as caught:
+            first.commit()
+        assert caught.value.rule == rule and read_ids(store) == [1, 3]
+
+
+def test_equal_widenings_commute_and_every_value_survives(store: MemoryStore) -> None:
+    """[CF8] [SC5]"""
+    write(store, pa.table({"id": pa.array([1], pa.int32())}))
+    jobs = [begin(store), begin(store)]
+    for number, job in enumerate(jobs):
+        job.write(pa.table({"id": pa.array([2**40 + number], pa.int64())}), merge_schema=True)
+    for job in jobs:
+        job.commit()
+    assert read_ids(store) == [1, 2**40, 2**40 + 1]
+
+
+def test_an_append_that_began_before_a_column_was_dropped_does_not_bring_it_back(store: MemoryStore) -> None:
+    """[CF8] [SC6]"""
+    from manifestcommit.format import evolution
+    from manifestcommit.maintain import alter
+
+    write(store, rows([1], a="x"))
+    late = begin(store)
+    late.write(rows([2], a="y"))
+    alter.edit_schema(session(store), lambda schema, by: evolution.drop_column(schema, "a", partition_by=by))
+    with pytest.raises(CommitConflictError) as caught:
+        late.commit()
+    assert caught.value.rule == "schema"
+    write(store, rows([3], a="z"), merge_schema=True)
+    assert {row["id"]: row["a"] for row in read(store).to_pylist()} == {1: None, 3: "z"}
+
+
+@pytest.mark.parametrize("by", [["b"], []])
+def test_joining_a_table_that_is_partitioned_otherwise_is_refused(store: MemoryStore, by: list[str]) -> None:
+    """[CM13] [CF9]"""
+    write(store, rows([1], a="x", b="y"), partition_by=["a"])
+    with pytest.raises(ManifestCommitError):
+        write(store, rows([2], a="x", b="y"), partition_by=by)
+    assert read_ids(store) == [1]
+
+
+def test_a_job_that_creates_its_table_each_time_outlives_changes_of_columns(tmp_path: Path) -> None:
+    """`exist_ok`: there is such a table, and rows of the given columns fit it. [CM13]"""
+    path, given = str(tmp_path / "t"), pa.schema([("id", pa.int32()), ("day", pa.string())])
+    table = mc.create_table(path, given, partition_by="day", exist_ok=True)
+    table.add_column("more", "string")
+    table.widen_column("id", "long")
+    with pytest.raises(SchemaMismatchError, match="exist_ok=True"):
+        mc.create_table(path, given, partition_by="day")
+    version = table.version
+    for same in (given, pa.schema([given.field(1), given.field(0)])):
+        assert mc.create_table(path, same, partition_by="day", exist_ok=True).version == version
+    for other, partition_by in (
+        (pa.schema([*given, ("other", pa.string())]), "day"),
+        (pa.schema([("id", pa.string()), ("day", pa.string())]), "day"),
+        (given, None),
+    ):
+        with pytest.raises(SchemaMismatchError, match="is a table already"):
+            mc.create_table(path, other, partition_by=partition_by, exist_ok=True)
+    assert mc.Table(path).version == version
+
+
+def test_jobs_that_begin_at_once_have_ids_of_their_own(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPARK-33402: two jobs of one second shared an id. Neither the clock nor a program's own seed makes it. [LY4]"""
+    write(store, rows([1]))
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_000_000_000)
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    ids = set()
+    for _ in range(50):
+        random.seed(7)
+        ids.add(job_on(TableContext(store), key=None, fingerprint=None).id)
+    assert len(ids) == 50 and len({object_names.parse_job_id(each).birth for each in ids}) == 1
+
+
+def test_to_begin_makes_no_table_and_the_id_is_known_with_it() -> None:
+    """[LY4] [CM13]"""
+    store = CountingStore(memory())
+    job = Job.begin(TableContext(store), key="k")
+    assert job.id == "" and not job.already_committed and "put_if_absent" not in store.requests() and not list(store.list(""))
+    made = job.ensure_id()
+    assert made and job.id == made and open_head(store).version == object_names.parse_job_id(made).birth == 1
+    before = store.requests()
+    assert job.ensure_id() == made == job.id and store.requests() == before
+
+
+def test_a_job_that_could_not_look_for_its_key_begins_when_it_is_asked_again() -> None:
+    """The table was made, and the list of earlier attempts failed: the job has no id without a look for them. [AB6] [CM13]"""
+    failed = []
+
+    def beat(call: FaultCall) -> None:
+        if call.kind == "list" and call.name == object_names.key_marks_prefix("k") and not failed:
+            failed.append(call.number)
+            raise StoreError("no answer")
+
+    store = FaultStore(memory(), on_call=beat)
+    job = Job.begin(TableContext(store), key="k", fingerprint="f", recoverable=True)
+    with pytest.raises(StoreError, match="no answer"):
+        job.ensure_id()
+    assert failed and job.id == ""
+    assert job.ensure_id() == job.id != "" and open_head(store).version == 1
+
+
+# --- what it costs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("files", [1, 100])
+def test_a_warm_commit_is_one_create_one_list_and_one_put(store: MemoryStore, files: int) -> None:
+    """[CM11] [IV10]"""
+    write(store, rows([0], day="x"), partition_by=["day"])
+    counting = CountingStore(store)
+    job = begin(counting, "k")
+    assert counting.requests() == {"get": 2, "list": 1}, "opening"
+    job.advance("s", 0, 1)
+    job.write(pa.concat_tables([rows([number], day=f"{number}") for number in range(files)]))
+    assert counting.requests(under="day=") == {"output": files}
+    counting.reset()
+    assert job.commit().committed
+    assert counting.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
+    assert counting.requests(under=object_names.HINT) == {"put": 1}
+
+
+def test_opening_takes_three_requests(store: MemoryStore) -> None:
+    """[RD1] [CM11]"""
+    for number in range(30):
+        write(store, rows([number]))
+    counting = CountingStore(store)
+    session(counting).open()
+    assert [call.kind for call in counting.calls] == ["get", "get", "list"]
+    assert counting.received_bytes("list") < 200, "from the hint on, not all versions"

@@ -1,0 +1,151 @@
+"""Rollbacks and rewinds that would undo a joint commit in one of its tables only, and rollbacks of all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.commits.tables import DECIDED, Lake, append, sound, stopped
+
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.joint_commit import commit_jointly
+from manifestcommit.commits.joint_read import read_jointly
+from manifestcommit.errors import UsageError
+from manifestcommit.maintain.joint_rollback import JointRollback, plan_joint_rollback
+from manifestcommit.maintain.rewind import rewind
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.maintain.tags import tag
+from manifestcommit.runtime.outcome import Outcome
+
+RULE = "undoes_a_joint_commit"
+
+
+def rule_of(outcome: Outcome) -> str:
+    return outcome.conflict.rule if outcome.conflict is not None else outcome.kind
+
+
+def plan(lake: Lake, targets: dict[int, Any]) -> JointRollback:
+    return plan_joint_rollback([lake.at(lake.urls[each]) for each in targets], list(targets.values()), reason="wrong é")
+
+
+def back(lake: Lake, targets: dict[int, Any]) -> tuple[Outcome, ...]:
+    return plan(lake, targets).commit()
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_joint_commit_is_not_undone_in_one_table(which: int) -> None:
+    """Neither in the home nor in a member, by a rollback or by a rewind, unless that is asked for. [MT14]"""
+    lake = Lake(3)
+    url = lake.urls[which]
+    append(lake, which)
+    commit_jointly(lake.parts(key="day"))
+    append(lake, which)
+    refused = rollback(lake.at(url), 2, reason="r"), rewind(lake.at(url), "s", None, reason="r")
+    assert [rule_of(each) for each in refused] == [RULE] * 2 and lake.moved() == [1, 1, 1]
+    roots = {lake.at(each).store.url for each in ([lake.urls[0]] if which else lake.urls[1:])}
+    assert refused[0].conflict is not None and all(root in refused[0].conflict.winner for root in roots)
+    assert refused[1].conflict is not None and "'day'" in refused[1].conflict.winner
+    before = lake.head(which).snapshot
+    assert rollback(lake.at(url), 3, reason="it keeps the joint commit").committed
+    assert rewind(lake.at(url), "s", 0, reason="r", keep_keys=True).committed
+    assert rollback(lake.at(url), 2, reason="r", alone=True).committed
+    after = lake.head(which).snapshot
+    for name in ("joint", "homes", "void", "rank"):
+        assert getattr(after, name) == getattr(before, name)
+    sound(lake)
+
+
+def test_a_rewind_drops_the_keys_of_joint_commits_only_where_that_is_asked_for() -> None:
+    """What was committed in this table only is rewound as ever. [MT14] [WM5]"""
+    lake = Lake(2)
+    url = lake.urls[1]
+    commit_jointly(lake.parts(key="day"))
+    (part,) = lake.parts([1], key="alone")
+    assert commit(part.session, part.head, part.change).committed
+    assert rewind(lake.at(url), "s", 1, reason="r").dropped_keys == ("alone",)
+    assert rule_of(rewind(lake.at(url), "s", 0, reason="r")) == RULE
+    assert rewind(lake.at(url), "s", 0, reason="r", alone=True).dropped_keys == ("day",)
+
+
+@pytest.mark.parametrize("calls", range(DECIDED))
+def test_all_tables_go_back_behind_a_coordinator_that_died(calls: int) -> None:
+    """The attempt that it left is aborted first, which is a version of the home. [MT14] [MT9]"""
+    lake = Lake(3)
+    first = [head.version for head in lake.heads()]
+    commit_jointly(lake.parts())
+    stopped(lake.parts(), calls)
+    assert {each.kind for each in back(lake, dict(enumerate(first)))} == {"committed"}
+    assert lake.moved() == [0, 0, 0]
+    sound(lake)
+
+
+def test_one_rollback_of_all_tables_undoes_it_everywhere() -> None:
+    """The same work can be committed again, with its key. [MT14] [MT1] [MT13] [CF13]"""
+    lake = Lake(3)
+    first = [head.version for head in lake.heads()]
+    commit_jointly(lake.parts(key="day"))
+    assert commit_jointly(lake.parts(key="day"))[0].already_committed
+    tag(lake.at(lake.urls[1]), "then é", first[1])
+    outcomes = back(lake, {2: first[2], 0: first[0], 1: "then é"})
+    assert [outcome.kind for outcome in outcomes] == ["committed"] * 3 and lake.moved() == [0, 0, 0]
+    assert [outcome.dropped_keys for outcome in outcomes] == [("day",)] * 3
+    assert {head.snapshot.commits[0].restored for head in lake.heads()} == {1}
+    heads = read_jointly([lake.at(url) for url in lake.urls])
+    assert [head.version for head in heads] == [head.version for head in lake.heads()]
+    assert [outcome.kind for outcome in commit_jointly(lake.parts(key="day"))] == ["committed"] * 3
+    sound(lake)
+
+
+@pytest.mark.parametrize("after", range(7))
+def test_a_joint_rollback_that_dies_anywhere_is_in_all_tables_or_in_none(after: int) -> None:
+    """[MT1] [MT14]"""
+    lake = Lake(2)
+    commit_jointly(lake.parts())
+    stopped(plan(lake, {0: 1, 1: 1}).parts, after)
+    assert lake.moved() == ([0, 0] if after >= DECIDED else [1, 1])
+    for which in (1, 0):
+        append(lake, which)
+    assert lake.moved() == ([0, 0] if after >= DECIDED else [1, 1])
+    sound(lake)
+
+
+def test_a_table_of_the_joint_commit_that_is_not_rolled_back_is_missed() -> None:
+    """In the home, which knows all of them. [MT14]"""
+    lake = Lake(3)
+    commit_jointly(lake.parts())
+    outcomes = back(lake, {0: 1, 1: 1})
+    assert [rule_of(outcome) for outcome in outcomes] == [RULE, "aborted"]
+    assert outcomes[0].conflict is not None and lake.at(lake.urls[2]).store.url in outcomes[0].conflict.winner
+    assert RULE in [rule_of(outcome) for outcome in back(lake, {1: 1, 2: 1})], "their home stays"
+    assert lake.moved() == [1, 1, 1]
+    sound(lake)
+
+
+def test_targets_belong_together() -> None:
+    """[MT14] [MT12]"""
+    lake = Lake(2)
+    commit_jointly(lake.parts())
+    commit_jointly(lake.parts())
+    for targets in ({0: 2, 1: 1}, {0: 1, 1: 2}):
+        with pytest.raises(UsageError, match="Choose versions that have it in all tables"):
+            back(lake, targets)
+    assert lake.moved() == [2, 2]
+    assert [outcome.kind for outcome in back(lake, {0: 2, 1: 2})] == ["committed"] * 2
+    assert lake.moved() == [1, 1]
+
+
+def test_what_is_committed_meanwhile_is_not_undone() -> None:
+    """In any of the tables, the abort of one of its attempts included: then it is to be asked for again. [CF13] [MT14] [MT9]"""
+    lake = Lake(2)
+    commit_jointly(lake.parts())
+    for which in (0, 1):
+        planned = plan(lake, {0: 1, 1: 1})
+        append(lake, which)
+        assert "rolled_back_over" in [rule_of(outcome) for outcome in planned.commit()]
+        assert lake.moved() == [1, 1]
+    planned = plan(lake, {0: 1, 1: 1})
+    assert stopped(planned.parts, 2) is None
+    append(lake, 1)
+    assert "rolled_back_over" in [rule_of(outcome) for outcome in planned.commit()]
+    assert [outcome.kind for outcome in back(lake, {0: 1, 1: 1})] == ["committed"] * 2 and lake.moved() == [0, 0]
+    sound(lake)

@@ -1,0 +1,610 @@
+"""Jobs of several tables that are prepared together: any process commits all of them or aborts all, killed anywhere. [MT11]"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.commits.tables import DAY, Crash, Lake, append, sound, tables_on_disk
+from tests.kit.sizes import rest_thorough
+
+import manifestcommit as mc
+from manifestcommit.cli.main import main
+from manifestcommit.commits.commit_loop import abort_attempt, commit
+from manifestcommit.commits.joint_commit import TablePart, commit_declared
+from manifestcommit.commits.joint_two_phase import check_together as together_or_refused
+from manifestcommit.commits.joint_two_phase import prepared_together, together_of
+from manifestcommit.commits.prepared_job import put_prepared, read_prepared, seal
+from manifestcommit.commits.resolve import list_jobs, resolve_job
+from manifestcommit.commits.two_phase import commit_prepared, give_up, settle_prepared
+from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, TableNotFoundError, UndecidedError, UsageError
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.change import Prepared, Write
+from manifestcommit.format.snapshot import TogetherJob, check_together
+from manifestcommit.joint import PreparedTransaction
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.maintain import gc
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.store import open_store
+from manifestcommit.testing import CountingStore, FaultStore
+
+AT_ONCE = Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0)
+
+
+def prepare(lake: Lake, which: list[int] | None = None, *, but: int | None = None, **change: Any) -> list[str]:
+    """Jobs of these tables, prepared together, the home's first; but: one that is not."""
+    parts = lake.parts(which, **change)
+    together = together_of(parts)
+    for number, part in enumerate(parts):
+        assert isinstance(part.change, Write)
+        sealed = seal(part.session, part.head, prepared_together(part.change, together), None)
+        if number != but:
+            put_prepared(part.session, part.change.job, sealed)
+    return [each.job for each in together]
+
+
+def dying(lake: Lake, which: int, after: int) -> TableContext:
+    """A process at this table that makes so many requests, of all tables together."""
+    count = itertools.count()
+
+    def on_call(call: Any) -> None:
+        if next(count) >= after:
+            raise Crash
+
+    class Dying(FaultStore):
+        def beside(self, scheme: str, path: str) -> Any:
+            return Dying(open_store(f"{scheme}://{path}"), on_call=on_call)
+
+    return TableContext(Dying(open_store(lake.urls[which]), on_call=on_call), lake.env)
+
+
+# --- committed or aborted by anyone ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", [0, 1, 2])
+def test_committing_any_one_commits_all_under_their_own_ids(by: int) -> None:
+    """Whoever asks afterwards is told the same, also where the objects are gone. [MT11] [MT1] [AB3] [CM23]"""
+    lake = Lake(3)
+    jobs = prepare(lake)
+    assert lake.moved() == [0, 0, 0]
+    assert [resolve_job(lake.at(url), job) for url, job in zip(lake.urls, jobs, strict=True)] == ["pending"] * 3
+    assert commit_prepared(lake.at(lake.urls[by]), jobs[by]).version == 2
+    assert lake.moved() == [1, 1, 1]
+    for which, (url, job) in enumerate(zip(lake.urls, jobs, strict=True)):
+        assert lake.head(which).snapshot.commits[0].job == job
+        again = commit_prepared(lake.at(url), job)
+        assert (again.kind, again.version, again.job_id) == ("committed", 2, job)
+        assert (resolve_job(lake.at(url), job), give_up(lake.at(url), job).version) == ("committed", 2)
+        assert [(each.state, each.version) for each in list_jobs(lake.at(url))] == [("committed", 2)]
+    sound(lake)
+
+
+@pytest.mark.parametrize("by", [0, 1, 2])
+def test_aborting_any_one_aborts_all_in_the_home(by: int) -> None:
+    """[MT11] [AB4] [CM23]"""
+    lake = Lake(3)
+    jobs = prepare(lake)
+    assert give_up(lake.at(lake.urls[by]), jobs[by]).kind == "aborted"
+    assert lake.head(0).snapshot.recent_jobs[jobs[0]] is None and lake.head(1).version == 1
+    for url, job in zip(lake.urls, jobs, strict=True):
+        assert resolve_job(lake.at(url), job) == "aborted"
+        assert commit_prepared(lake.at(url), job).kind == give_up(lake.at(url), job).kind == "aborted"
+        assert [each.state for each in list_jobs(lake.at(url))] == ["aborted"]
+        assert list(settle_prepared(lake.at(url))) == []
+    assert lake.moved() == [0, 0, 0]
+    sound(lake)
+
+
+@pytest.mark.parametrize("by", [0, 1])
+def test_recover_commits_what_a_dead_coordinator_has_prepared(by: int) -> None:
+    """[MT11] [AB3]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    (known,) = list_jobs(lake.at(lake.urls[by]))
+    assert known.state == "prepared" and known.together == tuple(open_store(url).url for url in lake.urls)
+    (result,) = settle_prepared(lake.at(lake.urls[by]))
+    assert result.job_id == jobs[by] and result.outcome is not None and result.outcome.version == 2
+    assert lake.moved() == [1, 1] and list(settle_prepared(lake.at(lake.urls[1 - by]))) == []
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+@pytest.mark.parametrize("by", [0, 1, 2])
+def test_one_that_is_missing_is_aborted_with_all_others(missing: int, by: int) -> None:
+    """The coordinator died while it prepared them, or gc has taken one. [MT11]"""
+    if missing == by:
+        return
+    lake = Lake(3)
+    jobs = prepare(lake, but=missing)
+    assert commit_prepared(lake.at(lake.urls[by]), jobs[by]).kind == "aborted"
+    assert lake.moved() == [0, 0, 0] and lake.head(0).snapshot.recent_jobs[jobs[0]] is None
+    assert {resolve_job(lake.at(lake.urls[which]), jobs[which]) for which in range(3) if which != missing} == {"aborted"}
+    assert [lake.head(which).version for which in (1, 2)] == [1, 1]
+
+
+def test_a_conflict_leaves_all_prepared_under_the_next_attempt() -> None:
+    """And is raised as that of its table, whichever is committed; once it is resolved, all commit. [MT11] [WM2]"""
+    lake = Lake(2)
+    parts = lake.parts()
+    advance = msgspec.structs.replace(parts[1].change.advances[0], start=1, end=2)  # type: ignore[union-attr]
+    parts[1] = msgspec.structs.replace(parts[1], change=msgspec.structs.replace(parts[1].change, advances=(advance,)))
+    session = lake.at(lake.urls[1])
+    head = session.open()
+    begin = msgspec.structs.replace(advance, start=None, end=0)
+    assert commit(session, head, Write(job=session.new_job(head), birth=1, operation="append", advances=(begin,))).committed
+    together = together_of(parts)
+    for part in parts:
+        put_prepared(part.session, part.change.job, seal(part.session, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
+    for which in (0, 1):
+        (result,) = settle_prepared(lake.at(lake.urls[which]))
+        assert isinstance(result.error, mc.WatermarkGapError) and open_store(lake.urls[1]).url in str(result.error)
+        assert [each.state for each in list_jobs(lake.at(lake.urls[which]))] == ["prepared"]
+    assert lake.moved() == [0, 0]
+    session = lake.at(lake.urls[1])
+    head = session.open()
+    closing = msgspec.structs.replace(advance, start=0, end=1)
+    assert commit(session, head, Write(job=session.new_job(head), birth=2, operation="append", advances=(closing,))).committed
+    assert commit_prepared(lake.at(lake.urls[0]), together[0].job).committed
+    assert lake.moved() == [1, 2]
+    sound(lake)
+
+
+def test_all_who_commit_make_the_same_attempt() -> None:
+    """Which begins where the home says that the ones before were aborted: nobody makes a void member, or waits. [MT9] [MT11]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    abort_attempt(lake.at(lake.urls[0]), object_names.attempt_id(jobs[0], 1))
+    before = lake.env.waited_us
+    assert commit_prepared(lake.at(lake.urls[1]), jobs[1]).version == 2
+    pending = lake.newest(1).pending
+    assert pending is not None and pending.attempt == 2 and lake.env.waited_us - before < 100_000
+
+
+def test_who_is_an_attempt_behind_joins_the_next_at_once() -> None:
+    """Another process aborted it and goes on: to wait for that one would abort it, too. [MT9] [MT11]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    late = dying(lake, 1, 10**6)
+    known: list[int] = []
+    store = late.store
+
+    def overtaken(*args: Any, **kwargs: Any) -> Any:
+        if not known:
+            known.append(1)
+            abort_attempt(lake.at(lake.urls[0]), object_names.attempt_id(jobs[0], 1))
+            with pytest.raises(Crash):
+                _until_placed(lake, jobs)
+        return type(store).put_if_absent(store, *args, **kwargs)
+
+    store.put_if_absent = overtaken  # type: ignore[method-assign]
+    before = lake.env.waited_us
+    assert commit_prepared(late, jobs[1]).committed and lake.moved() == [1, 1]
+    pending = lake.newest(1).pending
+    assert pending is not None and pending.attempt == 2 and lake.newest(1).void == ()
+    assert lake.env.waited_us - before < 1_000_000
+
+
+def test_who_is_overtaken_by_the_next_attempt_reports_its_versions() -> None:
+    """It has placed its members when others abort that attempt, and commit the same jobs by the next. [MT11] [CM10] [MT7]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    store = open_store(lake.urls[0])
+    late: list[Any] = []
+
+    def overtake(call: Any) -> None:
+        if not late and call.kind == "put_if_absent" and object_names.parse_version(call.name) is not None:
+            late.append(None)
+            append(lake, 1)
+            late[0] = commit_prepared(lake.at(lake.urls[1]), jobs[1])
+
+    home = TableContext(FaultStore(store, on_call=overtake), lake.env)
+    prepared = {job: read_prepared(lake.at(url), job) for url, job in zip(lake.urls, jobs, strict=True)}
+    made = []
+    for job, at in zip(jobs, (home, lake.at(lake.urls[1])), strict=True):
+        change = prepared[job]
+        assert change is not None
+        made.append(TablePart(session=at, head=at.open(), change=change.change, is_prepared=True))
+    found = commit_declared(made)
+    member = made[1]
+    assert late[0].version == found[member.table_id].version == lake.head(1).snapshot.recent_jobs[jobs[1]]
+    assert found[member.table_id].version not in lake.head(1).snapshot.void
+
+
+def _until_placed(lake: Lake, jobs: list[str]) -> None:
+    for after in itertools.count(1):
+        try:
+            commit_prepared(dying(lake, 0, after), jobs[0])
+        except Crash:
+            pending = lake.newest(1).pending
+            if pending is not None and pending.attempt == 2:
+                raise
+
+
+# --- killed anywhere ------------------------------------------------------------------------------------------------------
+
+
+def _killed(lake: Lake, jobs: list[str], by: int, after: int, act: Callable[[TableContext, str], object]) -> bool:
+    try:
+        act(dying(lake, by, after), jobs[by])
+    except Crash:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("by", rest_thorough([0, 1], 0))
+@pytest.mark.parametrize("then", ["commit", "abort", "recover", "write"])
+def test_who_dies_while_it_commits_leaves_all_or_nothing(by: int, then: str) -> None:
+    """After each of its requests: others finish it, abort it, or go on, and all tables agree. [MT11] [MT1] [MT9]"""
+    seen = set()
+    for after in itertools.count():
+        lake = Lake(2)
+        jobs = prepare(lake)
+        is_killed = _killed(lake, jobs, by, after, commit_prepared)
+        decided = lake.moved()
+        assert decided in ([0, 0], [1, 1])
+        if then == "write":
+            for which in (1, 0):
+                append(lake, which)
+            assert lake.moved() == decided
+        ends = {"commit": commit_prepared, "abort": give_up}
+        if then in ends:
+            told = [ends[then](lake.at(url), job).kind for url, job in zip(lake.urls, jobs, strict=True)]
+            assert len(set(told)) == 1
+            assert lake.moved() == ([1, 1] if told[0] == "committed" else [0, 0])
+            assert then == "abort" or told[0] == "committed"
+            assert decided == [0, 0] or told[0] == "committed"
+        else:
+            for url in lake.urls:
+                assert all(each.error is None for each in settle_prepared(lake.at(url)))
+            assert lake.moved() == [1, 1]
+        states = {resolve_job(lake.at(url), job) for url, job in zip(lake.urls, jobs, strict=True)}
+        assert len(states) == 1 and states <= {"committed", "aborted"}
+        sound(lake)
+        seen.add(tuple(decided))
+        if not is_killed:
+            break
+    assert seen == {(0, 0), (1, 1)}
+
+
+def test_who_dies_while_it_aborts_leaves_all_or_nothing() -> None:
+    """[MT11] [AB4]"""
+    for after in itertools.count():
+        lake = Lake(2)
+        jobs = prepare(lake)
+        is_killed = _killed(lake, jobs, 1, after, give_up)
+        told = {commit_prepared(lake.at(url), job).kind for url, job in zip(lake.urls, jobs, strict=True)}
+        assert len(told) == 1 and lake.moved() == ([1, 1] if told == {"committed"} else [0, 0])
+        if not is_killed:
+            assert told == {"aborted"}
+            break
+
+
+# --- refused --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_other_tables_lost_of_it_is_never_committed_alone() -> None:
+    """The home was removed: nothing decides; its own table aborts the job. [MT11]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    store = open_store(lake.urls[0])
+    store.delete([info.name for info in store.list("")])
+    with pytest.raises(TableNotFoundError, match=r"by the table at .* which was removed"):
+        commit_prepared(lake.at(lake.urls[1]), jobs[1])
+    assert resolve_job(lake.at(lake.urls[1]), jobs[1]) == "pending" and int(lake.head(1).snapshot.watermarks.get("s") or 0) == 0
+    assert give_up(lake.at(lake.urls[1]), jobs[1]).kind == "aborted"
+    assert resolve_job(lake.at(lake.urls[1]), jobs[1]) == "aborted"
+
+
+@pytest.mark.parametrize("fenced", [0, 1])
+def test_a_fence_above_one_of_them_aborts_all(fenced: int) -> None:
+    """And `recover` of its table says so, as long as its object is there. [MT11] [AB5] [CM2]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    data = open_store(lake.urls[fenced]).get(object_names.prepared_name(jobs[fenced]))
+    append(lake, fenced)
+    gc.run(lake.at(lake.urls[fenced]), AT_ONCE)
+    assert lake.head(fenced).snapshot.fence > 1
+    open_store(lake.urls[fenced]).put(object_names.prepared_name(jobs[fenced]), data)
+    (result,) = settle_prepared(lake.at(lake.urls[1 - fenced]))
+    assert isinstance(result.error, mc.JobAbortedError if fenced else mc.JobFencedError) and lake.moved() == [0, 0]
+    assert resolve_job(lake.at(lake.urls[1 - fenced]), jobs[1 - fenced]) == "aborted"
+
+
+def test_what_a_home_has_forgotten_the_own_table_tells() -> None:
+    """The home can decide nothing any more, and its versions since then are gone: nobody is left with a job that is prepared for ever.
+    [MT11] [CM2] [AB4]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    for _ in range(2):
+        append(lake, 0)
+        gc.run(lake.at(lake.urls[0]), AT_ONCE)
+    assert lake.head(0).snapshot.expired > 2, "the version that may have carried the home's job is gone"
+    other = lake.at(lake.urls[1])
+    assert [each.state for each in list_jobs(other)] == ["fenced"]
+    assert commit_prepared(other, jobs[1]).kind == give_up(other, jobs[1]).kind == "fenced" and lake.moved() == [0, 0]
+    assert resolve_job(other, jobs[1]) == "aborted"
+
+
+def test_what_the_own_table_has_forgotten_the_home_tells() -> None:
+    """That it was committed, and no version: gc has taken what recorded which. [MT11] [GC8] [CM10]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    assert commit_prepared(lake.at(lake.urls[0]), jobs[0]).version == 2
+    kept = read_prepared(lake.at(lake.urls[1]), jobs[1])
+    assert kept is not None
+    for _ in range(3):
+        append(lake, 1)
+        gc.run(lake.at(lake.urls[1]), AT_ONCE)
+    put_prepared(lake.at(lake.urls[1]), jobs[1], codec.encode_prepared(kept))  # as a list by gc that is old, or a put that is late
+    assert jobs[1] not in lake.head(1).snapshot.recent_jobs and lake.head(1).snapshot.expired > 2
+    said = commit_prepared(lake.at(lake.urls[1]), jobs[1])
+    assert (said.kind, said.version) == ("committed", None) and lake.moved() == [1, 1]
+
+
+def _changed(prepared: Prepared, together: tuple[TogetherJob, ...]) -> bytes:
+    return codec.encode_prepared(msgspec.structs.replace(prepared, change=msgspec.structs.replace(prepared.change, together=together)))
+
+
+def test_jobs_that_name_each_other_differently_are_refused() -> None:
+    """[MT11] [SE2]"""
+    lake = Lake(3)
+    jobs = prepare(lake)
+    session = lake.at(lake.urls[1])
+    own = read_prepared(session, jobs[1])
+    assert own is not None
+    first, second, third = own.change.together
+    for others, where in (((first, second), 1), ((second, first, third), 1)):
+        session.store.put(object_names.prepared_name(jobs[1]), _changed(own, others))
+        with pytest.raises(CorruptMetadataError, match="do not name the same tables"):
+            commit_prepared(lake.at(lake.urls[where]), jobs[where])
+    elsewhere = (msgspec.structs.replace(first, root="s3://other/table"), second, third)
+    session.store.put(object_names.prepared_name(jobs[1]), _changed(own, elsewhere))
+    with pytest.raises(UndecidedError, match="not in the same store"):
+        commit_prepared(lake.at(lake.urls[1]), jobs[1])
+    assert lake.moved() == [0, 0, 0]
+
+
+def test_another_table_as_the_home_is_refused_where_all_jobs_agree_on_it() -> None:
+    """The order of tables chooses it, so that two coordinators that died never wait for each other. [MT2] [MT11] [SE2]"""
+    lake = Lake(3)
+    jobs = prepare(lake)
+    for url, job in zip(lake.urls, jobs, strict=True):
+        session = lake.at(url)
+        own = read_prepared(session, job)
+        assert own is not None
+        first, second, third = own.change.together
+        session.store.put(object_names.prepared_name(job), _changed(own, (second, first, third)))
+    for url, job in zip(lake.urls, jobs, strict=True):
+        with pytest.raises(CorruptMetadataError, match="or not the one first that decides"):
+            commit_prepared(lake.at(url), job)
+    assert lake.moved() == [0, 0, 0]
+
+
+def test_jobs_that_were_prepared_apart_have_no_common_outcome() -> None:
+    """A job of another group, or of none; some jobs of one group have one. [MT11] [MT1]"""
+    lake = Lake(3)
+    group, others, alone = prepare(lake), prepare(lake, [1, 2]), lake.parts([2])[0]
+    assert isinstance(alone.change, Write)
+    put_prepared(alone.session, alone.change.job, seal(alone.session, alone.head, alone.change, None))
+
+    def check(*jobs: tuple[int, str]) -> None:
+        together_or_refused([(lake.at(lake.urls[which]), job) for which, job in jobs])
+
+    check((0, group[0]), (2, group[2]))
+    check((1, others[0]), (2, others[1]))
+    check((2, alone.change.job))
+    for apart in ([(0, group[0]), (2, others[1])], [(1, others[0]), (2, group[2])], [(0, group[0]), (2, alone.change.job)]):
+        for given in (apart, apart[::-1]):
+            with pytest.raises(UsageError, match="was not prepared together with the other jobs"):
+                check(*given)
+            paths = {lake.urls[which]: job for which, job in given}
+            with pytest.raises(UsageError, match="nothing was done"):
+                PreparedTransaction(paths).commit()
+    assert lake.moved() == [0, 0, 0]
+
+
+def test_what_is_no_set_of_jobs_is_refused() -> None:
+    """[MT11] [OB4]"""
+    jobs = [TogetherJob(root=f"s3://lake/{at}", table_id=f"{at:016x}", job=f"v1-{at:016x}-{'a' * 32}") for at in range(33)]
+    check_together(jobs[:32], jobs[0].job)
+    wrong = {
+        "2 to 32 tables, not 1": jobs[:1],
+        "2 to 32 tables, not 33": jobs,
+        "the id of another table": [jobs[0], msgspec.structs.replace(jobs[1], table_id="0" * 16)],
+        "a table of its joint commit twice": [jobs[0], jobs[0]],
+        "not one of the jobs": jobs[1:3],
+        "no table path": [jobs[0], msgspec.structs.replace(jobs[1], root="lake")],
+    }
+    for message, together in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            check_together(together, jobs[0].job)
+
+
+def test_an_intent_is_never_part_of_a_joint_commit() -> None:
+    """[MT3] [CM20]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    data = open_store(lake.urls[0]).get(object_names.prepared_name(jobs[0]))
+    with pytest.raises(CorruptMetadataError, match="for several tables"):
+        codec.decode_intent(data, name=object_names.intent_name(jobs[0]))
+
+
+def test_a_later_range_waits_for_an_earlier_one_in_every_table() -> None:
+    """Recovered from the other table, a job is not the first of a source that an earlier one begins. [WM7] [MT11]"""
+    lake = Lake(2)
+    parts = lake.parts()
+    later = msgspec.structs.replace(parts[1].change.advances[0], source="t", start=5, end=9)  # type: ignore[union-attr]
+    parts[1] = msgspec.structs.replace(parts[1], change=msgspec.structs.replace(parts[1].change, advances=(later,)))
+    together = together_of(parts)
+    session = lake.at(lake.urls[1])
+    head = session.open()
+    first = Write(job=session.new_job(head), birth=1, operation="append", advances=(msgspec.structs.replace(later, start=0, end=5),))
+    put_prepared(session, first.job, seal(session, head, first, None))
+    for part in parts:
+        put_prepared(part.session, part.change.job, seal(part.session, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
+    (result,) = settle_prepared(lake.at(lake.urls[0]))
+    assert isinstance(result.error, mc.WatermarkGapError) and lake.moved() == [0, 0]
+    assert [each.error for each in settle_prepared(lake.at(lake.urls[1]))] == [None, None]
+    assert lake.head(1).snapshot.watermarks == {"t": 9}
+
+
+# --- through the public calls, on a disk ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> list[str]:
+    return tables_on_disk(tmp_path)
+
+
+def rows(paths: list[str]) -> list[int]:
+    return [table.to_arrow().num_rows for table in mc.read_together(paths)]
+
+
+def begun(paths: list[str], key: str | None = None) -> list[mc.Job]:
+    jobs = [mc.begin(path, key=key) for path in paths]
+    for job in jobs:
+        job.write(DAY)
+    return jobs
+
+
+def test_prepared_here_and_committed_there(lake: list[str]) -> None:
+    """[MT11] [KY3]"""
+    prepared = mc.transaction(begun(lake, key="day 1 é")).prepare()
+    assert rows(lake) == [0, 0, 0] and list(prepared.jobs) == [mc.Table(path).url for path in lake]
+    elsewhere = PreparedTransaction(prepared.jobs)
+    outcome = elsewhere.commit()
+    assert list(outcome.versions.values()) == [2, 2, 2] and prepared.commit().versions == outcome.versions
+    assert rows(lake) == [2, 2, 2] and prepared.abort() == "committed"
+    again = begun(lake, key="day 1 é")
+    assert mc.transaction(again).prepare().commit().already_committed and rows(lake) == [2, 2, 2]
+
+
+def test_a_transaction_that_is_prepared_is_left_by_its_block(lake: list[str]) -> None:
+    """[MT11]"""
+    with mc.transaction(lake[:2]) as tx:
+        for name in tx:
+            tx[name].write(DAY)
+        prepared = tx.prepare()
+    assert tx.outcome is None and rows(lake[:2]) == [0, 0]
+    assert prepared.abort() == "aborted" and prepared.abort() == "aborted"
+    with pytest.raises(mc.JobAbortedError):
+        prepared.commit()
+    assert rows(lake[:2]) == [0, 0]
+
+
+def test_any_one_of_the_ids_is_enough(lake: list[str]) -> None:
+    """The calls for one job, and `recover`, are for all. [MT11] [AB3]"""
+    first = mc.transaction(begun(lake[:2])).prepare()
+    (path, job), *_ = first.jobs.items()
+    assert mc.commit(path, job).version == 2 and rows(lake[:2]) == [2, 2]
+    mc.transaction(begun(lake[:2])).prepare()
+    assert [each.error for each in mc.Table(lake[1]).recover()] == [None] and rows(lake[:2]) == [4, 4]
+    second = mc.transaction(begun(lake[:2])).prepare()
+    assert mc.Table(lake[1]).abort(second.jobs[mc.Table(lake[1]).url]) == "aborted"
+    assert [each.state for each in mc.Table(lake[0]).jobs()][-1] == "aborted"
+
+
+def test_preparing_again_puts_the_same_and_nothing_else(lake: list[str]) -> None:
+    """[MT11] [AB3]"""
+    jobs = begun(lake)
+    tx = mc.transaction(jobs)
+    prepared = tx.prepare()
+    assert tx.prepare().jobs == prepared.jobs
+    for wrong in (lambda: mc.transaction(jobs[:2]), jobs[0].prepare):
+        with pytest.raises(mc.UsageError, match="belongs to a transaction"):
+            wrong()
+    with pytest.raises(mc.UsageError, match="was prepared"):
+        tx.commit()
+    alone = begun(lake)
+    alone[0].prepare()
+    with pytest.raises(mc.UsageError, match="prepared in another way"):
+        mc.transaction(alone).prepare()
+    assert list(prepared.commit().versions.values()) == [2, 2, 2]
+
+
+def test_a_fenced_job_is_not_prepared(lake: list[str]) -> None:
+    """Neither alone nor with others, of which none is prepared then. [AB3] [CM2] [MT11]"""
+    jobs, alone = begun(lake[:2]), begun(lake[1:2])[0]
+    mc.write(DAY, lake[1])
+    mc.gc(lake[1], grace="0s")
+    with pytest.raises(mc.JobFencedError):
+        mc.transaction(jobs).prepare()
+    with pytest.raises(mc.JobFencedError):
+        alone.prepare()
+    assert [mc.Table(path).jobs() for path in lake[:2]] == [[], []]
+
+
+def test_recover_reports_a_prepared_job_that_was_fenced(tmp_path: Path) -> None:
+    """[AB5] [CM2]"""
+    root = str(tmp_path / "t é")
+    mc.write(DAY, root)
+    with mc.begin(root) as job:
+        job.write(DAY)
+        name = job.prepare()
+    mc.write(DAY, root)
+    session = TableContext(open_store(root))
+    data = session.store.get(object_names.prepared_name(name))
+    gc.run(session, AT_ONCE)
+    session.store.put(object_names.prepared_name(name), data)
+    (result,) = mc.Table(root).recover()
+    assert isinstance(result.error, mc.JobFencedError) and result.job_id == name
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_preparing_n_tables_takes_2n_requests(count: int) -> None:
+    """A list, which sees a fence, and a create for each. [MT11] [CM11]"""
+    lake = Lake(count)
+    parts = lake.parts()
+    together = together_of(parts)
+    calls: list[Any] = []
+    for part in parts:
+        store = CountingStore(part.session.store)
+        session = TableContext(store, lake.env)
+        put_prepared(session, part.change.job, seal(session, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
+        calls += store.calls
+    assert Counter(call.kind for call in calls) == {"list": count, "put_if_absent": count}
+
+
+def test_a_store_that_fails_leaves_the_rest_to_the_next_call(lake: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """[MT11] [AB3]"""
+    jobs = begun(lake[:2])
+    real = type(jobs[0]._job).prepare
+    failed: list[Any] = []
+
+    def once(job: Any) -> str:
+        if len(failed) == 1:
+            failed.append(job)
+            raise mc.StoreError("away")
+        failed.append(job)
+        return real(job)
+
+    monkeypatch.setattr(type(jobs[0]._job), "prepare", once)
+    tx = mc.transaction(jobs)
+    with pytest.raises(ManifestCommitError, match="away"):
+        tx.prepare()
+    assert tx.prepare().commit().versions and rows(lake[:2]) == [2, 2]
+
+
+def test_the_commands_name_the_other_tables(lake: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is aborted, and in the list of jobs; without any, there is no such column. [MT11] [SE4]"""
+    prepared = mc.transaction(begun(lake[:2])).prepare()
+    (here, job), (there, _) = prepared.jobs.items()
+    assert main(["jobs", lake[0]]) == 0
+    assert "together with" in (out := capsys.readouterr().out) and there.rpartition("/")[2] in out
+    assert main(["jobs", lake[2]]) == 0 and "together with" not in capsys.readouterr().out
+    assert main(["jobs", lake[0], "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)[0]["together"]) == {here, there}
+    main(["abort", lake[0], job, "--dry-run", "--json"])
+    assert json.loads(capsys.readouterr().out)["together"] == [there]
+    assert main(["abort", lake[0], job, "--yes", "--json"]) == 0 and mc.Table(lake[1]).resolve(prepared.jobs[there]) == "aborted"
+    assert set(json.loads(capsys.readouterr().out)["together"]) == {here, there}
+    again = mc.transaction(begun(lake[:2])).prepare()
+    capsys.readouterr()
+    main(["recover", lake[1], "--abort", "--dry-run"])
+    assert f"the same in {here}" in " ".join(capsys.readouterr().out.split())
+    assert main(["recover", lake[1]]) == 0 and rows(lake[:2]) == [2, 2] and again.commit().versions

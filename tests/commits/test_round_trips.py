@@ -1,0 +1,161 @@
+"""How many requests wait for each other: what an append, an open and a read take where each request takes long. [CM11] [RD1]
+
+Not how many there are: those that go side by side take the time of one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.kit.tables import job_on
+
+import manifestcommit as mc
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.store import ObjectInfo, Store, register_scheme
+from manifestcommit.store.memory import MemoryStore
+
+REQUEST_S = 0.03  # in which the threads beside each other begin
+
+
+class Waits:
+    """The longest chain of requests, each of which began after the one before it had ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        self.longest, self.chains = 0, list[str]()
+
+    @contextmanager
+    def request(self, what: str) -> Iterator[None]:
+        with self._lock:
+            depth = self.longest + 1
+        try:
+            time.sleep(REQUEST_S)
+            yield
+        finally:
+            with self._lock:
+                self.longest = max(self.longest, depth)
+                self.chains.append(f"{depth} {what}")
+
+
+class FarStore(MemoryStore):
+    """Far away: each request takes its time, and its waits are counted."""
+
+    is_remote = True
+
+    def __init__(self, root: str, waits: Waits) -> None:
+        super().__init__(root)
+        self.waits = waits
+
+    @property
+    def url(self) -> str:
+        return super().url.replace("memory:", "far:")
+
+    def parent(self) -> None:
+        return None
+
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        with self.waits.request(f"get {name}"):
+            return super().get(name, start, end)
+
+    def put(self, name: str, data: bytes) -> None:
+        with self.waits.request(f"put {name}"):
+            super().put(name, data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        with self.waits.request(f"create {name}"):
+            return MemoryStore(self._root).put_if_absent(name, data)
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        with self.waits.request(f"list {prefix}"):
+            found = list(super().list(prefix, start_from=start_from))
+        return iter(found)
+
+
+@pytest.fixture
+def far() -> tuple[str, Waits]:
+    """The URL of a table with some versions, and what waits there."""
+    waits = Waits()
+
+    def opened(rest: str) -> Store:
+        return FarStore(rest, waits)
+
+    register_scheme("far", opened)
+    url = f"far://{secrets.token_hex(8)}/t"
+    for number in range(3):
+        mc.write(rows(number), url)
+    waits.reset()
+    return url, waits
+
+
+def rows(number: int) -> pa.Table:
+    return pa.table({"id": [number]})
+
+
+def longest(waits: Waits, call: Callable[[], Any]) -> int:
+    waits.reset()
+    call()
+    assert waits.longest, "no request was seen"
+    return waits.longest
+
+
+def test_an_open_waits_for_two_requests(far: tuple[str, Waits]) -> None:
+    """The hint; then what it names, beside the list above it. [CM11] [RD1]"""
+    url, waits = far
+    assert longest(waits, lambda: mc.Table(url).snapshot()) == 2, waits.chains
+    assert len(waits.chains) == 3, "each of them once"
+
+
+def test_a_known_head_is_opened_by_one_list(far: tuple[str, Waits]) -> None:
+    """[CM11] [RD1]"""
+    url, waits = far
+    table = mc.Table(url)
+    assert table.snapshot().version == 4
+    assert longest(waits, table.snapshot) == 1, waits.chains
+    mc.write(rows(3), url)
+    assert table.snapshot().version == 5, "what others commit meanwhile is seen"
+
+
+def test_an_append_waits_for_five_requests(far: tuple[str, Waits]) -> None:
+    """Hint; head beside list; data; create; list beside hint. The next reader finds the hint with the digest. [CM7] [CM11]"""
+    url, waits = far
+    assert longest(waits, lambda: mc.write(rows(3), url)) == 5, waits.chains
+    assert longest(waits, lambda: mc.Table(url).snapshot()) == 2, waits.chains
+
+
+def test_an_append_in_a_loop_waits_for_four(far: tuple[str, Waits]) -> None:
+    """A list above the known head; data; create; list beside hint. [CM11]"""
+    url, waits = far
+    session = TableContext(FarStore(url.removeprefix("far://"), waits))
+
+    def append() -> None:
+        job = job_on(session)
+        job.write(rows(7))
+        assert job.commit().committed
+
+    append()
+    assert longest(waits, append) == 4, waits.chains
+
+
+def test_a_read_of_inlined_entries_waits_for_three(far: tuple[str, Waits]) -> None:
+    """Hint; head beside list; the files beside each other. [CM11]"""
+    url, waits = far
+    assert longest(waits, lambda: mc.Table(url).to_arrow()) == 3, waits.chains
+
+
+def test_no_hint_says_a_digest_before_its_version_is_there(far: tuple[str, Waits]) -> None:
+    """Who reads such a hint, and then a list, may trust what has the digest. [LY7] [CM7] [RD1]"""
+    url, waits = far
+    mc.write(rows(3), url)
+    writes = [each.split()[1:] for each in waits.chains if each.split()[1] in ("create", "put")]
+    names = [name for _, name in writes if name.startswith("_manifest/")]
+    assert names == ["_manifest/versions/00000000000000000005.json.zst", "_manifest/hint"], waits.chains

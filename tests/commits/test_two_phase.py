@@ -1,0 +1,760 @@
+"""Two-phase commit as callers and the command line meet it: prepare, then commit or give up, from anywhere. [AB3] [AB4]"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from tests.kit.command import Run
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import begin, check_table, job_on, memory, put_version, read, read_ids, rows, session, write
+
+import manifestcommit as mc
+from manifestcommit.commits.two_phase import commit_prepared, give_up
+from manifestcommit.errors import CorruptMetadataError, TableNotFoundError, UnsupportedFormatError, UsageError
+from manifestcommit.format import codec, object_names
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.version_chain import open_head
+from manifestcommit.maintain.alter import set_properties
+from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.store import LocalStore, open_store
+from manifestcommit.store.memory import MemoryStore
+from manifestcommit.testing.counting import CountingStore
+
+HOSTILE_KEY = "a key\n\"'日本% +=#🦆"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """Versions 1 to 3: rows 1 and 2, a source at 5."""
+    root = str(tmp_path / "a table%20")
+    mc.write(rows([1], day="a"), root, partition_by=["day"], watermarks={"s": (0, 5)})
+    mc.write(rows([2], day="b"), root)
+    return root
+
+
+def aborted(root: str, job: str) -> Any:
+    return mc.Table(root).abort(job)
+
+
+def ids(root: str) -> list[int]:
+    return read_ids(LocalStore(root))
+
+
+def head(root: str) -> int:
+    return open_head(LocalStore(root)).version
+
+
+def prepared(root: str, *numbers: int, key: str | None = None, day: str = "a") -> str:
+    """A prepared append of these rows."""
+    with mc.begin(root, key=key) as job:
+        job.write(rows(numbers, day=day))
+        return job.prepare()
+
+
+class LongAgo(SystemEnv):
+    """A clock that stands in 1970."""
+
+    def now_us(self) -> int:
+        return 1
+
+
+# --- prepare, then commit -----------------------------------------------------------------------------------------------
+
+
+def test_what_is_prepared_is_invisible_and_pending_until_someone_commits_it(root: str) -> None:
+    """[AB3] [CM3] [CM23]"""
+    job = prepared(root, 7, 8)
+    assert (head(root), ids(root), mc.Table(root).resolve(job)) == (3, [1, 2], "pending")
+    outcome = mc.commit(root, job)
+    assert (outcome.kind, outcome.version, outcome.job_id) == ("committed", 4, job)
+    assert ids(root) == [1, 2, 7, 8]
+    assert (mc.Table(root).resolve(job), mc.Table(root).resolve(job).version) == ("committed", 4)
+    assert mc.Table(root).history()[0]["job"] == job, "under its own id"
+
+
+def test_committing_again_tells_the_same_version_and_changes_nothing(root: str) -> None:
+    """[AB3] [CM1]"""
+    job = prepared(root, 7)
+    versions = {mc.commit(root, job).version}
+    mc.write(rows([9], day="a"), root)
+    versions |= {mc.commit(root, job).version for _ in range(3)}
+    assert versions == {4} and head(root) == 5 and ids(root) == [1, 2, 7, 9]
+    assert mc.commit(root, job).committed
+
+
+@pytest.mark.parametrize("fate", ["collected", "damaged"])
+def test_a_settled_job_needs_its_prepared_object_no_more(root: str, fate: str) -> None:
+    """gc may have taken it. [AB3] [AB4]"""
+    done, given_up = prepared(root, 7), prepared(root, 8)
+    mc.commit(root, done)
+    mc.Table(root).abort(given_up)
+    names = [object_names.prepared_name(done), object_names.prepared_name(given_up)]
+    LocalStore(root).delete(names)
+    if fate == "damaged":
+        for name in names:
+            LocalStore(root).put(name, b"garbage")
+    assert mc.commit(root, done).version == mc.Table(root).abort(done).version == 4
+    assert mc.Table(root).abort(given_up) == "aborted"
+    with pytest.raises(mc.JobAbortedError):
+        mc.commit(root, given_up)
+
+
+def test_leaving_the_block_after_prepare_neither_commits_nor_gives_up(root: str) -> None:
+    """[AB3]"""
+    with mc.begin(root) as job:
+        job.write(rows([7], day="a"))
+        name = job.prepare()
+    assert job.outcome is None and name == job.id and mc.Table(root).resolve(name) == "pending"
+    with contextlib.suppress(ZeroDivisionError), mc.begin(root) as job:
+        job.write(rows([8], day="a"))
+        job.prepare()
+        raise ZeroDivisionError
+    assert mc.Table(root).resolve(job.id) == "pending", "what others may hold already is not taken back behind their backs"
+    assert head(root) == 3
+    mc.commit(root, name)
+    mc.commit(root, job.id)
+    assert ids(root) == [1, 2, 7, 8]
+
+
+def test_a_job_that_was_begun_outside_a_block_is_prepared_like_any_other(root: str) -> None:
+    job = mc.begin(root)
+    job.write(rows([7], day="a"))
+    assert mc.commit(root, job.prepare()).version == 4 and ids(root) == [1, 2, 7]
+
+
+@pytest.mark.parametrize("use", ["commit", "write", "add_files", "overwrite", "advance", "abort"])
+def test_a_prepared_job_is_out_of_its_owners_hands(root: str, use: str) -> None:
+    """Its own process would not know that others may have committed it, or given it up. [AB3]"""
+    job = mc.begin(root)
+    job.write(rows([7], day="a"))
+    name = job.prepare()
+    uses: dict[str, Callable[[], Any]] = {
+        "commit": job.commit,
+        "write": lambda: job.write(rows([8], day="a")),
+        "add_files": lambda: job.add_files(["x.parquet"]),
+        "overwrite": lambda: job.overwrite(None),
+        "advance": lambda: job.advance("s", 5, 6),
+        "abort": job.abort,
+    }
+    with pytest.raises(UsageError, match="prepared"):
+        uses[use]()
+    assert head(root) == 3 and mc.Table(root).resolve(name) == "pending"
+    assert mc.commit(root, name).committed and ids(root) == [1, 2, 7]
+
+
+def test_preparing_again_is_the_same_job_from_the_same_bytes(root: str) -> None:
+    """So that it may be asked for again where the first answer was lost. [AB3]"""
+    job = mc.begin(root)
+    job.write(rows([7], day="a"))
+    name = job.prepare()
+    before = LocalStore(root).get(object_names.prepared_name(name))
+    assert job.prepare() == name and LocalStore(root).get(object_names.prepared_name(name)) == before
+    mc.commit(root, name)
+    assert job.prepare() == name and ids(root) == [1, 2, 7]
+
+
+def test_a_job_that_is_over_cannot_be_prepared(root: str) -> None:
+    done, given_up = mc.begin(root), mc.begin(root)
+    done.write(rows([7], day="a"))
+    done.commit()
+    given_up.abort()
+    for job in (done, given_up):
+        with pytest.raises(UsageError, match="begin a new one"):
+            job.prepare()
+    assert mc.Table(root).jobs() == []
+
+
+def test_a_first_write_is_prepared_and_makes_the_table_on_commit(tmp_path: Path) -> None:
+    """[AB3] [CM13]"""
+    root = str(tmp_path / "new")
+    job = prepared(root, 7, 8)
+    assert ids(root) == []
+    assert mc.commit(root, job).version == 2 and ids(root) == [7, 8]
+    check_table(LocalStore(root))
+
+
+def test_prepare_costs_a_list_and_a_put_and_commit_what_a_commit_costs() -> None:
+    """[AB3] [CM11]"""
+    store = memory()
+    write(store, rows([1]))
+    job = begin(store)
+    job.write(rows([2]))
+    job._job._session.store = counted = CountingStore(store)
+    job.prepare()
+    assert counted.requests() == {"list": 1, "put_if_absent": 1}
+    counted = CountingStore(store)
+    assert commit_prepared(session(counted), job.id).committed
+    # Hint, head and prepared object; the lists that find the head and what stands above the create.
+    assert counted.requests() == {"get": 3, "list": 2, "put_if_absent": 1, "put": 1}
+
+
+# --- keys ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rerun_of_a_key_that_was_committed_from_elsewhere_is_a_no_op(root: str) -> None:
+    """[KY3] [AB3]"""
+    mc.commit(root, prepared(root, 7, key=HOSTILE_KEY))
+    again = mc.write(rows([7], day="a"), root, key=HOSTILE_KEY)
+    assert (again.already_committed, again.version) == (True, 4) and ids(root) == [1, 2, 7]
+
+
+def test_a_second_prepared_job_with_the_same_key_tells_the_first_version_and_doubles_nothing(root: str) -> None:
+    """[KY3] [KY5] [AB3]"""
+    first, second = prepared(root, 7, key="k"), prepared(root, 7, key="k")
+    assert mc.commit(root, second).kind == "committed"
+    for _ in range(2):
+        outcome = mc.commit(root, first)
+        assert (outcome.kind, outcome.version, outcome.job_id) == ("already_committed", 4, first)
+    assert head(root) == 4 and ids(root) == [1, 2, 7]
+    assert mc.Table(root).abort(first) == "aborted", "the job, not the key"
+    assert mc.write(rows([7], day="a"), root, key="k").version == 4 and ids(root) == [1, 2, 7]
+
+
+def test_a_prepared_job_whose_key_was_used_for_other_work_is_refused_each_time(root: str) -> None:
+    """[KY2]"""
+    job = prepared(root, 7, key="k")
+    mc.write(rows([8], day="a"), root, key="k", watermarks={"s": (5, 6)})
+    for _ in range(2):
+        with pytest.raises(mc.KeyReusedError):
+            mc.commit(root, job)
+    assert ids(root) == [1, 2, 8] and mc.Table(root).abort(job) == "aborted"
+
+
+def test_a_key_that_is_committed_already_prepares_a_job_that_says_so(root: str) -> None:
+    """[KY3] [AB3]"""
+    first = mc.write(rows([7], day="a"), root, key="k")
+    job = prepared(root, 7, key="k")
+    outcome = mc.commit(root, job)
+    assert (outcome.kind, outcome.version) == ("already_committed", first.version) and ids(root) == [1, 2, 7]
+
+
+def test_a_job_that_found_its_key_committed_never_commits_even_where_the_key_is_forgotten() -> None:
+    """It wrote nothing: as an overwrite it would empty the table. Nor is it reported as committed. [KY8] [AB3]"""
+    store = memory()
+    write(store, rows([7]), key="k", overwrite=None)
+    job = begin(store, "k")
+    job.overwrite(None)
+    job.write(rows([7]))
+    name = job.prepare()
+    put_version(store, open_head(store))
+    put_version(store, open_head(store), keys={}, fence=open_head(store).version)  # as gc will forget keys: behind the fence
+    outcome = commit_prepared(session(store), name)
+    assert outcome.conflict is not None and outcome.conflict.rule == "key_is_gone" and read_ids(store) == [7]
+
+
+# --- whatever a job can hold ---------------------------------------------------------------------------------------------
+
+
+def test_an_empty_job_and_one_of_watermarks_only_are_prepared_and_committed(root: str) -> None:
+    """[CM16] [AB3]"""
+    with mc.begin(root, key="empty") as job:
+        job.write(rows([], day="a"))
+        empty = job.prepare()
+    with mc.begin(root) as job:
+        job.advance("s", 5, 9)
+        job.advance("new %s", None, "x")
+        moved = job.prepare()
+    assert mc.Table(root).watermarks() == {"s": 5}
+    assert mc.commit(root, moved).version == 4 and mc.commit(root, empty).version == 5
+    assert mc.Table(root).watermarks() == {"s": 9, "new %s": "x"} and ids(root) == [1, 2]
+    assert mc.write(rows([], day="a"), root, key="empty").version == 5
+
+
+@pytest.mark.parametrize("overwrite", [None, "dynamic", {"day": "a"}])
+def test_a_prepared_overwrite_replaces_what_it_says(root: str, overwrite: Any) -> None:
+    """[CF3] [CF5] [AB3]"""
+    with mc.begin(root) as job:
+        job.overwrite(overwrite)
+        job.write(rows([7], day="a"))
+        name = job.prepare()
+    assert ids(root) == [1, 2]
+    mc.commit(root, name)
+    assert ids(root) == ([7] if overwrite is None else [2, 7])
+    check_table(LocalStore(root))
+
+
+def test_a_prepared_job_brings_its_new_columns(root: str) -> None:
+    """[SC5] [AB3]"""
+    with mc.begin(root) as job:
+        job.write(rows([7], day="a", more=1.5), merge_schema=True)
+        name = job.prepare()
+    assert read(LocalStore(root)).column_names == ["id", "day"]
+    mc.commit(root, name)
+    table = read(LocalStore(root))
+    assert table.column_names == ["id", "day", "more"] and sorted(table["id"].to_pylist()) == [1, 2, 7]
+    assert sorted(table["more"].to_pylist(), key=str) == [1.5, None, None]
+
+
+def test_files_of_others_are_added_from_elsewhere(root: str) -> None:
+    """[AF1] [AB3] [CF10]"""
+    name = "from outside/100% #1 'x'=+.parquet"
+    path = Path(root) / name
+    path.parent.mkdir()
+    pq.write_table(pa.table({"id": [7], "day": ["a"]}), path)
+    with mc.begin(root) as job:
+        job.add_files([name])
+        first = job.prepare()
+    with mc.begin(root) as job:
+        job.add_files([name])
+        second = job.prepare()
+    mc.commit(root, first)
+    with pytest.raises(mc.CommitConflictError):
+        mc.commit(root, second)
+    assert ids(root) == [1, 2, 7]
+
+
+def test_a_job_of_many_entries_is_prepared_with_its_manifest(set_budgets: SetBudgets) -> None:
+    """Its object stays small, and the second phase reads no manifest. [AB3] [CM12]"""
+    set_budgets(inline_entry_bytes=3000)  # the job's entries are above it, the earlier one below a quarter
+    store = memory()
+    write(store, rows([0], day="x"), partition_by=["day"])
+    job = begin(store)
+    for number in range(1, 20):
+        job.write(rows([number], day=f"d{number}"))
+    name = job.prepare()
+    document = json.loads(zstandard.ZstdDecompressor().decompress(store.get(object_names.prepared_name(name))))
+    assert "add" not in document["change"] and [each["files"] for each in document["change"]["add_manifests"]] == [19]
+    assert read_ids(store) == [0]
+    manifests = [info.name for info in store.list(object_names.MANIFESTS)]
+    assert commit_prepared(session(store), name).version == 3
+    assert [info.name for info in store.list(object_names.MANIFESTS)] == manifests and read_ids(store) == list(range(20))
+    check_table(store)
+
+
+def test_a_prepared_job_rebases_on_what_was_committed_since(root: str) -> None:
+    """[CM3] [AB3]"""
+    job = prepared(root, 7)
+    set_properties(session(LocalStore(root)), {"owner": "x"})
+    mc.write(rows([8], day="c", more="y"), root, merge_schema=True)
+    assert mc.commit(root, job).version == 6 and ids(root) == [1, 2, 7, 8]
+    check_table(LocalStore(root))
+
+
+def test_what_was_prepared_waits_as_long_as_it_takes(root: str) -> None:
+    """Years, by the clock of who prepared it and by the store's, and many commits of others. [AB3]"""
+    store = LocalStore(root)
+    with job_on(TableContext(store, LongAgo()), key="k", fingerprint=None) as job:
+        job.write(rows([7], day="a"))
+        waiting = job.prepare()
+    os.utime(Path(root, object_names.prepared_name(waiting)), (0, 0))
+    others = range(100, 140)
+    for number in others:
+        mc.write(rows([number], day="a"), root, key=f"{number}")
+    assert [(each.job, each.state, each.since) for each in mc.Table(root).jobs()] == [(waiting, "prepared", 0.0)]
+    assert mc.commit(root, waiting).kind == "committed"
+    assert ids(root) == [1, 2, 7, *others]
+    check_table(store)
+
+
+# --- abort --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_given_up_stays_given_up(root: str) -> None:
+    """[AB4] [AB1]"""
+    job = prepared(root, 7)
+    files = {info.name for info in LocalStore(root).list("")}
+    for _ in range(2):
+        status = mc.Table(root).abort(job)
+        assert (status, status.version) == ("aborted", None)
+    assert head(root) == 4, "the second time nothing had to be committed"
+    for _ in range(2):
+        with pytest.raises(mc.JobAbortedError, match=job):
+            mc.commit(root, job)
+    assert mc.Table(root).resolve(job) == "aborted" and ids(root) == [1, 2] and head(root) == 4
+    assert files <= {info.name for info in LocalStore(root).list("")}, "nothing is deleted"
+    assert mc.Table(root).history()[0]["operation"] == "give_up"
+    check_table(LocalStore(root))
+
+
+def test_giving_up_what_has_committed_tells_the_version(root: str) -> None:
+    """[AB4]"""
+    job = prepared(root, 7)
+    mc.commit(root, job)
+    for _ in range(2):
+        status = mc.Table(root).abort(job)
+        assert (status, status.version) == ("committed", 4)
+    assert head(root) == 4 and ids(root) == [1, 2, 7]
+
+
+def test_giving_up_leaves_rows_watermarks_keys_and_other_jobs_as_they_are(root: str) -> None:
+    """[AB4] [CM17]"""
+    with mc.begin(root, key="k") as job:
+        job.write(rows([7], day="a"))
+        job.advance("s", 5, 9)
+        name = job.prepare()
+    other = prepared(root, 8)
+    before = open_head(LocalStore(root)).snapshot
+    mc.Table(root).abort(name)
+    after = open_head(LocalStore(root)).snapshot
+    changed = {each for each in before.__struct_fields__ if getattr(before, each) != getattr(after, each)}
+    assert changed == {"version", "parent_digest", "committed_at", "commits", "recent_jobs"}
+    assert mc.commit(root, other).committed and mc.write(rows([7], day="a"), root, key="k").kind == "committed"
+    assert ids(root) == [1, 2, 7, 8] and mc.Table(root).watermarks() == {"s": 5}
+
+
+# --- what cannot be committed ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("finish", [mc.commit, aborted])
+@pytest.mark.parametrize("which", ["unknown", "malformed", "hostile", "empty", "of another table", "not prepared", "committed by itself"])
+def test_a_job_that_cannot_be_finished_is_named_and_nothing_changes(
+    root: str, tmp_path: Path, finish: Callable[[str, str], Any], which: str
+) -> None:
+    """[AB4] [CM10] [LY4]"""
+    running = mc.begin(root)
+    running.write(rows([9], day="a"))
+    other = str(tmp_path / "another")
+    mc.write(rows([1], day="x"), other)
+    version, files = head(root), {info.name for info in LocalStore(root).list("")}
+    job, error, match = {
+        "unknown": (re.sub("[0-9a-f]{32}$", "0" * 32, running.id), UsageError, "holds no prepared job"),
+        "malformed": ("job-1", UsageError, "is not a job id"),
+        "hostile": ("../../etc/passwd\n%00", UsageError, "is not a job id"),
+        "empty": ("", UsageError, "invalid job_id ''"),
+        "of another table": (prepared(other, 2), TableNotFoundError, "another table"),
+        "not prepared": (running.id, UsageError, "holds no prepared job"),
+        "committed by itself": (mc.Table(root).history()[0]["job"], None, ""),
+    }[which]
+    if error is None:  # a job that its own process committed is told as what it is
+        assert finish(root, job).version == version
+    else:
+        with pytest.raises(error, match=match) as caught:
+            finish(root, job)
+        assert repr(job)[1:-1] in str(caught.value)
+    assert head(root) == version and {info.name for info in LocalStore(root).list("")} == files
+    running.commit()
+    assert ids(root) == [1, 2, 9]
+
+
+@pytest.mark.parametrize("finish", [mc.commit, aborted])
+def test_where_there_is_no_table_there_is_nothing_to_finish(tmp_path: Path, finish: Callable[[str, str], Any]) -> None:
+    with pytest.raises(TableNotFoundError):
+        finish(str(tmp_path / "none"), f"v1-{'0' * 16}-{'0' * 32}")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- damage and strangers -------------------------------------------------------------------------------------------------
+
+
+def stored_document(store: MemoryStore, job: str) -> Any:
+    return json.loads(zstandard.ZstdDecompressor().decompress(store.get(object_names.prepared_name(job))))
+
+
+def _set(*path: Any) -> Callable[[Any], None]:
+    def change(document: Any) -> None:
+        for step in path[:-2]:
+            document = document[step]
+        document[path[-2]] = path[-1]
+
+    return change
+
+
+def _twice(document: Any) -> None:
+    document["change"]["add"] *= 2
+
+
+OTHER = f"v2-{'0' * 16}-{'1' * 32}"
+WRONG: dict[str, Callable[[Any], None]] = {
+    "another job": _set("change", "job", OTHER),
+    "another birth": _set("change", "birth", 1),
+    "a job that is none": _set("change", "job", "../x"),
+    "no change": lambda document: document.pop("change"),
+    "a change of no job": lambda document: document["change"].pop("job"),
+    "a path above the root": _set("change", "add", 0, "path", "a/../../b.parquet"),
+    "an absolute path": _set("change", "add", 0, "path", "/etc/passwd"),
+    "a path among the metadata": _set("change", "add", 0, "path", "_manifest/versions/x"),
+    "a removed path above the root": _set("change", "remove", ["../b"]),
+    "negative rows": _set("change", "add", 0, "rows", -1),
+    "a file of no job": _set("change", "add", 0, "job", "who?"),
+    "a path twice": _twice,
+    "partition values that the table has not": _set("change", "add", 0, "partition", ["x"]),
+    "a manifest outside its folder": _set("change", "add_manifests", [{
+        "path": "elsewhere.parquet", "files": 1, "rows": 1, "data_bytes": 1, "bytes": 1, "digest": "sha256:" + "0" * 64,
+        "first_path": "a", "last_path": "a"}]),
+    "a manifest of no job": _set("change", "add_manifests", [{
+        "path": "_manifest/manifests/x.parquet", "files": 1, "rows": 1, "data_bytes": 1, "bytes": 1, "digest": "sha256:" + "0" * 64,
+        "first_path": "a", "last_path": "a"}]),
+    "a manifest of nothing": lambda document: document["change"].update(add_manifests=[{
+        "path": f"_manifest/manifests/{document['change']['job']}-{'0' * 32}.parquet", "files": 0, "rows": 1, "data_bytes": 1, "bytes": 1,
+        "digest": "sha256:" + "0" * 64, "first_path": "a", "last_path": "a"}]),
+    "two fields of one id": lambda document: document["change"]["schema"]["fields"].append(document["change"]["schema"]["fields"][0]),
+    "a job that it gives up": _set("change", "gives_up", OTHER),
+    "manifests that it merges": _set("change", "merge_manifests", ["m"]),
+    "a source that it rewinds": _set("change", "rewind", {"source": "s", "have": 5, "to": 0}),
+    "a batch of a stream": _set("change", "stream", {"name": "n", "query": "q", "batch": 0}),
+    "an unknown member": _set("later", 1),
+    "an unknown member of the change": _set("change", "later", 1),
+    "an unknown member of an overwrite": _set("change", "overwrite", {"dynamic": True, "later": 1}),
+    "an unknown member of an advance": _set("change", "advances", [{"source": "s", "end": 1, "later": 1}]),
+    "an unknown member of an edit": _set("change", "edits", [{"kind": "drop", "id": 1, "column": "x", "later": 1}]),
+    "an unknown kind of edit": _set("change", "edits", [{"kind": "fold", "id": 1, "column": "x"}]),
+    "the reserved member": _set("change", "__unknown__", {}),
+    "a number for a text": _set("change", "key", 1),
+    "a key without what was declared": lambda document: document["change"].update(key="k", declared=""),
+    "a key that was done and dropped": _set("done", {"version": 2, "digest": ""}),
+    "a reason": _set("change", "reason", "why"),
+    "more rows than can be counted": _set("change", "add", 0, "rows", 2**63),
+    "a bound of another type": lambda document: next(iter(document["change"]["add"][0]["columns"].values())).update(min=[]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("finish", [commit_prepared, give_up])
+@pytest.mark.parametrize("what", WRONG)
+def test_a_prepared_object_that_no_writer_writes_is_refused_by_name(what: str, finish: Callable[..., Any]) -> None:
+    """Nothing is committed, and nothing else than the object's name is blamed. [AB3] [OB3] [OB4] [SE2]"""
+    store = memory()
+    write(store, rows([1]))
+    job = begin(store)
+    job.write(rows([2]))
+    name = job.prepare()
+    document = stored_document(store, name)
+    WRONG[what](document)
+    store.put(object_names.prepared_name(name), codec.compress(json.dumps(document).encode()))
+    with pytest.raises(CorruptMetadataError) as caught:
+        finish(session(store), name)
+    assert caught.value.object_name == object_names.prepared_name(name) and object_names.prepared_name(name) in str(caught.value)
+    assert open_head(store).version == 2 and read_ids(store) == [1]
+
+
+@pytest.mark.parametrize(
+    "damage", ["nothing", "half", "one byte less", "one byte more", "garbage", "no JSON", "another job's", "a bomb", "no size"]
+)
+def test_a_damaged_prepared_object_is_refused_by_name(damage: str) -> None:
+    """[OB4] [AB3]"""
+    store = memory()
+    write(store, rows([1]))
+    names = []
+    for number in (2, 3):
+        job = begin(store)
+        job.write(rows([number]))
+        names.append(job.prepare())
+    name, other = map(object_names.prepared_name, names)
+    good = store.get(name)
+    store.put(name, {
+        "nothing": b"",
+        "half": good[: len(good) // 2],
+        "one byte less": good[:-1],
+        "one byte more": good + b"\0",
+        "garbage": b"\xff" * 100,
+        "no JSON": codec.compress(b"[" * 100_000),
+        "another job's": store.get(other),
+        "a bomb": b"\x28\xb5\x2f\xfd\xe0" + (1 << 50).to_bytes(8, "little") + good[-20:],
+        "no size": zstandard.ZstdCompressor(write_content_size=False).compress(b"{}"),
+    }[damage])  # fmt: skip
+    for finish in (commit_prepared, give_up):
+        with pytest.raises(CorruptMetadataError) as caught:
+            finish(session(store), names[0])
+        assert caught.value.object_name == name
+    assert read_ids(store) == [1]
+    assert commit_prepared(session(store), names[1]).committed and read_ids(store) == [1, 3], "the other is as good as ever"
+
+
+@pytest.mark.parametrize("format_version", [0, 2, 99])
+def test_a_prepared_object_of_another_format_is_not_guessed_at(format_version: int) -> None:
+    """[OB3] [AB3]"""
+    store = memory()
+    write(store, rows([1]))
+    job = begin(store)
+    job.write(rows([2]))
+    name = job.prepare()
+    document = {**stored_document(store, name), "format_version": format_version, "change": {"what": "else"}}
+    store.put(object_names.prepared_name(name), codec.compress(json.dumps(document).encode()))
+    for finish in (commit_prepared, give_up):
+        with pytest.raises(UnsupportedFormatError, match=re.escape(object_names.prepared_name(name))):
+            finish(session(store), name)
+    assert open_head(store).version == 2
+
+
+def test_what_later_releases_know_of_files_and_schemas_is_kept() -> None:
+    """As in a snapshot. [OB12] [AB3]"""
+    store = memory()
+    write(store, rows([1]))
+    job = begin(store)
+    job.write(rows([2]))
+    name = job.prepare()
+    document = stored_document(store, name)
+    document["change"]["add"][0]["later"] = {"a": [1, None]}
+    store.put(object_names.prepared_name(name), codec.compress(json.dumps(document).encode()))
+    assert commit_prepared(session(store), name).committed
+    head = json.loads(zstandard.ZstdDecompressor().decompress(store.get(object_names.version_name(3))))
+    assert [entry.get("later") for entry in head["added"]] == [None, {"a": [1, None]}] and read_ids(store) == [1, 2]
+
+
+def test_a_job_too_large_for_any_reader_is_refused_before_anything_is_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[OB4] [AB3]"""
+    store = memory()
+    write(store, rows([1]))
+    job = begin(store, "k" * 3000)
+    job.write(rows([2]))
+    monkeypatch.setattr(codec, "MAX_RAW_BYTES", 2000)
+    with pytest.raises(UsageError, match="more than readers accept"):
+        job.prepare()
+    assert list(store.list(object_names.JOBS)) == []
+
+
+def test_prepare_writes_everything_that_the_change_says() -> None:
+    """What the second phase reads is what the first one held. [AB3]"""
+    store = memory()
+    write(store, rows([1], day="a"), partition_by=["day"])
+    job = begin(store, HOSTILE_KEY)
+    job.overwrite({"day": "a"}, conflict="blind")
+    job.advance("s %", None, "x")
+    job.write(rows([2], day="a", more=1), merge_schema=True)
+    change = job._job.change()
+    name = job.prepare()
+    found = codec.decode_prepared(store.get(object_names.prepared_name(name)), name=object_names.prepared_name(name))
+    summary = found.change.summary
+    assert found.change.author is not None and found.change.author.program, "who prepared it, not who commits it [OB15]"
+    same = msgspec.structs.replace(found.change, summary=change.summary, author=change.author)
+    assert same == change and summary.tasks == change.summary.tasks
+
+
+# --- the list of jobs ------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_tells_what_became_of_each(root: str) -> None:
+    """[AB3] [LY5]"""
+    store = LocalStore(root)
+    names = [prepared(root, number) for number in (7, 8, 9)]
+    store.put(f"{object_names.JOBS}a stranger/x", b"x")
+    store.put(object_names.written_name(re.sub("[0-9a-f]{32}$", "0" * 32, names[0]), "w"), b"xyz")
+    store.put(object_names.prepared_name(f"v1-{'0' * 16}-{'0' * 32}"), b"of another table")
+    mc.commit(root, names[0])
+    mc.Table(root).abort(names[1])
+    found = {each.job: (each.state, each.version) for each in mc.Table(root).jobs()}
+    assert found == {
+        names[0]: ("committed", 4),
+        names[1]: ("aborted", None),
+        names[2]: ("prepared", None),
+        re.sub("[0-9a-f]{32}$", "0" * 32, names[0]): ("running", None),
+    }
+    sizes = {each.job: each.size_bytes for each in mc.Table(root).jobs()}
+    assert sizes[names[2]] == len(store.get(object_names.prepared_name(names[2]))) and 3 in sizes.values()
+
+
+# --- the command ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_commits_and_tells_the_same_again(root: str, run: Run) -> None:
+    """[AB3]"""
+    job = prepared(root, 7)
+    for _ in range(2):
+        assert run("commit", root, job) == (0, "committed at version 4\n", "")
+    status, out, _ = run("commit", root, job, "--json")
+    assert (status, json.loads(out)) == (0, {"job": job, "version": 4, "already_committed": False})
+    assert run("abort", root, job) == (1, "committed at version 4\n", "")
+    status, out, _ = run("abort", root, job, "--json")
+    assert (status, json.loads(out)) == (1, {"job": job, "status": "committed", "version": 4, "together": []})
+    assert ids(root) == [1, 2, 7]
+
+
+def test_the_command_gives_up_and_then_refuses_to_commit(root: str, run: Run) -> None:
+    """[AB4]"""
+    job = prepared(root, 7)
+    assert run("abort", root, job, "--yes") == (0, "aborted\n", "")
+    status, out, _ = run("abort", root, job, "--json")
+    assert (status, json.loads(out)) == (0, {"job": job, "status": "aborted", "version": None, "together": []})
+    status, out, err = run("commit", root, job)
+    assert (status, out) == (1, "") and job in err and "aborted" in err and len(err.splitlines()) == 1
+    assert ids(root) == [1, 2]
+
+
+def test_the_command_tells_a_conflict_as_no_and_leaves_the_job_prepared(root: str, run: Run) -> None:
+    """[AB3] [WM2]"""
+    with mc.begin(root) as job:
+        job.advance("s", 7, 9)
+        job.prepare()
+    status, out, err = run("commit", root, job.id)
+    assert (status, out) == (1, "") and "is at 5" in err
+    assert run("resolve", root, job.id)[:2] == (1, "pending\n")
+
+
+def test_the_command_lists_jobs(root: str, run: Run) -> None:
+    """[AB3]"""
+    assert run("jobs", root, "--json")[1].strip() == "[]"
+    first, second, third = (prepared(root, number) for number in (7, 8, 9))
+    mc.commit(root, first)
+    mc.Table(root).abort(second)
+    status, out, err = run("jobs", root)
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert re.split(r"  +", lines[0].strip()) == ["job", "state", "version", "age", "size"]
+    for job, state in ((first, "committed"), (second, "aborted"), (third, "prepared")):
+        (line,) = [line for line in lines if line.startswith(job[-32:-24])]
+        assert state in line and re.search(r"\b\d+ s\b", line)
+    status, out, _ = run("jobs", root, "--json")
+    document = json.loads(out)
+    assert status == 0 and {each["job"]: each["state"] for each in document} == {first: "committed", second: "aborted", third: "prepared"}
+    assert {name for each in document for name in each} == {"job", "state", "version", "since", "size_bytes", "together"}
+    moments = [dt.datetime.fromisoformat(each["since"]) for each in document]
+    assert all(each.tzinfo is not None and abs(dt.datetime.now(dt.UTC) - each) < dt.timedelta(hours=1) for each in moments), "as in `log`"
+
+
+@pytest.mark.parametrize("command", ["commit", "abort"])
+def test_the_command_tells_usage_from_what_could_not_be_answered(root: str, tmp_path: Path, run: Run, command: str) -> None:
+    """2: the call is wrong; 3: no answer could be given."""
+    job = prepared(root, 7)
+    unknown = re.sub("[0-9a-f]{32}$", "0" * 32, job)
+    for arguments, expected in [
+        ((root,), 2), ((root, "job-1"), 2), ((root, unknown), 2), ((tmp_path / "none", job), 3),
+        ((root, re.sub("-[0-9a-f]{16}-", f"-{'0' * 16}-", job)), 3),
+    ]:  # fmt: skip
+        status, out, err = run(command, *arguments)
+        assert (status, out) == (expected, "") and err and "Traceback" not in err
+    LocalStore(root).put(object_names.prepared_name(job), b"garbage")
+    status, out, err = run(command, root, job)
+    assert (status, out) == (3, "") and object_names.prepared_name(job) in err
+    assert head(root) == 3
+
+
+def test_the_command_shows_no_control_characters(tmp_path: Path, run: Run) -> None:
+    root = str(tmp_path / "a\x1b[31m b")
+    job = prepared(root, 7)
+    for arguments in (("jobs", root), ("commit", root, "x\x1b[31m"), ("abort", root, re.sub("[0-9a-f]{32}$", "0" * 32, job))):
+        _, out, err = run(*arguments)
+        assert "\x1b" not in out + err
+
+
+@pytest.mark.parametrize("command", ["jobs", "commit", "abort"])
+def test_the_command_explains_itself(run: Run, command: str) -> None:
+    status, out, err = run(command, "--help")
+    words = " ".join(out.split())
+    assert (status, err) == (0, "") and "PATH the table path" in words and "--storage-options FILE a JSON file" in words
+    assert ("JOB a job id" in words) == (command != "jobs")
+    assert f"\n  {command} " in run("--help")[1]
+
+
+def test_both_phases_on_a_real_object_store(rgw: Any, tmp_path: Path, run: Run) -> None:
+    """With options that no message and no object repeats. [AB3] [AB4] [ST1] [SE1]"""
+    url, options = f"s3://{rgw.bucket()}/a table", tmp_path / "options.json"
+    options.write_text(json.dumps(rgw.storage_options), "utf-8")
+    names = []
+    for number in range(2):
+        with mc.begin(url, storage_options=rgw.storage_options) as job:
+            job.write(rows([number]))
+            names.append(job.prepare())
+    assert mc.commit(url, names[0], storage_options=rgw.storage_options).version == 2
+    assert mc.Table(url, storage_options=rgw.storage_options).abort(names[1]) == "aborted"
+    said = ""
+    for arguments, expected in [(("commit", names[0]), 0), (("abort", names[0]), 1), (("commit", names[1]), 1), (("abort", names[1]), 0)]:
+        status, out, err = run(arguments[0], url, arguments[1], "--storage-options", options)
+        assert status == expected, err
+        said += out + err
+    status, out, err = run("jobs", url, "--storage-options", options)
+    assert status == 0 and "aborted" in out
+    store = open_store(url, rgw.storage_options)
+    stored = b"".join(store.get(object_names.prepared_name(name)) for name in names)
+    assert rgw.secret not in said + out + err and rgw.secret.encode() not in stored
+    assert read_ids(store) == [0]

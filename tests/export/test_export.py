@@ -1,0 +1,1009 @@
+"""When a table is exported, what stops it, and what gc leaves. [EX2] [EX4] [EX5] [EX7] [EX9]"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime as dt
+import io
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.table import StaticTable
+from tests.export.clients import (
+    DELTA,
+    ICEBERG,
+    deltalake_query,
+    duckdb_iceberg,
+    expected,
+    local,
+    rows,
+)
+from tests.export.kinds import KINDS, foreign, numbered
+from tests.kit.footers import changed
+from tests.kit.sizes import budgets
+from tests.simulator.avro_rows import avro_rows
+
+import manifestcommit as mc
+from manifestcommit.cli.main import main
+from manifestcommit.export import exporter
+from manifestcommit.format.fields import Field, Schema
+from manifestcommit.log import export_hook
+from manifestcommit.log import exports as hook
+from manifestcommit.log.exports import is_export
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.maintain import alter, gc
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.store import open_store
+from manifestcommit.testing import CountingStore, Died, FaultStore
+
+BOTH = {"export.formats": "iceberg,delta"}
+
+
+def exported(path: str, **properties: str) -> mc.Table:
+    """A table with two rows whose commits are exported."""
+    mc.create_table(path, numbered(0).schema, properties={**BOTH, **properties})
+    mc.write(numbered(2), path)
+    return mc.Table(path)
+
+
+def check(table: mc.Table, version: int | None = None) -> None:
+    """Readers of both formats get the version, by default the newest."""
+    wanted, schema = expected(table, version)
+    for read in (duckdb_iceberg, deltalake_query):
+        assert rows(read(local(table)), schema) == wanted
+
+
+def names(path: str) -> set[str]:
+    return {info.name for info in open_store(path).list("") if is_export(info.name)}
+
+
+# --- after a commit -----------------------------------------------------------------------------------------------------
+
+
+def test_each_commit_is_followed_by_its_export(tmp_path: Path) -> None:
+    """[EX2]"""
+    path = str(tmp_path / "t")
+    table = exported(path)
+    check(table)
+    table.add_column("more", "string")
+    mc.write(numbered(1, more=["a"]), path, key="k", watermarks={"s": (0, 1)})
+    check(table)
+    table.rollback(2, reason="a test")
+    check(table)
+    assert table.metrics().export_lag == {"iceberg": 0, "delta": 0}
+
+
+ENGINE = """
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.maintain import alter
+from manifestcommit.store import open_store
+alter.set_properties(TableContext(open_store(path)), {"a": "b"})
+import sys
+assert "manifestcommit.api" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from manifestcommit import write\nimport pyarrow as pa\nwrite(pa.table({'n': pa.array([7], pa.int64())}), path)",
+        ENGINE,
+        f"import manifestcommit.spark.datasource.source\n{ENGINE}",
+    ],
+    ids=["write", "engine", "data source of Spark"],
+)
+def test_a_fresh_process_exports_what_it_commits(tmp_path: Path, program: str) -> None:
+    """Whatever module it imports first. [EX2]"""
+    path = str(tmp_path / "t")
+    mc.create_table(path, pa.schema([("n", pa.int64())]), properties=BOTH)
+    mc.write(pa.table({"n": [1]}), path)
+    subprocess.run([sys.executable, "-c", f"path = {path!r}\n{program}"], check=True)
+    table = mc.Table(path)
+    assert table.version == 3 and table.metrics().export_lag == {"iceberg": 0, "delta": 0}
+    check(table)
+
+
+def test_without_an_exporter_a_commit_and_gc_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is an export left behind silently, nor are its files deleted. [EX2] [EX4]"""
+    table = exported(str(tmp_path / "t"))
+    mc.write(numbered(3), table.url, mode="overwrite")
+    plain = str(tmp_path / "plain")
+    files = {*(tmp_path / "t").rglob("*.parquet")}
+    monkeypatch.setattr(export_hook, "_registered", [])
+    with pytest.raises(RuntimeError, match="no exporter is registered"):
+        table.gc(grace="0s", keep_for="0s")
+    assert {*(tmp_path / "t").rglob("*.parquet")} == files
+    with pytest.raises(RuntimeError, match="no exporter is registered"):
+        mc.write(numbered(1), table.url)
+    assert mc.write(numbered(1), plain).committed  # a table without exports needs none
+
+
+def test_each_request_for_exports_raises_without_an_exporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[EX2] [EX4] [EX9]"""
+    session = TableContext(open_store(exported(str(tmp_path / "t")).url))
+    snapshot = session.open().snapshot
+    monkeypatch.setattr(export_hook, "_registered", [])
+    for request in (
+        lambda: hook.after_commit(session),
+        lambda: hook.check_property(session, snapshot, snapshot.schema, "delta"),
+        lambda: hook.lags(session, snapshot),
+        lambda: hook.before_deletion(session, snapshot),
+        lambda: list(hook.unreached(session, snapshot, 0.0)),
+    ):
+        with pytest.raises(RuntimeError, match="no exporter is registered"):
+            request()
+
+
+def test_without_the_property_nothing_is_asked(tmp_path: Path) -> None:
+    """[EX2]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    store = CountingStore(open_store(path))
+    assert alter.set_properties(TableContext(store), {"a": "b"}).committed
+    assert not [call for call in store.calls if call.name.startswith(("_iceberg", "_delta_log"))] and not names(path)
+
+
+def test_a_failed_export_fails_no_commit_and_the_next_one_catches_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """[EX2]"""
+    path = str(tmp_path / "t")
+    table = exported(path)
+    for folder in ("_iceberg/metadata", "_delta_log"):
+        (tmp_path / "t" / folder).rename(tmp_path / folder.replace("/", "-"))
+        (tmp_path / "t" / folder).write_text("in the way")
+    with caplog.at_level(logging.WARNING, "manifestcommit.jobs"):
+        assert mc.write(numbered(3), path).committed
+    assert "version 3 is committed, and its export failed" in caplog.text
+    for folder in ("_iceberg/metadata", "_delta_log"):
+        (tmp_path / "t" / folder).unlink()
+        (tmp_path / folder.replace("/", "-")).rename(tmp_path / "t" / folder)
+    assert table.metrics().export_lag == {"iceberg": 1, "delta": 1}
+    check_old = expected(table, 2)
+    assert rows(duckdb_iceberg(local(table)), check_old[1]) == check_old[0]
+    mc.write(numbered(3), path)
+    check(table)
+
+
+def test_a_reader_finds_a_whole_version_wherever_an_exporter_dies(tmp_path: Path) -> None:
+    """[EX2]"""
+    table = exported(str(tmp_path / "t"))
+    table.set_properties({"export.formats": None})
+    mc.write(numbered(3), table.url, key="a")
+    mc.write(numbered(4), table.url, key="b")
+    versions = {version: expected(table, version)[0] for version in range(2, table.version + 1)}
+    schema = expected(table)[1]
+    for fault in ("dies_before", "dies_after"):
+        for number in range(1, 40):
+            store = FaultStore(open_store(table.url), {number: fault})
+            session = TableContext(store)
+            with contextlib.suppress(Died):
+                for format in ("iceberg", "delta"):
+                    exporter.export_format(session, session.open(), format)
+            for read in (duckdb_iceberg, deltalake_query):
+                assert rows(read(local(table)), schema) in versions.values(), (fault, number)
+            if len(store.calls) < number:
+                break
+        else:
+            pytest.fail("the exporter never came to its end")
+    check(table)
+
+
+def test_an_exporter_that_lags_shows_nothing_older(tmp_path: Path) -> None:
+    """[EX2]"""
+    table = exported(str(tmp_path / "t"))
+    session = TableContext(open_store(table.url))
+    old = session.open()
+    mc.write(numbered(3), table.url)
+    for format in ("iceberg", "delta"):
+        assert exporter.export_format(session, old, format).version == 3
+    check(table)
+    # the hint went back, as by an exporter that put it late
+    hint = tmp_path / "t" / "_iceberg" / "metadata" / "version-hint.text"
+    hint.write_text("1")
+    assert exporter.export_format(session, old, "iceberg").version == 3
+    assert hint.read_text() == "3"
+
+
+def test_an_answer_that_is_lost_is_asked_for_again(tmp_path: Path) -> None:
+    """[EX2]"""
+    table = exported(str(tmp_path / "t"))
+    table.set_properties({"export.formats": None})
+    mc.write(numbered(3), table.url)
+    head = TableContext(open_store(table.url)).open()
+    for format in ("iceberg", "delta"):
+        open_store(table.url).delete(names(table.url))
+        plan = FaultStore(open_store(table.url))
+        exporter.export_format(TableContext(plan), head, format)
+        creates = [call.number for call in plan.calls if call.kind == "put_if_absent"]
+        for number in creates:
+            open_store(table.url).delete(names(table.url))
+            lost = FaultStore(open_store(table.url), {number: "answer_lost"})
+            assert exporter.export_format(TableContext(lost), head, format).version == table.version
+            table.export("iceberg")
+            table.export("delta")
+            check(table)
+        assert creates
+
+
+def test_versions_that_were_passed_over_are_exported_later(tmp_path: Path) -> None:
+    """[EX1] [EX2] [EX4]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    table = mc.Table(path)
+    table.export("delta")
+    for number in range(5):
+        mc.write(numbered(number + 2), path)
+    table.export("delta")
+    table.export("iceberg")
+    for version in range(3, table.version + 1):
+        wanted, schema = expected(table, version)
+        for read in (ICEBERG["pyiceberg"], ICEBERG["DuckDB iceberg_scan"], DELTA["deltalake"], DELTA["DuckDB delta_scan"]):
+            assert rows(read(local(table), version), schema) == wanted
+
+
+def test_an_older_version_is_exported_as_the_newest_until_a_later_one_is(tmp_path: Path) -> None:
+    """[EX1] [EX2] [EX4]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    table = mc.Table(path)
+    for number in range(4):
+        mc.write(numbered(number + 2), path)
+    table.tag("kept", 2)
+    for version in (3, 3, 4, None):
+        for format in ("iceberg", "delta"):
+            assert table.export(format, version).version == (version or table.version)
+        check(table, version)
+    before = names(path)
+    for format in ("iceberg", "delta"):
+        with pytest.raises(
+            mc.UsageError, match=f"version 4 cannot be the newest .* to {format} shows version {table.version} already, and never goes back"
+        ):
+            table.export(format, version=4)
+        with pytest.raises(mc.VersionNotFoundError, match="has no version 99"):
+            table.export(format, version=99)
+    assert names(path) == before
+    check(table)
+
+
+def test_a_version_that_only_a_tag_keeps_is_exported_and_an_expired_one_is_not(tmp_path: Path) -> None:
+    """[EX2] [EX4]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    table = mc.Table(path)
+    for number in range(4):
+        mc.write(numbered(number + 2), path, mode="overwrite")
+    table.tag("kept", 3)
+    table.gc(grace="0s", keep_for="0s")
+    for format in ("iceberg", "delta"):
+        with pytest.raises(mc.SnapshotExpiredError):
+            table.export(format, 2)
+        assert table.export(format, 3).version == 3
+    check(table, 3)
+    from pyiceberg.table import StaticTable
+
+    assert set(StaticTable.from_metadata(f"{path}/_iceberg").metadata.refs) == {"kept", "main"}
+    for format in ("iceberg", "delta"):
+        table.export(format)
+    check(table)
+
+
+def test_an_older_version_is_exported_with_the_tags_and_the_expiry_of_now(tmp_path: Path) -> None:
+    """What was tagged, untagged or expired since, also where an export before it showed that. [EX2] [EX4]"""
+    path = tmp_path / "t"
+    for number in range(5):
+        mc.write(numbered(number + 1), path)
+    table = mc.Table(path)
+    table.tag("gone", 1)
+    table.tag("kept", 2)
+    mc.write(numbered(6), path)
+    old = table.version
+    mc.write(numbered(7), path)
+    table.untag("gone")
+    table.tag("new", 4)
+    table.tag("later", old + 1)
+    table.export("iceberg", old - 1)
+    table.gc(grace="0s", keep_for="0s", keep_versions=table.version - old + 1)
+    assert mc.Table(path).describe()["oldest_readable_version"] == old
+    table.export("iceberg", old)
+    from pyiceberg.table import StaticTable
+
+    shown = StaticTable.from_metadata(f"{path}/_iceberg").metadata
+    assert {name: ref.snapshot_id for name, ref in shown.refs.items()} == {"kept": 2, "new": 4, "main": old}
+    assert [each.snapshot_id for each in shown.snapshots] == [2, 4, old]
+
+
+def test_how_far_an_export_is_behind_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In versions, and since when. [EX2]"""
+    path = str(tmp_path / "t")
+    table = exported(path)
+    told = table.metrics()
+    assert (told.export_lag, told.export_age_s) == ({"iceberg": 0, "delta": 0}, {"iceberg": 0.0, "delta": 0.0})
+    assert "export_is_behind" not in {each.kind for each in table.verify().findings}
+    table.add_column("odd", "interval day to second")  # what no format can express
+    lacking = time.time()
+    mc.write(numbered(1), path)
+    time.sleep(0.05)
+    told = table.metrics()
+    assert told.export_lag == {"iceberg": 2, "delta": 2}
+    assert all(0.05 <= age <= time.time() - lacking + 1 for age in told.export_age_s.values()), told
+    found = [each for each in table.verify().findings if each.kind == "export_is_behind"]
+    assert [each.severity for each in found] == ["note", "note"] and table.verify().is_sound
+    assert "the export to iceberg shows version 2, 2 behind the newest, for" in found[0].problem
+    assert main(["metrics", path]) == 0 and re.search(r"^delta +2 +0 s$", capsys.readouterr().out, re.MULTILINE)
+    page = table.report().html
+    assert '<section id="exports">' in page and ">delta<" in page
+    open_store(path).delete(names(path))
+    told = table.metrics()
+    assert told.export_lag == told.export_age_s == {"iceberg": None, "delta": None}
+    assert {each.problem for each in table.verify().findings} >= {"nothing is exported to delta yet, or others have removed what was"}
+    assert main(["metrics", path]) == 0 and "nothing is exported" in capsys.readouterr().out
+    assert '<td class="n">none</td>' in table.report().html
+
+
+# --- what is put --------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_versions_make_the_same_objects(tmp_path: Path) -> None:
+    """[EX5]"""
+    found = []
+    table = KINDS["removed from manifests"](str(tmp_path / "t"))
+    for _ in range(2):
+        for format in ("iceberg", "delta"):
+            table.export(format)
+        store = open_store(table.url)
+        found.append({name: store.get(name) for name in sorted(names(table.url))})
+        store.delete(found[0])
+    assert found[0] == found[1] and len(found[0]) > 5
+
+
+def test_a_manifest_is_exported_once(tmp_path: Path) -> None:
+    """[EX5]"""
+    table = KINDS["removed from manifests"](str(tmp_path / "t"))
+    table.export("iceberg")
+    before = names(table.url)
+    mc.write(pa.table({"n": [7], "part": ["new"]}), table.url)
+    table.export("iceberg")
+    new = sorted(name.rpartition("/")[2].partition("-")[0] for name in names(table.url) - before)
+    assert new == ["m", "snap", f"v{table.version}.metadata.json"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        (["part", "a b", "1st"], ["part", "a_x20b", "_1st"]),
+        (["ü", "𝄞", "a.b"], ["_xFC", "_x1D11E", "a_x2Eb"]),
+        (["a b", "a_x20b"], ["p0", "p1"]),
+    ],
+)
+def test_partition_values_have_the_names_of_their_columns(tmp_path: Path, columns: list[str], names: list[str]) -> None:
+    """By which some readers find them, and else read nulls; as far as Avro can have them. [EX1] [EX6]"""
+    table = mc.write(pa.table({"n": [1], **{name: ["x"] for name in columns}}), str(tmp_path / "t"), partition_by=columns)
+    mc.Table(str(tmp_path / "t")).export("iceberg")
+    (manifest,) = (tmp_path / "t" / "_iceberg" / "metadata").glob("m-*.avro")
+    (entry,) = avro_rows(manifest.read_bytes())
+    assert table.committed and entry["data_file"]["partition"] == dict.fromkeys(names, "x")
+    wanted, schema = expected(mc.Table(str(tmp_path / "t")))
+    assert rows(duckdb_iceberg(str(tmp_path / "t")), schema) == wanted
+
+
+def test_keys_and_watermarks_are_in_the_summary(tmp_path: Path) -> None:
+    """[EX7]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(2), path, key="ü key", watermarks={"topic": (0, 17)})
+    table = mc.Table(path)
+    for format in ("iceberg", "delta"):
+        table.export(format)
+    from pyiceberg.table import StaticTable
+
+    summary = StaticTable.from_metadata(f"{local(table)}/_iceberg").current_snapshot().summary.additional_properties
+    assert summary["added-data-files"] == "1" and summary["total-data-files"] == "1" and "deleted-data-files" not in summary
+    assert json.loads(summary["manifestcommit.keys"]) == ["ü key"] and json.loads(summary["manifestcommit.watermarks"]) == {"topic": 17}
+    last = json.loads(open_store(path).get("_delta_log/00000000000000000002.json").splitlines()[0])["commitInfo"]
+    assert last["manifestcommit.keys"] == ["ü key"] and last["manifestcommit.watermarks"] == {"topic": 17}
+
+
+def test_a_damaged_document_is_made_again(tmp_path: Path) -> None:
+    """Whoever can write below the root can damage it, and no export then fails for long. [EX2]"""
+    table = exported(str(tmp_path / "t"))
+    file = tmp_path / "t" / "_iceberg" / "metadata" / "v2.metadata.json"
+    sound = json.loads(file.read_text())
+    damages: list[Any] = [{}, [], None, "x", {**sound, "snapshots": [{}]}, {**sound, "schemas": []}, {**sound, "properties": {}}]
+    damages += [{**sound, "schemas": [{**sound["schemas"][0], "fields": fields}]} for fields in (None, [{}], [1])]
+    damages += [
+        {**sound, "snapshots": [{**sound["snapshots"][-1], name: value}]} for name, value in (("manifest-list", 7), ("schema-id", []))
+    ]
+    damages += [{**sound, "last-column-id": "x"}, {**sound, "partition-specs": [{"spec-id": 0}]}]
+    for number, damage in enumerate(damages):
+        file.write_text(json.dumps(damage))
+        mc.write(numbered(1), table.url)
+        check(table)
+        newest = tmp_path / "t" / "_iceberg" / "metadata" / f"v{table.version}.metadata.json"
+        assert number + 3 == table.version
+        file = newest
+
+
+def test_gc_asks_nothing_of_exports_where_there_are_none(tmp_path: Path) -> None:
+    """Its own listing tells. [EX2] [EX4]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    for exports in (False, True):
+        store = CountingStore(open_store(path))
+        gc.run(TableContext(store), Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=1, keep_keys=1))
+        asked = {call.name for call in store.calls if call.kind == "list" and call.name.startswith(("_iceberg", "_delta_log", "_spark"))}
+        assert bool(asked) == exports
+        mc.Table(path).export("delta")
+
+
+def test_files_that_a_rollback_brings_back_are_looked_at(tmp_path: Path) -> None:
+    """Those with field ids of their own, which readers of Iceberg would read as nulls. [EX6] [EX9]"""
+    path = str(tmp_path / "t")
+    ids = pa.schema([pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "77"})])
+    foreign(path, "a.parquet", pa.table({"n": [1, 2]}, schema=ids))
+    with_it = mc.Table(path).adopt().version
+    table = mc.Table(path)
+    mc.write(numbered(1), path, mode="overwrite")
+    table.export("iceberg")
+    table.rollback(with_it, reason="a test")
+    for _ in range(2):
+        with pytest.raises(mc.UsageError, match="has other field ids than the table"):
+            table.export("iceberg")
+        mc.write(numbered(1), path)
+
+
+def test_members_without_ids_are_refused(tmp_path: Path) -> None:
+    """Readers of Iceberg find no member of an array there. [EX6] [EX9]"""
+    path = str(tmp_path / "t")
+    mc.create_table(path, pa.schema({"n": pa.int64(), "list": pa.list_(pa.int64())}))
+    ids = {field.name: str(field.id) for field in mc.Table(path).snapshot().schema.fields}
+    file = pa.schema(
+        [
+            pa.field("n", pa.int64(), metadata={"PARQUET:field_id": ids["n"]}),
+            pa.field("list", pa.list_(pa.int64()), metadata={"PARQUET:field_id": ids["list"]}),
+        ]
+    )
+    foreign(path, "a.parquet", pa.table({"n": [1], "list": [[1, None]]}, schema=file))
+    with mc.begin(path) as job:
+        job.add_files(["a.parquet"])
+    with pytest.raises(mc.UsageError, match="readers of Iceberg do not find column 'list'"):
+        mc.Table(path).export("iceberg")
+
+
+def test_tags_are_references(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    table.tag("release ü", 2)
+    from pyiceberg.table import StaticTable
+
+    found = StaticTable.from_metadata(f"{local(table)}/_iceberg")
+    assert found.metadata.refs["release ü"].snapshot_id == 2 and found.metadata.refs["main"].snapshot_id == table.version
+
+
+def test_a_document_has_a_bounded_number_of_versions(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    table.tag("old", 2)
+    for _ in range(40):
+        table.set_properties({"x": "y"})
+    document = json.loads((tmp_path / "t" / "_iceberg" / "metadata" / f"v{table.version}.metadata.json").read_text())
+    newest = range(table.version - 19, table.version + 1)
+    assert [each["snapshot-id"] for each in document["snapshots"]] == [2, *newest]
+
+
+def test_writers_of_delta_refuse_to_write(tmp_path: Path) -> None:
+    """[EX3]"""
+    table = exported(str(tmp_path / "t"))
+    mc.write(numbered(3), table.url, mode="overwrite")  # something to vacuum
+    found = deltalake.DeltaTable(local(table))
+    with pytest.raises(Exception, match="manifestcommit"):
+        deltalake.write_deltalake(found, numbered(1), mode="append")
+    with pytest.raises(Exception, match="manifestcommit"):
+        found.delete()
+    with pytest.raises(Exception, match="manifestcommit"):
+        found.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    check(table)
+
+
+# --- gc and verify ------------------------------------------------------------------------------------------------------
+
+
+def test_gc_leaves_what_readers_of_an_export_need_and_sweeps_the_rest(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    for number in range(4):
+        mc.write(numbered(number + 3), table.url, mode="overwrite")
+    before = names(table.url)
+    for _ in range(2):
+        report = table.gc(grace="0s", keep_for="0s")
+    check(table)
+    assert report.foreign.count == 0 and report.unknown.count == 0
+    assert len(names(table.url)) < len(before)
+    mc.write(numbered(1), table.url)
+    check(table)
+    assert not [each for each in table.verify().findings if each.kind in ("foreign_files", "foreign_name")]
+
+
+def test_gc_deletes_nothing_that_the_newest_export_shows(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    wanted, schema = expected(table)
+    table.add_column("odd", "interval day to second")  # what no format can express
+    mc.write(numbered(4), table.url)
+    table.gc(grace="0s", keep_for="0s", keep_versions=10)
+    with pytest.raises(mc.StoreError, match="gc deleted nothing"):
+        table.gc(grace="0s", keep_for="0s")
+    for read in (duckdb_iceberg, deltalake_query):
+        assert rows(read(local(table)), schema) == wanted
+    table.drop_column("odd")
+    table.gc(grace="0s", keep_for="0s")
+    check(table)
+
+
+def test_gc_leaves_what_was_shown_within_the_grace_period(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    mc.write(numbered(3), table.url)
+    before = names(table.url)
+    for info in (tmp_path / "t" / "_iceberg" / "metadata").iterdir():
+        os.utime(info, (1, 1))  # old, and the newest document until the next commit
+    mc.write(numbered(4), table.url)
+    table.gc(grace="1h", keep_for="0s")
+    kept = {name for name in before & names(table.url) if name.startswith("_iceberg/")}
+    document = json.loads(open_store(table.url).get("_iceberg/metadata/v3.metadata.json"))
+    needed = {each["manifest-list"].removeprefix(f"{table.url}/") for each in document["snapshots"]}
+    assert needed | {"_iceberg/metadata/v3.metadata.json"} <= kept
+    assert "_iceberg/metadata/v2.metadata.json" not in kept
+
+
+def test_a_manifest_that_was_forgotten_gets_another_name(tmp_path: Path) -> None:
+    """[EX4]"""
+    path = str(tmp_path / "t")
+    with budgets(inline_entry_bytes=100):
+        mc.create_table(path, numbered(0).schema, properties=BOTH)
+        for _ in range(3):
+            mc.write(numbered(2), path)
+        table = mc.Table(path)
+        full = table.version
+        before = {name for name in names(path) if "/m-" in name}
+        mc.write(numbered(0), path, mode="overwrite")
+        table.rollback(full, reason="a test")
+    new = {name for name in names(path) if "/m-" in name} - before
+    assert new and {name.partition("-")[2][:40] for name in new} & {name.partition("-")[2][:40] for name in before}
+    check(table)
+
+
+def test_plan_gc_lists_objects_of_exports(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    for number in range(3):
+        mc.write(numbered(number + 3), table.url, mode="overwrite")
+    table.gc(grace="0s", keep_for="0s")
+    mc.write(numbered(1), table.url, mode="overwrite")
+    plan = table.plan_gc(grace="0s", keep_for="0s").to_pylist()
+    assert any(each["name"].startswith("_iceberg/") and each["action"] == "delete" for each in plan)
+    assert not [each for each in plan if each["action"] == "leave"]
+
+
+def test_gc_sweeps_what_exports_by_hand_have_left(tmp_path: Path) -> None:
+    """What the newest one shows stays as long as it is readable; then all of it goes. [EX4]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    table = mc.Table(path)
+    for _ in range(3):
+        for format in ("iceberg", "delta"):
+            table.export(format)
+        mc.write(numbered(2), path, mode="overwrite")
+    shown = table.version - 1
+    table.tag("shown to others", shown)
+    for _ in range(3):
+        planned = {each["name"] for each in table.plan_gc(grace="0s", keep_for="0s").to_pylist()}
+        before = names(path)
+        table.gc(grace="0s", keep_for="0s")
+        gone = before - names(path)
+        assert gone == {name for name in planned if is_export(name)}
+        check(table, shown)
+    assert "_iceberg/metadata/v2.metadata.json" not in names(path)
+    table.untag("shown to others")
+    table.gc(grace="1h", keep_for="0s")
+    assert names(path)
+    table.gc(grace="0s", keep_for="0s")
+    assert not names(path)
+    for format in ("iceberg", "delta"):
+        table.export(format)
+    mc.write(numbered(1), path)
+    mc.write(numbered(1), path)
+    table.gc(grace="0s", keep_for="0s")
+    assert names(path), "an exporter that began when the version was readable may build on it"
+    mc.write(numbered(1), path)
+    table.gc(grace="0s", keep_for="0s")
+    assert not names(path)
+    for format in ("iceberg", "delta"):
+        table.export(format)
+    check(table)
+
+
+def test_a_log_or_metadata_of_another_table_is_left_alone(tmp_path: Path) -> None:
+    """As after a table was removed and made again in its place, or adopted from Delta. [EX1] [EX4] [EX9]"""
+    path, other, third = (str(tmp_path / name) for name in ("t", "other", "third"))
+    for url, rows_of in ((other, 3), (path, 1), (third, 2)):
+        mc.write(numbered(rows_of), url)
+    mc.Table(other).export("iceberg")
+    deltalake.write_deltalake(other, numbered(7))
+    mc.Table(third).export("delta")  # a log that is a checkpoint alone
+    table = mc.Table(path)
+    for folder in ("other/_iceberg", "other/_delta_log", "third/_delta_log"):
+        place = tmp_path / "t" / folder.partition("/")[2]
+        (tmp_path / folder).rename(place)
+        before = {each: each.read_bytes() for each in place.rglob("*.*")}
+        format = place.name.removeprefix("_").removesuffix("_log")
+        with pytest.raises(mc.UsageError, match=f"t/{place.name} is of another table or program"):
+            table.export(format)
+        with pytest.raises(mc.UsageError, match=f"t/{place.name} is of another table or program"):
+            table.set_properties({"export.formats": format})
+        for _ in range(3):
+            mc.write(numbered(1), path, mode="overwrite")
+            table.gc(grace="0s", keep_for="0s")
+        assert before and before == {each: each.read_bytes() for each in place.rglob("*.*")}
+        shutil.rmtree(place)
+
+
+# --- what cannot be expressed -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type", ["interval day to second", "void", "variant"])
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+def test_types_that_a_format_lacks_are_refused(tmp_path: Path, type: str, format: str) -> None:
+    """[EX9]"""
+    mc.write(numbered(1), str(tmp_path / "t"))
+    table = mc.Table(str(tmp_path / "t"))
+    table.add_column("odd", type)
+    with pytest.raises(mc.UnsupportedTypeError, match=f"column 'odd' has the type {type}"):
+        table.export(format)
+    with pytest.raises(mc.UnsupportedTypeError, match="column 'odd'"):
+        table.set_properties({"export.formats": format})
+    assert not names(table.url) and "export.formats" not in table.snapshot().properties
+
+
+def test_a_column_that_cannot_be_expressed_stops_exports_and_no_commit(tmp_path: Path) -> None:
+    """[EX2] [EX9]"""
+    table = exported(str(tmp_path / "t"))
+    assert table.add_column("odd", "interval day to second").committed
+    assert table.metrics().export_lag == {"iceberg": 1, "delta": 1}
+    table.drop_column("odd")
+    check(table)
+
+
+@pytest.mark.parametrize("name", ["a#b", "a%41", "a?b"])
+def test_a_path_that_readers_of_iceberg_misread_is_refused(tmp_path: Path, name: str) -> None:
+    """[EX9]"""
+    mc.write(numbered(1), str(tmp_path / name))
+    with pytest.raises(mc.UsageError, match="the table's path"):
+        mc.Table(str(tmp_path / name)).export("iceberg")
+
+
+def test_ids_that_iceberg_reserves_are_refused() -> None:
+    """[EX9]"""
+    from manifestcommit.export.iceberg_schema import check_schema
+
+    check_schema(Schema(fields=(Field(id=2_147_483_446, name="a", type="long"),)))
+    with pytest.raises(mc.UsageError, match="reserves"):
+        check_schema(Schema(fields=(Field(id=2_147_483_447, name="a", type="long"),)))
+
+
+def test_the_property_is_refused_where_files_have_ids_of_their_own(tmp_path: Path) -> None:
+    """[EX9]"""
+    table = KINDS["adopted with ids"](str(tmp_path / "t"))
+    with pytest.raises(mc.UsageError, match="other field ids than the table"):
+        table.set_properties({"export.formats": "delta,iceberg"})
+    assert "export.formats" not in table.snapshot().properties
+
+
+@pytest.mark.parametrize("value", ["", "hudi", "iceberg,iceberg", "iceberg delta"])
+def test_a_property_that_names_no_formats_is_refused(tmp_path: Path, value: str) -> None:
+    """[EX9]"""
+    mc.write(numbered(1), str(tmp_path / "t"))
+    with pytest.raises(mc.UsageError, match="split by commas"):
+        mc.Table(str(tmp_path / "t")).set_properties({"export.formats": value})
+    with pytest.raises(mc.UsageError, match="there is no property"):
+        mc.Table(str(tmp_path / "t")).set_properties({"export.others": value})
+
+
+def test_a_name_that_means_another_column_ends_what_is_shown(tmp_path: Path) -> None:
+    """[EX6]"""
+    path = str(tmp_path / "t")
+    foreign(path, "a.parquet", numbered(2))
+    mc.Table(path).adopt()
+    table = mc.Table(path)
+    start = table.version
+    table.add_column("b", "string")
+    mc.write(numbered(1, b=["first"]), path)
+    table.rollback(start, reason="a test")
+    table.add_column("b", "string")
+    mc.write(numbered(1, b=["second"]), path)
+    table.export("iceberg")
+    check_schema = expected(table)
+    assert rows(duckdb_iceberg(local(table)), check_schema[1]) == check_schema[0]
+    document = json.loads(open_store(path).get(f"_iceberg/metadata/v{table.version}.metadata.json"))
+    shown = [each["snapshot-id"] for each in document["snapshots"]]
+    assert start in shown and start + 2 not in shown
+
+
+def test_regular_gcs_leave_nothing_of_rows_that_are_gone_for_good(tmp_path: Path) -> None:
+    """Each gc that expires a version puts a young checkpoint: the older one before it is what the log begins with. [EX4] [GC5]"""
+    url = str(tmp_path / "t")
+    people = pa.table({"name": ["Ada Lovelace", "Grace"]})
+    mc.create_table(url, people.schema, properties=BOTH)
+    mc.write(people, url)
+    table = mc.Table(url)
+    table.delete("name = 'Ada Lovelace'")
+    table.drop_removed()
+    for _ in range(4):
+        planned = table.plan_gc(grace="0s", keep_for="0s").num_rows
+        deleted = table.gc(grace="0s", keep_for="0s").deleted
+        assert sum(each.count for each in deleted.values()) >= planned > 0
+    log = [each for each in (tmp_path / "t").rglob("*") if each.is_file() and "_manifest" not in each.parts]
+    assert len(log) > 4 and not [each.name for each in log if b"Lovelace" in each.read_bytes()]
+
+
+def test_files_of_before_a_column_was_added_have_no_bounds_of_it(tmp_path: Path) -> None:
+    """Not even where none of a struct's members has one in some of the files. [EX1] [EX8]"""
+    url = str(tmp_path / "t")
+    table = exported(url)
+    struct = pa.array([{"x": 1, "y": "a"}, {"x": None, "y": None}], pa.struct([("x", pa.int64()), ("y", pa.string())]))
+    mc.write(numbered(2).append_column("s", struct), url, merge_schema=True)
+    table.delete("s.x = 1 OR s IS NULL", key="mixed")
+    mc.write(numbered(2), url)
+    table.compact()
+    assert table.metrics().export_lag == {"iceberg": 0, "delta": 0}
+    check(table)
+
+
+def folder_that_lacks_its_column(root: str) -> None:
+    for value in ("a", "b"):
+        Path(root, f"part={value}").mkdir(parents=True)
+        pq.write_table(pa.table({"n": [1, 2]}), f"{root}/part={value}/x.parquet")
+
+
+@pytest.mark.parametrize("format", ["delta", "spark-catalog"])
+@pytest.mark.parametrize("later", [0, 30])
+def test_a_refused_export_leaves_nothing_and_its_remedy_works(tmp_path: Path, format: str, later: int) -> None:
+    """A log that ends before the version that was refused is an empty table to every reader of Delta. [EX9]"""
+    root = str(tmp_path / "t")
+    folder_that_lacks_its_column(root)
+    mc.Table(root).adopt()
+    for number in range(later):
+        mc.write(pa.table({"n": [number], "part": ["c"]}), root)
+    table = mc.Table(root)
+    before = sorted(Path(root).rglob("*"))
+    with pytest.raises(mc.UsageError, match=r"does not hold its partition column 'part'.*mode=\"overwrite\""):
+        table.export(format)
+    with pytest.raises(mc.UsageError, match="does not hold its partition column"):
+        table.set_properties({"export.formats": format})
+    assert sorted(Path(root).rglob("*")) == before
+    mc.write(table.to_arrow(), root, mode="overwrite")
+    table = mc.Table(root)
+    table.set_properties({"export.formats": format})
+    mc.write(pa.table({"n": [9], "part": ["z"]}), root)
+    assert table.export(format).version == mc.Table(root).version
+    if format == "delta":
+        found, schema = expected(mc.Table(root))
+        assert rows(deltalake_query(root), schema) == found
+
+
+def test_a_log_goes_on_behind_a_version_that_delta_cannot_read(tmp_path: Path) -> None:
+    """Files that came and went since the last export are no reason to refuse, and not in the log. [EX3] [EX9]"""
+    root = str(tmp_path / "t")
+    folder_that_lacks_its_column(root)
+    refused = mc.Table(root).adopt().version
+    table = mc.Table(root)
+    mc.write(table.to_arrow(), root, mode="overwrite")
+    shown = table.export("delta").version
+    table.rollback(refused, reason="a test")
+    with pytest.raises(mc.UsageError, match="does not hold its partition column"):
+        table.export("delta")
+    assert deltalake.DeltaTable(root).version() == shown
+    mc.write(pa.table({"n": [2], "part": ["b"]}), root, mode="overwrite")
+    assert table.export("delta").version == mc.Table(root).version
+    found, schema = expected(mc.Table(root))
+    assert rows(deltalake_query(root), schema) == found
+
+
+def test_a_refused_export_to_iceberg_puts_no_object(tmp_path: Path) -> None:
+    """Also where manifests before the one that is refused could be put. [EX9]"""
+    path = str(tmp_path / "t")
+    ids = pa.schema([pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "77"})])
+    with budgets(inline_entry_bytes=100, adopted_entries=1):
+        foreign(path, "a.parquet", pa.table({"n": [1, 2]}))
+        foreign(path, "b.parquet", pa.table({"n": [1, 2]}, schema=ids))
+        mc.Table(path).adopt()
+    before = names(path)
+    with pytest.raises(mc.UsageError, match="has other field ids than the table"):
+        mc.Table(path).export("iceberg")
+    assert names(path) == before == set()
+
+
+MISREAD = [pa.array([1, 2], pa.uint64()), pa.array([b"ab", b"cd"], pa.binary(2)), pa.array([[b"ab"], []], pa.list_(pa.binary(2)))]
+
+
+@pytest.mark.parametrize("values", MISREAD, ids=lambda each: str(each.type))
+def test_types_of_files_that_readers_of_iceberg_refuse_are_refused(tmp_path: Path, values: pa.Array) -> None:
+    """Until they are rewritten in the table's type. [EX9]"""
+    path = str(tmp_path / "t")
+    foreign(path, "a.parquet", pa.table({"n": values}))
+    mc.Table(path).adopt()
+    table = mc.Table(path)
+    with pytest.raises(mc.UsageError, match=r"a\.parquet has column 'n' with the type .*, which readers of Iceberg refuse"):
+        table.export("iceberg")
+    assert names(path) == set()
+    mc.write(table.to_arrow(), path, mode="overwrite")
+    table.export("iceberg")
+    found, schema = expected(table)
+    assert rows(StaticTable.from_metadata(newest_document(path)).scan().to_arrow(), schema) == found
+
+
+FAR = [dt.datetime(1, 1, 1), dt.datetime(1677, 9, 21), dt.datetime(2262, 4, 12), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)]
+NEAR = [dt.datetime(1677, 9, 22), None, dt.datetime(2262, 4, 11)]
+
+
+def put_int96(path: str, instants: list[dt.datetime | None], nested: bool) -> None:
+    """A file with these instants as INT96, in lists if they are nested: pyarrow writes none so far, so days after 2000 are replaced."""
+    known = [dt.datetime(2000, 1, 1) + dt.timedelta(days=at) for at in range(len(instants))]
+    given = [at if each is not None else None for each, at in zip(instants, known, strict=True)]
+    values = pa.array(given, pa.timestamp("us", "UTC"))
+    column = pa.array([[each] for each in given], pa.list_(values.type)) if nested else values
+    sink, how = io.BytesIO(), {"use_deprecated_int96_timestamps": True, "use_dictionary": False, "compression": "none"}
+    pq.write_table(pa.table({"n": list(range(len(given))), "t": column}), sink, **how)
+    data = sink.getvalue()
+    for at, each in zip(known, instants, strict=True):
+        if each is not None:
+            assert data.count(_int96(at)) == 1
+            data = data.replace(_int96(at), _int96(each))
+    Path(path).mkdir(parents=True)
+    Path(path, "a.parquet").write_bytes(data)
+
+
+def _int96(at: dt.datetime) -> bytes:
+    since = at - dt.datetime(1970, 1, 1)
+    nanos = (since.seconds * 1_000_000 + since.microseconds) * 1_000
+    return nanos.to_bytes(8, "little") + (since.days + 2_440_588).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+@pytest.mark.parametrize("instant", [*FAR, None], ids=str)
+def test_instants_of_int96_are_exported_where_every_reader_takes_them(
+    tmp_path: Path, instant: dt.datetime | None, format: str, nested: bool
+) -> None:
+    """Others take INT96 for nanoseconds in 64 bits: 0001-01-01 is 1754 to them. [EX9]"""
+    path = str(tmp_path / "t")
+    put_int96(path, NEAR if instant is None else [NEAR[0], instant], nested)
+    mc.Table(path).adopt()
+    table = mc.Table(path)
+    if instant is not None:
+        with pytest.raises(mc.UsageError, match=r"a\.parquet stores an instant of column 't' as INT96 that is before the year 1678"):
+            table.export(format)
+        assert not {name.split("/")[0] for name in os.listdir(path)} & {"_iceberg", "_delta_log"}
+        mc.write(table.to_arrow(), path, mode="overwrite")
+    table.export(format)
+    found, schema = expected(table)
+    if format == "iceberg":
+        assert rows(StaticTable.from_metadata(newest_document(path)).scan().to_arrow(), schema) == found
+    else:
+        assert rows(deltalake_query(path), schema) == found
+
+
+# What parquetjs 0.11.2 writes as l: [1, 2], [] and [3]. What Spark 4 writes with spark.sql.parquet.writeLegacyFormat: [1, 2], null and []
+# as l.array, and [1, null], null and [] as l.bag.array.
+OLD_LISTS = {
+    "": (
+        "UEFSMRUGFTAVMFwVBhUAFQYVABUAFQASAAABAAAAAAAAAAIAAAAAAAAAAwAAAAAAAAAVBBklBgAZGAJpZBUAFgYWXBZcJggAFQYVPBU8XBUIFQIVBhUAFQgV"
+        "BBIAAAMCBAEDAgEAAAAAAAAAAgAAAAAAAAADAAAAAAAAABUEGSUGABkYAWwVABYIFmgWaCaQAQAVBhUMFQxcFQYVBBUGFQAVBBUAEgAAAwEFAAAAFQIZJQYA"
+        "GSgCc3QBYRUAFgYWOBY4JqQCABUCGVxIBHJvb3QVBgAVBCUAGAJpZAAVBCUEGAFsADUCGAJzdBUCABUCJQAYAWEAFgYZHBk8JmQcFQQZJQYAGRgCaWQVABYG"
+        "FlwWXCYIAAAm+AEcFQQZJQYAGRgBbBUAFggWaBZoJpABAAAm3AIcFQIZJQYAGSgCc3QBYRUAFgYWOBY4JqQCAAAWhgMWBgAZDBgKcGFycXVldC5qcwCdAAAA"
+        "UEFSMQ=="
+    ),
+    "array": (
+        "UEFSMRUAFTwVNhWa+IuBBRwVBhUAFQYVCAAAHhwCAAAAAwcBAAkBAQ4sAAAAAAMAAAAAAAAAFQAVKhUuFdHOir4EHBUIFQAVBhUGAAAVUAIAAAADAgMAAAAD"
+        "SgABAAAAAgAAABkRAhkYCAEAAAAAAAAAGRgIAwAAAAAAAAAVAhkWAAAZEQIZGAQBAAAAGRgEAgAAABUCGRYEGSYGAhk2AgIEABkcFggVZBYAAAAZHBZsFVwW"
+        "AAAAFQIZTEgMc3Bhcmtfc2NoZW1hFQQAFQQlAhgBbgA1AhgBbBUCFQZMPAAAABUCJQQYBWFycmF5ABYGGRwZLCYAHBUEGTUGCAAZGAFuFQIWBhZqFmQmCDwY"
+        "CAMAAAAAAAAAGAgBAAAAAAAAABYAKAgDAAAAAAAAABgIAQAAAAAAAAAAGRwVABUAFQIAPAAAFsYCFRQWyAEVPgAmABwVAhklBgAZKAFsBWFycmF5FQIWCBZY"
+        "FlwmbDwYBAIAAAAYBAEAAAAWBCgEAgAAABgEAQAAAAAZHBUAFQAVAgA8KSYGAhk2AgIEAAAW2gIVFBaGAhVAABbCARYGJggWwAEUAAAZLBgYb3JnLmFwYWNo"
+        "ZS5zcGFyay52ZXJzaW9uGAU0LjMuMAAYKW9yZy5hcGFjaGUuc3Bhcmsuc3FsLnBhcnF1ZXQucm93Lm1ldGFkYXRhGMUBeyJ0eXBlIjoic3RydWN0IiwiZmll"
+        "bGRzIjpbeyJuYW1lIjoibiIsInR5cGUiOiJsb25nIiwibnVsbGFibGUiOnRydWUsIm1ldGFkYXRhIjp7fX0seyJuYW1lIjoibCIsInR5cGUiOnsidHlwZSI6"
+        "ImFycmF5IiwiZWxlbWVudFR5cGUiOiJpbnRlZ2VyIiwiY29udGFpbnNOdWxsIjpmYWxzZX0sIm51bGxhYmxlIjp0cnVlLCJtZXRhZGF0YSI6e319XX0AGEpw"
+        "YXJxdWV0LW1yIHZlcnNpb24gMS4xNy4wIChidWlsZCBmYWMwYzc0NjUzMmUxMzNiZWI5MjhhN2Y2YTdlNTdiNTEwYjQ3N2ExKRksHAAAHAAAAGsCAABQQVIx"
+    ),
+    "bag.array": (
+        "UEFSMRUAFTwVNhWa+IuBBRwVBhUAFQYVCAAAHhwCAAAAAwcBAAkBAQ4sAAAAAAMAAAAAAAAAFQAVIhUmFbqGjMwKHBUIFQAVBhUGAAARQAIAAAADAgMAAAAD"
+        "SwABAAAAGRECGRgIAQAAAAAAAAAZGAgDAAAAAAAAABUCGRYAABkRAhkYBAEAAAAZGAQBAAAAFQIZFgYZJgYCGUYCAgICABkcFggVZBYAAAAZHBZsFVQWAAAA"
+        "FQIZXEgMc3Bhcmtfc2NoZW1hFQQAFQQlAhgBbgA1AhgBbBUCFQZMPAAAADUEGANiYWcVAgAVAiUCGAVhcnJheQAWBhkcGSwmABwVBBk1BggAGRgBbhUCFgYW"
+        "ahZkJgg8GAgDAAAAAAAAABgIAQAAAAAAAAAWACgIAwAAAAAAAAAYCAEAAAAAAAAAABkcFQAVABUCADwAABbAAhUUFsABFT4AJgAcFQIZJQYAGTgBbANiYWcF"
+        "YXJyYXkVAhYIFlAWVCZsPBgEAQAAABgEAQAAABYGKAQBAAAAGAQBAAAAABkcFQAVABUCADwpJgYCGUYCAgICAAAW1AIVFBb+ARVCABa6ARYGJggWuAEUAAAZ"
+        "LBgYb3JnLmFwYWNoZS5zcGFyay52ZXJzaW9uGAU0LjMuMAAYKW9yZy5hcGFjaGUuc3Bhcmsuc3FsLnBhcnF1ZXQucm93Lm1ldGFkYXRhGMQBeyJ0eXBlIjoi"
+        "c3RydWN0IiwiZmllbGRzIjpbeyJuYW1lIjoibiIsInR5cGUiOiJsb25nIiwibnVsbGFibGUiOnRydWUsIm1ldGFkYXRhIjp7fX0seyJuYW1lIjoibCIsInR5"
+        "cGUiOnsidHlwZSI6ImFycmF5IiwiZWxlbWVudFR5cGUiOiJpbnRlZ2VyIiwiY29udGFpbnNOdWxsIjp0cnVlfSwibnVsbGFibGUiOnRydWUsIm1ldGFkYXRh"
+        "Ijp7fX1dfQAYSnBhcnF1ZXQtbXIgdmVyc2lvbiAxLjE3LjAgKGJ1aWxkIGZhYzBjNzQ2NTMyZTEzM2JlYjkyOGE3ZjZhN2U1N2I1MTBiNDc3YTEpGSwcAAAc"
+        "AAAAeQIAAFBBUjE="
+    ),
+}
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+@pytest.mark.parametrize("form", list(OLD_LISTS))
+def test_lists_in_the_forms_of_old_writers_are_refused_until_they_are_rewritten(tmp_path: Path, form: str, format: str) -> None:
+    """DuckDB reads their elements as nulls. [EX9]"""
+    path = tmp_path / "t"
+    path.mkdir()
+    (path / "a.parquet").write_bytes(base64.b64decode(OLD_LISTS[form]))
+    mc.Table(str(path)).adopt()
+    table = mc.Table(str(path))
+    known = {"": [[1, 2], [], [3]], "array": [[1, 2], None, []], "bag.array": [[1, None], None, []]}
+    assert table.to_arrow()["l"].to_pylist() == known[form]
+    name = ".".join(filter(None, ("l", form)))
+    with pytest.raises(mc.UsageError, match=rf"a\.parquet stores the elements of a list as '{name}', .* which DuckDB reads as nulls"):
+        table.export(format)
+    assert not {name.split("/")[0] for name in os.listdir(path)} & {"_iceberg", "_delta_log"}
+    mc.write(table.to_arrow(), str(path), mode="overwrite")
+    assert table.export(format).version == table.version
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+@pytest.mark.parametrize("release", ["1.8.2", "1.10.0"])
+def test_bounds_of_decimals_that_spark_2_wrote_are_refused_until_they_are_rewritten(tmp_path: Path, release: str, format: str) -> None:
+    """DuckDB prunes by the bounds in a file's footer. [EX9]"""
+    path, sink = tmp_path / "t", io.BytesIO()
+    path.mkdir()
+    pq.write_table(pa.table({"c": pa.array([1, 24], pa.decimal128(25, 2))}), sink, store_schema=False)
+    (path / "a.parquet").write_bytes(changed(sink.getvalue(), 6, to=f"parquet-mr version {release} (build c65)".encode()))
+    mc.Table(str(path)).adopt()
+    table = mc.Table(str(path))
+    if release == "1.8.2":
+        with pytest.raises(mc.UsageError, match=r"a\.parquet has bounds of column 'c' that parquet-mr before 1\.10 compared as bytes"):
+            table.export(format)
+        mc.write(table.to_arrow(), str(path), mode="overwrite")
+    assert table.export(format).version == table.version
+
+
+@pytest.mark.parametrize("name", ["l", "l.list", "s"])
+def test_lists_with_two_levels_are_exported_whatever_pyarrow_calls_them(tmp_path: Path, name: str) -> None:
+    """`item` is pyarrow's former name of an element. [EX9]"""
+    path = str(tmp_path / "t")
+    inner = pa.array([[[1, None]], None, []], pa.list_(pa.list_(pa.int64())))
+    values = pa.StructArray.from_arrays([inner], ["a.b"]) if name == "s" else inner
+    Path(path).mkdir()
+    pq.write_table(
+        pa.table({name: values, "m": pa.array([[("k", [1])], None, []], pa.map_(pa.string(), pa.list_(pa.int64())))}),
+        f"{path}/a.parquet",
+        use_compliant_nested_type=False,
+    )
+    mc.Table(path).adopt()
+    mc.Table(path).export("delta")
+    found, schema = expected(mc.Table(path))
+    assert rows(deltalake_query(path), schema) == found
+
+
+def test_a_file_of_nan_alone_has_no_count_of_nan_in_iceberg(tmp_path: Path) -> None:
+    """Daft leaves out such a file for any filter, since it takes the count for that of nulls. [EX8]"""
+    path, nan = str(tmp_path / "t"), float("nan")
+    for values in ([nan, nan], [nan, 1.0], [1.0, 2.0]):
+        mc.write(pa.table({"x": values}), path)
+    mc.Table(path).export("iceberg")
+    tasks = StaticTable.from_metadata(newest_document(path)).scan().plan_files()
+    counts = sorted(list((task.file.nan_value_counts or {}).values()) for task in tasks)
+    assert counts == [[], [0], [1]]
+    assert StaticTable.from_metadata(newest_document(path)).scan(row_filter="x is NaN").to_arrow().num_rows == 3
+
+
+def newest_document(path: str) -> str:
+    return str(max(Path(path, "_iceberg", "metadata").glob("v*.metadata.json"), key=os.path.getmtime))

@@ -1,0 +1,63 @@
+"""Dictionaries where they pay: neither CPU nor bytes are spent on one that will be given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.files.writer import SAMPLE_ROWS, dictionary_columns
+
+
+def rows(count: int) -> pa.Table:
+    few = [f"a rather long text of which there are few, {n % 50}" for n in range(count)]
+    return pa.table(
+        {
+            "id": pa.array(range(count), pa.int64()),
+            "few": few,
+            "sparse": pa.array([n if n % 100 == 0 else None for n in range(count)], pa.int64()),
+            "none": pa.nulls(count, pa.string()),
+            "inside": [{"few": text, "many": [text, None]} for text in few],
+            "pairs": pa.array([[("k", text)] for text in few], pa.map_(pa.string(), pa.string())),
+            "a.b": few,
+        }
+    )
+
+
+def dictionaries(file: Path) -> dict[str, bool]:
+    chunk = pq.read_metadata(file).row_group(0)
+    return {chunk.column(at).path_in_schema: chunk.column(at).has_dictionary_page for at in range(chunk.num_columns)}
+
+
+@pytest.mark.parametrize("part", [None, "few"])
+def test_what_repeats_has_a_dictionary_and_what_does_not_has_none(tmp_path: Path, part: str | None) -> None:
+    """[DF5] Nested columns, names with dots and columns with few values keep theirs; every row comes back."""
+    data = rows(2 * SAMPLE_ROWS)
+    mc.write(data, tmp_path / "t", partition_by=part)
+    files = sorted((tmp_path / "t").rglob("*.parquet"))
+    assert len(files) == (50 if part else 1)
+    found = dictionaries(files[-1])
+    assert found.pop("id") is (part is not None)  # partitions of a few hundred rows tell nothing
+    assert found.pop("sparse") is (part is not None)
+    assert found and all(found.values())
+    assert mc.Table(tmp_path / "t").dataset().to_table().sort_by("id").equals(data)
+
+
+def test_nothing_is_said_of_few_rows() -> None:
+    """A column of 10 different values is no column of millions of them."""
+    assert dictionary_columns(rows(SAMPLE_ROWS - 1)) == dictionary_columns(rows(10)) == [
+        "id", "few", "sparse", "none", "inside.few", "inside.many.list.element", "pairs.key_value.key", "pairs.key_value.value", "a.b",
+    ]  # fmt: skip
+
+
+def test_a_file_is_smaller_than_with_a_dictionary_that_was_given_up(tmp_path: Path) -> None:
+    """Of more values than a dictionary's page holds, those until then would be written as numbers of entries, and as entries too."""
+    data: Any = pa.table({"id": pa.array(range(300_000), pa.int64())})
+    mc.write(data, tmp_path / "t")
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    pq.write_table(data, tmp_path / "with", compression="zstd", compression_level=3, write_page_index=True)
+    assert file.stat().st_size < 0.6 * (tmp_path / "with").stat().st_size

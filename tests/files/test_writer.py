@@ -1,0 +1,594 @@
+"""Rows become Parquet files: what a task writes, what it says of it, and what it leaves when it fails."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import hashlib
+import itertools
+import os
+import pickle
+import random
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifestcommit.errors import ManifestCommitError, SchemaMismatchError, StoreError, UsageError
+from manifestcommit.files import row_buffer
+from manifestcommit.files import writer as files
+from manifestcommit.files.writer import DataFileWriter, WritePlan
+from manifestcommit.format import values
+from manifestcommit.format.arrow_schema import arrow_schema, arrow_type, from_arrow
+from manifestcommit.format.entries import Entry
+from manifestcommit.format.fields import ArrayType, Field, Schema, StructType
+from manifestcommit.store.local import LocalStore
+from manifestcommit.store.memory import MemoryStore
+
+JOB = f"v1-{'7' * 16}-{'a' * 32}"
+ATTEMPT = "0123456789abcdef"
+
+_ROOTS = itertools.count()
+
+
+def schema_of(data: pa.Schema) -> Schema:
+    ids = itertools.count(1)
+    return from_arrow(data, lambda: next(ids))
+
+
+def fresh_store() -> MemoryStore:
+    return MemoryStore(f"/test_files/{next(_ROOTS)}")
+
+
+def plan_for(store: Any, schema: Schema, *names: str, **options: Any) -> WritePlan:
+    ids = {field.name: field.id for field in schema.fields}
+    return WritePlan(url=store.url, job=JOB, schema=schema, partition_by=tuple(ids[name] for name in names), **options)
+
+
+def write(store: Any, plan: WritePlan, batches: Iterable[pa.RecordBatch], task: int = 3) -> tuple[Entry, ...]:
+    with DataFileWriter(store, plan, task=task, attempt=ATTEMPT) as writer:
+        for batch in batches:
+            writer.write(batch)
+        return writer.close()
+
+
+def read(store: Any, entry: Entry) -> pa.Table:
+    with store.open_input(entry.path) as stream:
+        return pq.ParquetFile(stream).read()
+
+
+def footer(store: Any, entry: Entry) -> Any:
+    with store.open_input(entry.path) as stream:
+        return pq.ParquetFile(stream).metadata
+
+
+def check_told_exactly(store: Any, entries: Sequence[Entry]) -> None:
+    """Rows, bytes and digest of every entry are those of its file, and no other file is there. [DF3]"""
+    assert sorted(info.name for info in store.list("")) == sorted(entry.path for entry in entries)
+    for entry in entries:
+        data = store.get(entry.path)
+        assert entry.bytes == len(data)
+        assert entry.digest == f"sha256:{hashlib.sha256(data).hexdigest()}"
+        assert entry.rows == footer(store, entry).num_rows == read(store, entry).num_rows
+        assert entry.job == JOB
+
+
+# --- rows in, rows out ----------------------------------------------------------------------------------------------------
+
+HOSTILE = st.one_of(
+    st.none(),
+    st.sampled_from(["", " ", "a b", "a/b", "..", ".", "%", "%2F", "+", "=", "a=b", "#", "?", "'", '"', "\\", "\n", "\x00", "ü", "日本"]),
+    st.sampled_from(["😀", "__HIVE_DEFAULT_PARTITION__", "_manifest", "x" * 300, "ü" * 200, "\U0010ffff" * 70]),
+    st.text(max_size=8),
+)
+
+
+@given(
+    batches=st.lists(st.lists(st.tuples(HOSTILE, st.none() | st.booleans()), max_size=12), max_size=5),
+    partitioned=st.sampled_from([(), ("p",), ("q", "p")]),
+)
+def test_every_row_is_in_one_file_of_its_partition_in_order(
+    batches: list[list[tuple[str | None, bool | None]]], partitioned: tuple[str, ...]
+) -> None:
+    """No hostile partition value loses, doubles, moves or reorders a row. [DF3] [DF4] [LY1]"""
+    fields = Field(id=9, name="p", type="string"), Field(id=8, name="q", type="boolean"), Field(id=7, name="n", type="long")
+    schema = Schema(fields=fields)
+    store = fresh_store()
+    serial = itertools.count()
+    expected: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    given_batches = []
+    for batch in batches:
+        numbers = [next(serial) for _ in batch]
+        for (p, q), n in zip(batch, numbers, strict=True):
+            expected[tuple({"p": p, "q": q}[name] for name in partitioned)].append(n)
+        p_column, q_column = pa.array([p for p, _ in batch], pa.string()), pa.array([q for _, q in batch], pa.bool_())
+        given_batches.append(pa.record_batch([p_column, q_column, pa.array(numbers, pa.int64())], names=["p", "q", "n"]))
+    entries = write(store, plan_for(store, schema, *partitioned), given_batches)
+    check_told_exactly(store, entries)
+    found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for entry in entries:
+        table = read(store, entry)
+        found[entry.partition] += table.column("n").to_pylist()
+        for name, value in zip(partitioned, entry.partition, strict=True):
+            assert set(table.column(name).to_pylist()) == {value}
+    assert found == expected
+
+
+PARTITION_TYPES = {
+    "boolean": [True, False],
+    "byte": [-128, 0, 127],
+    "long": [-(2**63), 0, 2**63 - 1],
+    "date": [-800_000, 0, 2_932_896 + 5],
+    "timestamp": [-(2**62), 0, 1_356_998_400_000_001],
+    "timestamp_ntz": [-1, 0, 2**62],
+    "decimal(38,4)": [Decimal("-1234567890123456789012345678901234.0001"), Decimal("0"), Decimal("1.2000")],
+    "string": ["", "1.0", "null"],
+}
+
+
+@pytest.mark.parametrize("type", PARTITION_TYPES)
+def test_partition_values_of_every_type_come_back(type: str) -> None:
+    """An entry's partition values are the wire values of what its rows hold, null among them. [DF3] [DF4]"""
+    wires = [None, *(values.encode(value, type) for value in PARTITION_TYPES[type])]
+    schema = Schema(fields=(Field(id=4, name="Spalte ü/=", type=type),))
+    store = fresh_store()
+    array = values.to_array([*wires, *wires], type)
+    entries = write(store, plan_for(store, schema, "Spalte ü/="), [pa.record_batch([array], names=["Spalte ü/="])])
+    assert sorted((entry.partition for entry in entries), key=repr) == sorted(((wire,) for wire in wires), key=repr)
+    for entry in entries:
+        assert values.from_array(read(store, entry).column(0), type) == [entry.partition[0]] * 2
+    check_told_exactly(store, entries)
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([None, "x", ""])), max_size=8), max_size=6), st.integers(1, 400))
+def test_order_survives_a_full_buffer(batches: list[list[tuple[int, str | None]]], budget: int) -> None:
+    """Whatever the buffer does when it is full, each partition's rows come out once and in order. [DF3]"""
+    patch = pytest.MonkeyPatch()
+    with patch.context() as context:
+        context.setattr(row_buffer, "BUFFER_BYTES", budget)
+        context.setattr(row_buffer, "_MAX_BATCHES", 3)
+        context.setattr(row_buffer, "_MAX_JOINED_APART", 2)
+        buffer = row_buffer.RowBuffer((("p", "integer"), ("s", "string")), row_group_bytes=64)
+        out: dict[Any, list[int]] = defaultdict(list)
+        expected: dict[Any, list[int]] = defaultdict(list)
+        serial = itertools.count()
+        for batch in filter(None, batches):
+            numbers = [next(serial) for _ in batch]
+            for key, n in zip(batch, numbers, strict=True):
+                expected[key].append(n)
+            columns = [pa.array(column) for column in zip(*batch, strict=True)]
+            columns[0], columns[1] = columns[0].cast(pa.int32()), columns[1].cast(pa.string())
+            for key, table in buffer.add(pa.record_batch([*columns, pa.array(numbers)], names=["p", "s", "n"])):
+                out[key] += table.column("n").to_pylist()
+            assert buffer.bytes < budget + 64  # a batch here is smaller than a row group
+        drained = [(key, table.column("n").to_pylist()) for key, table in buffer.drain()]
+        assert len({key for key, _ in drained}) == len(drained)
+        for key, numbers in drained:
+            out[key] += numbers
+        assert out == expected
+        assert buffer.bytes == 0
+
+
+@pytest.mark.thorough
+def test_5000_partitions_in_random_order_keep_few_files_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never many more than MAX_OPEN_FILES streams are open, and every row arrives. [DF2] [DF3]"""
+    monkeypatch.setattr(row_buffer, "BUFFER_BYTES", 1 << 18)
+    store = CountingStore(fresh_store())
+    shuffled = list(range(5_000)) * 12
+    random.Random(5).shuffle(shuffled)
+    schema = Schema(fields=(Field(id=1, name="p", type="integer"), Field(id=2, name="n", type="long")))
+    batches = [
+        pa.record_batch([pa.array(shuffled[at : at + 1_000], pa.int32()), pa.array(range(at, at + 1_000))], names=["p", "n"])
+        for at in range(0, len(shuffled), 1_000)
+    ]
+    entries = write(store, plan_for(store, schema, "p", bounds_columns=0), batches)
+    assert 1 < store.most_open <= files.MAX_OPEN_FILES + files._COMPLETED_AT_ONCE
+    assert {entry.partition for entry in entries} == {(p,) for p in range(5_000)}
+    assert sum(entry.rows for entry in entries) == 60_000
+    assert len({entry.path for entry in entries}) == len(entries)
+    one = [entry for entry in entries if entry.partition == (4_321,)]
+    one.sort(key=lambda entry: int(entry.path.split("-")[2]))
+    found = [n for entry in one for n in read(store, entry).column("n").to_pylist()]
+    assert found == [n for n, p in enumerate(shuffled) if p == 4_321]
+
+
+class CountingStore:
+    """A store that counts the outputs that are open at a time."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.open = self.most_open = 0
+        self.order: list[tuple[str, str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def create_output(self, name: str) -> Any:
+        output = self._inner.create_output(name)
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        close = output.close
+
+        def counted() -> None:
+            self.open -= not output.closed
+            close()
+            self.order.append(("durable", name))
+
+        output.close = counted
+        return output
+
+
+# --- names and durability ---------------------------------------------------------------------------------------------------
+
+
+def test_names_tell_task_attempt_number_and_job() -> None:
+    """Two attempts never share a name; folders are layout. [DF1]"""
+    store = fresh_store()
+    batch = pa.record_batch({"p": ["b", "a", "a/b"], "n": [1, 2, 3]})
+    plan = plan_for(store, schema_of(batch.schema), "p")
+    first = write(store, plan, [batch])
+    pattern = re.compile(rf"p=[ab%2F]+/00003-{ATTEMPT}-(\d+)-{JOB}\.parquet")
+    matches = [pattern.fullmatch(entry.path) for entry in first]
+    assert sorted(match[1] for match in matches if match) == ["0", "1", "2"]
+    with DataFileWriter(store, plan, task=3, attempt="f" * 16) as writer:
+        writer.write(batch)
+        second = writer.close()
+    assert not {entry.path for entry in first} & {entry.path for entry in second}
+    check_told_exactly(store, [*first, *second])
+
+
+def test_close_returns_after_every_file_is_durable(tmp_path: Any) -> None:
+    """Nothing is there under its name before `close`, everything after it. [DF2]"""
+    store = CountingStore(LocalStore(str(tmp_path)))
+    batch = pa.record_batch({"p": ["a", "b"], "n": [1, 2]})
+    writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema), "p"), task=0, attempt=ATTEMPT)
+    writer.write(batch)
+    assert list(store.list("")) == []
+    entries = writer.close()
+    assert writer.close() is entries
+    assert sorted(name for _, name in store.order) == sorted(entry.path for entry in entries)
+    assert store.open == 0
+    check_told_exactly(store, entries)
+
+
+def test_no_rows_make_no_file() -> None:
+    """An empty task has no files, and that is no error. [DF3]"""
+    store = fresh_store()
+    batch = pa.record_batch({"n": pa.array([], pa.int64())})
+    plan = plan_for(store, schema_of(batch.schema), "n")
+    assert write(store, plan, []) == ()
+    assert write(store, plan, [batch, batch]) == ()
+    assert list(store.list("")) == []
+
+
+def test_a_discarded_attempt_leaves_nothing_and_deletes_nothing(tmp_path: Any) -> None:
+    """An exception in the block gives up; the files of others stay. [AB2]"""
+    store = LocalStore(str(tmp_path))
+    batch = pa.record_batch({"p": ["a", "b"], "n": [1, 2]})
+    plan = plan_for(store, schema_of(batch.schema), "p")
+    kept = write(store, plan, [batch])
+    writer = DataFileWriter(store, plan, task=4, attempt="e" * 16)
+
+    def fail_midway() -> None:
+        with writer:
+            writer.write(batch)
+            writer._files.write(("a",), pa.Table.from_batches([writer._conformer.conform(batch)]))  # a file that is open
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_midway()
+    check_told_exactly(store, kept)
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == len(kept)  # no temporary file either
+    with pytest.raises(ManifestCommitError, match="discarded"):
+        writer.close()
+    with pytest.raises(ManifestCommitError, match="discarded"):
+        writer.write(batch)
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_writer_that_nobody_holds_any_more_completes_nothing(in_background: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyarrow closes what it wrote to. [DF2]"""
+    monkeypatch.setattr(row_buffer, "ROW_GROUP_ROWS", 10)
+    store = fresh_store()
+    batch = pa.record_batch({"n": list(range(100))})
+    writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, in_background=in_background)
+    writer.write(batch)
+    del writer
+    gc.collect()
+    assert list(store.list("")) == []
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_refused_batch_gives_the_attempt_up(in_background: bool) -> None:
+    """After a null in a non-nullable column no entry comes out, not even of the rows before. [DF3] [SC3]"""
+    store = fresh_store()
+    schema = Schema(fields=(Field(id=1, name="n", type="long", nullable=False),))
+    writer = DataFileWriter(store, plan_for(store, schema), task=0, attempt=ATTEMPT, in_background=in_background)
+    writer.write(pa.record_batch({"n": [1]}))
+    with pytest.raises(SchemaMismatchError, match="'n'"):
+        writer.write(pa.record_batch({"n": pa.array([None], pa.int64())}))
+    with pytest.raises(ManifestCommitError):
+        writer.close()
+    assert list(store.list("")) == []
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+@pytest.mark.parametrize("failing", ["write", "close"])
+@pytest.mark.parametrize("error", [OSError("disk full"), StoreError("refused")])
+def test_a_store_that_fails_is_a_store_error_that_names_the_file(failing: str, error: Exception, in_background: bool) -> None:
+    """A file that did not become durable is never listed. [DF2]"""
+    store = fresh_store()
+    create = store.create_output
+
+    def broken(name: str) -> Any:
+        output = create(name)
+
+        def fail(*_: Any) -> Any:
+            raise error
+
+        setattr(output, failing, fail)
+        return output
+
+    store.create_output = broken  # type: ignore[method-assign]  # the fault that is tested
+    batch = pa.record_batch({"n": [1, 2]})
+    writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, in_background=in_background)
+    writer.write(batch)
+    with pytest.raises(StoreError) as caught:
+        writer.close()
+    assert "refused" in str(caught.value) or f"{store.url}/00000-{ATTEMPT}-0-{JOB}.parquet" in str(caught.value)
+    with pytest.raises(ManifestCommitError, match="discarded"):  # the rows are gone: never () as if there had been none
+        writer.close()
+    assert list(store.list("")) == []
+
+
+@pytest.mark.parametrize("names", [(), ("p",)], ids=str)
+@pytest.mark.parametrize("target", [1, 1 << 30])
+def test_files_are_the_same_whether_their_row_groups_are_encoded_beside_their_making_or_not(
+    names: tuple[str, ...], target: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[DF2] [DF3]"""
+    monkeypatch.setattr(row_buffer, "ROW_GROUP_ROWS", 50)
+    batches = [pa.record_batch({"p": [f"{i % 3}" for i in range(n)], "x": [i / 7 for i in range(n)]}) for n in (40, 70, 1, 0, 300)]
+    written = []
+    for in_background in (False, True):
+        store = fresh_store()
+        plan = plan_for(store, schema_of(batches[0].schema), *names, target_file_size=target)
+        with DataFileWriter(store, plan, task=3, attempt=ATTEMPT, in_background=in_background) as writer:
+            for batch in batches:
+                writer.write(batch)
+            entries = writer.close()
+        check_told_exactly(store, entries)
+        written.append({entry.path: store.get(entry.path) for entry in entries})
+    assert written[0] == written[1] and (len(written[0]) > 1) == bool(names or target == 1)
+
+
+def test_an_error_of_a_row_group_ends_the_attempt_at_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are lost, and nothing comes out. [DF2] [DF3]"""
+    monkeypatch.setattr(row_buffer, "ROW_GROUP_ROWS", 10)
+    store = fresh_store()
+
+    def refused(name: str) -> Any:
+        raise StoreError("refused")
+
+    store.create_output = refused  # type: ignore[method-assign]  # the fault that is tested
+    batch = pa.record_batch({"n": list(range(10))})
+    writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, in_background=True)
+    writer.write(batch)
+    with pytest.raises(StoreError, match="refused"):
+        writer.write(batch)
+    with pytest.raises(ManifestCommitError, match="discarded"):
+        writer.close()
+
+
+def test_a_store_that_takes_half_a_write_is_an_error() -> None:
+    """A short write never becomes a file that is listed. [DF2] [DF3]"""
+    store = fresh_store()
+    create = store.create_output
+
+    def short(name: str) -> Any:
+        output = create(name)
+        whole = output.write
+        output.write = lambda data: whole(data[: len(data) // 2])  # type: ignore[method-assign]  # the fault that is tested
+        return output
+
+    store.create_output = short  # type: ignore[method-assign]  # the fault that is tested
+    batch = pa.record_batch({"n": [1, 2]})
+    with pytest.raises(StoreError, match="took"):
+        write(store, plan_for(store, schema_of(batch.schema)), [batch])
+    assert list(store.list("")) == []
+
+
+# --- how files look ---------------------------------------------------------------------------------------------------------
+
+
+def test_small_batches_make_full_row_groups() -> None:
+    """10,000-row batches do not become 10,000-row groups. [DF3]"""
+    store = fresh_store()
+    batches = [pa.record_batch({"n": pa.array(range(at, at + 10_000), pa.int64())}) for at in range(0, 2_500_000, 10_000)]
+    (entry,) = write(store, plan_for(store, schema_of(batches[0].schema)), batches)
+    metadata = footer(store, entry)
+    sizes = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
+    assert sizes == [1_000_000, 1_000_000, 500_000]
+    assert read(store, entry).column("n").to_pylist() == list(range(2_500_000))
+
+
+def test_row_groups_are_bounded_in_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One large batch becomes several row groups of about the limit."""
+    monkeypatch.setattr(row_buffer, "ROW_GROUP_BYTES", 1 << 20)
+    store = fresh_store()
+    batch = pa.record_batch({"s": pa.array([f"{n:>100}" for n in range(50_000)])})
+    (entry,) = write(store, plan_for(store, schema_of(batch.schema)), [batch])
+    metadata = footer(store, entry)
+    sizes = [metadata.row_group(at).num_rows * 104 for at in range(metadata.num_row_groups)]
+    assert len(sizes) >= 4
+    assert max(sizes) <= 1.5 * (1 << 20)
+    assert read(store, entry).column("s").to_pylist() == batch.column("s").to_pylist()
+
+
+@pytest.mark.parametrize("limit", [0, 2**31 - 1])
+def test_slices_of_one_huge_batch_hold_its_rows(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large_string column beyond 2 GiB is cut into copies that Arrow can cast; here any size counts as beyond."""
+    monkeypatch.setattr(row_buffer, "_INT32_MAX", limit)
+    batch = pa.record_batch([pa.array([None if n % 7 == 0 else str(n) for n in range(1_000)], pa.large_string())], names=["s"])
+    parts = list(row_buffer.pieces(batch.slice(100, 800), 1_024))
+    assert len(parts) > 5
+    assert pa.Table.from_batches(parts).column("s").to_pylist() == batch.column("s").to_pylist()[100:900]
+    copied = parts[-1].get_total_buffer_size() < batch.get_total_buffer_size()
+    assert copied == (limit == 0)
+
+
+def incompressible(count: int) -> pa.RecordBatch:
+    source = random.Random(1)
+    return pa.record_batch({"n": pa.array([source.getrandbits(63) for _ in range(count)], pa.int64())})
+
+
+def test_files_roll_over_near_the_target_size() -> None:
+    """Files are about the target size, none far above it, and together hold the rows in order. [DF3]"""
+    store = fresh_store()
+    batch = incompressible(200_000)
+    entries = write(store, plan_for(store, schema_of(batch.schema), target_file_size=256 * 1024), batch_slices(batch, 1_000))
+    assert len(entries) >= 5
+    assert all(entry.bytes <= 1.5 * 256 * 1024 for entry in entries)
+    assert all(entry.bytes >= 0.4 * 256 * 1024 for entry in entries[:-1])
+    found = [n for entry in sorted(entries, key=number) for n in read(store, entry).column("n").to_pylist()]
+    assert found == batch.column("n").to_pylist()
+    check_told_exactly(store, entries)
+
+
+def number(entry: Entry) -> int:
+    return int(entry.path.rpartition("/")[2].split("-")[2])
+
+
+def batch_slices(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    for at in range(0, batch.num_rows, size):
+        yield batch.slice(at, size)
+
+
+def test_a_file_has_ids_statistics_page_index_zstd_and_sparks_schema() -> None:
+    """A data file carries physical names, field ids at every depth, everything nullable, and Spark's schema. [DF5]"""
+    schema = Schema(
+        fields=(
+            Field(id=11, name="new", physical="old", type="decimal(12,2)", nullable=False),
+            Field(id=12, name="s", type=StructType(fields=(Field(id=13, name="inner", type="string", nullable=False),)), nullable=False),
+            Field(id=14, name="a", type=ArrayType(element=Field(id=15, name="element", type="float"))),
+        )
+    )
+    store = fresh_store()
+    logical = arrow_schema(schema, physical=False, ids=False)
+    batch = pa.RecordBatch.from_pylist([{"new": Decimal("1.20"), "s": {"inner": "x"}, "a": [1.5, None]}], schema=logical)
+    (entry,) = write(store, plan_for(store, schema), [batch])
+    with store.open_input(entry.path) as stream:
+        file = pq.ParquetFile(stream)
+        assert file.schema_arrow.names == ["old", "s", "a"]
+        assert file.schema_arrow.equals(arrow_schema(schema, physical=True), check_metadata=True) or all(
+            found.equals(wanted, check_metadata=True)
+            for found, wanted in zip(file.schema_arrow, arrow_schema(schema, physical=True), strict=True)
+        )
+        assert b"org.apache.spark.sql.parquet.row.metadata" in file.metadata.metadata
+        assert file.metadata.format_version == "2.6"
+        for at in range(file.metadata.num_columns):
+            column = file.metadata.row_group(0).column(at)
+            assert column.compression == "ZSTD"
+            # Footers bound floats without NaN, and readers would prune by that: those have none.
+            assert column.is_stats_set == column.has_column_index == (column.physical_type not in ("FLOAT", "DOUBLE"))
+            assert column.has_offset_index
+        assert file.schema.column(0).physical_type == "INT64"
+
+
+@pytest.mark.thorough
+def test_ten_thousand_columns_in_reasonable_time() -> None:
+    """A very wide table is written and its bounds stay few. [OB7]"""
+    store = fresh_store()
+    names = [f"c{n}" for n in range(10_000)]
+    batch = pa.RecordBatch.from_arrays([pa.array([n, n + 1]) for n in range(10_000)], names=names)
+    (entry,) = write(store, plan_for(store, schema_of(batch.schema)), [batch, batch])
+    assert entry.rows == 4
+    assert len(entry.columns) == 32
+    assert footer(store, entry).num_columns == 10_000
+
+
+# --- the plan -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_travels_as_pickle_and_as_json() -> None:
+    """Spark's tasks get the plan that the caller made, and it holds no secret. [DF1]"""
+    schema = schema_of(pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.list_(pa.string()))]))]))
+    plan = WritePlan(url="file:///t", job=JOB, schema=schema, partition_by=(1,), target_file_size=5, bounds_columns=3, bloom_columns=(1,))
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=WritePlan) == plan
+    known = {"url", "job", "schema", "partition_by", "target_file_size", "bounds_columns", "bloom_columns", "sources", "shared"}
+    assert set(plan.__struct_fields__) == known
+
+
+def test_a_target_size_of_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="target_file_size"):
+        WritePlan(url="file:///t", job=JOB, schema=Schema(fields=()), target_file_size=0)
+
+
+@pytest.mark.parametrize("type", ["string", "binary", "integer", "variant", "interval day to second", "void"])
+def test_a_column_of_nulls_only_is_written(type: str) -> None:
+    """A column that the data lacks is null in the file, whatever its type. [DF5]"""
+    schema = Schema(fields=(Field(id=1, name="n", type="long"), Field(id=2, name="missing", type=type)))
+    store = fresh_store()
+    (entry,) = write(store, plan_for(store, schema), [pa.record_batch({"n": [1, 2]})])
+    assert read(store, entry).column("missing").null_count == 2
+    assert read(store, entry).schema.field("missing").type == arrow_type(type)
+
+
+class SlowStore(LocalStore):
+    """Whose files get their names late. ended: those that have; fails: the number of one that does not."""
+
+    def __init__(self, root: str, *, fails: int = -1) -> None:
+        super().__init__(root)
+        self.ended: list[str] = []
+        self.fails, self._begun = fails, 0
+
+    def create_output(self, name: str) -> Any:
+        output: Any = super().create_output(name)
+        close, number = output.close, self._begun
+        self._begun += 1
+
+        def slowly() -> None:
+            time.sleep(0.002)
+            if number == self.fails:
+                raise OSError(errno.EIO, "Input/output error")
+            close()
+            self.ended.append(name)
+
+        output.close = slowly  # type: ignore[method-assign]  # of this one output
+        return output
+
+
+MANY = pa.table({"part": [number % 90 for number in range(270)], "v": range(270)})
+
+
+def test_files_of_many_partitions_are_durable_when_they_are_reported(tmp_path: Any) -> None:
+    """Though they become so side by side. [DF2] [DF3]"""
+    store = SlowStore(str(tmp_path))
+    entries = write(store, plan_for(store, schema_of(MANY.schema), "part"), MANY.to_batches(max_chunksize=40))
+    assert sorted(store.ended) == [entry.path for entry in entries] and len(entries) == 90
+    check_told_exactly(store, entries)
+    assert pa.concat_tables([read(store, entry) for entry in entries]).sort_by("v").equals(MANY)
+
+
+@pytest.mark.parametrize("number", [0, 40, 89])
+def test_a_file_that_cannot_be_made_durable_ends_the_attempt(tmp_path: Any, number: int) -> None:
+    """No thread goes on behind it, and no file that is not whole is left. [DF2] [AB2]"""
+    store, before = SlowStore(str(tmp_path), fails=number), threading.active_count()
+    with pytest.raises(StoreError, match=r"could not be written: .*Input/output error"):
+        write(store, plan_for(store, schema_of(MANY.schema), "part"), MANY.to_batches())
+    ended = list(store.ended)
+    assert threading.active_count() == before
+    time.sleep(0.01)
+    assert store.ended == ended and sorted(info.name for info in store.list("")) == sorted(ended)
+    assert not [name for _, _, names in os.walk(tmp_path) for name in names if name.startswith(".mc-tmp-")]

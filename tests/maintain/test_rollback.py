@@ -1,0 +1,748 @@
+"""Going back to an earlier version: rows, columns, positions and keys together, once, and nothing lost or doubled after it. [CF13]"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.kit.command import Run
+from tests.kit.faults import faults_of
+from tests.kit.sizes import SetBudgets, rest_thorough, rounds, some
+from tests.kit.tables import (
+    all_snapshots,
+    begin,
+    change_of,
+    check_head,
+    check_table,
+    clone,
+    key_version,
+    memory,
+    positions,
+    put_version,
+    read_ids,
+    rows,
+    session,
+    write,
+)
+from tests.protocol.test_stream_batches import commit_batch
+
+import manifestcommit as mc
+from manifestcommit.commits import two_phase
+from manifestcommit.errors import (
+    CommitConflictError,
+    KeyReusedError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    SnapshotExpiredError,
+    StoreError,
+    StoreUnclearError,
+    UsageError,
+    VersionNotFoundError,
+    WatermarkGapError,
+    WatermarkOverlapError,
+)
+from manifestcommit.format.snapshot import KeyRecord, StreamRecord, Tag
+from manifestcommit.log.time_travel import find_job
+from manifestcommit.log.version_chain import open_head, read_object
+from manifestcommit.maintain import alter
+from manifestcommit.maintain.gc import GcReport
+from manifestcommit.maintain.gc import run as gc_run
+from manifestcommit.maintain.lineage import trace
+from manifestcommit.maintain.rewind import rewind
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.maintain.tags import tag
+from manifestcommit.maintain.verify import verify
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.runtime.outcome import Outcome, error_of
+from manifestcommit.scan.change_feed import Feed
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
+from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import Died, FaultCall, FaultStore
+
+SOURCE = "a topic/0 %=+#'é🦆"
+DAY = "a b%20+=#'\"漢/…"
+
+
+def batch(store: Store, start: int, end: int, *, source: str = SOURCE, key: str | None = None, **options: Any) -> int:
+    """Rows start to end-1 of a source, as one keyed commit; its version."""
+    data = rows(range(start, end), day=DAY if start % 20 else None)
+    outcome = write(store, data, key=key or f"{start}-{end}", partition_by=["day"], watermarks={source: (start, end)}, **options)
+    assert outcome.version is not None
+    return outcome.version
+
+
+def back(store: Store, version: int | None, **options: Any) -> Outcome:
+    options.setdefault("reason", "a bad parser %é")
+    return rollback(session(store), version, **options)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """Three batches of ten rows, 0 to 30, at versions 2 to 4."""
+    made = memory()
+    assert [batch(made, start, start + 10) for start in (0, 10, 20)] == [2, 3, 4]
+    return made
+
+
+@pytest.fixture
+def tight(set_budgets: SetBudgets) -> None:
+    """Budgets so small that everything is spilled and merged after a few commits."""
+    set_budgets(inline_entry_bytes=1000, inline_keys=2, inline_jobs=3, inline_removed_bytes=0, fan_in=2)
+
+
+# --- what goes back, and what stays ---------------------------------------------------------------------------------------
+
+
+def test_rows_columns_positions_and_keys_go_back_together(store: MemoryStore) -> None:
+    """[CF13] [WM4] [OB10]"""
+    target, before = (read_object(store, version) for version in (3, 4))
+    assert target is not None and before is not None
+    outcome = back(store, 3)
+    made = open_head(store).snapshot
+    assert (outcome.kind, outcome.version, outcome.dropped_keys) == ("committed", 5, ("20-30",))
+    assert made.keys == {**target.snapshot.keys, "20-30": KeyRecord(version=5, digest="")} and made.set_back == {SOURCE: 5}
+    for name in ("schema", "partition_by", "added", "manifests", "removed", "watermarks", "origins", "totals"):
+        assert getattr(made, name) == getattr(target.snapshot, name), name
+    (record,) = made.commits
+    assert (record.operation, record.reason, record.restored) == ("rollback", "a bad parser %é", 3)
+    lost = before.snapshot.totals
+    assert (record.summary.removed_files, record.summary.removed_rows, record.summary.files) == (1, 10, 0)
+    assert record.summary.removed_bytes == lost.bytes - made.totals.bytes
+    assert read_ids(store) == list(range(20)) and positions(store) == {SOURCE: 20}
+    check_table(store)
+
+
+def test_what_belongs_to_the_chain_stays(store: MemoryStore) -> None:
+    """Fence, expired, jobs, tags, properties and what gc has condemned. [CF13]"""
+    stays: dict[str, Any] = {
+        "fence": 4, "expired": 2, "tags": {"t é%": Tag(version=3)}, "properties": {"a": "b"}, "condemned": {"foreign %é.parquet": None}
+    }  # fmt: skip
+    before = put_version(store, open_head(store), **stays).snapshot
+    outcome = back(store, 2)
+    made = open_head(store).snapshot
+    assert {name: getattr(made, name) for name in stays} == stays
+    assert made.recent_jobs == {**before.recent_jobs, outcome.job_id: made.version}
+    assert (made.table_id, made.proven, made.job_runs) == (before.table_id, before.proven, before.job_runs)
+
+
+def test_what_was_rolled_back_is_done_again_by_the_same_reruns_and_the_rest_is_not(store: MemoryStore) -> None:
+    """Nothing lost, nothing doubled. [CF13] [KY3] [WM2]"""
+    back(store, 2)
+    assert write(store, rows([0], day=DAY), key="0-10", watermarks={SOURCE: (0, 10)}).already_committed
+    with pytest.raises(WatermarkGapError):
+        batch(store, 20, 30)
+    with pytest.raises(WatermarkOverlapError):
+        batch(store, 0, 10, key="other")
+    again = [batch(store, start, start + 10) for start in (10, 20)]
+    assert [key_version(store, key) for key in ("0-10", "10-20", "20-30")] == [2, *again]
+    assert read_ids(store) == list(range(30)) and positions(store) == {SOURCE: 30}
+    check_table(store)
+
+
+@pytest.mark.parametrize("budget", [1, 100])
+def test_a_rollback_can_be_rolled_back(store: MemoryStore, set_budgets: SetBudgets, budget: int) -> None:
+    """Its keys come back with its rows: a rerun would double them. [CF13] [KY3]"""
+    set_budgets(inline_keys=budget)
+    store_keys = ["0-10", "10-20", "20-30"]
+    write(store, rows([100], day=DAY), key="without a source")
+    assert back(store, 2).dropped_keys == ("10-20", "20-30", "without a source")
+    assert [key_version(store, key) for key in store_keys] == [2, None, None]
+    assert back(store, 5).dropped_keys == ()
+    assert [key_version(store, key) for key in store_keys] == [2, 3, 4]
+    assert write(store, rows([100], day=DAY), key="without a source").already_committed
+    assert read_ids(store) == [*range(30), 100] and positions(store) == {SOURCE: 30}
+    assert back(store, 6).dropped_keys == ("10-20", "20-30", "without a source"), "their records are older than that version"
+    assert read_ids(store) == list(range(10))
+    check_table(store)
+
+
+def test_a_key_that_was_done_again_counts_as_it_did_at_the_target(store: MemoryStore) -> None:
+    """The rows of its first work are back, so that it is done: another run would double them. [CF13] [KY3]"""
+    write(store, rows([100], day=DAY), key="k")
+    back(store, 4)
+    again = write(store, rows([101], day=DAY), key="k")
+    assert again.kind == "committed" and read_ids(store)[-1] == 101
+    assert back(store, 5).dropped_keys == ()
+    assert write(store, rows([102], day=DAY), key="k").already_committed
+    assert read_ids(store)[-1] == 100 and key_version(store, "k") == 5
+
+
+@pytest.mark.usefixtures("tight")
+def test_a_key_that_a_rewind_dropped_is_there_again_before_it_and_gone_after_it(store: MemoryStore) -> None:
+    """[CF13] [WM5] [OB11]"""
+    rewind(session(store), SOURCE, 10, reason="x")
+    assert back(store, 4).dropped_keys == ()
+    assert [key_version(store, key) for key in ("0-10", "10-20", "20-30")] == [2, 3, 4]
+    assert back(store, 5).dropped_keys == ("10-20", "20-30")
+    assert [key_version(store, key) for key in ("0-10", "10-20", "20-30")] == [2, None, None]
+    assert positions(store) == {SOURCE: 10} and read_ids(store) == list(range(30))
+    check_table(store)
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("seed", range(rounds(2, 12)))
+def test_any_history_goes_back_to_any_version(seed: int, set_budgets: SetBudgets) -> None:
+    """With manifests, bitmaps, removals and runs spilled and merged; all counts match. [CF13] [OB2] [OB9] [OB11]"""
+    if seed % 2:
+        set_budgets(inline_removed_bytes=1 << 20)
+    draw = random.Random(seed)
+    store = memory()
+    batch(store, 0, 3)
+    states: dict[int, Any] = {1: ([], {SOURCE: 0}, {}), 2: (read_ids(store), positions(store), {"0-3": 2})}
+    for turn in range(rounds(14, 22)):
+        head = open_head(store)
+        at = positions(store)[SOURCE]
+        action = draw.choice(["batch", "batch", "day", "all", "rewind", "rollback", "rollback"])
+        if action == "batch":
+            data = pa.concat_tables([rows([at], day=DAY), rows([at + 1], day=None), rows([at + 2], day="x")])
+            write(store, data, key=f"turn {turn} é", watermarks={SOURCE: (at, at + 3)})
+        elif action == "day":
+            write(store, rows([10_000 + turn], day=draw.choice([DAY, None, "x"])), overwrite="dynamic", key=f"turn {turn} é")
+        elif action == "all":
+            write(store, rows([10_000 + turn], day=DAY), overwrite=None, key=f"turn {turn} é")
+        elif action == "rewind" and at > 0:
+            rewind(session(store), SOURCE, draw.randrange(at), reason="x")
+        elif action == "rollback" and head.version > 2:
+            chosen = draw.randrange(1, head.version)
+            recorded = set(states[head.version][2])
+            outcome = back(store, chosen)
+            assert set(outcome.dropped_keys) == recorded - set(states[chosen][2])
+            assert (read_ids(store), positions(store)) == states[chosen][:2], (turn, chosen)
+            assert {key: key_version(store, key) for key in recorded} == {key: states[chosen][2].get(key) for key in recorded}
+        version = open_head(store).version
+        keys = {f"turn {n} é" for n in range(turn + 1)} | {"0-3"}
+        found = {key: each for key in keys if (each := key_version(store, key)) is not None}
+        states.setdefault(version, (read_ids(store), positions(store), found))
+    check_table(store)
+    assert verify(session(store)).is_sound
+    seen = [head.snapshot for head in all_snapshots(store)]
+    assert all(any(getattr(each, name) for each in seen) for name in ("key_runs", "job_runs", "manifests"))
+    assert any(each.removed if seed % 2 else each.removed_runs for each in seen)
+
+
+def test_a_path_that_was_taken_away_and_added_again_counts_as_another_entry(tmp_path: Path) -> None:
+    """[OB2] [OB10]"""
+    table = mc.Table(tmp_path / "t")
+    mc.write(rows([1]), table.url)
+    name = "by hand 100% é.parquet"
+
+    def add(ids: list[int], overwrite: bool) -> None:
+        pq.write_table(rows(ids), tmp_path / "t" / name)
+        with mc.begin(table.url) as job:
+            if overwrite:
+                job.overwrite(None)
+            job.add_files([name])
+
+    add([2, 3], False)
+    target = table.snapshot().version
+    mc.write(rows([9]), table.url, mode="overwrite", overwrite=None)
+    add([2, 3], False)
+    table.rollback(target, reason="x")
+    (record,) = table.snapshot().commits
+    assert (record.summary.files, record.summary.removed_files) == (2, 2)
+    assert table.verify().is_sound
+
+
+# --- columns and partitions -----------------------------------------------------------------------------------------------
+
+
+def test_columns_go_back_and_can_come_again(store: MemoryStore) -> None:
+    """[CF13] [SC6]"""
+    own = session(store)
+    write(store, pa.table({"id": [100], "day": [DAY], "more é": ["x"]}), merge_schema=True)
+    table = alter.edit_schema(own, lambda schema, _: mc.format.evolution.rename_column(schema, "id", "number"))
+    assert table.committed
+    outcome = back(store, 4)
+    schema = open_head(store).snapshot.schema
+    assert schema is not None and [field.name for field in schema.fields] == ["id", "day"]
+    assert outcome.committed and read_ids(store) == list(range(30))
+    write(store, pa.table({"id": [101], "day": [DAY], "more é": [7]}), merge_schema=True)  # of another type now
+    assert read_ids(store) == [*range(30), 101]
+    back(store, 6)
+    schema = open_head(store).snapshot.schema
+    assert schema is not None and [field.name for field in schema.fields] == ["number", "day", "more é"]
+    check_table(store)
+
+
+def test_back_to_a_table_without_rows_it_is_partitioned_as_it_was() -> None:
+    """The first write's schema and partitioning are those of version 1. [CF13] [CM13]"""
+    store = memory()
+    batch(store, 0, 10)
+    first = read_object(store, 1)
+    assert first is not None
+    back(store, 1)
+    made = open_head(store).snapshot
+    assert (made.schema, made.partition_by) == (first.snapshot.schema, first.snapshot.partition_by) and read_ids(store) == []
+    batch(store, 0, 10)
+    assert read_ids(store) == list(range(10))
+
+
+ID, N = pa.field("id", pa.int64()), pa.field("n", pa.int32(), nullable=False)
+S = pa.field("s", pa.struct({"a": pa.int64()}))
+NARROW = pa.schema([ID, N, S])
+widened = pa.schema([ID, N.with_type(pa.int64()), S])
+relaxed = pa.schema([ID, N.with_nullable(True), S])
+nested = pa.schema([ID, N, S.with_type(pa.struct({"a": pa.int64(), "b": pa.int64()}))])
+
+
+@pytest.mark.parametrize(
+    ("wide", "row", "word"),
+    [
+        (widened, {"n": 2**40}, "as long"),
+        (relaxed, {"n": None}, "may be null"),
+        (nested, {"n": 1, "s": {"a": 1, "b": 2}}, "'b'"),
+    ],
+)
+def test_files_written_for_columns_that_went_back_are_refused(wide: pa.Schema, row: dict[str, Any], word: str) -> None:
+    """A job that was under way has written what the table can no longer show. [CF8]"""
+    store = memory()
+    alter.create(session(store), mc.format.arrow_schema.from_arrow(NARROW, iter(range(1, 99)).__next__), [], {})
+    write(store, pa.Table.from_pylist([{"id": 0, "n": 0}], schema=NARROW))
+    data = pa.Table.from_pylist([{"id": 1, **row}], schema=wide)
+    write(store, data, merge_schema=True)
+    job = begin(store)
+    job.write(data)
+    back(store, 2)
+    with pytest.raises(CommitConflictError, match=word) as caught:
+        job.commit()
+    assert caught.value.rule == "schema"
+    assert read_ids(store) == [0]
+    check_table(store)
+
+
+def test_files_and_columns_for_a_table_that_has_none_again_are_refused() -> None:
+    """[CF8] [CF13]"""
+    store = memory()
+    with begin(store) as job:
+        job.advance("s", 0, 1)
+    assert read_object(store, 2) is not None and open_head(store).snapshot.schema is None
+    write(store, rows([1]))
+    late, job = session(store), begin(store)
+    late.open()
+    job.write(rows([2]))
+    back(store, 2)
+    with pytest.raises(CommitConflictError, match="no columns any more"):
+        job.commit()
+    late.open = lambda: late.known  # type: ignore[method-assign,assignment,return-value]  # it decided before
+    with pytest.raises(UsageError):
+        alter.edit_schema(session(store), lambda schema, _: ())
+    write(store, rows([3]))
+    assert read_ids(store) == [3]
+
+
+# --- who goes on ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_source_that_the_target_does_not_know_may_not_go_on_behind_what_was_taken(store: MemoryStore) -> None:
+    """As a new source it might begin anywhere, and what is no longer there would be lost. [CF13] [WM2]"""
+    for start, end in ((70, 80), (80, 90)):
+        batch(store, start, end, source="late é")
+    write(store, rows([500], day=DAY), watermarks={"texts": ("a", "b"), "from nothing": (None, "x")})
+    back(store, 4)
+    assert positions(store) == {SOURCE: 30, "late é": 70, "texts": "a"}
+    assert open_head(store).snapshot.origins == {SOURCE: 0, "late é": 70, "texts": "a", "from nothing": None}
+    with pytest.raises(WatermarkGapError):
+        batch(store, 90, 100, source="late é")
+    batch(store, 70, 80, source="late é")
+    assert trace(session(store), "late é", 75) is not None and trace(session(store), "late é", 65) is None
+    rewind(session(store), "texts", None, reason="it was another's")
+    assert read_ids(store) == [*range(30), *range(70, 80)]
+    back(store, 7)
+    assert positions(store) == {SOURCE: 30, "late é": 90, "texts": "b", "from nothing": "x"}
+    assert verify(session(store)).is_sound
+
+
+def test_a_query_that_goes_on_behind_the_batches_that_were_taken_is_told_of_the_gap() -> None:
+    """[KY6] [CF13]"""
+    store = memory()
+    write(store, rows([100]))
+    versions = [commit_batch(store, number).version for number in range(4)]
+    back(store, versions[1])
+    outcome = commit_batch(store, 4)
+    error = error_of(outcome, store.url)
+    assert isinstance(error, WatermarkGapError) and (error.have, error.want) == (2, 4)
+    assert commit_batch(store, 1).kind == "already_committed"
+    assert [commit_batch(store, number).kind for number in (2, 3, 4)] == ["committed"] * 3
+    assert read_ids(store) == [0, 1, 2, 3, 4, 100]
+
+
+def test_a_query_of_which_nothing_is_left_begins_with_its_first_batch_or_not_at_all() -> None:
+    """Without a record it could begin anywhere, and all that was taken would be lost. [KY6] [CF13]"""
+    store = memory()
+    write(store, rows([100]))
+    target = open_head(store).version
+    for number in range(3):
+        commit_batch(store, number, query="q1", name="name é")
+    made = back(store, target)
+    assert open_head(store).snapshot.streams == {"name é": StreamRecord(query="q1", batch=-1, version=made.version or 0)}
+    for name in ("name é", "another name", "q1"):
+        error = error_of(commit_batch(store, 3, query="q1", name=name), store.url)
+        assert isinstance(error, WatermarkGapError) and error.have == 0 and "since a rollback" in str(commit_batch(store, 3).conflict)
+    error = error_of(commit_batch(store, 3, query="q2", name="name é"), store.url)
+    assert isinstance(error, KeyReusedError) and "no batches, since a rollback" in str(error)
+    assert read_ids(store) == [100]
+    copy = clone(store)
+    assert commit_batch(store, 0, query="q1", name="name é").kind == "committed"
+    assert commit_batch(copy, 0, query="q2", name="name é").kind == "committed", "nothing of the first is there to be doubled"
+    middle = open_head(copy).version
+    commit_batch(copy, 1, query="q2", name="name é")
+    assert error_of(commit_batch(copy, 0, query="q1", name="name é"), copy.url) is not None
+    back(copy, middle)
+    assert commit_batch(copy, 1, query="q2", name="name é").kind == "committed"
+    back(copy, made.version)
+    streams = open_head(copy).snapshot.streams
+    assert {each.query: each.batch for each in streams.values()} == {"q1": -1, "q2": -1} and len(streams) == 2
+    for query, name in (("q1", "name é"), ("q2", "name é"), ("q2", "other")):
+        assert not commit_batch(copy, 2, query=query, name=name).committed
+
+
+def test_a_job_that_was_rolled_back_has_committed_and_never_does_again(tmp_path: Path) -> None:
+    """[CM1] [AB3] [CF13]"""
+    root = str(tmp_path / "t")
+    mc.write(rows([1]), root)
+    job = mc.begin(root, key="k")
+    job.write(rows([2]))
+    prepared = job.prepare()
+    version = mc.commit(root, prepared).version
+    table = mc.Table(root)
+    table.rollback(2, reason="x")
+    assert (table.resolve(prepared), table.resolve(prepared).version) == ("committed", version)
+    assert mc.commit(root, prepared).version == version, "it is told what it did, and does nothing"
+    assert mc.Table(root).abort(prepared) == "committed"
+    assert table.dataset().to_table().column("id").to_pylist() == [1]
+    assert mc.write(rows([2]), root, key="k").version == 5
+    assert sorted(table.dataset().to_table().column("id").to_pylist()) == [1, 2]
+
+
+def test_a_prepared_job_that_found_its_key_done_does_not_take_it_for_done_after_the_rollback(store: MemoryStore) -> None:
+    """[AB3] [KY8] [CF13]"""
+    job = begin(store, key="20-30")
+    job.advance(SOURCE, 20, 30)
+    job_id = job.prepare()
+    back(store, 3)
+    refused = two_phase.commit_prepared(session(store), job_id)
+    assert refused.conflict is not None and refused.conflict.rule == "key_is_gone"
+
+
+def test_a_job_with_a_key_that_was_under_way_leaves_the_work_to_one_that_begins_afterwards(store: MemoryStore) -> None:
+    """[KY5] [KY7] [CF13]"""
+    job = begin(store, key="k")
+    job.write(rows([100], day=DAY))
+    write(store, rows([101], day=DAY), key="k")
+    back(store, 4)
+    with pytest.raises(CommitConflictError, match="key_was_set_back"):
+        job.commit()
+    assert write(store, rows([102], day=DAY), key="k").kind == "committed"
+    assert read_ids(store) == [*range(30), 102]
+
+
+def test_a_recoverable_job_that_was_rolled_back_is_not_gone_on_with(tmp_path: Path) -> None:
+    """Its files are another job's by then. [AB6] [CF13]"""
+    root = str(tmp_path / "t")
+    mc.write(rows([1]), root)
+    with mc.begin(root, key="k", recoverable=True, fingerprint="same") as job:
+        job.write(rows([2]))
+    mc.Table(root).rollback(2, reason="x")
+    with mc.begin(root, key="k", recoverable=True, fingerprint="same") as again:
+        again.write(rows([2]))
+    assert again.id != job.id
+    assert sorted(mc.Table(root).dataset().to_table().column("id").to_pylist()) == [1, 2]
+
+
+# --- history, lineage, changes, streams -----------------------------------------------------------------------------------
+
+
+def test_lineage_and_rewinds_see_the_history_of_what_is_there(store: MemoryStore) -> None:
+    """Before a rollback came the version that it restored. [RD9] [WM5] [CF13]"""
+    back(store, 2)  # version 5
+    assert trace(session(store), SOURCE, 15) is None
+    found = trace(session(store), SOURCE, 5)
+    assert found is not None and found.version == 2 and len(found.files) == 1
+    back(store, 4)  # version 6: 0 to 30 again
+    for position, version in ((5, 2), (15, 3), (25, 4)):
+        found = trace(session(store), SOURCE, position)
+        assert found is not None and found.version == version and [each.version for each in found.files] == [version]
+    assert rewind(session(store), SOURCE, 10, reason="x").dropped_keys == ("10-20", "20-30")
+    assert [key_version(store, key) for key in ("0-10", "10-20", "20-30")] == [2, None, None]
+
+
+def test_where_the_restored_version_is_expired_the_history_ends(store: MemoryStore) -> None:
+    """Objects below `expired` that are still there are not read. [RD3] [RD9]"""
+    for number in range(5):  # files that do not say what they hold
+        with begin(store) as job:
+            job.advance("silent", number, number + 1)
+            job.write(rows([1000 + number], day=DAY))
+            job.write(rows([2000 + number], day=DAY), sources={"elsewhere": (0, 1)})
+    back(store, 7)
+    copy = clone(store)
+    put_version(store, open_head(store), fence=9, expired=9)
+    with pytest.raises(SnapshotExpiredError):
+        trace(session(store), "silent", 1)
+    put_version(copy, open_head(copy), fence=9, expired=9, tags={"t": Tag(version=7)})
+    for position in (1, 2):  # version 6 would tell the move from 2 to 3
+        with pytest.raises(SnapshotExpiredError):
+            trace(session(copy), "silent", position)
+
+
+def test_changes_and_history_tell_what_a_rollback_did(tmp_path: Path) -> None:
+    """[RD8] [OB10]"""
+    table = mc.Table(tmp_path / "t")
+    for number in range(3):
+        mc.write(rows([number]), table.url)
+    paths = {version: set(table.files(version=version)["path"].to_pylist()) for version in (2, 4)}
+    table.rollback(2, reason="why é")
+    changes = table.changed_files(4)
+    assert set(changes["removed"]["path"].to_pylist()) == paths[4] - paths[2] and changes["added"].num_rows == 0
+    assert table.changed_files(2)["removed"].num_rows == 0
+    newest = table.history(1)[0]
+    assert (newest["operation"], newest["reason"], newest["restored"]) == ("rollback", "why é", 2)
+    assert [row["restored"] for row in table.history()] == [2, None, None, None, None]
+    assert table.verify().is_sound
+
+
+def test_a_stream_of_the_table_takes_it_for_an_overwrite_and_is_given_no_file_twice() -> None:
+    """[SP8] [CF13]"""
+    store = memory()
+    for number in range(3):
+        write(store, rows([number]))
+    own = session(store)
+    schema = own.open().snapshot.schema
+    assert schema is not None
+
+    def given(on_overwrite: Any) -> list[str]:
+        feed = Feed(session(store), columns=schema.fields, pinned=2, on_overwrite=on_overwrite)
+        start = feed.beginning(2)
+        return [path for path, _ in feed.between(start, feed.advance(start))]
+
+    everything = given("files")
+    assert len(everything) == 3
+    back(store, 2)
+    back(store, 4)  # nothing removed: two files are there again
+    write(store, rows([3]))
+    for choice in ("files", "skip"):
+        files = given(choice)
+        assert files[:3] == everything and len(files) == len(set(files)) == 4
+    feed = Feed(session(store), columns=schema.fields, pinned=2, on_overwrite="fail")
+    start = feed.advance(feed.beginning(2))
+    assert start.version == 5
+    with pytest.raises(UsageError, match="rollback"):
+        feed.advance(start)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [4, 0, -1, 99, True, "3", None, 2.0])
+def test_a_version_that_is_none_to_go_back_to_is_refused(store: MemoryStore, version: Any) -> None:
+    """[CF13] [RD4]"""
+    before = open_head(store).digest
+    with pytest.raises((UsageError, VersionNotFoundError)):
+        back(store, version)
+    assert open_head(store).digest == before
+
+
+@pytest.mark.parametrize("reason", ["", "  ", None, 5, "\ud800"])
+def test_a_rollback_needs_a_reason(store: MemoryStore, reason: Any) -> None:
+    """[CF13] [OB10]"""
+    with pytest.raises(UsageError, match="reason"):
+        back(store, 2, reason=reason)
+    assert open_head(store).version == 4
+
+
+def test_an_expired_version_is_no_target_unless_a_tag_keeps_it(store: MemoryStore) -> None:
+    """[RD3] [CF13]"""
+    put_version(store, open_head(store), fence=4, expired=4, tags={"kept é%": Tag(version=2)})
+    with pytest.raises(SnapshotExpiredError):
+        back(store, 3)
+    with pytest.raises(VersionNotFoundError, match="kept é%"):
+        back(store, None, tag="other")
+    with pytest.raises(UsageError, match="one of"):
+        back(store, 2, tag="kept é%")
+    assert back(store, None, tag="kept é%").version == 6
+    assert read_ids(store) == list(range(10))
+
+
+def test_a_rollback_conflicts_with_whatever_was_committed_meanwhile(store: MemoryStore) -> None:
+    """Between any two of its requests: an append, or a gc that expires the target. [CF13] [CF1]"""
+
+    def append(inner: Store) -> None:
+        write(inner, rows([100], day=DAY), key="meanwhile")
+
+    def expire(inner: Store) -> None:
+        put_version(inner, open_head(inner), fence=4, expired=4)
+
+    healthy = FaultStore(clone(store))
+    back(healthy, 2)
+    create = next(call.number for call in healthy.calls if call.kind == "put_if_absent" and call.name.startswith("_manifest/versions"))
+    for act in (append, expire):
+        for number in range(1, healthy.count + 1):
+            inner = clone(store)
+
+            def between(call: FaultCall, number: int = number, inner: Store = inner, act: Callable[[Store], None] = act) -> None:
+                if call.number == number:
+                    act(inner)
+
+            try:
+                outcome: Any = back(FaultStore(inner, on_call=between), 2)
+            except (UsageError, SnapshotExpiredError) as error:
+                outcome = error
+            if number > create:  # both are there, in this order
+                assert outcome.kind == "committed" and outcome.version == 5
+                assert read_ids(inner) == [*range(10), *([100] if act is append else [])]
+            elif isinstance(outcome, Outcome) and outcome.committed:  # it came before the head was read
+                assert act is append and number <= 3 and read_ids(inner) == list(range(10))
+            else:
+                if isinstance(outcome, Outcome):
+                    assert outcome.conflict is not None and outcome.conflict.rule == "rolled_back_over"
+                assert read_ids(inner) == [*range(30), *([100] if act is append else [])], number
+            check_table(inner)
+
+
+def test_an_overwrite_that_was_under_way_conflicts_with_a_rollback_of_its_partition(store: MemoryStore) -> None:
+    """One of other partitions does not. [CF3] [CF6] [CF13]"""
+    jobs = {}
+    for day in (DAY, None):
+        jobs[day] = begin(store)
+        jobs[day].overwrite({"day": day})
+        jobs[day].write(rows([100], day=day))
+    back(store, 3)  # takes 20-30, of no day
+    assert change_of(jobs[DAY]).birth == 4 and jobs[DAY].commit().committed
+    with pytest.raises(CommitConflictError) as caught:
+        jobs[None].commit()
+    assert caught.value.rule == "partition_was_touched"
+
+
+# --- crashes --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("tight")
+def test_a_fault_at_any_call_leaves_the_old_table_or_the_new_one_and_again_is_the_same() -> None:
+    """[IV3] [IV4] [CF13] [CM6]"""
+    base = memory()
+    for start in range(0, 60, 10):
+        batch(base, start, start + 10)
+    write(base, rows([100], day=DAY), overwrite="dynamic", key="overwritten")
+
+    def state(store: Store) -> Any:
+        return read_ids(store), positions(store), [key_version(store, f"{n}-{n + 10}") for n in range(0, 60, 10)]
+
+    old = state(base)
+    healthy = FaultStore(clone(base))
+    back(healthy, 4)
+    new = state(healthy)
+    assert old != new
+    for number in some(range(1, healthy.count + 1), 12):
+        for fault in faults_of(healthy, number) if number <= len(healthy.calls) else ():
+            inner = clone(base)
+            store = FaultStore(inner, {number: fault})
+            told: Outcome | BaseException
+            try:
+                told = back(store, 4)
+            except (ManifestCommitError, Died) as error:
+                told = error
+            where = f"{fault} at {store.calls[number - 1 : number]}: {told!r}"
+            found = state(inner)
+            assert found in (old, new), where
+            if isinstance(told, Outcome) and told.kind != "unknown":
+                assert told.committed and found == new, where
+                assert find_job(session(inner), open_head(inner).snapshot, told.job_id)[0] == "committed"
+            elif not isinstance(told, Outcome | OutcomeUnknownError | StoreUnclearError | Died):
+                assert isinstance(told, StoreError) and found == old, where
+            assert back(inner, 4).committed and state(inner) == new, where
+            check_table(inner)
+
+
+def test_it_costs_a_get_of_the_target_and_of_what_only_one_of_the_two_lists(store: MemoryStore) -> None:
+    """[IV10]"""
+    calls = CountingStore(store)
+    back(calls, 2)
+    assert sum(calls.requests().values()) == 3 + 1 + 1 + 3  # open, target, head again, commit
+    assert calls.requests(under="_manifest/manifests/") == {}
+
+
+# --- on the command line --------------------------------------------------------------------------------------------------
+
+
+def test_rollback_on_the_command_line(tmp_path: Path, run: Run) -> None:
+    root = str(tmp_path / "t")
+    for number in range(3):
+        mc.write(rows([number]), root, key=f"k{number}\x1b[1m", watermarks={"s": (number, number + 1)})
+    assert run("rollback", root, "3")[0] == run("rollback", root, "--reason", "x")[0] == 2
+    assert run("rollback", root, "4", "--reason", "x")[0] == run("rollback", root, "²", "--reason", "x")[0] == 2
+    assert run("rollback", root, "9", "--reason", "x")[0] == 3
+    status, out, err = run("rollback", root, "2", "--reason", "why %\x1b[1m", "--yes")
+    assert status == 0 and "what it was at version 2" in out and "2 keys were dropped" in out and "\x1b" not in out and "deleted" in err
+    mc.Table(root).tag("good é%", 4)
+    status, out, _ = run("rollback", root, "--tag", "good é%", "--reason", "back", "--json", "--yes")
+    found = json.loads(out)
+    assert status == 0 and (found["version"], found["restored"], found["files"], found["removed_files"]) == (7, 4, 2, 0)
+    assert found["dropped_keys"] == [] and mc.Table(root).watermarks() == {"s": 3}
+    status, out, _ = run("history", root)
+    assert status == 0 and "rollback to 2" in out and "why %" in out and "\x1b" not in out
+
+
+# --- beside gc ------------------------------------------------------------------------------------------------------------
+
+HARSH = Policy(grace_s=0, keep_for_s=0, keep_versions=1)
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("tagged", rest_thorough([True, False], True))
+@pytest.mark.parametrize("gc_first", [True, False])
+def test_gc_and_a_rollback_at_once_leave_a_whole_table(tagged: bool, gc_first: bool) -> None:
+    """Whichever comes between any two requests of the other: all that is listed is there, in the version that it went back to or in the
+    newest. [CF13] [GC12] [IV7] [CF12]"""
+    base = memory()
+    for start in range(0, 40, 10):
+        batch(base, start, start + 10)
+    write(base, rows([100], day=DAY), overwrite="dynamic")
+    if tagged:
+        tag(session(base), "kept é%", 3)
+    old = read_ids(base)
+
+    def go_back(store: Store) -> Outcome:
+        return back(store, 3)
+
+    def collect(store: Store) -> object:
+        return gc_run(session(store), HARSH)
+
+    one, other = (collect, go_back) if gc_first else (go_back, collect)
+    healthy = FaultStore(clone(base))
+    one(healthy)
+    seen = set()
+    for number in some(range(1, healthy.count + 2), 7):
+        inner = clone(base)
+        told: list[Any] = []
+
+        def between(call: FaultCall, number: int = number, inner: Store = inner, told: list[Any] = told) -> None:
+            if call.number == number:
+                told.append(attempt(other, inner))
+
+        told.append(attempt(one, FaultStore(inner, on_call=between)))
+        outcomes = [each for each in told if isinstance(each, Outcome)]
+        assert all(isinstance(each, Outcome | GcReport | SnapshotExpiredError) for each in told), told
+        is_back = any(each.committed for each in outcomes)
+        seen.add(is_back)
+        for _ in range(2):
+            check_head(inner)
+            assert read_ids(inner) == (list(range(20)) if is_back else old), number
+            collect(inner)
+        if tagged:
+            assert read_ids(inner, 3) == list(range(20))
+        elif not is_back:
+            assert not outcomes or outcomes[0].conflict is not None
+    assert seen == {True, False}
+
+
+def attempt(act: Callable[[Store], Any], store: Store) -> Any:
+    try:
+        return act(store)
+    except ManifestCommitError as error:
+        return error

@@ -1,0 +1,782 @@
+"""Jobs in flight while a rewind or a rollback sets time back: none commits what another job does again, and nothing is lost.
+
+[WM6] [WM7] [KY7] [KY8] [CF13] [KY4].
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+import pytest
+from tests.faults.test_helping import carry, put_intent, resolve
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, put_version, read_ids, rows, session, write
+from tests.protocol.test_stream_batches import NAME, commit_batch
+
+import manifestcommit as mc
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.create_version import settled_outcome
+from manifestcommit.commits.two_phase import check_turn, commit_prepared, settle_prepared
+from manifestcommit.errors import (
+    CommitConflictError,
+    CorruptMetadataError,
+    StoreError,
+    UsageError,
+    WatermarkError,
+    WatermarkGapError,
+    WatermarkMismatchError,
+)
+from manifestcommit.format.change import Retention, StreamBatch
+from manifestcommit.format.watermark import Advance, in_order_of_advances, predecessors
+from manifestcommit.log.version_chain import open_head
+from manifestcommit.maintain import alter
+from manifestcommit.maintain.gc import run as gc_run
+from manifestcommit.maintain.rewind import rewind
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.maintain.tags import untag
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.runtime.outcome import error_of
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
+from manifestcommit.testing.faults import FaultCall, FaultStore
+
+SOURCE = "a topic/0 %=+#'é🦆"
+Finish = Callable[[Store, mc.Job], None]
+
+
+@pytest.fixture(params=[512, 1], ids=["inlined", "spilled"])
+def store(request: pytest.FixtureRequest, set_budgets: SetBudgets) -> MemoryStore:
+    """A table with row 1, whose keys are in the head, or in runs."""
+    set_budgets(inline_keys=request.param)
+    made = memory()
+    write(made, rows([1]), key="first", watermarks={"before": (0, 5)})
+    return made
+
+
+def open_job(store: Store, number: int, key: str | None, start: int | str | None, end: int | str, source: str = SOURCE) -> mc.Job:
+    """A job in flight with one row and one advance."""
+    job = begin(store, key)
+    job.write(rows([number]))
+    job.advance(source, start, end)
+    return job
+
+
+def directly(store: Store, job: mc.Job) -> None:
+    job.commit()
+
+
+def prepared(store: Store, job: mc.Job) -> None:
+    """The object of an open job is made before time is set back, see `in_flight`; here another process finishes it."""
+    outcome = commit_prepared(session(store), job.id)
+    if (error := error_of(outcome, "table")) is not None:
+        raise error
+
+
+def carried(store: Store, job: mc.Job) -> None:
+    """Another writer carries it if it may."""
+    assert carry(store, 99).committed
+    if resolve(store, job.id)[0] != "committed":
+        raise CommitConflictError("not carried (rule source_was_set_back)", rule="", mine="", winner="")
+
+
+def in_flight(store: Store, how: str, number: int, key: str | None, start: int | str | None, end: int | str) -> tuple[mc.Job, Finish]:
+    job = open_job(store, number, key, start, end)
+    if how == "prepared":
+        job.prepare()
+        return job, prepared
+    if how == "carried":
+        put_intent(store, change_of(job))
+        return job, carried
+    return job, directly
+
+
+def set_back(store: Store, undo: str, version: int, to: int | None) -> None:
+    if undo == "rollback":
+        assert rollback(session(store), version, reason="x").committed
+    else:
+        assert rewind(session(store), SOURCE, to, reason="x", keep_keys=undo == "rewind that keeps keys").committed
+
+
+@pytest.mark.parametrize("how", ["directly", "prepared", "carried"])
+@pytest.mark.parametrize("undo", ["rewind", "rewind that keeps keys", "rewind to nothing", "rollback"])
+@pytest.mark.parametrize("twin", ["same key", "another key", "no key"])
+def test_a_twin_that_began_before_never_commits_what_was_set_back(store: MemoryStore, how: str, undo: str, twin: str) -> None:
+    """Its rows are there already, or the rerun's are to come: one of both, once, and the rerun is never in its way. [WM6] [KY7]"""
+    before = open_head(store).version
+    job, finish = in_flight(store, how, 10, {"same key": "K", "another key": "twin", "no key": None}[twin], 0, 2)
+    write(store, rows([11]), key="K", watermarks={SOURCE: (0, 2)})
+    set_back(store, undo, before, None if undo == "rewind to nothing" else 0)
+    if twin == "same key" and undo == "rewind that keeps keys" and how != "carried":
+        finish(store, job)
+        assert resolve(store, job.id)[0] == "not_committed" or how == "prepared", "the first run has committed, not this one"
+    else:
+        with pytest.raises(CommitConflictError, match="source_was_set_back"):
+            finish(store, job)
+    rerun = "K again" if undo == "rewind that keeps keys" else "K"
+    assert write(store, rows([12]), key=rerun, watermarks={SOURCE: (0, 2)}).kind == "committed"
+    assert [each for each in read_ids(store) if each < 99] == ([1, 12] if undo == "rollback" else [1, 11, 12])
+    assert positions(store)[SOURCE] == 2
+    check_table(store)
+
+
+@pytest.mark.parametrize("how", ["directly", "prepared", "carried"])
+def test_a_stale_job_without_advances_does_not_take_the_key_of_the_rerun(store: MemoryStore, how: str) -> None:
+    """[KY7]"""
+    before = open_head(store).version
+    job = begin(store, "K")
+    job.write(rows([10]))
+    finish: Finish = {"directly": directly, "prepared": prepared, "carried": carried}[how]
+    if how == "prepared":
+        job.prepare()
+    elif how == "carried":
+        put_intent(store, change_of(job))
+    write(store, rows([11]), key="K")
+    assert rollback(session(store), before, reason="x").dropped_keys == ("K",)
+    with pytest.raises(CommitConflictError) as refused:
+        finish(store, job)
+    assert how == "carried" or refused.value.rule == "key_was_set_back"
+    assert write(store, rows([12]), key="K").kind == "committed"
+    assert [each for each in read_ids(store) if each < 99] == [1, 12]
+
+
+def test_a_key_that_a_rewind_dropped_is_for_jobs_that_begin_afterwards(store: MemoryStore) -> None:
+    """Also where the stale job advances nothing. [KY7] [WM5]"""
+    job = begin(store, "K")
+    job.write(rows([10]))
+    write(store, rows([11]), key="K", watermarks={SOURCE: (0, 2)})
+    set_back(store, "rewind", 0, 0)
+    with pytest.raises(CommitConflictError) as refused:
+        job.commit()
+    assert refused.value.rule == "key_was_set_back"
+
+
+def test_the_memory_of_a_dropped_key_outlives_a_second_rollback(store: MemoryStore) -> None:
+    """The first rollback dropped the key; the second one goes back to before the first. [KY7]"""
+    before = open_head(store).version
+    job = begin(store, "K")
+    job.write(rows([10]))
+    write(store, rows([11]), key="K")
+    assert rollback(session(store), before, reason="x").committed
+    write(store, rows([13]), key="other")
+    assert rollback(session(store), before, reason="x").dropped_keys == ("other",)
+    with pytest.raises(CommitConflictError) as refused:
+        job.commit()
+    assert refused.value.rule == "key_was_set_back"
+    assert write(store, rows([12]), key="K").kind == "committed"
+    assert read_ids(store) == [1, 12]
+
+
+def test_a_second_rollback_refuses_no_job_that_began_after_the_first(store: MemoryStore) -> None:
+    """The first rollback dropped the key of the job, and the second one undoes nothing of it. [KY7]"""
+    before = open_head(store).version
+    write(store, rows([11]), key="K é")
+    assert rollback(session(store), before, reason="x").dropped_keys == ("K é",)
+    job = begin(store, "K é")
+    job.write(rows([12]))
+    assert rollback(session(store), before, reason="x").dropped_keys == ()
+    assert job.commit().kind == "committed"
+    assert read_ids(store) == [1, 12]
+
+
+def test_a_key_that_a_rollback_restores_counts_as_committed(store: MemoryStore) -> None:
+    """It was dropped by a rewind after the version that the rollback restores. [CF13] [KY7] [KY3]"""
+    write(store, rows([11]), key="K", watermarks={SOURCE: (0, 2)})
+    target = open_head(store).version
+    job = open_job(store, 12, "K", 0, 2)
+    set_back(store, "rewind", 0, 0)
+    assert rollback(session(store), target, reason="x").committed
+    assert job.commit().kind == "already_committed"
+    assert read_ids(store) == [1, 11]
+
+
+def test_jobs_that_begin_afterwards_are_free_and_other_sources_and_keys_are_not_held(store: MemoryStore) -> None:
+    """[WM6] [KY7]"""
+    other = open_job(store, 20, "other", 5, 6, source="before")
+    write(store, rows([11]), key="K", watermarks={SOURCE: (0, 2)})
+    set_back(store, "rewind", 0, 0)
+    assert other.commit().kind == "committed"
+    assert open_job(store, 12, "K", 0, 1).commit().kind == "committed"
+    assert read_ids(store) == [1, 11, 12, 20]
+
+
+@pytest.mark.parametrize("only", ["the head has its position", "the target has its position", "the target knows it"])
+def test_a_rollback_sets_back_each_source_that_only_one_of_the_two_versions_knows(store: MemoryStore, only: str) -> None:
+    """Whether it takes away or brings back the position, or no more than the origin. [WM6] [CF13] [WM1]"""
+    target = open_head(store).version
+    if only == "the target knows it":  # and that it begins with nothing, since all that was read of it was taken
+        write(store, rows([9]), watermarks={SOURCE: (None, 5)})
+        target = rollback(session(store), target, reason="x").version or 0
+    elif only == "the target has its position":
+        target = write(store, rows([9]), watermarks={SOURCE: (None, 5)}).version or 0
+    job = open_job(store, 10, None, None, 2)
+    write(store, rows([11]), watermarks={SOURCE: (5, 8) if SOURCE in positions(store) else (None, 8)})
+    if only != "the head has its position":
+        set_back(store, "rewind", 0, None)
+        job = open_job(store, 10, None, 5 if only == "the target has its position" else None, 9)
+    made = rollback(session(store), target, reason="x").version
+    head = open_head(store).snapshot
+    assert head.set_back[SOURCE] == made and SOURCE in head.origins
+    with pytest.raises(CommitConflictError) as refused:
+        job.commit()
+    assert refused.value.rule == "source_was_set_back"
+    start = positions(store).get(SOURCE)
+    assert open_job(store, 12, None, start, 9).commit().kind == "committed"
+    assert read_ids(store) == ([1, 9, 12] if only == "the target has its position" else [1, 12])
+    check_table(store)
+
+
+def move_fence(store: Store, fence: int) -> None:
+    """A gc whose fence is that version."""
+    own = session(store)
+    head = own.open()
+    change = Retention(job=own.new_job(head), birth=head.version, fence=fence, expired=1)
+    assert commit(own, head, change).committed and open_head(store).snapshot.fence == fence
+
+
+@pytest.mark.parametrize("then", ["nothing", "gc", "a rewind of another source", "a rollback to after it", "a rollback to before it"])
+def test_a_job_that_began_right_before_a_rewind_is_refused_whatever_comes_then(store: MemoryStore, then: str) -> None:
+    """It fits again once the rerun has come as far as the job began. [WM6] [CF13]"""
+    write(store, rows([11]), watermarks={SOURCE: (0, 2)})
+    job = open_job(store, 12, None, 2, 3)
+    birth = open_head(store).version
+    set_back(store, "rewind", 0, 0)
+    if then == "gc":
+        move_fence(store, birth)
+    elif then == "a rewind of another source":
+        assert rewind(session(store), "before", 0, reason="x").committed
+    elif then == "a rollback to after it":
+        write(store, rows([13]))
+        assert rollback(session(store), birth + 1, reason="x").committed
+    write(store, rows([14]), watermarks={SOURCE: (0, 2)})
+    if then == "a rollback to before it":
+        assert rollback(session(store), birth, reason="x").committed
+    assert positions(store)[SOURCE] == 2
+    with pytest.raises(CommitConflictError) as refused:
+        job.commit()
+    assert refused.value.rule == "source_was_set_back"
+    assert open_head(store).snapshot.set_back[SOURCE] == birth + 1, "nothing else has moved it"
+    assert open_job(store, 15, None, 2, 3).commit().kind == "committed"
+
+
+def test_gc_keeps_a_dropped_key_while_a_job_from_before_can_commit(store: MemoryStore) -> None:
+    """[KY7]"""
+    birth = open_head(store).version
+    job = begin(store, "K")
+    job.write(rows([10]))
+    write(store, rows([11]), key="K")
+    assert rollback(session(store), birth, reason="x").committed
+    move_fence(store, birth)
+    with pytest.raises(CommitConflictError) as refused:
+        job.commit()
+    assert refused.value.rule == "key_was_set_back"
+
+
+def test_gc_drops_what_no_job_can_need_any_more_and_nothing_earlier(store: MemoryStore) -> None:
+    """[WM6] [KY7] [KY4]"""
+    write(store, rows([11]), key="K", watermarks={SOURCE: (0, 2)})
+    job = open_job(store, 10, "twin", 0, 2)
+    set_back(store, "rewind", 0, 0)
+    at = open_head(store).version
+    gc_run(session(store), Policy(grace_s=1e9, keep_versions=1, keep_for_s=0.0))  # its fence does not pass the job
+    assert open_head(store).snapshot.set_back == {SOURCE: at}
+    with pytest.raises(CommitConflictError):
+        job.commit()
+    for _ in range(2):
+        gc_run(session(store), Policy(grace_s=0.0, keep_versions=1, keep_for_s=0.0))
+    head = open_head(store).snapshot
+    assert head.fence >= at and head.set_back == {}
+    assert head.key_runs or not [key for key, record in head.keys.items() if not record.digest]
+    assert write(store, rows([12]), key="K", watermarks={SOURCE: (0, 2)}).kind == "committed"
+
+
+@pytest.mark.parametrize("then", ["nothing", "gc", "a rollback to after it"])
+def test_a_batch_that_was_planned_before_a_rollback_is_refused(then: str) -> None:
+    """[KY7] [KY6]"""
+    store = memory()
+    write(store, rows([1]))
+    for batch in range(3):
+        assert commit_batch(store, batch).kind == "committed"
+    before = open_head(store).version
+    stale = begin(store)
+    stale.write(rows([33]))
+    stale._job.take_batch(StreamBatch(name=NAME, query="q1", batch=3))
+    commit_batch(store, 3)
+    assert rollback(session(store), before, reason="x").committed
+    if then == "gc":
+        move_fence(store, before)
+    elif then == "a rollback to after it":
+        write(store, rows([2]))
+        assert rollback(session(store), before + 2, reason="x").committed
+    refused = stale._job.commit()
+    assert refused.conflict is not None and refused.conflict.rule == "stream_was_set_back"
+    assert open_head(store).snapshot.set_back_queries == {"q1": before + 2}
+    assert commit_batch(store, 3).kind == "committed"
+    move_fence(store, before + 2)
+    assert open_head(store).snapshot.set_back_queries == {}
+
+
+@pytest.mark.parametrize("back_to", [3, 4])
+def test_a_batch_is_refused_whatever_the_names_under_which_its_query_has_committed(back_to: int) -> None:
+    """The last of all of them counts. [KY7] [KY6]"""
+    store = memory()
+    write(store, rows([1]))
+    versions = {
+        number: commit_batch(store, number, name=name).version for number, name in ((3, "a"), (4, "b"), (5, "a")) if number <= back_to + 1
+    }
+    job = begin(store)
+    job.write(rows([100 + back_to]))
+    job._job.take_batch(StreamBatch(name="c", query="q1", batch=back_to + 1))
+    stale = msgspec.structs.replace(change_of(job), birth=versions[back_to])
+    made = rollback(session(store), versions[back_to], reason="x").version
+    assert open_head(store).snapshot.set_back_queries == {"q1": made}
+    refused = commit(session(store), open_head(store), stale)
+    assert refused.conflict is not None and refused.conflict.rule == "stream_was_set_back"
+    assert commit_batch(store, back_to + 1, name="d").kind == "committed"
+
+
+def test_a_batch_of_the_same_number_that_another_plan_made_is_not_what_the_next_one_follows() -> None:
+    """A rollback of a rollback brings back the first batch 1; batch 2 was planned behind the second, which may have had more rows. [KY7]"""
+    store = memory()
+    before, first = (commit_batch(store, batch, id=batch).version for batch in range(2))
+    assert rollback(session(store), before, reason="x").committed
+    assert commit_batch(store, 1, id=10).committed
+    stale = begin(store)
+    stale.write(rows([20]))
+    stale._job.take_batch(StreamBatch(name=NAME, query="q1", batch=2))
+    assert rollback(session(store), first, reason="x").committed
+    refused = stale._job.commit()
+    assert refused.conflict is not None and refused.conflict.rule == "stream_was_set_back"
+    fresh = begin(store)
+    fresh._job.take_batch(StreamBatch(name=NAME, query="q1", batch=2))
+    fresh.write(rows([2]))
+    assert rollback(session(store), first, reason="nothing that it takes back is of that query").committed
+    assert fresh._job.commit().committed and read_ids(store) == [0, 1, 2]
+
+
+def test_a_batch_that_was_there_when_it_was_planned_is_not_told_as_committed_once_it_was_taken_back() -> None:
+    """[KY6] [KY8]"""
+    store = memory()
+    write(store, rows([1]))
+    before = open_head(store).version
+    commit_batch(store, 0)
+    again = begin(store)
+    again._job.take_batch(StreamBatch(name=NAME, query="q1", batch=0))
+    assert rollback(session(store), before, reason="x").committed
+    refused = again._job.commit()
+    assert refused.conflict is not None and refused.conflict.rule == "stream_was_set_back"
+
+
+def test_a_batch_planned_while_another_query_had_its_name_is_the_next_once_that_was_taken_back() -> None:
+    """The head of its commit judges it: a rollback has taken the other query's batches, and none of its own. [KY6] [SP7]"""
+    store = memory()
+    write(store, rows([1]))
+    before = open_head(store).version
+    commit_batch(store, 0)
+    other = begin(store)
+    other._job.take_batch(StreamBatch(name=NAME, query="q2", batch=0))
+    other.write(rows([10]))
+    assert rollback(session(store), before, reason="x").committed
+    assert other._job.commit().kind == "committed" and read_ids(store) == [1, 10]
+    again = begin(store)
+    again._job.take_batch(StreamBatch(name=NAME, query="q2", batch=0))
+    again.write(rows([10]))
+    assert again._job.commit().already_committed
+    late = begin(store)
+    late._job.take_batch(StreamBatch(name=NAME, query="q1", batch=1))
+    late.write(rows([11]))
+    assert late._job.commit().kind == "key_reused" and read_ids(store) == [1, 10]
+
+
+def test_a_job_whose_record_is_gone_is_not_told_that_its_batch_is_of_another() -> None:
+    """It may be its own, after which others went on. [KY6] [CM2]"""
+    store = memory()
+    write(store, rows([1]))
+    first = begin(store)
+    first._job.take_batch(StreamBatch(name=NAME, query="q1", batch=0))
+    first.write(rows([10]))
+    assert first._job.commit().kind == "committed"
+    for batch in (1, 2):
+        commit_batch(store, batch)
+        gc_run(session(store), Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0))
+    head = open_head(store)
+    assert first.id not in head.snapshot.recent_jobs
+    told = settled_outcome(session(store), head, change_of(first), sent=True)
+    assert told is not None and told.kind == "unknown"
+
+
+@pytest.mark.parametrize("how", ["directly", "prepared", "carried"])
+def test_a_text_that_came_back_is_set_back_by_a_rollback(store: MemoryStore, how: str) -> None:
+    """A to B and back to A since the target: the stale job's rows are the rerun's. [WM6] [CF13]"""
+    write(store, rows([11]), key="start", watermarks={SOURCE: (None, "A")})
+    before = open_head(store).version
+    write(store, rows([12]), key="there", watermarks={SOURCE: ("A", "B")})
+    write(store, rows([13]), key="back", watermarks={SOURCE: ("B", "A")})
+    job, finish = in_flight(store, how, 14, "twin", "A", "B")
+    assert rollback(session(store), before, reason="x").committed
+    with pytest.raises(CommitConflictError, match="source_was_set_back"):
+        finish(store, job)
+    assert write(store, rows([12]), key="there", watermarks={SOURCE: ("A", "B")}).kind == "committed"
+
+
+# --- a source that a rollback takes back to before its first advance ----------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "then", "error"), [
+    ((None, 5), (5, 8), WatermarkGapError),
+    ((None, "etag1"), ("etag1", "etag2"), WatermarkMismatchError),
+    ((0, 5), (5, 8), WatermarkGapError),
+    (("etag0", "etag1"), ("etag1", "etag2"), WatermarkMismatchError),
+])  # fmt: skip
+def test_after_a_rollback_only_the_start_of_its_first_advance_fits(store: MemoryStore, first: object, then: object, error: type) -> None:
+    """Otherwise the rows of the first range are lost without an error. [CF13] [WM1] [WM2]"""
+    before = open_head(store).version
+    write(store, rows([11]), key="a", watermarks={SOURCE: first})  # type: ignore[dict-item]
+    assert rollback(session(store), before, reason="x").committed
+    with pytest.raises(error):
+        write(store, rows([12]), key="b", watermarks={SOURCE: then})  # type: ignore[dict-item]
+    assert write(store, rows([11]), key="a", watermarks={SOURCE: first}).kind == "committed"  # type: ignore[dict-item]
+    assert write(store, rows([12]), key="b", watermarks={SOURCE: then}).kind == "committed"  # type: ignore[dict-item]
+    assert read_ids(store) == [1, 11, 12]
+    check_table(store)
+
+
+@pytest.mark.parametrize("keep_keys", [True, False])
+@pytest.mark.parametrize(("first", "anew", "after"), [
+    ((0, 5), (100, 200), (200, 300)),
+    ((0, 5), None, (5, 8)),
+    ((100, 200), (0, 5), (5, 8)),
+    ((None, 5), (100, 200), (200, 300)),
+    (("a é%", "b"), ("x", "y"), ("y", "z")),
+])  # fmt: skip
+def test_a_rollback_leads_a_source_that_was_forgotten_back_to_where_it_first_began(
+    store: MemoryStore, first: tuple[Any, Any], anew: tuple[Any, Any] | None, after: tuple[Any, Any], keep_keys: bool
+) -> None:
+    """All that was read of it since the target is gone: who goes on behind any of it gets an error. [CF13] [WM1] [WM5]"""
+    before = open_head(store).version
+    write(store, rows([11]), key="K1", watermarks={SOURCE: first})
+    assert rewind(session(store), SOURCE, None, reason="x", keep_keys=keep_keys).committed
+    if anew is not None:
+        write(store, rows([12]), key="K2", watermarks={SOURCE: anew})
+    assert rollback(session(store), before, reason="x").committed
+    for wrong in (anew, after):
+        if wrong is not None and wrong[0] != 0:
+            with pytest.raises(WatermarkError):
+                write(store, rows([13]), key="K2", watermarks={SOURCE: wrong})
+    if first[0] != 100:  # else the lower range comes first
+        assert write(store, rows([11]), key="K1", watermarks={SOURCE: first}).kind == "committed"
+        assert read_ids(store) == [1, 11]
+    check_table(store)
+
+
+def test_a_rollback_leads_a_source_back_to_no_beginning_from_before_its_target(store: MemoryStore) -> None:
+    """What was read of it then is in the table. gc drops what no readable version is older than. [CF13] [WM5]"""
+    write(store, rows([11]), watermarks={SOURCE: (0, 5)})
+    forgotten = rewind(session(store), SOURCE, None, reason="x").version
+    target = write(store, rows([12])).version
+    assert target is not None and open_head(store).snapshot.forgotten == {SOURCE: ((forgotten, 0),)}
+    write(store, rows([13]), watermarks={SOURCE: (100, 200)})
+    last = rewind(session(store), SOURCE, None, reason="x").version
+    write(store, rows([14]), watermarks={SOURCE: (300, 400)})
+    assert rollback(session(store), target, reason="x").committed
+    assert positions(store)[SOURCE] == 100 and read_ids(store) == [1, 11, 12]
+    mc_tag(store, target)
+    gc_run(session(store), Policy(grace_s=0.0, keep_versions=1, keep_for_s=0.0))
+    assert open_head(store).snapshot.forgotten == {SOURCE: ((last, 100),)}, "the tagged version is older than that one only"
+    assert rollback(session(store), target, reason="x").committed and positions(store)[SOURCE] == 100
+    untag(session(store), "before")
+    gc_run(session(store), Policy(grace_s=0.0, keep_versions=1, keep_for_s=0.0))
+    assert open_head(store).snapshot.forgotten == {}
+
+
+def test_a_rewind_to_nothing_forgets_a_source_without_a_position(store: MemoryStore) -> None:
+    """Afterwards it may begin anywhere. [WM5] [WM1]"""
+    before = open_head(store).version
+    write(store, rows([11]), watermarks={SOURCE: (None, 5)})
+    assert rollback(session(store), before, reason="x").committed
+    with pytest.raises(UsageError, match="has no position"):
+        rewind(session(store), SOURCE, 3, reason="x")
+    assert rewind(session(store), SOURCE, None, reason="x").committed
+    assert write(store, rows([12]), watermarks={SOURCE: (7, 8)}).kind == "committed"
+
+
+def test_a_rewind_to_nothing_forgets_the_source_for_jobs_that_begin_afterwards(store: MemoryStore) -> None:
+    """[WM5] [WM6]"""
+    write(store, rows([11]), watermarks={SOURCE: (0, 5)})
+    job = open_job(store, 12, None, 5, 8)
+    set_back(store, "rewind", 0, None)
+    with pytest.raises(CommitConflictError) as refused:
+        job.commit()
+    assert refused.value.rule == "source_was_set_back" and SOURCE not in positions(store)
+    assert write(store, rows([13]), watermarks={SOURCE: (100, 200)}).kind == "committed"
+
+
+# --- a key that was found when the job began ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["directly", "prepared", "recovered"])
+@pytest.mark.parametrize("undo", ["rewind", "rollback"])
+@pytest.mark.parametrize("collected", [False, True])
+def test_work_that_was_undone_is_never_told_as_committed(store: MemoryStore, how: str, undo: str, collected: bool) -> None:
+    """Not by what the job saw when it began: gc may have moved the fence past the record since. [KY8] [AB3]"""
+    before = open_head(store).version
+    session(store)
+    if undo == "rollback":
+        mc_tag(store, before)
+    write(store, rows([11]), key="K", watermarks={SOURCE: (0, 2)})
+    job = open_job(store, 12, "K", 0, 2)
+    assert job.already_committed
+    if how != "directly":
+        job.prepare()
+    if collected:
+        gc_run(session(store), Policy(grace_s=0.0, keep_versions=2, keep_for_s=0.0, prepared_grace_s=0.0))
+    set_back(store, undo, before, 0)
+    if how == "directly":
+        with pytest.raises(CommitConflictError) as refused:
+            job.commit()
+    elif how == "prepared":
+        with pytest.raises(CommitConflictError) as refused:
+            prepared(store, job)
+    else:
+        (result,) = settle_prepared(session(store))
+        assert isinstance(result.error, CommitConflictError)
+        assert result.error.rule == "key_is_gone"
+        return
+    assert refused.value.rule == "key_is_gone"
+    assert write(store, rows([13]), key="K", watermarks={SOURCE: (0, 2)}).kind == "committed"
+
+
+def mc_tag(store: Store, version: int) -> None:
+    from manifestcommit.maintain.tags import tag
+
+    assert tag(session(store), "before", version).committed
+
+
+def test_a_key_that_another_job_committed_again_counts(store: MemoryStore) -> None:
+    """[KY8] [KY3]"""
+    write(store, rows([11]), key="K", watermarks={SOURCE: (0, 2)})
+    job = open_job(store, 12, "K", 0, 2)
+    set_back(store, "rewind", 0, 0)
+    again = write(store, rows([13]), key="K", watermarks={SOURCE: (0, 2)}).version
+    outcome = job.commit()
+    assert (outcome.kind, outcome.version) == ("already_committed", again)
+
+
+# --- keys that gc keeps -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [2, 3])
+def test_gc_counts_keys_of_work_that_is_there(store: MemoryStore, keep: int) -> None:
+    """Dropped ones are not among those that it keeps: otherwise a live key is forgotten early, and its rerun doubles rows. [KY4]"""
+    for number in range(8):
+        write(store, rows([10 + number]), key=f"k{number}", watermarks={SOURCE: (number, number + 1)})
+    set_back(store, "rewind", 0, 0)
+    write(store, rows([30]), key="live")
+    for number in range(2):
+        gc_run(session(store), Policy(grace_s=0.0, keep_versions=1, keep_for_s=0.0, keep_keys=keep))
+        assert key_version(store, "live") is not None
+        assert (key_version(store, "first") is not None) == (keep >= 2), number
+    assert write(store, rows([30]), key="live").kind == "already_committed"
+
+
+# --- jobs in the order of their advances --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_recover_commits_the_ranges_of_a_new_source_in_their_order(order: tuple[int, ...]) -> None:
+    """Otherwise the higher one makes the source known, and the lower one can never commit. [WM7] [AB3]"""
+    store = memory()
+    write(store, rows([1]))
+    jobs = [(None, 5), (5, 8), (8, 9)]
+    for index in order:
+        start, end = jobs[index]
+        open_job(store, 10 + index, None, start, end).prepare()
+    results = list(settle_prepared(session(store)))
+    assert [result.error for result in results] == [None, None, None]
+    assert positions(store)[SOURCE] == 9 and read_ids(store) == [1, 10, 11, 12]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("texts", [False, True])
+def test_commit_all_commits_the_ranges_of_a_new_source_in_their_order(order: tuple[int, ...], texts: bool) -> None:
+    """[WM7] [CM10]"""
+    store = memory()
+    write(store, rows([1]))
+    ranges: list[tuple[int | str | None, int | str]] = [("a", "b"), ("b", "c"), ("c", "d")] if texts else [(0, 5), (5, 8), (8, 9)]
+    jobs = [open_job(store, 10 + index, None, *ranges[index]) for index in order]
+    results = mc.commit_all(jobs)
+    assert results.failed == () and [result.job_id for result in results] == [job.id for job in jobs]
+    assert positions(store)[SOURCE] == ranges[-1][1] and read_ids(store) == [1, 10, 11, 12]
+
+
+@pytest.mark.parametrize("finish", ["commit_all", "recover"])
+def test_no_range_becomes_the_first_while_an_earlier_one_has_failed(finish: Literal["commit_all", "recover"]) -> None:
+    """The lower one may commit later. [WM7]"""
+    store = memory()
+    write(store, rows([1]))
+    lower, higher = begin(store), open_job(store, 12, None, 5, 8)
+    lower.overwrite(None)
+    lower.write(rows([11]))
+    lower.advance(SOURCE, 0, 5)
+    if finish == "recover":
+        lower.prepare()
+        higher.prepare()
+    write(store, rows([2]))  # in the way of the overwrite
+    errors = [each.error for each in (mc.commit_all([higher, lower]) if finish == "commit_all" else settle_prepared(session(store)))]
+    assert {type(error) for error in errors} == {CommitConflictError, WatermarkGapError}
+    gap = next(error for error in errors if isinstance(error, WatermarkGapError))
+    assert "sources=" in str(gap) and (gap.source, gap.have, gap.want) == (SOURCE, None, 5)
+    assert SOURCE not in positions(store)
+    assert write(store, rows([13]), watermarks={SOURCE: (0, 5)}).kind == "committed"
+    if finish == "recover":
+        assert commit_prepared(session(store), higher.id).committed
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_recover_makes_no_range_the_first_while_it_cannot_read_what_another_job_advances(damaged: bool) -> None:
+    """The lower one was begun later, and its object could not be read when the order was made. [WM7]"""
+    store = memory()
+    write(store, rows([1]))
+    jobs = []
+    for start in (5, 0):
+        job = open_job(store, start + 10, None, start, start + 5)
+        jobs.append(job.prepare())
+        write(store, rows([start + 100]))
+    name = f"_manifest/jobs/{jobs[1]}/prepared.json.zst"
+    whole = store.get(name)
+    failing: list[str] = [] if damaged else [name]  # the store answers the second time
+
+    def fail(call: FaultCall) -> None:
+        if call.kind == "get" and call.name in failing:
+            failing.remove(call.name)
+            raise StoreError("503")
+
+    if damaged:
+        store.put(name, whole[:-4])
+    first = {each.job_id: type(each.error) for each in settle_prepared(session(FaultStore(store, on_call=fail)))}
+    assert first == {jobs[0]: WatermarkGapError, jobs[1]: CorruptMetadataError if damaged else StoreError}
+    assert SOURCE not in positions(store)
+    if damaged:
+        store.put(name, whole)
+    assert all(each.error is None for each in settle_prepared(session(store)))
+    assert positions(store)[SOURCE] == 10 and {10, 15} <= set(read_ids(store))
+
+
+def test_of_a_known_source_the_watermark_decides() -> None:
+    """A lower range that was committed by another job holds up no higher one. [WM7] [WM2]"""
+    store = memory()
+    write(store, rows([1]), watermarks={SOURCE: (0, 1)})
+    lower, higher = open_job(store, 11, None, 1, 5), open_job(store, 12, None, 5, 8)
+    write(store, rows([13]), watermarks={SOURCE: (1, 5)})
+    results = mc.commit_all([higher, lower])
+    assert [result.error is None for result in results] == [True, False]
+    assert positions(store)[SOURCE] == 8
+
+
+def test_a_source_whose_origin_no_version_says_is_known_by_its_watermark() -> None:
+    """[WM7] [WM1]"""
+    store = memory()
+    write(store, rows([1]), watermarks={SOURCE: (0, 1)})
+    put_version(store, open_head(store), origins={})
+    check_turn(session(store), [Advance(source=SOURCE, start=5, end=8)], [[Advance(source=SOURCE, start=1, end=5)]])
+
+
+def test_jobs_that_share_no_source_cost_no_request() -> None:
+    """[WM7]"""
+    store = memory()
+    write(store, rows([1]))
+    mine, other = [Advance(source=SOURCE, start=5, end=8)], [Advance(source="another é", start=0, end=5)]
+    for advances, earlier in ((mine, []), (mine, [other]), ([], [mine])):
+        calls = FaultStore(store)
+        check_turn(session(calls), advances, earlier)
+        assert calls.count == 0
+    with pytest.raises(WatermarkGapError):
+        check_turn(session(store), mine, [other, mine])
+
+
+def test_a_new_source_that_no_earlier_job_advances_may_begin_anywhere() -> None:
+    """Beside a known one of which an earlier range has failed. [WM7]"""
+    store = memory()
+    write(store, rows([1]), watermarks={SOURCE: (0, 1)})
+    lower, higher = open_job(store, 11, None, 1, 5), open_job(store, 12, None, 5, 8)
+    higher.advance("new é", 7, 9)
+    write(store, rows([13]), watermarks={SOURCE: (1, 5)})
+    assert [result.error is None for result in mc.commit_all([lower, higher])] == [False, True]
+    assert positions(store) == {SOURCE: 8, "new é": 9}
+
+
+def test_a_source_that_is_known_to_begin_with_nothing_is_known() -> None:
+    """Its first range fits whatever has failed beside it: nothing lies before that. [WM7] [CF13]"""
+    store = memory()
+    before = write(store, rows([1])).version
+    write(store, rows([2]), watermarks={SOURCE: (None, 5)})
+    assert rollback(session(store), before, reason="x").committed
+    lower, higher = begin(store), open_job(store, 12, None, None, 8)
+    lower.overwrite(None)
+    lower.write(rows([11]))
+    lower.advance(SOURCE, None, 5)
+    write(store, rows([3]))  # in the way of the overwrite
+    assert [result.error is None for result in mc.commit_all([lower, higher])] == [False, True]
+    assert positions(store) == {SOURCE: 8}
+
+
+def test_the_order_of_advances() -> None:
+    """Circles of texts end, equal ranges stay as given, and each source counts by itself. [WM7]"""
+
+    def jobs(*ranges: tuple[tuple[str, int | str | None, int | str], ...]) -> list[tuple[Advance, ...]]:
+        return [tuple(Advance(source=source, start=start, end=end) for source, start, end in each) for each in ranges]
+
+    circle = jobs((("s", "a", "b"),), (("s", "b", "a"),))
+    assert sorted(in_order_of_advances(predecessors(circle))) == [0, 1]
+    mixed = jobs((("s", 5, 8), ("t", None, "x")), (("t", "x", "y"),), (("s", None, 5),), ())
+    assert in_order_of_advances(predecessors(mixed)) == [2, 0, 1, 3]
+    within = jobs((("s", 0, 1), ("s", 1, 2)), (("s", 2, 3),))
+    assert predecessors(within) == [set(), {0}]
+    assert predecessors(jobs((("s", -5, 0),), (("s", None, -5),))) == [{1}, set()], "nothing comes before the very first range"
+    assert predecessors(jobs((("s", 5, 8),), (("s", 5, 5),))) == [{1}, set()], "an empty range comes before those that begin where it does"
+    assert predecessors(jobs((("s", 5, 5),), (("s", 5, 5),))) == [set(), {0}], "of two that are the same none waits for the other"
+    many = jobs(*[(("s", number, number + 1),) for number in reversed(range(2_000))])
+    assert in_order_of_advances(predecessors(many)) == list(reversed(range(2_000)))
+
+
+def test_a_table_may_declare_where_its_sources_begin(tmp_path: Path) -> None:
+    """[WM7] [WM1]"""
+    root, schema = tmp_path / "t", pa.schema([("id", pa.int64())])
+    sources = {"whole numbers": 0, "texts %=+": "é", "nothing": None}
+    for _ in range(2):  # again it joins
+        mc.create_table(root, schema, sources=sources)
+    for source, start, end in (("whole numbers", 5, 8), ("texts %=+", "f", "g"), ("nothing", 5, 8)):
+        with pytest.raises((WatermarkGapError, WatermarkMismatchError)):
+            mc.write(rows([1]).select(["id"]), root, watermarks={source: (start, end)})  # type: ignore[dict-item]
+    for source, start in sources.items():
+        end = "z" if isinstance(start, str) else 5
+        assert mc.write(rows([1]).select(["id"]), root, watermarks={source: (start, end)}).kind == "committed"
+    with pytest.raises(UsageError, match="begins at 0, not at 3"):
+        mc.create_table(root, schema, sources={"whole numbers": 3})
+    mc.create_table(root, schema, sources={"later": 7})
+    assert mc.Table(root).watermarks()["later"] == 7
+    with pytest.raises(UsageError, match="None can only be declared with a new table"):
+        mc.create_table(root, schema, sources={"unplaced": None})
+    with pytest.raises(UsageError, match="non-empty text"):
+        mc.create_table(tmp_path / "u", schema, sources={"": 3})
+
+
+def test_a_source_that_another_job_makes_known_meanwhile_is_not_declared_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has come exactly as far as is declared, so that the advance fits, and begins elsewhere. [WM7]"""
+    root, schema = str(tmp_path / "t %+é"), pa.schema({"id": pa.int64()})
+    mc.create_table(root, schema)
+
+    def beaten(*given: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        mc.write(pa.table({"id": [1]}), root, watermarks={SOURCE: (2, 3)})
+        return commit(*given, **named)
+
+    monkeypatch.setattr(alter, "commit", beaten)
+    with pytest.raises(UsageError, match="begins at 2, not at 3"):
+        mc.create_table(root, schema, sources={SOURCE: 3})
+    assert mc.Table(root).watermarks() == {SOURCE: 3}
+    assert mc.create_table(root, schema, sources={SOURCE: 2}).watermarks() == {SOURCE: 3}

@@ -1,0 +1,248 @@
+"""The plan of a compaction, made window by window, is the one that is made of the whole table at once. [GC16]"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.kit.sizes import rounds
+
+from manifestcommit.errors import CorruptMetadataError
+from manifestcommit.format import values
+from manifestcommit.format.entries import Entry, SourceRange, encode
+from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.manifest_table import partition_types, source_ranges
+from manifestcommit.format.snapshot import Snapshot
+from manifestcommit.log.manifests import write_manifest
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.maintain import compaction
+from manifestcommit.maintain import compaction as small_files
+from manifestcommit.maintain.compaction import (
+    CompactionOptions,
+    choose_by,
+    describe_plan,
+    find_groups,
+)
+from manifestcommit.protocol.compaction_plan import Group, is_small, unite_ranges
+from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.scan.planning import entries_of, entries_table
+from manifestcommit.store import Store, open_store
+from manifestcommit.testing import CountingStore
+
+TABLE, JOB = "0" * 16, f"v1-{'0' * 16}-{'1' * 32}"
+TARGET = 100
+VERSION = 200
+KINDS = {"p": "string", "n": "long", "day": "date", "d": "decimal(9,2)", "b": "boolean", "t": "timestamp", "id": "long"}
+SCHEMA = Schema(fields=tuple(Field(id=number, name=name, type=kind) for number, (name, kind) in enumerate(KINDS.items(), 1)))
+VALUES: dict[int, list[Any]] = {
+    1: [None, "", "a b%=+#'", "é🦆", "__HIVE_DEFAULT_PARTITION__"],
+    2: [None, -(2**63), -1, 0, 2**63 - 1],
+    3: [None, dt.date(1, 1, 1), dt.date(2013, 1, 1)],
+    4: [None, Decimal("-1.50"), Decimal("0.00")],
+    5: [None, False, True],
+    6: [None, dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC), dt.datetime(2013, 1, 1, tzinfo=dt.UTC)],
+}
+_count = itertools.count()
+
+
+def table(
+    manifests: Iterable[list[Entry]], by: tuple[int, ...], removed: Iterable[int] = (), store: Store | None = None
+) -> tuple[TableContext, Snapshot]:
+    """A table whose head lists these manifests, the first of them itself, and what was taken out of each of the others since."""
+    store = store or open_store(f"memory://small/{next(_count)}")
+    inlined, *others = manifests
+    refs = [
+        msgspec.structs.replace(write_manifest(store, each, schema=SCHEMA, partition_by=by, job=JOB, env=SystemEnv()), added=at + 2)
+        for at, each in enumerate(others)
+        if each
+    ]
+    gone = {ref.path: bits & ((1 << ref.files) - 1) for ref, bits in zip(refs, removed, strict=False)}
+    snapshot = Snapshot(
+        format_version=1, table_id=TABLE, version=VERSION, parent_digest="sha256:" + "0" * 64, commits=(), committed_at=0, writer="test",
+        schema=SCHEMA, partition_by=by, manifests=tuple(refs), added=tuple(inlined),
+        removed={path: encode(bits) for path, bits in gone.items() if bits},
+    )  # fmt: skip
+    return TableContext(store), snapshot
+
+
+def entry(number: int, partition: tuple[Any, ...] = (), size: int = 10, added: int | None = VERSION, **more: Any) -> Entry:
+    return Entry(
+        path=f"f {number % 7}%/{number:05d}.parquet", partition=partition, rows=number % 5, bytes=size, job=JOB, added=added, **more
+    )
+
+
+RANGES = st.lists(
+    st.builds(lambda s, a, n: SourceRange(source=s, start=a, end=a + n), st.sampled_from("st"), st.integers(0, 20), st.integers(1, 9)),
+    max_size=2,
+)
+BY = st.sampled_from([(), (1,), (2,), (1, 3), (4, 5), (6, 1, 2)])
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[list[list[Entry]], tuple[int, ...], list[int]]:
+    by = draw(BY)
+    lists: list[list[Entry]] = [[] for _ in range(draw(st.integers(1, 5)))]
+    few = [draw(st.tuples(*(st.sampled_from(VALUES[each]) for each in by))) for _ in range(3)]  # so that files meet
+    for number in range(draw(st.integers(0, 30))):
+        wires = tuple(
+            values.encode(value, KINDS[SCHEMA.fields[each - 1].name]) for each, value in zip(by, draw(st.sampled_from(few)), strict=True)
+        )
+        where = draw(st.integers(0, len(lists) - 1))
+        added = draw(st.sampled_from([2, 3, 60, 199, VERSION, None])) if where else draw(st.sampled_from([2, 3, 60, VERSION]))
+        sources = tuple(draw(RANGES)) if draw(st.booleans()) else ()
+        lists[where].append(entry(number, wires, draw(st.sampled_from([0, 1, 30, 40, 74, 75, 200])), added, sources=sources))
+    return lists, by, [draw(st.integers(0, 2**12)) if draw(st.booleans()) else 0 for _ in lists]
+
+
+@pytest.mark.thorough
+@settings(max_examples=rounds(120, 1500))
+@given(made=tables(), window=st.integers(1, 9), max_bytes=st.sampled_from([1, 100, 10**9]))
+def test_a_plan_made_window_by_window_is_that_of_the_whole_table(made: Any, window: int, max_bytes: int) -> None:
+    """[GC16] No file is passed over or in two groups, and the order is the same, wherever windows end and however manifests overlap."""
+    session, snapshot = table(*made)
+    expected = plan_of_the_whole(session, snapshot, max_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small_files, "WINDOW_FILES", window)
+        patch.setattr(small_files, "_VALUES_AT_ONCE", 2)
+        patch.setattr(small_files, "_MANIFESTS_AT_ONCE", 2)
+        assert list(find_groups(TableContext(session.store), snapshot, CompactionOptions(target=TARGET, max_bytes=max_bytes))) == expected
+    for group in expected:
+        assert set(entries_of(session, snapshot, group.paths).column("path").to_pylist()) == set(group.paths)
+
+
+def plan_of_the_whole(session: TableContext, snapshot: Snapshot, max_bytes: int) -> list[Group]:
+    """By the clause's words, of every live file at once."""
+    live, by = entries_table(session, snapshot), snapshot.partition_by
+    live = live.sort_by([*((f"partition.{each}", "ascending") for each in by), ("added", "ascending"), ("path", "ascending")])
+    wires = [values.from_array(live.column(f"partition.{id}"), kind) for id, kind in zip(by, partition_types(SCHEMA, by), strict=True)]
+    kinds: dict[Any, list[list[Any]]] = {}
+    for at, row in enumerate(live.select(["path", "rows", "bytes", "sources"]).to_pylist()):
+        if not is_small(row["bytes"], TARGET):
+            continue
+        row |= {"at": at, "sources": source_ranges(row["sources"])}
+        lists = kinds.setdefault((tuple(column[at] for column in wires), bool(row["sources"])), [[]])
+        if sum(each["bytes"] for each in lists[-1]) + row["bytes"] > TARGET:
+            lists.append([])
+        lists[-1].append(row)
+    groups = sorted(
+        ((rows, kind[0]) for kind, lists in kinds.items() for rows in lists if len(rows) > 1), key=lambda each: each[0][0]["at"]
+    )
+    made = [
+        Group(
+            partition=partition,
+            paths=tuple(row["path"] for row in rows),
+            rows=sum(row["rows"] for row in rows),
+            bytes=sum(row["bytes"] for row in rows),
+            sources=unite_ranges(found for row in rows for found in row["sources"]),
+            reason=f"{len(rows)} files below three quarters of {TARGET} bytes become one",
+        )
+        for rows, partition in groups
+    ]
+    fits = [not at or total <= max_bytes for at, total in enumerate(itertools.accumulate(group.bytes for group in made))]
+    run = fits.index(False) if False in fits else len(made)
+    return [msgspec.structs.replace(group, left=at >= run) for at, group in enumerate(made)]
+
+
+def test_no_more_files_than_a_window_are_at_hand_and_few_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[GC16] The plan for a million files took a gigabyte: now it holds a window, also where all are in one partition."""
+    at_hand: list[int] = []
+    inner = small_files.SmallFiles._in_values
+
+    def watched(self: small_files.SmallFiles, found: pa.Table) -> Iterator[Any]:
+        at_hand.append(found.num_rows)
+        return inner(self, found)
+
+    monkeypatch.setattr(small_files.SmallFiles, "_in_values", watched)
+    for by, partition in (((2,), lambda n: (n % 50,)), ((), lambda n: ())):
+        lists = [[entry(n, partition(n), 50, 1 + n % VERSION) for n in range(at, 2000, 10)] for at in range(10)]
+        counting = CountingStore(open_store(f"memory://small/{next(_count)}"))
+        _, snapshot = table(lists, by, store=counting)
+        for window, reads in ((2000, 1), (400, 6)):
+            monkeypatch.setattr(small_files, "WINDOW_FILES", window)
+            counting.reset()
+            at_hand.clear()
+            groups = list(find_groups(TableContext(counting), snapshot, CompactionOptions(target=TARGET)))
+            assert sum(len(group.paths) for group in groups) == 2000
+            assert counting.requests() == {"get": 9 * reads}, "each once, and where there are many again for each window"
+            assert max(at_hand) <= window + 40 and sum(at_hand) == 2000, "a place has forty files here at most"
+
+
+def test_a_window_is_in_memory_once_while_its_files_are_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[GC16] As it was read beside as it is in order are two, and what an allocator keeps of manifests that were read is two more."""
+    windows: list[int] = []
+    given_back: list[int] = []
+    inner, give_back = small_files.SmallFiles._in_values, small_files._give_back
+
+    def watched(self: small_files.SmallFiles, found: pa.Table) -> Iterator[Any]:
+        windows.append(found.nbytes)
+        return inner(self, found)
+
+    def counted() -> None:
+        give_back()
+        given_back.append(len(windows))
+
+    monkeypatch.setattr(small_files.SmallFiles, "_in_values", watched)
+    monkeypatch.setattr(small_files, "_give_back", counted)
+    monkeypatch.setattr(small_files, "WINDOW_FILES", 1000)
+    session, snapshot = table([[entry(n, (n % 50,), 50, 1 + n % VERSION) for n in range(at, 4000, 10)] for at in range(10)], (2,))
+    found = small_files.SmallFiles(session, snapshot, TARGET)
+    before = pa.total_allocated_bytes()
+    files = found.files(found.partitions)
+    next(files)
+    assert pa.total_allocated_bytes() - before < 1.3 * windows[0]
+    assert given_back == [0] * 10 + [1], "after each manifest, and as soon as the window is in order"
+    assert 1 + sum(1 for _ in files) == 4000
+
+
+def test_a_plan_for_people_is_in_as_few_pieces_as_its_files_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[GC16] A piece keeps up to twice what it holds of the memory that it was built in, so that some are put together anew."""
+    monkeypatch.setattr(compaction, "_DESCRIBED_AT_ONCE", 10)
+    session, snapshot = table([[entry(n, (n % 50,), 30) for n in range(1000)]], (2,))
+    groups = list(find_groups(session, snapshot, CompactionOptions(target=TARGET)))
+    described = describe_plan(session, snapshot, groups)
+    assert described.column("paths").to_pylist() == [list(group.paths) for group in groups] and len(groups) > 300
+    assert described.column("paths").num_chunks < len(groups) / 10, "three groups are described at once, and four such pieces become one"
+
+
+def test_only_windows_with_files_of_a_manifest_read_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[GC16] Manifests that follow one another, as compaction leaves them, are read twice each, or three times where a window ends."""
+    monkeypatch.setattr(small_files, "WINDOW_FILES", 100)
+    lists = [[], *([entry(n, (n // 10,), 50) for n in range(at, at + 50)] for at in range(0, 1000, 50))]
+    counting = CountingStore(open_store(f"memory://small/{next(_count)}"))
+    _, snapshot = table(lists, (2,), store=counting)
+    counting.reset()
+    assert sum(len(group.paths) for group in find_groups(TableContext(counting), snapshot, CompactionOptions(target=TARGET))) == 1000
+    assert counting.requests() == {"get": 40}
+
+
+def test_partitions_that_were_not_chosen_and_files_without_a_neighbour_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[GC16]"""
+    monkeypatch.setattr(small_files, "WINDOW_FILES", 1)
+    lists = [[], [entry(1, (1,)), entry(2, (1,))], [entry(3, (2,)), entry(4, (2,))], [entry(5, (3,))]]
+    counting = CountingStore(open_store(f"memory://small/{next(_count)}"))
+    _, snapshot = table(lists, (2,), store=counting)
+    counting.reset()
+    (group,) = find_groups(TableContext(counting), snapshot, CompactionOptions(target=TARGET), choose_by(pc.field("n") != 2))
+    assert group.partition == (1,) and counting.requests() == {"get": 4}
+
+
+def test_a_manifest_that_is_not_what_its_reference_says_is_no_table_of_fewer_files() -> None:
+    """[OB4] [GC16]"""
+    session, snapshot = table([[], [entry(1), entry(2)], [entry(3)]], ())
+    for change in ({"files": 3}, {"digest": snapshot.manifests[1].digest}, {"bytes": 7}):
+        false = msgspec.structs.replace(snapshot.manifests[0], **change)
+        with pytest.raises(CorruptMetadataError, match=false.path):
+            list(
+                find_groups(
+                    TableContext(session.store), msgspec.structs.replace(snapshot, manifests=(false,)), CompactionOptions(target=TARGET)
+                )
+            )

@@ -1,0 +1,285 @@
+"""Names for versions: they read what they name, keep it readable, and hold only where it still is. [GC10] [RD5] [CF12]"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kit.command import Run
+from tests.kit.faults import faults_of
+from tests.kit.tables import begin, check_table, clone, memory, positions, put_version, read_ids, rows, session, write
+
+import manifestcommit as mc
+from manifestcommit.errors import (
+    CommitConflictError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    SnapshotExpiredError,
+    StoreError,
+    StoreUnclearError,
+    UsageError,
+    VersionNotFoundError,
+)
+from manifestcommit.format.snapshot import Tag
+from manifestcommit.log.time_travel import choose_version
+from manifestcommit.log.version_chain import open_head, read_object, read_version
+from manifestcommit.maintain import tags as engine_tags
+from manifestcommit.maintain.tags import tag, untag
+from manifestcommit.runtime.outcome import Outcome
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
+from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import Died, FaultCall, FaultStore
+
+NAME = 'end of month %=+#\'é🦆 / "2013"'
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """Ten rows per version, at versions 2 to 4."""
+    made = memory()
+    for start in (0, 10, 20):
+        write(made, rows(range(start, start + 10)), key=f"{start}", watermarks={"s": (start, start + 10)})
+    return made
+
+
+def tags(store: Store) -> dict[str, Tag]:
+    return open_head(store).snapshot.tags
+
+
+def test_a_tag_is_a_commit_that_changes_nothing_else(store: MemoryStore) -> None:
+    """[GC10] [WM4] [CM9]"""
+    before = open_head(store).snapshot
+    outcome = tag(session(store), NAME, 2)
+    made = open_head(store).snapshot
+    assert (outcome.kind, outcome.version) == ("committed", 5) and made.tags == {NAME: Tag(version=2)}
+    assert made.commits[0].operation == "tag" and made.commits[0].touched == ()
+    for name in ("schema", "added", "manifests", "totals", "watermarks", "origins", "keys", "fence", "expired", "properties"):
+        assert getattr(made, name) == getattr(before, name), name
+    assert tag(session(store), "the head").committed and tags(store) == {NAME: Tag(version=2), "the head": Tag(version=5)}
+    outcome = untag(session(store), NAME)
+    assert tags(store) == {"the head": Tag(version=5)} and open_head(store).snapshot.commits[0].operation == "untag"
+    check_table(store)
+
+
+def test_a_tag_of_that_name_moves(store: MemoryStore) -> None:
+    """[GC10]"""
+    tag(session(store), NAME, 2, keep_for="7d")
+    tag(session(store), NAME, 3)
+    assert tags(store) == {NAME: Tag(version=3)}
+
+
+@pytest.mark.parametrize(("age", "seconds"), [("7d", 604_800), ("90m", 5400), (dt.timedelta(hours=1, microseconds=5), 3600.000005)])
+def test_a_tag_can_have_an_end(store: MemoryStore, age: Any, seconds: float) -> None:
+    """[GC10]"""
+    own = session(store)
+    now = own.env.now_us()
+    tag(own, NAME, 2, keep_for=age)
+    until = tags(store)[NAME].until
+    assert until is not None and 0 <= until - now - round(seconds * 1e6) < 60_000_000
+
+
+def test_every_reader_reads_by_it(tmp_path: Path) -> None:
+    """[RD5]"""
+    table = mc.Table(tmp_path / "t")
+    for number in range(3):
+        mc.write(rows([number]), table.url)
+    outcome = table.tag(NAME, 3)
+    assert outcome.version == 5
+    assert table.snapshot(tag=NAME).version == 3 and table.files(tag=NAME).num_rows == 2
+    assert sorted(table.dataset(tag=NAME).to_table().column("id").to_pylist()) == [0, 1]
+    assert table.describe()["tags"] == {NAME: {"version": 3, "until": None}}
+    with pytest.raises(VersionNotFoundError, match="no tag 'other'"):
+        table.snapshot(tag="other")
+    table.untag(NAME)
+    with pytest.raises(VersionNotFoundError):
+        table.snapshot(tag=NAME)
+
+
+def test_an_expired_version_reads_as_long_as_a_tag_names_it_also_past_its_end(store: MemoryStore) -> None:
+    """Until gc has taken the tag, nothing that it reaches is gone. [RD3] [RD5] [GC10]"""
+    put_version(store, open_head(store), fence=4, expired=4, tags={NAME: Tag(version=2, until=1)})
+    own = session(store)
+    assert read_tag(own, NAME) == 2
+    with pytest.raises(SnapshotExpiredError, match="oldest readable version is 4, beside 2 by a tag"):
+        tag(own, "another", 3)
+    with pytest.raises(VersionNotFoundError, match=r"it has 4 to [0-9]+, beside 2 by a tag"):
+        tag(own, "another", 99)
+    assert tag(own, "another", 2).committed, "readable by the first"
+    assert tag(own, NAME, 2, keep_for="7d").committed, "a longer life"
+    untag(own, NAME)
+    untag(own, "another")
+    with pytest.raises(SnapshotExpiredError):
+        tag(own, NAME, 2)
+
+
+def read_tag(own: Any, name: str) -> int:
+    head = own.open()
+    chosen = choose_version(own.store, head, version=None, as_of=None, tag=name)
+    assert chosen is not None
+    return read_version(own.store, head, chosen).version
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\x00", "\x1b[1m", "\x85", "\ud800", None, 5, b"x"])
+def test_a_name_that_is_none_is_refused(store: MemoryStore, name: Any) -> None:
+    """[GC10] [SE2]"""
+    with pytest.raises(UsageError, match="name"):
+        tag(session(store), name)
+    if not isinstance(name, str):
+        with pytest.raises(UsageError, match="name"):
+            untag(session(store), name)
+    assert open_head(store).version == 4
+
+
+@pytest.mark.parametrize("age", ["", "7", "7 days", "-1d", "0d", dt.timedelta(0), dt.timedelta(days=-1), 7, "9999999d", "9" * 400 + "d"])
+def test_an_end_that_is_none_is_refused(store: MemoryStore, age: Any) -> None:
+    """[GC10]"""
+    with pytest.raises(UsageError, match="keep_for"):
+        tag(session(store), NAME, keep_for=age)
+    assert open_head(store).version == 4
+
+
+@pytest.mark.parametrize("version", [0, -1, 5, True, "2", 2.0])
+def test_a_version_that_is_none_is_refused(store: MemoryStore, version: Any) -> None:
+    """[RD4]"""
+    with pytest.raises((UsageError, VersionNotFoundError)):
+        tag(session(store), NAME, version)
+    with pytest.raises(VersionNotFoundError, match="no tag"):
+        untag(session(store), NAME)
+    assert open_head(store).version == 4
+
+
+def test_a_tag_holds_whatever_is_committed_beside_it(store: MemoryStore) -> None:
+    """Between any two of its requests: appends, and tags of others. [CM1] [CF2]"""
+    healthy = FaultStore(clone(store))
+    tag(session(healthy), NAME, 2)  # type: ignore[arg-type]
+    for number in range(1, healthy.count + 1):
+        inner = clone(store)
+
+        def between(call: FaultCall, number: int = number, inner: Store = inner) -> None:
+            if call.number == number:
+                write(inner, rows([100]))
+                tag(session(inner), "others", 4)
+
+        assert tag(session(FaultStore(inner, on_call=between)), NAME, 2).committed  # type: ignore[arg-type]
+        assert tags(inner) == {NAME: Tag(version=2), "others": Tag(version=4)}
+        assert read_ids(inner) == [*range(30), 100]
+        check_table(inner)
+
+
+def test_a_version_that_expires_before_the_create_is_not_tagged(store: MemoryStore) -> None:
+    """gc may have deleted already what it reaches. [CF12] [GC10]"""
+    healthy = FaultStore(clone(store))
+    tag(session(healthy), NAME, 2)
+    create = next(call.number for call in healthy.calls if call.kind == "put_if_absent" and call.name.startswith("_manifest/versions"))
+    told = []
+    for number in range(1, create + 1):
+        inner = clone(store)
+
+        def between(call: FaultCall, number: int = number, inner: Store = inner) -> None:
+            if call.number == number:
+                put_version(inner, open_head(inner), fence=4, expired=4)
+
+        try:
+            outcome = tag(session(FaultStore(inner, on_call=between)), NAME, 2)
+        except SnapshotExpiredError:
+            told.append("expired")
+        else:
+            assert outcome.conflict is not None and outcome.conflict.rule == "tagged_version_is_gone"
+            told.append("conflict")
+        assert tags(inner) == {}
+    assert "conflict" in told and "expired" in told
+
+
+def test_the_conflict_is_an_exception_that_names_version_and_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[CF1] [CF12]"""
+    root = tmp_path / "t"
+    for number in range(3):
+        mc.write(rows([number]), root)
+    table = mc.Table(root)
+    stale = table._session.open()
+    put_version(table._session.store, stale, fence=4, expired=4)
+    table._session.open = lambda: stale  # type: ignore[method-assign]
+    monkeypatch.setattr(engine_tags, "read_version", lambda store, head, version: read_object(store, version))  # it was readable then
+    with pytest.raises(CommitConflictError, match="version 2") as caught:
+        table.tag("a tag é%", 2)
+    assert caught.value.rule == "tagged_version_is_gone" and "'a tag é%'" in caught.value.mine and "4" in caught.value.winner
+    assert mc.Table(root).describe()["tags"] == {}
+
+
+@pytest.mark.parametrize("change", [lambda own: tag(own, NAME, 2, keep_for="7d"), lambda own: untag(own, "there")])
+def test_a_fault_at_any_call_leaves_the_tags_as_they_were_or_as_they_should_be(
+    store: MemoryStore, change: Callable[[Any], Outcome]
+) -> None:
+    """[IV3] [IV4] [GC10]"""
+    tag(session(store), "there", 3)
+
+    def state(store: Store) -> Any:
+        return {name: each.version for name, each in tags(store).items()}, read_ids(store), positions(store)
+
+    old = state(store)
+    healthy = FaultStore(clone(store))
+    change(session(healthy))
+    new = state(healthy)
+    for number in range(1, healthy.count + 1):
+        for fault in faults_of(healthy, number):
+            inner = clone(store)
+            told: Outcome | BaseException
+            try:
+                told = change(session(FaultStore(inner, {number: fault})))
+            except (ManifestCommitError, Died) as error:
+                told = error
+            found = state(inner)
+            assert found in (old, new), told
+            if isinstance(told, Outcome) and told.kind != "unknown":
+                assert told.committed and found == new
+            elif not isinstance(told, Outcome | OutcomeUnknownError | StoreUnclearError | Died):
+                assert isinstance(told, StoreError) and found == old
+            check_table(inner)
+
+
+def test_a_tag_costs_a_commit_and_a_look_at_its_version(store: MemoryStore) -> None:
+    """[IV10]"""
+    calls = CountingStore(store)
+    tag(session(calls), NAME)
+    assert sum(calls.requests().values()) == 3 + 3
+    calls.reset()
+    tag(session(calls), NAME, 2)
+    assert sum(calls.requests().values()) == 3 + 2 + 3
+
+
+def test_a_job_that_was_under_way_carries_the_tags_on(store: MemoryStore) -> None:
+    """[GC10] [OB2]"""
+    job = begin(store)
+    job.write(rows([100]))
+    tag(session(store), NAME, 2)
+    assert job.commit().version == 6 and tags(store) == {NAME: Tag(version=2)}
+
+
+# --- on the command line --------------------------------------------------------------------------------------------------
+
+
+def test_tags_on_the_command_line(tmp_path: Path, run: Run) -> None:
+    root = str(tmp_path / "t")
+    for number in range(2):
+        mc.write(rows([number]), root)
+    status, out, _ = run("tag", root, NAME, "--version", "2", "--keep-for", "7d")
+    assert status == 0 and "version 2 is tagged" in out and "until 2" in out
+    status, out, _ = run("tag", root, "newest", "--json")
+    assert status == 0 and json.loads(out) == {"version": 5, "tag": "newest", "tagged": 4, "until": None}
+    status, out, _ = run("describe", root, "--json")
+    shown = json.loads(out)["tags"]
+    assert shown["newest"] == {"version": 4, "until": None} and shown[NAME]["version"] == 2 and shown[NAME]["until"]
+    assert NAME.split("%")[0] in run("describe", root)[1]
+    assert run("files", root, "--tag", NAME)[0] == 0
+    assert run("tag", root, "x", "--keep-for", "long")[0] == run("tag", root, "a\x1b[1m")[0] == 2
+    assert run("untag", root, NAME, "--version", "2")[0] == 2
+    status, out, _ = run("untag", root, NAME, "--yes")
+    assert status == 0 and "is gone" in out
+    status, out, _ = run("untag", root, "newest", "--json", "--yes")
+    assert status == 0 and json.loads(out) == {"version": 7, "tag": "newest", "tagged": None, "until": None}
+    assert run("untag", root, NAME)[0] == 3 and run("tag", root, "x", "--version", "99")[0] == 3

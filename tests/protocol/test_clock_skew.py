@@ -1,0 +1,246 @@
+"""One clock that is far off: no time is given for what nobody knows, and gc goes on. [CM14] [CM27]"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.kit.clocks import CLOCKS, StoreClock
+from tests.kit.tables import memory, read_ids, rows
+
+from manifestcommit.commits.job import Job
+from manifestcommit.errors import VersionNotFoundError
+from manifestcommit.format import object_names
+from manifestcommit.format.snapshot import DisputedTime, Snapshot, disputed
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.time_travel import choose_version, to_datetime
+from manifestcommit.log.version_chain import open_head, read_object
+from manifestcommit.maintain.gc import run
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.store import Store, open_store
+from manifestcommit.store.memory import MemoryStore
+from manifestcommit.testing.counting import CountingStore
+
+MINUTE, HOUR, YEAR = 60 * 10**6, 3600 * 10**6, 365 * 24 * 3600 * 10**6
+NOW = time.time_ns() // 1000 - 20 * HOUR
+
+
+class At(SystemEnv):
+    """A machine whose clock stands still."""
+
+    def __init__(self, now_us: int) -> None:
+        self.us = now_us
+
+    def now_us(self) -> int:
+        return self.us
+
+
+class Elsewhere:
+    """The store as a machine with another clock has it; told_s: the time that the store's answers tell."""
+
+    def __init__(self, inner: Store, now_us: int, told_s: float | None = None) -> None:
+        self._inner, self.env, self.now_s = inner, At(now_us), told_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def chain(store: Store, times: list[int], told_s: float | None = None) -> Store:
+    """A table whose versions 2, 3, … were committed by clocks that showed these times; the first row of version n is n."""
+    for number, each in enumerate(times, 1):
+        write_there(Elsewhere(store, each, told_s), number)
+    return store
+
+
+def write_there(there: Any, number: int) -> None:
+    job = Job.begin(TableContext(there))
+    job.write_stream(rows([number]).schema, rows([number]).to_batches())
+    assert job.commit().committed
+
+
+def snapshots(store: Store) -> list[Snapshot]:
+    head = open_head(store)
+    found = [read_object(store, version) for version in range(1, head.version + 1)]
+    return [each.snapshot for each in found if each is not None]
+
+
+def version_at(store: Store, moment: int, *, now: int | None = None) -> int:
+    """The version that was the newest at that moment, as a reader says whose clock shows `now`."""
+    there: Any = Elsewhere(store, now if now is not None else NOW + 10 * HOUR)
+    return choose_version(there, open_head(store), version=None, as_of=to_datetime(moment), tag=None) or open_head(store).version
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return memory() if request.param == "memory" else open_store(tmp_path / "t")
+
+
+def test_what_one_clock_far_ahead_has_done_is_seen_in_every_later_version(store: Store) -> None:
+    """[CM14] [CM27]"""
+    chain(store, [NOW, NOW + HOUR, NOW + 10 * YEAR, NOW + 2 * HOUR, NOW + 3 * HOUR])
+    found = snapshots(store)  # version 1 made the table
+    assert [each.committed_at for each in found] == [NOW, NOW, NOW + HOUR, *[NOW + 10 * YEAR] * 3]
+    assert [each.clock for each in found] == [None] * 4 + [NOW + 2 * HOUR, NOW + 3 * HOUR]
+    assert [each.disputed_times for each in found[:4]] == [()] * 4
+    wild = NOW + 10 * YEAR
+    assert found[5].disputed_times == (DisputedTime(first=4, last=6, said=wild, clock=NOW + 3 * HOUR),)
+
+
+def test_a_moment_that_clocks_dispute_is_an_error_that_names_the_versions(store: Store) -> None:
+    """It was one row of four. [RD4] [CM27]"""
+    chain(store, [NOW, NOW + HOUR, NOW + 10 * YEAR, NOW + 2 * HOUR, NOW + 3 * HOUR])
+    for moment in (NOW + HOUR, NOW + 2 * HOUR, NOW + 11 * HOUR, NOW + 9 * YEAR):
+        with pytest.raises(VersionNotFoundError, match=r"Versions 4 to 6 say .*version="):
+            version_at(store, moment)
+    assert [version_at(store, moment) for moment in (NOW, NOW + HOUR - 1, NOW + 10 * YEAR)] == [2, 2, 6]
+    with pytest.raises(VersionNotFoundError, match="as old as"):
+        version_at(store, NOW - 1)
+
+
+def test_a_head_that_says_a_time_to_come_is_not_passed_over(store: Store) -> None:
+    """Nobody has committed after it, so that nothing but the reader's clock tells. [CM27]"""
+    chain(store, [NOW, NOW + 10 * YEAR])
+    with pytest.raises(VersionNotFoundError, match="Versions 3 to 3 say"):
+        version_at(store, NOW + HOUR)
+    chain(store, [NOW + HOUR])
+    with pytest.raises(VersionNotFoundError, match="Versions 3 to 4 say"):
+        version_at(store, NOW + HOUR)
+
+
+def test_a_table_that_a_wild_clock_has_made_is_disputed_from_the_beginning(store: Store) -> None:
+    """[CM27]"""
+    chain(store, [NOW + YEAR, NOW])
+    with pytest.raises(VersionNotFoundError, match="Versions 1 to 3 say"):
+        version_at(store, NOW)
+
+
+def test_where_others_ran_up_to_its_time_that_clock_was_ahead(store: Store) -> None:
+    """Hours, as a time zone does; also when that time has passed. [CM27]"""
+    chain(store, [NOW, NOW + 3 * HOUR, NOW + HOUR, NOW + 3 * HOUR - 10 * MINUTE, NOW + 4 * HOUR])
+    assert open_head(store).snapshot.disputed_times == (DisputedTime(first=3, last=4, said=NOW + 3 * HOUR, clock=NOW + HOUR),)
+    chain(store, [])
+    more = memory()
+    chain(more, [NOW, NOW + 3 * HOUR, NOW + HOUR, NOW + 3 * HOUR - 16 * MINUTE, NOW + 3 * HOUR - 15 * MINUTE, NOW + 4 * HOUR])
+    (dispute,) = open_head(more).snapshot.disputed_times
+    assert dispute == DisputedTime(first=3, last=5, said=NOW + 3 * HOUR, clock=NOW + 3 * HOUR - 16 * MINUTE)
+
+
+def test_one_clock_far_behind_spoils_no_time_of_others(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """Which of two clocks is right nobody knows from two: a reader is warned. [CM27]"""
+    chain(store, [NOW, NOW + HOUR, NOW - 10 * YEAR, NOW + 2 * HOUR])
+    assert [each.committed_at for each in snapshots(store)] == [NOW, NOW, NOW + HOUR, NOW + HOUR, NOW + 2 * HOUR]
+    with caplog.at_level(logging.WARNING, "manifestcommit"):
+        assert [version_at(store, moment) for moment in (NOW + HOUR, NOW + 2 * HOUR, NOW + 9 * HOUR)] == [4, 5, 5]
+        assert not [each for each in caplog.records if "is not known" in each.message]
+        assert version_at(store, NOW + HOUR - 1) == 2
+    assert [each.message.partition("Versions ")[2][:6] for each in caplog.records if "is not known" in each.message] == ["3 to 4"]
+
+
+def test_clocks_that_are_a_little_apart_are_no_matter(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """[CM14]"""
+    with caplog.at_level(logging.WARNING, "manifestcommit"):
+        chain(store, [NOW, NOW + 15 * MINUTE, NOW, NOW + 20 * MINUTE])
+        assert version_at(store, NOW + 1) == 2
+    assert not caplog.records and open_head(store).snapshot.disputed_times == ()
+    assert [each.clock for each in snapshots(store)] == [None, None, None, NOW, None]
+
+
+def test_a_writer_warns_once_of_a_parent_far_ahead(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """[CM27]"""
+    chain(store, [NOW, NOW + 10 * YEAR])
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "manifestcommit"):
+        chain(store, [NOW])
+    assert [
+        each.message for each in caplog.records if "87,600.0 hours ahead of this one" in each.message and "use version=" in each.message
+    ]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("off", [10 * YEAR, -10 * YEAR, 16 * MINUTE])
+def test_the_time_that_a_store_tells_takes_the_place_of_a_clock_that_is_far_off(off: int, caplog: pytest.LogCaptureFixture) -> None:
+    """[CM14]"""
+    store = memory()
+    with caplog.at_level(logging.WARNING, "manifestcommit"):
+        chain(store, [NOW + off], told_s=NOW / 1e6)
+    assert {each.committed_at for each in snapshots(store)} == {NOW} and "the store's, whose time is used" in caplog.text
+    near = chain(memory(), [NOW + 14 * MINUTE], told_s=NOW / 1e6)
+    assert {each.committed_at for each in snapshots(near)} == {NOW + 14 * MINUTE}
+
+
+def test_a_wild_clock_costs_no_request() -> None:
+    """[CM14] [CM11]"""
+    counts = []
+    for wild in (NOW, NOW + 10 * YEAR):
+        inner = chain(memory(), [NOW, wild])
+        counting: Any = CountingStore(inner)
+        counting.env, counting.now_s = At(NOW + HOUR), NOW / 1e6
+        write_there(counting, 9)
+        counts.append(counting.requests())
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("off", [10 * YEAR, -10 * YEAR, 0])
+@pytest.mark.parametrize("wild", [1, 3, 4, 7])
+def test_gc_expires_by_true_times_whatever_one_writer_said(tells: bool, off: int, wild: int, tmp_path: Path) -> None:
+    """tells: of a folder, whose files have the times of the machines that wrote them; else the versions' own times count. [GC1] [CM27]"""
+    now = time.time_ns() // 1000
+    times = [now - 40 * HOUR + number * HOUR for number in range(8)]
+    times[wild] += off
+    store = chain(open_store(tmp_path), times)
+    for number, each in enumerate([times[0], *times], 1):
+        os.utime(tmp_path / object_names.version_name(number), (each / 1e6, each / 1e6))
+    there: Any = Elsewhere(StoreClock(store, CLOCKS["right" if tells else "silent"]), now)
+    run(TableContext(there), Policy(grace_s=36 * 3600.0, keep_for_s=36 * 3600.0))
+    head = open_head(store).snapshot
+    lowest = 6 if not off else 5 if tells else 3
+    assert lowest <= head.expired == head.fence <= 6, "version 6 is 36 hours old"
+    assert read_ids(store) == list(range(1, 9))
+
+
+def test_the_last_sixteen_disputes_are_kept_and_none_of_expired_versions() -> None:
+    """[CM27]"""
+    head = snapshots(chain(memory(), [NOW]))[-1]
+    for number in range(40):
+        said = NOW + (number + 1) * YEAR
+        parent = Snapshot(
+            format_version=1, table_id=head.table_id, version=10 + 2 * number, committed_at=said, writer="w", commits=head.commits,
+            disputed_times=head.disputed_times, expired=50 if number == 39 else 1,
+        )  # fmt: skip
+        head = Snapshot(
+            format_version=1, table_id=head.table_id, version=11 + 2 * number, committed_at=said, writer="w", commits=head.commits,
+            disputed_times=disputed(parent, NOW),
+        )  # fmt: skip
+        assert len(head.disputed_times) <= 16 and head.disputed_times[-1].first == parent.version
+    assert [each.first for each in head.disputed_times] == list(range(58, 90, 2))
+
+
+def test_disputes_are_kept_as_long_as_one_of_their_versions_is_readable(store: Store) -> None:
+    """None whose `last` is below `expired`: one that is `expired` itself stays. [CM27]"""
+    head = snapshots(chain(store, [NOW, NOW + 10 * YEAR, NOW, NOW]))[-1]
+    (dispute,) = head.disputed_times
+    assert (dispute.first, dispute.last) == (3, 5)
+    assert [len(disputed(msgspec.structs.replace(head, expired=each), NOW + 10 * YEAR)) for each in (1, 4, 5, 6)] == [1, 1, 1, 0]
+
+
+def test_a_dispute_goes_on_only_in_versions_that_follow_each_other_and_say_the_same(store: Store) -> None:
+    """[CM27]"""
+    chain(store, [NOW, NOW + 3 * HOUR, NOW + HOUR, NOW + 3 * HOUR - 10 * MINUTE, NOW + HOUR, NOW + HOUR - 1])
+    head = open_head(store).snapshot
+    first, second = head.disputed_times
+    assert (first.first, first.last, first.clock) == (3, 4, NOW + HOUR)
+    assert (second.first, second.last, second.clock) == (5, 7, NOW + HOUR), "the highest of their clocks"
+    strange = msgspec.structs.replace(head, committed_at=head.committed_at + 1)  # by a writer that put its own time there
+    assert disputed(strange, NOW)[-1] == DisputedTime(first=7, last=8, said=strange.committed_at, clock=NOW)
+
+
+def test_memory_and_folders_tell_no_time_of_their_own() -> None:
+    """Their clock is this machine's. [CM14]"""
+    assert not hasattr(MemoryStore("x"), "now_s")

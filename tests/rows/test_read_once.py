@@ -1,0 +1,192 @@
+"""Small files of a row change are read once, and large ones twice, with the same result. [RC8] [RC1]"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.faults.row_changes import begin_delete, begin_id_update, commit, here
+from tests.kit.row_tables import CONDITIONS, content, copy
+from tests.kit.sizes import rest_thorough, some
+from tests.kit.tables import memory, read_ids, rows, session, write
+
+import manifestcommit as mc
+from manifestcommit.rows import rewrite
+from manifestcommit.rows.rewrite import arrow_data
+from manifestcommit.rows.where import delete_where, overwrite_where, update_where
+from manifestcommit.runtime.environment import Tuning, tuned
+from manifestcommit.scan import planning
+from manifestcommit.store.memory import MemoryStore
+
+TWICE = Tuning(read_once_bytes=0)
+SOME = pc.field("id").isin([1, 12])  # of two files of three
+
+
+class Reads(MemoryStore):
+    """Counts how often each object is read."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.read: Counter[str] = Counter()
+
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        self.read[name] += 1
+        return super().get(name, start, end)
+
+
+def three_files() -> Reads:
+    store = Reads(memory().url.rpartition("/")[2])
+    for first in (0, 10, 20):
+        write(store, rows(range(first, first + 10)))
+    store.read.clear()
+    return store
+
+
+def live(store: MemoryStore) -> list[str]:
+    """The paths of its files."""
+    each = session(store)
+    paths: list[str] = planning.entries_table(each, each.open().snapshot).column("path").to_pylist()
+    return paths
+
+
+def delete(store: MemoryStore) -> Any:
+    each = session(store)
+    return delete_where(each, SOME, here(each))
+
+
+def update(store: MemoryStore) -> Any:
+    return update_where(session(store), {"id": "id + 100"}, SOME)
+
+
+def overwrite(store: MemoryStore) -> Any:
+    each = session(store)
+    return overwrite_where(each, arrow_data(each, rows([12])), SOME, here(each))
+
+
+@pytest.mark.parametrize("work", [delete, update, overwrite])
+def test_each_small_file_is_opened_once(work: Callable[[MemoryStore], Any]) -> None:
+    """Those in which no row changes, too; and what a bound rules out is not read at all. [RC1]"""
+    once, twice = three_files(), three_files()
+    olds = live(once), live(twice)
+    outcome = work(once)
+    with tuned(TWICE):
+        other = work(twice)
+    opened = [[each.read[name] for name in paths] for each, paths in zip((once, twice), olds, strict=True)]
+    assert outcome.committed and read_ids(once) == read_ids(twice)
+    counts = ("rows_deleted", "rows_updated", "rows_inserted", "rows_rewritten", "files_rewritten", "files_removed")
+    assert [getattr(outcome, name) for name in counts] == [getattr(other, name) for name in counts]
+    assert sorted(opened[0]) == [0, 1, 1]
+    assert sorted(opened[1])[0] == 0 and sorted(opened[1])[1] > 1
+
+
+@pytest.mark.parametrize("work", ["delete", "update"])
+@pytest.mark.parametrize("condition", some(CONDITIONS, 2))
+@pytest.mark.parametrize("name", rest_thorough(["partitioned", "plain"], "plain"))
+def test_both_ways_leave_the_same_rows(base: Any, tmp_path: Path, name: str, condition: str, work: str) -> None:
+    """Of a table with renamed columns, nulls and NaN. [RC2] [RC7]"""
+    found = []
+    for way in (Tuning(), TWICE):
+        table, _ = copy(base, name, tmp_path / str(way.read_once_bytes))
+        with tuned(way):
+            outcome = table.delete(condition) if work == "delete" else table.update({"x": "7", "text": "'new'"}, where=condition)
+        found.append((content(table), outcome.rows_deleted, outcome.rows_updated, outcome.rows_rewritten, outcome.files_rewritten))
+        assert table.verify(deep=True).is_sound
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("way", [Tuning(), TWICE])
+@pytest.mark.parametrize("begun", [begin_delete, begin_id_update])
+def test_a_file_of_which_all_rows_match_and_that_was_replaced_meanwhile_is_a_conflict(way: Tuning, begun: Callable[..., Any]) -> None:
+    """Whether it was held in memory or not: neither does its replacement come back nor go. [CF7] [RC1]"""
+    for theirs in (begin_delete, begin_id_update):
+        store = memory()
+        for first in (0, 3):
+            write(store, rows(range(first, first + 3)))
+        with tuned(way):
+            mine = begun(store, pc.field("id") < 3)
+            commit(theirs(store, pc.field("id") == 1))
+            before = read_ids(store)
+            with pytest.raises(mc.CommitConflictError):
+                commit(mine)
+        assert read_ids(store) == before
+
+
+def test_rows_that_take_more_memory_than_the_files_say_are_not_held(tmp_path: Path) -> None:
+    """A file of one value repeated is small however many rows it has. [RC8]"""
+    mc.write(pa.table({"id": pa.array(range(100_000)), "text": pa.array(["x" * 100] * 100_000)}), tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    each = table._session
+    entries = planning.entries_table(each, each.open().snapshot)
+    size = rewrite.size_of(entries)
+    assert rewrite.read_once(each, each.open().snapshot, entries) is not None
+    with tuned(Tuning(read_once_bytes=size)):
+        assert rewrite.read_once(each, each.open().snapshot, entries) is None
+        assert table.delete("id = 7").rows_rewritten == 99_999
+        assert table.update({"id": "-id"}, where="id = 8").rows_updated == 1
+    with tuned(Tuning(read_once_bytes=size - 1)):
+        assert rewrite.read_once(each, each.open().snapshot, entries) is None
+
+
+@pytest.mark.parametrize("together", [1, 2, 6])
+def test_of_many_files_each_is_read_once_and_only_some_are_in_memory(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone or with others, in the order of their entries, filtered or not. [RC8]"""
+    store = three_files()
+    for first in range(30, 60, 10):
+        write(store, rows(range(first, first + 10)))
+    each = session(store)
+    snapshot = each.open().snapshot
+    entries = planning.entries_table(each, snapshot)
+    one = max(entries.column("bytes").to_pylist())
+    monkeypatch.setattr(rewrite, "_PACK_BYTES", together * one)
+    store.read.clear()
+    with tuned(Tuning(read_once_bytes=2 * one)):
+        all_of, plain, some = (
+            pa.Table.from_batches(list(rewrite.scan(each, snapshot, entries, filter=form))).column("id").to_pylist()
+            for form in (pc.field("id") < 60, None, pc.field("id").isin([3, 33, 59]))
+        )
+    assert all_of == plain == [first + i for first in plain[::10] for i in range(10)]
+    assert sorted(plain) == list(range(60)) and sorted(some) == [3, 33, 59]
+    read = {store.read[path] for path in live(store)}
+    assert read == {3}
+
+
+def test_files_that_are_read_at_once_are_held_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a thread asks for the size of a batch, another one uses up the room and leaves its file. [RC8]"""
+    store = three_files()
+    monkeypatch.setattr(store, "is_remote", True, raising=False)
+    each = session(store)
+    snapshot = each.open().snapshot
+    entries = planning.entries_table(each, snapshot).slice(0, 2)
+    asked, left = threading.Event(), threading.Event()
+
+    class Batch(NamedTuple):
+        rows: pa.RecordBatch
+        is_small: bool
+
+        @property
+        def nbytes(self) -> int:
+            if self.is_small:
+                asked.set()
+            assert (left if self.is_small else asked).wait(60)
+            return 1 if self.is_small else 1 << 40
+
+    first = entries.column("path")[0].as_py()
+
+    def batches_of(session: Any, snapshot: Any, entry: pa.Table, *given: Any, **named: Any) -> Iterator[Any]:
+        is_small = entry.column("path")[0].as_py() != first
+        try:
+            for batch in found(session, snapshot, entry, *given, **named):
+                yield Batch(batch, is_small)
+        finally:
+            if not is_small:
+                left.set()
+
+    found = rewrite._batches_of
+    monkeypatch.setattr(rewrite, "_batches_of", batches_of)
+    assert rewrite.read_once(each, snapshot, entries) is None

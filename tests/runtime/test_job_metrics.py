@@ -1,0 +1,707 @@
+"""What operators see of jobs and tables: figures as values, in the history, and whether all counts match. [OB10]"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import Hasty, memory, put_version, session
+
+import manifestcommit as mc
+from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.job import Job
+from manifestcommit.commits.two_phase import commit_prepared
+from manifestcommit.format import object_names
+from manifestcommit.format.snapshot import Snapshot, Summary, Totals
+from manifestcommit.log.version_chain import open_head, read_version
+from manifestcommit.maintain.verify import verify
+from manifestcommit.runtime.environment import Limits
+from manifestcommit.runtime.outcome import (
+    InputTotals,
+    JobMetrics,
+    StoreCounters,
+    WriteTotals,
+    observers,
+)
+from manifestcommit.store import LocalStore, Store
+from manifestcommit.store.backend import Backend
+from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.retry import Patience, TransientError
+from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import FaultCall, FaultStore
+
+ROWS = pa.table({"day": ["a", "a", "b"], "n": pa.array([1, 2, 3], pa.int64())})
+HOSTILE = "a b%20+=#'\"日本\n\x1b[31m"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / HOSTILE
+
+
+@pytest.fixture
+def told() -> Iterator[list[JobMetrics]]:
+    """Every job that ended."""
+    found: list[JobMetrics] = []
+    observers.append(found.append)
+    yield found
+    observers.remove(found.append)
+
+
+class Retrying(CountingStore):
+    """Says how often its requests were sent again."""
+
+    retries = 0
+
+
+def summary_of(store: Store, version: int | None = None) -> Summary:
+    head = open_head(store)
+    return (head if version is None else read_version(store, head, version)).snapshot.commits[-1].summary
+
+
+def begin(store: Store, **options: Any) -> Job:
+    return Job.begin(session(store), **options)
+
+
+def written(store: Store, data: pa.Table = ROWS, **options: Any) -> Job:
+    """A job that has written and not ended."""
+    job = begin(store, **options)
+    job.write_stream(data.schema, data.to_batches(), partition_by=["day"])
+    return job
+
+
+# --- one job ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_jobs_figures_are_what_was_handed_in_written_and_committed(root: Path) -> None:
+    """[OB10]"""
+    with mc.begin(root, key="k") as job:
+        job.write(ROWS, partition_by="day")
+        job.write(ROWS.slice(0, 1))
+        before = job.metrics
+    found = job.metrics
+    assert job.outcome is not None and job.outcome.metrics == found
+    files = mc.Table(root).files()
+    size = sum(files["bytes"].to_pylist())
+    assert (before.kind, before.rows_read, before.files_written, before.rows_committed) == ("running", 4, 3, 0)
+    assert (found.kind, found.version, found.job, found.table) == ("committed", job.outcome.version, job.id, mc.Table(root).url)
+    assert (found.rows_read, found.rows_written, found.rows_committed) == (4, 4, 4)
+    assert (found.files_written, found.files_committed, found.bytes_written, found.bytes_committed) == (3, 3, size, size)
+    assert found.bytes_read == ROWS.nbytes + ROWS.slice(0, 1).nbytes
+    assert (found.operation, found.phase, found.tasks, found.attempts) == ("append", "both", 2, 1)
+    assert found.conflicts == found.retries == found.unknowns == 0 and found.prepare_s == 0
+    assert 0 < found.commit_s <= found.seconds
+
+
+def test_members_that_are_reserved_for_later_releases_are_empty(root: Path) -> None:
+    """Else what a later release reads there would be what this one meant by it. [OB10] [OB2]"""
+    mc.write(ROWS, root, partition_by="day", key="k", watermarks={"s": (0, 5)})
+    mc.write(ROWS, root, mode="overwrite", overwrite="dynamic")
+    table = mc.Table(root)
+    table.rewind("s", 3, reason="é")
+    table.rollback(2, reason="é")
+    for entry in table.history():
+        snapshot = table.snapshot(entry["version"])
+        assert [commit.summary.checks for commit in snapshot.commits] == [{}] and snapshot.participants == ()
+
+
+def test_the_history_holds_what_is_known_before_the_create(root: Path) -> None:
+    """[OB10]"""
+    mc.write(ROWS, root, partition_by="day")
+    found = mc.Table(root).history()[0]["summary"]
+    assert (found["rows_read"], found["rows_written"], found["rows"]) == (3, 3, 3)
+    assert (found["files_written"], found["bytes_written"]) == (found["files"], found["bytes"]) and found["bytes_read"] == ROWS.nbytes
+    assert (found["attempts"], found["conflicts"], found["retries"], found["unknowns"], found["prepare_s"]) == (1, 0, 0, 0, 0)
+    assert found["seconds"] > 0
+    mc.Table(root).set_properties({"x": "y"})
+    assert mc.Table(root).history()[0]["summary"]["rows_read"] is None, "a job that handles no rows counts none"
+
+
+def test_what_is_not_counted_is_not_in_the_document(root: Path) -> None:
+    """A commit without rows pays nothing for the figures. [OB10] [OB1]"""
+    mc.write(ROWS, root)
+    mc.Table(root).set_properties({"x": "y"})
+    summary = json.loads(msgspec.json.encode(open_head(LocalStore(str(root))).snapshot))["commits"][0]["summary"]
+    assert set(summary) == {"attempts", "seconds"}
+
+
+def test_a_summary_of_a_later_release_keeps_its_members_beside_the_figures() -> None:
+    """[OB12]"""
+    store = memory()
+    written(store).commit()
+    head = open_head(store)
+    raw = msgspec.to_builtins(head.snapshot.commits[0])
+    raw["summary"]["later"] = {"a": [1]}
+    from manifestcommit.format import codec, object_names
+
+    document = msgspec.to_builtins(head.snapshot) | {"commits": [raw], "version": head.version + 1}
+    decoded = codec.decode_snapshot(codec.compress(msgspec.json.encode(document)), name=object_names.version_name(head.version + 1))
+    assert decoded.commits[0].summary.extra == {"later": {"a": [1]}} and decoded.commits[0].summary.rows_read == 3
+
+
+def test_files_that_were_found_count_as_read_and_written(root: Path) -> None:
+    """So the three are equal for every job. [AF1] [OB10]"""
+    mc.write(ROWS.select(["n"]), root)
+    pq.write_table(ROWS.select(["n"]).slice(0, 2), root / "found +%.parquet")
+    with mc.begin(root) as job:
+        job.add_files(["found +%.parquet"])
+        job.write(ROWS.select(["n"]))
+    found = job.metrics
+    assert (found.rows_read, found.rows_written, found.rows_committed, found.files_committed) == (5, 5, 5, 2)
+    assert mc.Table(root).verify().is_sound
+
+
+def test_a_job_whose_tasks_do_not_say_what_they_were_handed_does_not_say_either() -> None:
+    """None is no zero. [OB10]"""
+    store = memory()
+    written(store).commit()
+    entries = written(store)._entries
+    job = begin(store)
+    job.add_written([msgspec.structs.replace(each, job=job.id) for each in entries], tasks=1)
+    job.write_stream(ROWS.schema, ROWS.to_batches())
+    outcome = job.commit()
+    assert outcome.metrics is not None and outcome.metrics.rows_read is None and outcome.metrics.rows_committed == 6
+    assert (summary_of(store).rows_read, summary_of(store).rows_written) == (None, 6)
+    assert verify(session(store)).is_sound
+
+
+def test_spilled_files_are_counted_like_inlined_ones(set_budgets: SetBudgets) -> None:
+    """[CM12] [OB10]"""
+    set_budgets(inline_entry_bytes=100)
+    store = memory()
+    outcome = written(store).commit()
+    assert outcome.metrics is not None
+    assert open_head(store).snapshot.manifests and not open_head(store).snapshot.added
+    assert (outcome.metrics.files_written, outcome.metrics.files_committed, outcome.metrics.rows_committed) == (2, 2, 3)
+
+
+def test_a_ledger_counts_entries_and_manifests(set_budgets: SetBudgets) -> None:
+    """What tasks wrote as manifests is written as well. [SP9] [OB10]"""
+    set_budgets(inline_entry_bytes=100)
+    store = memory()
+    written(store).commit()
+    ref = open_head(store).snapshot.manifests[0]
+    ledger = WriteTotals(StoreCounters(store), lambda: 0)
+    ledger.take(written(store)._entries, [ref], InputTotals(rows=9, bytes=7, retries=2))
+    found = ledger.summary(4)
+    assert (found.files_written, found.rows_written, found.rows_read, found.bytes_read) == (4, 6, 9, 7)
+    assert (found.tasks, found.retries) == (4, 2)
+
+
+# --- how jobs end -----------------------------------------------------------------------------------------------------
+
+
+def test_a_rerun_of_a_key_has_committed_nothing(root: Path, told: list[JobMetrics]) -> None:
+    """[KY3] [OB10]"""
+    mc.write(ROWS, root, key="k")
+    again = mc.write(ROWS, root, key="k").metrics
+    assert again is not None and (again.kind, again.version) == ("already_committed", 2)
+    assert (again.rows_read, again.rows_written, again.rows_committed, again.attempts) == (0, 0, 0, 0)
+    assert [each.kind for each in told] == ["committed", "already_committed"]
+
+
+def test_a_job_that_conflicts_still_has_its_figures(root: Path, told: list[JobMetrics]) -> None:
+    """[CF1] [OB10]"""
+    mc.write(ROWS, root, watermarks={"s": (0, 5)})
+    job = mc.begin(root)
+    job.write(ROWS)
+    job.advance("s", 7, 9)
+    with pytest.raises(mc.WatermarkGapError):
+        job.commit()
+    found = job.metrics
+    assert (found.kind, found.rule, found.version) == ("conflict", "watermark_gap", None)
+    assert (found.rows_written, found.rows_committed, found.attempts) == (3, 0, 0) and told[-1] == found
+
+
+def test_a_job_that_is_given_up_has_its_figures(root: Path, told: list[JobMetrics]) -> None:
+    """[AB1] [OB10]"""
+    with contextlib.suppress(ZeroDivisionError), mc.begin(root) as job:
+        job.write(ROWS)
+        raise ZeroDivisionError
+    assert (job.metrics.kind, job.metrics.rows_written, job.metrics.commit_s) == ("aborted", 3, 0)
+    job.abort()
+    assert told == [job.metrics], "told once"
+
+
+def test_a_commit_that_raises_has_its_figures(told: list[JobMetrics]) -> None:
+    """[CM8] [OB10]"""
+    store = memory()
+    written(store).commit()
+
+    def refuse(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and call.name.startswith("_manifest/versions/"):
+            raise mc.StoreError("refused, by the test")
+
+    job = written(FaultStore(store, on_call=refuse))
+    with pytest.raises(mc.StoreError):
+        job.commit()
+    assert (job.metrics.kind, job.metrics.attempts, job.metrics.rows_written, job.metrics.rows_committed) == ("failed", 1, 3, 0)
+    assert told[-1] == job.metrics
+
+
+def test_lost_creates_are_conflicts_and_attempts(told: list[JobMetrics]) -> None:
+    """In the history as in the outcome. [CM3] [OB10]"""
+    store = memory()
+    written(store).commit()
+    left = 2
+
+    def overtake(call: FaultCall) -> None:
+        nonlocal left
+        if call.kind == "put_if_absent" and call.name.startswith("_manifest/versions/") and left:
+            left -= 1
+            written(store).commit()
+
+    outcome = written(FaultStore(store, on_call=overtake)).commit()
+    assert outcome.metrics is not None and outcome.attempts == 3
+    assert (outcome.metrics.attempts, outcome.metrics.conflicts, outcome.metrics.version) == (3, 2, 5)
+    assert (summary_of(store).attempts, summary_of(store).conflicts) == (3, 2)
+    assert [each.attempts for each in told] == [1, 1, 1, 3], "and those of others are theirs"
+
+
+@pytest.mark.parametrize(("fault", "expected"), [("request_lost", "committed"), ("answer_lost", "committed")])
+def test_unclear_answers_and_what_was_sent_again_are_counted(fault: Any, expected: str) -> None:
+    """[CM6] [OB10]"""
+    store = memory()
+    written(store).commit()
+    numbers = [call.number for call in dry_run(store).calls if call.kind == "put_if_absent" and "/versions/" in call.name]
+    outcome = written(FaultStore(store, {numbers[0]: fault})).commit()
+    found = outcome.metrics
+    assert found is not None and (found.kind, found.rows_committed) == (expected, 3)
+    assert (found.attempts, found.unknowns, found.retries, found.conflicts) == (1, 1, 1, 0)
+
+
+def dry_run(store: MemoryStore) -> FaultStore:
+    """The calls that writing and committing takes, on a copy."""
+    from tests.kit.tables import clone
+
+    calls = FaultStore(clone(store))
+    written(calls).commit()
+    return calls
+
+
+def test_an_outcome_that_is_not_known_has_figures(told: list[JobMetrics]) -> None:
+    """[CM6] [OB10]"""
+    store = memory()
+    written(store).commit()
+    job = written(store)
+
+    def lose(call: FaultCall) -> None:
+        if call.kind == "put_if_absent":
+            raise mc.StoreUnclearError("by the test")
+
+    faulty = session(FaultStore(store, on_call=lose))
+    outcome = commit(faulty, open_head(store), job.change(), Limits(unclear_tries=4))
+    found = outcome.metrics
+    assert found is not None and (found.kind, found.unknowns, found.retries, found.attempts) == ("unknown", 4, 3, 1)
+    assert found.rows_written == 3 and found.rows_committed == 0 and told[-1] == found
+
+
+class Slow(Hasty):
+    """A clock that only tests move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_000_000
+
+    def now_us(self) -> int:
+        return self.now
+
+
+def test_times_are_those_of_the_phases_and_never_below_zero() -> None:
+    """Seconds from begin to the create; a clock that is set back makes none negative. [OB10]"""
+    store, env = memory(), Slow()
+    own = session(store)
+    own.env = env
+    job = Job.begin(own)
+    job.write_stream(ROWS.schema, ROWS.to_batches())
+    env.now += 2_000_000
+    outcome = job.commit()
+    assert outcome.metrics is not None and (outcome.metrics.seconds, outcome.metrics.commit_s) == (2.0, 0.0)
+    assert summary_of(store).seconds == 2.0
+    job = Job.begin(own)
+    job.write_stream(ROWS.schema, ROWS.to_batches())
+    env.now -= 5_000_000
+    outcome = job.commit()
+    assert outcome.metrics is not None and outcome.metrics.seconds == summary_of(store).seconds == 0.0
+
+    def set_back(call: FaultCall) -> None:
+        env.now -= 5_000_000
+
+    own = session(FaultStore(store, on_call=set_back))
+    own.env = env
+    found = Job.begin(own).commit().metrics
+    assert found is not None and found.commit_s == 0.0 <= summary_of(store).seconds
+
+
+# --- two phases -------------------------------------------------------------------------------------------------------
+
+
+def test_each_phase_has_its_own_figures(root: Path, told: list[JobMetrics]) -> None:
+    """The second tells what it committed, and repeats what the first took in. [AB3] [OB10]"""
+    mc.write(ROWS, root)
+    with mc.begin(root) as job:
+        job.write(ROWS)
+        prepared = job.prepare()
+    first = job.metrics
+    assert (first.kind, first.phase, first.job, first.rows_read, first.rows_committed) == ("prepared", "first", prepared, 3, 0)
+    assert 0 < first.prepare_s <= first.seconds and first.commit_s == 0
+    second = mc.commit(root, prepared).metrics
+    assert second is not None and (second.kind, second.phase, second.rows_read, second.rows_committed) == ("committed", "second", 3, 3)
+    assert second.commit_s > 0 and second.attempts == 1
+    again = mc.commit(root, prepared).metrics
+    assert again is not None and (again.kind, again.rows_committed, again.version) == ("already_committed", 0, 3)
+    assert told[1:] == [first, second, again]
+    summary = mc.Table(root).history()[0]["summary"]
+    assert (summary["rows_read"], summary["rows_written"], summary["rows"]) == (3, 3, 3) and mc.Table(root).verify().is_sound
+    assert 0 < summary["prepare_s"] <= first.prepare_s
+    assert summary["seconds"] >= summary["prepare_s"]
+
+
+def test_what_the_first_phase_has_told_the_second_does_not_tell_again() -> None:
+    """But the history holds both. [AB3] [OB10]"""
+    store = Retrying(memory())
+    written(store).commit()
+    job = written(store)
+    store.retries = 6
+    job.prepare()
+    assert job.metrics.retries == 6
+
+    class Later(Retrying):
+        def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+            self.retries += "prepared" in name
+            return super().get(name, start, end)
+
+    second = commit_prepared(session(Later(store)), job.id).metrics
+    assert second is not None and second.retries == 1 and summary_of(store).retries == 7, "reading what was prepared is part of it"
+
+
+def test_preparing_again_tells_the_job_once(told: list[JobMetrics]) -> None:
+    """[AB3]"""
+    store = memory()
+    written(store).commit()
+    job = written(store)
+    assert job.prepare() == job.prepare()
+    assert [each.kind for each in told] == ["committed", "prepared"]
+    assert commit_prepared(session(store), job.id).metrics == told[-1]
+
+
+def test_of_two_committers_of_one_job_one_has_committed_it(told: list[JobMetrics]) -> None:
+    """So what is summed over processes is right. [AB3] [OB10]"""
+    store = memory()
+    written(store).commit()
+    job = written(store).prepare()
+
+    def overtake(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and len(told) < 3:
+            commit_prepared(session(store), job)
+
+    slow = commit_prepared(session(FaultStore(store, on_call=overtake)), job)
+    assert slow.committed and slow.metrics is not None and (slow.metrics.kind, slow.metrics.attempts) == ("already_committed", 1)
+    assert [(each.kind, each.rows_committed) for each in told[2:]] == [("committed", 3), ("already_committed", 0)]
+
+
+def test_an_aborted_job_says_so_to_its_committer(root: Path) -> None:
+    """[AB4]"""
+    mc.write(ROWS, root)
+    with mc.begin(root) as job:
+        job.write(ROWS)
+        job.prepare()
+    mc.Table(root).abort(job.id)
+    outcome = commit_prepared(session(LocalStore(str(root))), job.id)
+    assert outcome.metrics is not None and (outcome.metrics.kind, outcome.metrics.rows_committed) == ("aborted", 0)
+
+
+# --- requests that are sent again -------------------------------------------------------------------------------------
+
+
+class Busy(Backend):
+    """Answers every second request only."""
+
+    url = identity = "busy://b"
+    asked = 0
+
+    def ask(self) -> int:
+        self.asked += 1
+        if self.asked % 2:
+            raise TransientError("busy", sent=True)
+        return self.asked
+
+    read = tail = write = create = page = remove = upload = connect = translate = ask  # type: ignore[assignment]  # none is called
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Busy]:
+    monkeypatch.setattr("manifestcommit.store.retry.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(Busy, "_patience", lambda self: Patience(attempts=2, deadline_s=9, first_pause_s=0.001))
+    from manifestcommit.store import StorageOptions
+
+    return lambda: Busy(StorageOptions(), "place")
+
+
+def test_each_store_counts_its_own_repeats_in_all_its_threads(busy: Callable[[], Busy]) -> None:
+    """Jobs that run beside each other do not count for each other. [ST14] [OB10]"""
+    one, other = busy(), busy()
+    other.persist(other.ask)
+    threads = [threading.Thread(target=lambda: [one.persist(fails_once()) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (one.retries, other.retries) == (200, 1)
+    with pytest.raises(mc.StoreError):
+        one.persist(always)
+    assert one.retries == 201, "the request that is not sent any more is no repeat"
+
+
+def fails_once() -> Callable[[], None]:
+    faults = [TransientError("busy", sent=True)]
+
+    def request() -> None:
+        if faults:
+            raise faults.pop()
+
+    return request
+
+
+def always() -> None:
+    raise TransientError("busy", sent=True)
+
+
+def test_a_jobs_retries_are_those_since_it_began() -> None:
+    """Of its requests, of its creates, and of its tasks. [ST14] [OB10]"""
+
+    store = Retrying(memory())
+    store.retries = 5
+    written(store).commit()
+    store.retries = 7
+    job = written(store)
+    store.retries = 10
+    job.add_written([], intake=InputTotals(retries=20))
+    outcome = job.commit()
+    assert outcome.metrics is not None and outcome.metrics.retries == 23 == summary_of(store).retries
+
+
+# --- observers --------------------------------------------------------------------------------------------------------
+
+
+def test_an_observer_that_fails_stops_neither_the_commit_nor_the_next_one(told: list[JobMetrics]) -> None:
+    """What took place is not told as a failure. [OB10]"""
+
+    def fail(found: JobMetrics) -> None:
+        raise RuntimeError("by the test")
+
+    observers.insert(0, fail)
+    try:
+        assert written(memory()).commit().committed
+    finally:
+        observers.remove(fail)
+    assert [each.kind for each in told] == ["committed"]
+
+
+def test_figures_cost_no_request() -> None:
+    """[CM11]"""
+    store = CountingStore(memory())
+    written(store).commit()
+    store.reset()
+    job = written(store)
+    job.commit()
+    calls = len(store.calls)
+    assert job.metrics.kind == "committed" and len(store.calls) == calls
+    assert store.requests(under="_manifest/versions/")["put_if_absent"] == 1
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_tells_its_size_what_waits_and_how_far_it_lags(root: Path) -> None:
+    """[WM1] [AB3]"""
+    mc.write(ROWS, root, watermarks={"t:0": (0, 30), "t:1": (5, 40), "f\n": (None, "etag")})
+    with mc.begin(root) as job:
+        job.write(ROWS)
+        job.prepare()
+    found = mc.Table(root).metrics({"t:0": 100, "t:1": 39, "t:2": 7, "f\n": "etag", "new": "etag"})
+    assert (found.version, found.files, found.rows) == (2, 1, 3) and found.bytes == mc.Table(root).files()["bytes"].to_pylist()[0]
+    assert (found.prepared_jobs, found.running_jobs) == (1, 0) and found.prepared_bytes > 100
+    assert found.oldest_prepared_s is not None and 0 <= found.oldest_prepared_s < 60 and 0 <= found.head_age_s < 60
+    assert found.watermarks == {"t:0": 30, "t:1": 40, "f\n": "etag"}
+    assert found.lag == {"t:0": 70, "t:1": -1, "t:2": 7, "f\n": 0, "new": None}
+    mc.commit(root, job.id)
+    found = mc.Table(root).metrics()
+    assert (found.prepared_jobs, found.oldest_prepared_s, found.lag) == (0, None, {})
+
+
+def test_a_tables_figures_take_five_requests() -> None:
+    """[RD1]"""
+    from manifestcommit.maintain.table_metrics import table_metrics
+
+    store = CountingStore(memory())
+    written(store).commit()
+    written(store).prepare()
+    store.reset()
+    assert table_metrics(session(store)).prepared_jobs == 1
+    assert store.requests() == {"get": 2, "list": 3}
+
+
+def test_the_oldest_prepared_job_is_the_one_that_counts(tmp_path: Path) -> None:
+    """Aged by the store's own clock. [AB3]"""
+    import os
+    import time
+
+    mc.write(ROWS, tmp_path)
+    for age in (50, 5000, 500):
+        with mc.begin(tmp_path) as job:
+            job.write(ROWS)
+            job.prepare()
+        moment = time.time() - age
+        os.utime(tmp_path / "_manifest" / "jobs" / job.id / "prepared.json.zst", (moment, moment))
+    found = mc.Table(tmp_path).metrics()
+    assert found.prepared_jobs == 3 and found.oldest_prepared_s is not None and 4990 < found.oldest_prepared_s < 5060
+
+
+@pytest.mark.parametrize("ends", [["t"], {"t": 1.5}, {"t": True}, {"t": None}, {1: 2}])
+def test_ends_that_are_none_are_refused(tmp_path: Path, ends: Any) -> None:
+    mc.write(ROWS, tmp_path)
+    with pytest.raises(mc.ManifestCommitError, match=r"ends maps a source|invalid ends"):
+        mc.Table(tmp_path).metrics(ends)
+
+
+# --- all counts match -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lived() -> MemoryStore:
+    """Versions 1 to 5: create, append, append, overwrite of a partition, properties."""
+    store = memory()
+    for mode in ("append", "append", "overwrite"):
+        job = begin(store)
+        if mode == "overwrite":
+            job.overwrite({"day": "a"})
+        data = ROWS if mode == "append" else ROWS.slice(0, 1)
+        job.write_stream(data.schema, data.to_batches(), partition_by=["day"])
+        assert job.commit().committed
+    from manifestcommit.maintain.alter import set_properties
+
+    set_properties(session(store), {"a": "b"})
+    return store
+
+
+def test_a_healthy_history_matches(lived: MemoryStore) -> None:
+    """[OB2] [OB5] [OB10]"""
+    report = verify(session(lived))
+    assert report.findings == () and (report.first, report.last) == (1, 5)
+
+
+Planted = Callable[[Snapshot], dict[str, Any]]
+
+
+def plant(store: Store, change: Planted) -> int:
+    """One more version, hand-made of the head."""
+    head = open_head(store)
+    return put_version(store, head, **change(head.snapshot)).version
+
+
+def carry(snapshot: Snapshot, *, summary: Summary | None = None, **members: Any) -> dict[str, Any]:
+    return {**members, "commit": msgspec.structs.replace(snapshot.commits[0], summary=summary or Summary())}
+
+
+def more(totals: Totals, **by: int) -> Totals:
+    return msgspec.structs.replace(totals, **{name: getattr(totals, name) + each for name, each in by.items()})
+
+
+PLANTED: dict[str, tuple[Planted, set[tuple[str, str]]]] = {
+    "a row that was not written": (
+        lambda s: carry(s, summary=Summary(rows_read=4, rows_written=3, rows=3), totals=more(s.totals, rows=3)),
+        {("counts_differ", "3 rows written, but 4 read"), ("totals_differ", "rows")},
+    ),
+    "a row that was not committed": (
+        lambda s: carry(s, summary=Summary(rows_read=1, rows_written=1)),
+        {("counts_differ", "0 rows committed, but 1 written")},
+    ),
+    "a row that came from nowhere": (
+        lambda s: carry(s, summary=Summary(rows_read=0, rows=1), totals=more(s.totals, rows=1)),
+        {("counts_differ", "1 rows committed, but 0 read"), ("totals_differ", "rows")},
+    ),
+    "files that were not committed": (
+        lambda s: carry(s, summary=Summary(files_written=2)),
+        {("counts_differ", "0 files committed, but 2 written")},
+    ),
+    "bytes that were not committed": (
+        lambda s: carry(s, summary=Summary(bytes_written=9)),
+        {("counts_differ", "0 bytes committed, but 9 written")},
+    ),
+    "totals that do not follow": (
+        lambda s: carry(s, totals=more(s.totals, files=1, rows=2, bytes=-3)),
+        {("totals_differ", "files"), ("totals_differ", "rows"), ("totals_differ", "bytes")},
+    ),
+    "a file that is gone from the list": (
+        lambda s: carry(s, added=s.added[:-1]),
+        {("totals_differ", "files"), ("totals_differ", "rows"), ("totals_differ", "bytes")},
+    ),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_difference_is_found(lived: MemoryStore, planted: str) -> None:
+    """And nothing else is. [OB2] [OB5] [OB10]"""
+    change, expected = PLANTED[planted]
+    version = plant(lived, change)
+    damages = [each for each in verify(session(lived)).findings if each.severity == "damage"]
+    assert {each.object for each in damages} == {object_names.version_name(version)}
+    assert all(any(each.kind == kind and text in each.problem for each in damages) for kind, text in expected), damages
+    assert all(any(each.kind == kind and text in each.problem for kind, text in expected) for each in damages), damages
+
+
+# --- on the command line ----------------------------------------------------------------------------------------------
+
+
+Ran = tuple[int, str, str]
+
+
+def test_counts_that_differ_are_a_finding_of_verify(run: Callable[..., Ran], root: Path) -> None:
+    """[OB10] [RD10]"""
+    mc.write(ROWS, root)
+    assert run("verify", root)[0] == 0
+    plant(LocalStore(str(root)), lambda s: carry(s, summary=Summary(rows_read=1000)))
+    status, out, err = run("verify", root)
+    assert (status, err) == (1, "") and "counts differ" in out and "0 rows committed, but 1,000 read" in out
+    status, out, _ = run("verify", root, "--json")
+    document = json.loads(out)
+    assert status == 1 and not document["is_sound"] and [each["kind"] for each in document["findings"]] == ["counts_differ"]
+
+
+def test_metrics_shows_what_table_figures_tells(run: Callable[..., Ran], root: Path, tmp_path: Path) -> None:
+    """[WM1]"""
+    mc.write(ROWS, root, watermarks={"t:0": (0, 12_000), HOSTILE: (None, "x")})
+    with mc.begin(root) as job:
+        job.write(ROWS)
+        job.prepare()
+    ends = tmp_path / "ends.json"
+    ends.write_text(json.dumps({"t:0": 22_500, HOSTILE: "y", "t:9": 5}), "utf-8")
+    status, out, err = run("metrics", root, "--ends", ends)
+    assert (status, err) == (0, "") and all(each.isprintable() for each in out.splitlines())
+    rows = {line.rsplit("  ", 1)[0].strip(): line.rsplit("  ", 1)[-1] for line in out.splitlines() if "  " in line}
+    assert rows["prepared jobs"] == "1" and rows["rows"] == "3" and rows["running jobs"] == "0"
+    assert any(line.split()[:3] == ["t:0", "12000", "10,500"] for line in out.splitlines())
+    assert any(line.split() == ["t:9", "5", "never"] for line in out.splitlines())
+    document = json.loads(run("metrics", root, "--ends", ends, "--json")[1])
+    assert document["lag"] == {"t:0": 10_500, HOSTILE: None, "t:9": 5} and document["oldest_prepared_s"] >= 0
+    assert set(document) == set(mc.Table(root).metrics().__struct_fields__)
+
+
+@pytest.mark.parametrize("content", [None, b"[1]", b"{", b"\xff", b'{"t": [1]}', b'{"t": 1.5}'])
+def test_ends_that_are_no_file_of_ends_are_a_usage_error(run: Callable[..., Ran], root: Path, tmp_path: Path, content: Any) -> None:
+    mc.write(ROWS, root)
+    ends = tmp_path / "e.json"
+    if content is not None:
+        ends.write_bytes(content)
+    status, out, err = run("metrics", root, "--ends", ends)
+    assert (status, out) == (2, "") and "ends" in err and "Traceback" not in err

@@ -1,0 +1,88 @@
+"""What callers hand in is refused alike wherever they hand it in, before anything is read or written. [WM3] [SC7] [OB10]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+from tests.kit.tables import begin, memory, rows, session, write
+
+import manifestcommit as mc
+from manifestcommit.errors import UsageError
+from manifestcommit.maintain.rewind import rewind
+from manifestcommit.maintain.rollback import rollback
+from manifestcommit.rows.row_change import Declared, Operation, RowChange
+from manifestcommit.store.memory import MemoryStore
+
+STRANGE_RANGES: dict[str, Any] = {
+    "a position": {"a b": 5},
+    "a text of two letters": {"a b": "xy"},
+    "three positions": {"a b": (1, 2, 3)},
+    "one position": {"a b": (1,)},
+    "no end": {"a b": (1, None)},
+    "a start of another kind": {"a b": ("é", 2)},
+    "backwards": {"a b": (3, 2)},
+    "no mapping": [("a b", (1, 2))],
+    "no pair": {"a b": None},
+}
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    store = memory()
+    write(store, rows([1]))
+    return store
+
+
+def positions_of_write(store: MemoryStore, tmp: str, given: Any) -> None:
+    mc.write(rows([1]), tmp, watermarks=given)
+
+
+def positions_of_merge(store: MemoryStore, tmp: str, given: Any) -> None:
+    RowChange(session(store), "merge", ["on"], Declared(watermarks=given))
+
+
+def sources_of_write(store: MemoryStore, tmp: str, given: Any) -> None:
+    begin(store).write(rows([1]), sources=given)
+
+
+def sources_of_files(store: MemoryStore, tmp: str, given: Any) -> None:
+    begin(store).add_files([], sources=given)
+
+
+TAKERS = [positions_of_write, positions_of_merge, sources_of_write, sources_of_files]
+
+
+@pytest.mark.parametrize("take", TAKERS)
+@pytest.mark.parametrize("strange", STRANGE_RANGES)
+def test_ranges_that_are_none_are_told_by_name_and_not_by_a_bare_error_of_python(
+    take: Callable[..., None], strange: str, store: MemoryStore, tmp_path: Any
+) -> None:
+    """[WM3]"""
+    before = [info.name for info in store.list("")]
+    with pytest.raises(UsageError, match="a b"):
+        take(store, str(tmp_path / "table"), STRANGE_RANGES[strange])
+    assert [info.name for info in store.list("")] == before and not (tmp_path / "table").exists()
+
+
+@pytest.mark.parametrize("reason", ["", "  ", "\t\n", "\ud800", 5, b"why"])
+def test_a_reason_that_says_nothing_is_refused_by_all_that_record_one(reason: Any, store: MemoryStore) -> None:
+    """The history would keep a blank for ever. [OB10]"""
+    calls: list[Callable[[], object]] = [
+        lambda: rewind(session(store), "s", 1, reason=reason),
+        lambda: rollback(session(store), 1, reason=reason),
+        *(lambda operation=each: RowChange(session(store), operation, [], Declared(reason=reason)) for each in get_args(Operation)),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match="say why"):
+            call()
+
+
+@pytest.mark.parametrize("text", ["", "\ud800", 5, b"key"])
+@pytest.mark.parametrize("name", ["key", "fingerprint"])
+def test_a_key_that_can_not_be_stored_is_refused_by_jobs_and_row_changes_alike(name: str, text: Any, store: MemoryStore) -> None:
+    """Also a fingerprint. [KY1] [SC7]"""
+    for call in (lambda **given: begin(store, **given), lambda **given: RowChange(session(store), "delete", [], Declared(**given))):
+        with pytest.raises(UsageError, match=f"{name} is a non-empty text that is the same on every rerun"):
+            call(**{name: text})
