@@ -115,7 +115,7 @@ def throughput(folder: str, writers: int, seconds: float, *, rounds: int) -> Non
             while time.perf_counter() < end:
                 try:
                     together(pair)
-                except mc.ManifestCommitError as error:
+                except mc.errors.ManifestCommitError as error:
                     print(f"    {error}", file=sys.stderr, flush=True)
                     with lock:
                         failed += 1

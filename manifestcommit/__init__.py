@@ -42,15 +42,6 @@ _HOMES = {
     "rows.row_change": "RowOutcome",
     "rows.clauses": "Delete Insert Update",
     "runtime.outcome": "JobMetrics JobResult JobResults Outcome",
-    "errors": (
-        "CheckFailedError CommitConflictError ConstraintError CorruptMetadataError "
-        "DataFileMissingError JobAbortedError JobFencedError KeyReusedError "
-        "ManifestCommitError NotATableError OutcomeUnknownError OutputGoneError "
-        "SchemaMismatchError SnapshotExpiredError SourceError StoreDeniedError StoreError "
-        "StoreFullError StoreUnclearError TableNotFoundError UndecidedError UnsafeStoreError "
-        "UnsupportedFormatError UnsupportedTypeError UsageError VersionNotFoundError "
-        "WatermarkError WatermarkGapError WatermarkMismatchError WatermarkOverlapError"
-    ),
     "export.export_result": "Export",
     "job": "DroppedJobWarning Job begin commit commit_all write",
     "joint": "JointOutcome PinnedTable read_together rollback_together tag_together",

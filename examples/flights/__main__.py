@@ -165,7 +165,7 @@ def twice(story: Story, spark: SparkSession, rows: dict[int, int]) -> None:
             watermarks={source: (0, rows[TWICE])},
         )
         story.check("someone who loads it by hand, under another key, is refused", False)
-    except mc.WatermarkOverlapError as error:
+    except mc.errors.WatermarkOverlapError as error:
         refused = f"have {error.have:,}, want to start at {error.want:,}"
         story.check(
             f"loading it by hand, under another key, is refused: {refused}",

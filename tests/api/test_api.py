@@ -99,7 +99,7 @@ def test_a_named_partition_is_that_value_and_not_one_that_looks_like_it(root: Pa
 def test_rows_outside_the_named_partition_are_refused(root: Path) -> None:
     """They would be doubled by a rerun. The error names both and the way out. [PT3]"""
     mc.write(MONTH, root, partition_by="day")
-    with pytest.raises(mc.UsageError, match=r"2013-01-02.*2013-01-09.*nothing was committed.*dynamic"):
+    with pytest.raises(mc.errors.UsageError, match=r"2013-01-02.*2013-01-09.*nothing was committed.*dynamic"):
         mc.write(day("2013-01-09", 1), root, mode="overwrite", overwrite={"day": "2013-01-02"})
     assert len(flights(root)) == 3
 
@@ -133,7 +133,7 @@ def test_rows_outside_the_named_partition_are_refused(root: Path) -> None:
 )
 def test_a_wrong_argument_is_named_and_nothing_is_made(root: Path, options: dict[str, Any], named: str) -> None:
     """UsageError before anything is read or written: no folder is left, no table, no file. [SC3]"""
-    with pytest.raises(mc.UsageError, match=named):
+    with pytest.raises(mc.errors.UsageError, match=named):
         mc.write(MONTH, root, **options)
     assert not root.exists()
 
@@ -152,14 +152,14 @@ def test_a_wrong_argument_is_named_and_nothing_is_made(root: Path, options: dict
 )
 def test_data_that_holds_no_rows_is_refused_with_what_is_accepted(root: Path, data: Any, way_out: str) -> None:
     """[SC3]"""
-    with pytest.raises(mc.UsageError, match=way_out):
+    with pytest.raises(mc.errors.UsageError, match=way_out):
         mc.write(data, root)
     assert not root.exists()
 
 
 def test_a_duckdb_connection_is_told_to_give_its_relation(root: Path) -> None:
     """What its execute() returns. [SC3]"""
-    with duckdb.connect() as connection, pytest.raises(mc.UsageError, match=r"the relation that its \.sql\(…\) returns"):
+    with duckdb.connect() as connection, pytest.raises(mc.errors.UsageError, match=r"the relation that its \.sql\(…\) returns"):
         mc.write(connection.execute("select 1 as a"), root)
     assert not root.exists()
 
@@ -177,7 +177,7 @@ def test_data_that_does_not_fit_is_refused_by_the_name_of_the_column(root: Path,
     """Before a file is written, with the way out. [SC3]"""
     mc.write(MONTH, root)
     before = everything_below(root)
-    with pytest.raises(mc.SchemaMismatchError, match=message):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=message):
         mc.write(pa.table(data), root)
     assert everything_below(root) == before
 
@@ -187,7 +187,7 @@ def test_columns_are_found_by_name_in_any_order_and_case(root: Path) -> None:
     mc.write(MONTH, root)
     mc.write(pa.table({"FLIGHT": [1], "day": ["x"]}), root)
     assert flights(root) == [1, 725, 1545, 1714]
-    with pytest.raises(mc.SchemaMismatchError, match="'flight' and 'flight'"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="'flight' and 'flight'"):
         mc.write(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["flight", "flight"]), root)
 
 
@@ -196,7 +196,7 @@ def test_another_partitioning_is_refused(root: Path) -> None:
     mc.write(MONTH, root, partition_by=["day"])
     mc.write(MONTH, root, partition_by=["day"])
     for other in (["flight"], [], ["day", "flight"]):
-        with pytest.raises(mc.UsageError, match=r"partitioned by day.*leave partition_by out"):
+        with pytest.raises(mc.errors.UsageError, match=r"partitioned by day.*leave partition_by out"):
             mc.write(MONTH, root, partition_by=other)
     assert mc.Table(root).snapshot().version == 3
 
@@ -205,9 +205,9 @@ def test_a_null_in_a_column_that_allows_none_fails_the_write(root: Path) -> None
     """[SC3]"""
     strict = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     mc.create_table(root, strict)
-    with pytest.raises(mc.SchemaMismatchError, match=r"'id' may not be null"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'id' may not be null"):
         mc.write(pa.table({"id": [1, None]}), root)
-    with pytest.raises(mc.SchemaMismatchError, match="'id' is missing"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="'id' is missing"):
         mc.write(pa.table({"other": [1]}), root, merge_schema=False)
     mc.write(pa.table({"id": [1]}), root)
     assert mc.Table(root).dataset().to_table().num_rows == 1
@@ -234,7 +234,7 @@ def test_a_property_of_the_table_sets_the_size_of_files(root: Path) -> None:
     mc.write(data, root, mode="overwrite")
     assert mc.Table(root).files().num_rows == 1
     for wrong in ({"write.target-file-size-bytes": "0"}, {"owner": 7}, {7: "x"}):
-        with pytest.raises(mc.UsageError, match="property"):
+        with pytest.raises(mc.errors.UsageError, match="property"):
             mc.Table(root).set_properties(wrong)  # type: ignore[dict-item]
 
 
@@ -289,7 +289,7 @@ def test_a_block_left_by_an_exception_changes_nothing(root: Path) -> None:
     assert job.outcome is None and table.snapshot().version == 2
     assert len(flights(root)) == 3 and table.watermarks() == {} and mc.Table(root).resolve(job.id) == "not_committed"
     assert len([name for name in everything_below(root) if name.endswith(".parquet")]) == 2
-    with pytest.raises(mc.UsageError, match="aborted; begin a new one"):
+    with pytest.raises(mc.errors.UsageError, match="aborted; begin a new one"):
         job.write(MONTH)
 
 
@@ -326,7 +326,7 @@ def test_a_job_can_be_committed_before_its_block_is_left(root: Path) -> None:
     with mc.begin(root) as job:
         job.write(MONTH)
         outcome = job.commit()
-        with pytest.raises(mc.UsageError, match="begin a new one"):
+        with pytest.raises(mc.errors.UsageError, match="begin a new one"):
             job.write(MONTH)
     assert job.outcome is outcome and mc.Table(root).snapshot().version == outcome.version
 
@@ -372,7 +372,7 @@ def test_the_same_key_again_returns_the_first_version_and_reads_no_data(root: Pa
 def test_a_key_with_another_declaration_is_an_error(root: Path, other: dict[str, Any]) -> None:
     """[KY2]"""
     mc.write(MONTH, root, partition_by="day", key="k", watermarks={"faa": (0, 3)})
-    with pytest.raises(mc.KeyReusedError, match=r"'k' was committed at version 2.*nothing was committed now.*another key"):
+    with pytest.raises(mc.errors.KeyReusedError, match=r"'k' was committed at version 2.*nothing was committed now.*another key"):
         mc.write(MONTH, root, key="k", **other)
     assert mc.Table(root).snapshot().version == 2
 
@@ -397,26 +397,28 @@ def test_a_repeated_text_position_is_told_from_that_of_others(root: Path) -> Non
         mc.write(MONTH, root, watermarks={"feed": (start, end), "n": (ord(end) - 97, ord(end) - 96)})
     mc.Table(root).set_properties({"write.bounds-columns": "32"})  # a version that moves nothing
     for start, end in ((None, "a"), ("a", "b"), ("b", "c")):
-        with pytest.raises(mc.WatermarkMismatchError, match="in the table already, so a rerun") as again:
+        with pytest.raises(mc.errors.WatermarkMismatchError, match="in the table already, so a rerun") as again:
             mc.write(MONTH, root, watermarks={"feed": (start, end)})
         assert again.value.all_covered
     for start, end in (("a", "c"), ("x", "c"), (None, "c"), ("b", "a"), ("a", "z")):
-        with pytest.raises(mc.WatermarkMismatchError, match="Begin at 'c'; none of the latest 100 versions committed this range") as other:
+        with pytest.raises(
+            mc.errors.WatermarkMismatchError, match="Begin at 'c'; none of the latest 100 versions committed this range"
+        ) as other:
             mc.write(MONTH, root, watermarks={"feed": (start, end)})
         assert not other.value.all_covered
-    with pytest.raises(mc.WatermarkMismatchError) as both:
+    with pytest.raises(mc.errors.WatermarkMismatchError) as both:
         mc.write(MONTH, root, watermarks={"feed": ("a", "b"), "n": (0, 1)})
     assert both.value.all_covered
-    with pytest.raises(mc.WatermarkError) as other_way:
+    with pytest.raises(mc.errors.WatermarkError) as other_way:
         mc.write(MONTH, root, watermarks={"n": (0, 1), "feed": ("a", "b")})
     assert other_way.value.all_covered
-    with pytest.raises(mc.WatermarkError) as half:
+    with pytest.raises(mc.errors.WatermarkError) as half:
         mc.write(MONTH, root, watermarks={"feed": ("a", "b"), "n": (3, 4)})
     assert not half.value.all_covered
     mc.Table(root).rewind("feed", to="b", reason="read again")
     mc.write(MONTH, root, watermarks={"feed": ("b", "d")})
     for start, end, is_done in (("b", "c", False), ("a", "b", False), ("b", "d", True)):
-        with pytest.raises(mc.WatermarkMismatchError) as undone:
+        with pytest.raises(mc.errors.WatermarkMismatchError) as undone:
             mc.write(MONTH, root, watermarks={"feed": (start, end)})
         assert undone.value.all_covered == is_done
 
@@ -425,17 +427,17 @@ def test_a_gap_and_an_overlap_name_source_have_and_want(root: Path) -> None:
     """Nothing is committed, and no file is visible. [WM2] [IV5]"""
     mc.write(MONTH, root, watermarks={"faa": (0, 10)})
     with pytest.raises(
-        mc.WatermarkGapError, match=r"'faa' is at 10.*starts at 20.*skip.*Nothing was committed\. Begin at 10, or commit"
+        mc.errors.WatermarkGapError, match=r"'faa' is at 10.*starts at 20.*skip.*Nothing was committed\. Begin at 10, or commit"
     ) as gap:
         mc.write(MONTH, root, watermarks={"faa": (20, 30)})
     assert (gap.value.source, gap.value.have, gap.value.want, gap.value.all_covered) == ("faa", 10, 20, False)
-    with pytest.raises(mc.WatermarkOverlapError, match=r"is at 10.*starts at 5.*duplicate.*Begin at 10;.*rewind") as overlap:
+    with pytest.raises(mc.errors.WatermarkOverlapError, match=r"is at 10.*starts at 5.*duplicate.*Begin at 10;.*rewind") as overlap:
         mc.write(MONTH, root, watermarks={"faa": (5, 30)})
     assert not overlap.value.all_covered
-    with pytest.raises(mc.WatermarkOverlapError, match="in the table already") as covered:
+    with pytest.raises(mc.errors.WatermarkOverlapError, match="in the table already") as covered:
         mc.write(MONTH, root, watermarks={"faa": (0, 10)})
     assert covered.value.all_covered
-    with pytest.raises(mc.WatermarkError):
+    with pytest.raises(mc.errors.WatermarkError):
         mc.write(MONTH, root, watermarks={"faa": (None, 10)})
     assert mc.Table(root).snapshot().version == 2 and len(flights(root)) == 3
 
@@ -443,7 +445,7 @@ def test_a_gap_and_an_overlap_name_source_have_and_want(root: Path) -> None:
 def test_opaque_positions_are_compared_for_equality_only(root: Path) -> None:
     """[WM3]"""
     mc.write(MONTH, root, watermarks={"log": (None, "b")})
-    with pytest.raises(mc.WatermarkMismatchError, match=r"'log' is at 'b'.*Begin at 'b'; none of"):
+    with pytest.raises(mc.errors.WatermarkMismatchError, match=r"'log' is at 'b'.*Begin at 'b'; none of"):
         mc.write(MONTH, root, watermarks={"log": ("a", "c")})
     mc.write(MONTH, root, watermarks={"log": ("b", "a")})
     assert mc.Table(root).watermarks() == {"log": "a"}
@@ -456,7 +458,7 @@ def test_an_overwrite_that_lost_says_rule_mine_and_winner(root: Path) -> None:
     job.overwrite("dynamic")
     job.write(day("2013-01-01", 1))
     mc.write(day("2013-01-01", 2), root)
-    with pytest.raises(mc.CommitConflictError, match=r"Nothing of it was committed.*again") as conflict:
+    with pytest.raises(mc.errors.CommitConflictError, match=r"Nothing of it was committed.*again") as conflict:
         job.commit()
     assert conflict.value.rule and "2013-01-01" in conflict.value.mine and "version 3" in conflict.value.winner
     assert job.outcome is None and 1 not in flights(root)
@@ -478,7 +480,7 @@ def test_an_overwrite_of_another_partition_and_a_blind_one_go_through(root: Path
 def test_a_failing_overwrite_refuses_partitions_that_hold_anything(root: Path) -> None:
     """[CF5]"""
     mc.write(MONTH, root, partition_by="day")
-    with pytest.raises(mc.CommitConflictError, match="2013-01-01"):
+    with pytest.raises(mc.errors.CommitConflictError, match="2013-01-01"):
         mc.write(day("2013-01-01", 1), root, mode="overwrite", overwrite="dynamic", conflict="fail")
     mc.write(day("2013-01-09", 1), root, mode="overwrite", overwrite="dynamic", conflict="fail")
     assert flights(root) == [1, 725, 1545, 1714]
@@ -542,7 +544,7 @@ def test_a_file_that_cannot_be_a_part_of_the_table_is_refused_by_name(root: Path
         (root / path).write_bytes(table)
     elif table is ...:
         (root / path).mkdir()
-    with pytest.raises((mc.UsageError, mc.SchemaMismatchError, mc.StoreError), match=message), mc.begin(root) as job:
+    with pytest.raises((mc.errors.UsageError, mc.errors.SchemaMismatchError, mc.errors.StoreError), match=message), mc.begin(root) as job:
         job.add_files([path])
     assert mc.Table(root).snapshot().version == 2 and len(flights(root)) == 3
 
@@ -551,13 +553,13 @@ def test_a_file_is_never_live_twice(root: Path) -> None:
     """In one job, in two, or as one of the table's own. [CF10] [IV6]"""
     mc.write(MONTH, root)
     path = put_parquet(root, "x.parquet")
-    with pytest.raises(mc.UsageError, match=r"x\.parquet.*twice"), mc.begin(root) as job:
+    with pytest.raises(mc.errors.UsageError, match=r"x\.parquet.*twice"), mc.begin(root) as job:
         job.add_files([path, path])
     with mc.begin(root) as job:
         job.add_files([path])
     own = next(name for name in mc.Table(root).files()["path"].to_pylist() if name != path)
     for live in (path, own):
-        with pytest.raises(mc.CommitConflictError, match="live"), mc.begin(root) as job:
+        with pytest.raises(mc.errors.CommitConflictError, match="live"), mc.begin(root) as job:
             job.add_files([live])
     assert len(flights(root)) == 6
 
@@ -573,7 +575,7 @@ def test_the_first_file_gives_a_table_its_columns(root: Path) -> None:
 def test_add_files_takes_a_list(root: Path) -> None:
     """A text would be taken letter by letter. [AF1]"""
     mc.write(MONTH, root)
-    with pytest.raises(mc.UsageError, match="list of paths"), mc.begin(root) as job:
+    with pytest.raises(mc.errors.UsageError, match="list of paths"), mc.begin(root) as job:
         job.add_files("x.parquet")
 
 
@@ -583,11 +585,11 @@ def test_add_files_takes_a_list(root: Path) -> None:
 def test_a_folder_of_plain_parquet_is_not_taken_over(root: Path) -> None:
     """The error names a file and `adopt`; nothing is added to the folder. [LY6]"""
     put_parquet(root, "part-1.parquet")
-    with pytest.raises(mc.NotATableError, match=r"part-1\.parquet.*adopt"):
+    with pytest.raises(mc.errors.NotATableError, match=r"part-1\.parquet.*adopt"):
         mc.write(MONTH, root)
-    with pytest.raises(mc.NotATableError, match="adopt"):
+    with pytest.raises(mc.errors.NotATableError, match="adopt"):
         mc.create_table(root, MONTH.schema)
-    with pytest.raises(mc.NotATableError):
+    with pytest.raises(mc.errors.NotATableError):
         mc.begin(root)
     assert everything_below(root) == ["part-1.parquet"]
 
@@ -607,10 +609,10 @@ def test_tables_do_not_nest(root: Path, partition_by: str | None) -> None:
     mc.write(MONTH, root / "middle", partition_by=partition_by)
     before = everything_below(root)
     for inside in (root / "middle" / "in", root / "middle" / "day=2013-01-01" / "x" / "y"):
-        with pytest.raises(mc.NotATableError, match=r"inside the table at .*middle"):
+        with pytest.raises(mc.errors.NotATableError, match=r"inside the table at .*middle"):
             mc.write(MONTH, inside)
     for around in (root, root.parent):
-        with pytest.raises(mc.NotATableError, match=r"table inside it, at '(flights/)?middle'"):
+        with pytest.raises(mc.errors.NotATableError, match=r"table inside it, at '(flights/)?middle'"):
             mc.write(MONTH, around)
     assert everything_below(root) == before
     mc.write(MONTH, root / "middle2")
@@ -621,10 +623,10 @@ def test_a_place_without_versions_is_no_table(root: Path) -> None:
     """Reading never makes one. [LY9] [RD1]"""
     table = mc.Table(root)
     for read in (table.snapshot, table.files, table.dataset, table.history, table.watermarks, lambda: table.changed_files(1)):
-        with pytest.raises(mc.TableNotFoundError, match=r"no table at file://.*flights"):
+        with pytest.raises(mc.errors.TableNotFoundError, match=r"no table at file://.*flights"):
             read()
     for change in (lambda: table.add_column("a", "long"), lambda: table.set_properties({"a": "b"}), lambda: mc.Table(root).resolve("v1-x")):
-        with pytest.raises(mc.TableNotFoundError):
+        with pytest.raises(mc.errors.TableNotFoundError):
             change()
     assert not root.exists()
 
@@ -665,7 +667,7 @@ def test_creating_a_table_that_is_there_joins_it(root: Path) -> None:
 def test_creating_a_table_that_is_there_with_another_shape_is_an_error(root: Path, schema: pa.Schema, partition_by: Any) -> None:
     """Names, types and partitioning have to agree: the caller relies on them. [CM13]"""
     mc.create_table(root, MONTH.schema, partition_by=["day"])
-    with pytest.raises((mc.SchemaMismatchError, mc.UsageError)):
+    with pytest.raises((mc.errors.SchemaMismatchError, mc.errors.UsageError)):
         mc.create_table(root, schema, partition_by=partition_by)
     assert mc.Table(root).snapshot().version == 1
 
@@ -682,7 +684,7 @@ def test_creating_a_table_that_is_there_with_another_shape_is_an_error(root: Pat
 )
 def test_a_schema_that_no_table_can_have_is_refused(root: Path, schema: Any, named: str) -> None:
     """[SC1] [SC2]"""
-    with pytest.raises((mc.SchemaMismatchError, mc.UsageError), match=named):
+    with pytest.raises((mc.errors.SchemaMismatchError, mc.errors.UsageError), match=named):
         mc.create_table(root, schema)
     assert not root.exists()
 
@@ -727,7 +729,7 @@ def test_time_travel_by_version_and_by_time(four: mc.Table) -> None:
 def test_what_is_not_there_is_named_with_what_is(four: mc.Table, choice: dict[str, Any], message: str) -> None:
     """[RD4] [RD5]"""
     for read in (four.snapshot, four.files, four.dataset):
-        with pytest.raises(mc.VersionNotFoundError, match=message):
+        with pytest.raises(mc.errors.VersionNotFoundError, match=message):
             read(**choice)
 
 
@@ -744,7 +746,7 @@ def test_what_is_not_there_is_named_with_what_is(four: mc.Table, choice: dict[st
 )
 def test_a_choice_that_means_nothing_is_refused(four: mc.Table, choice: dict[str, Any], message: str) -> None:
     """[RD4]"""
-    with pytest.raises(mc.UsageError, match=message):
+    with pytest.raises(mc.errors.UsageError, match=message):
         four.snapshot(**choice)
 
 
@@ -780,7 +782,7 @@ def test_a_file_that_is_gone_is_an_error_never_fewer_rows(four: mc.Table, root: 
     for read in reads:
         with pytest.raises(Exception, match=gone.rpartition("/")[2]):
             read()
-    with pytest.raises(mc.DataFileMissingError, match="`manifestcommit verify` names all") as raised:
+    with pytest.raises(mc.errors.DataFileMissingError, match="`manifestcommit verify` names all") as raised:
         four.dataset()
     assert raised.value.path == gone and isinstance(raised.value, FileNotFoundError)
     assert four.dataset(version=2).count_rows() == 1  # which does not list it
@@ -796,7 +798,7 @@ def test_a_file_that_is_gone_from_a_store_is_named_by_its_read() -> None:
     open_store(nowhere).delete([gone])
     dataset = table.dataset()
     for read in (dataset.to_table, dataset.count_rows, lambda: list(dataset.to_batches())):
-        with pytest.raises(mc.DataFileMissingError, match="names all files that are missing") as raised:
+        with pytest.raises(mc.errors.DataFileMissingError, match="names all files that are missing") as raised:
             read()
         assert raised.value.path == gone
 
@@ -822,9 +824,9 @@ def test_changes_are_the_files_between_two_versions(four: mc.Table, root: Path) 
     assert between["removed"]["day"].to_pylist() == ["2013-01-02"]
     assert four.changed_files(3, 4)["removed"].num_rows == 0 and four.changed_files(3, 4)["added"]["added_version"].to_pylist() == [4]
     assert four.changed_files(5)["added"].num_rows == four.changed_files(2, 2)["removed"].num_rows == 0
-    with pytest.raises(mc.UsageError, match="version 4 is newer than 2"):
+    with pytest.raises(mc.errors.UsageError, match="version 4 is newer than 2"):
         four.changed_files(4, 2)
-    with pytest.raises(mc.VersionNotFoundError, match="no version 9"):
+    with pytest.raises(mc.errors.VersionNotFoundError, match="no version 9"):
         four.changed_files(9)
 
 
@@ -843,9 +845,9 @@ def test_resolve_answers_from_anywhere(four: mc.Table, root: Path) -> None:
     assert (four.resolve(last), four.resolve(last).version) == ("committed", 4)
     running = mc.begin(root)
     assert mc.Table(root).resolve(running.id) == "not_committed" and mc.Table(root).resolve(running.id).version is None
-    with pytest.raises(mc.UsageError, match="not a job id"):
+    with pytest.raises(mc.errors.UsageError, match="not a job id"):
         mc.Table(root).resolve("42")
-    with pytest.raises(mc.UsageError, match="belongs to another table"):
+    with pytest.raises(mc.errors.UsageError, match="belongs to another table"):
         mc.Table(root).resolve("v1-0123456789abcdef-" + "0" * 32)
 
 
@@ -855,13 +857,13 @@ def test_a_removed_table_does_not_come_back_by_a_late_commit(root: Path) -> None
     job = mc.begin(root)
     job.write(MONTH)
     shutil.rmtree(root)
-    with pytest.raises(mc.TableNotFoundError, match="removed"):
+    with pytest.raises(mc.errors.TableNotFoundError, match="removed"):
         job.commit()
 
 
 def test_read_committed_says_what_it_needs(root: Path) -> None:
     """Without a session it is an error of ours, not a crash. [RD2]"""
-    with pytest.raises(mc.TableNotFoundError):
+    with pytest.raises(mc.errors.TableNotFoundError):
         mc.read_committed(root)
 
 
@@ -897,7 +899,7 @@ def test_a_secret_in_a_url_is_in_no_error(url: str) -> None:
         lambda: mc.Table(url).resolve("v1-x"),
     ]
     for call in calls:
-        with pytest.raises(mc.ManifestCommitError) as caught:
+        with pytest.raises(mc.errors.ManifestCommitError) as caught:
             call()
         error: BaseException | None = caught.value
         while error is not None:
@@ -914,7 +916,7 @@ def test_values_of_storage_options_are_in_no_error(scheme: str) -> None:
         lambda: mc.begin(scheme, storage_options=options),
         lambda: mc.Table(scheme, storage_options=options).snapshot(),
     ):
-        with pytest.raises(mc.ManifestCommitError) as caught:
+        with pytest.raises(mc.errors.ManifestCommitError) as caught:
             call()
         assert SECRET not in f"{caught.value} {caught.value!r}"
 
@@ -922,14 +924,14 @@ def test_values_of_storage_options_are_in_no_error(scheme: str) -> None:
 def test_a_store_without_a_proven_create_is_refused_before_anything_is_touched() -> None:
     """[ST7]"""
     for url in ("hdfs://host/x", "ftp://host/x"):
-        with pytest.raises(mc.UnsafeStoreError, match=url.partition(":")[0]):
+        with pytest.raises(mc.errors.UnsafeStoreError, match=url.partition(":")[0]):
             mc.write(MONTH, url)
 
 
 @pytest.mark.parametrize("path", ["", " ", "file://relative/x", "file://"])
 def test_a_path_that_names_no_place_is_refused(path: str) -> None:
     """[ST4]"""
-    with pytest.raises(mc.UsageError, match="path"):
+    with pytest.raises(mc.errors.UsageError, match="path"):
         mc.write(MONTH, path)
 
 

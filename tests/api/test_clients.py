@@ -252,7 +252,7 @@ def test_an_encoding_of_arrow_becomes_the_plain_type(tmp_path: Path, kind: pa.Da
 )
 def test_a_type_that_some_reader_would_get_wrong_is_refused_before_anything_is_made(tmp_path: Path, kind: pa.DataType) -> None:
     """The error names the column; there is no table afterwards, not even an empty one. [SC2]"""
-    with pytest.raises(mc.UnsupportedTypeError, match="'odd'"):
+    with pytest.raises(mc.errors.UnsupportedTypeError, match="'odd'"):
         mc.write(pa.table({"a": [1], "odd": pa.nulls(1, kind)}), tmp_path / "t")
     assert not list(tmp_path.iterdir())
 
@@ -266,7 +266,7 @@ def test_a_type_that_some_reader_would_get_wrong_is_refused_before_anything_is_m
 )
 def test_nanoseconds_are_never_cut_off(tmp_path: Path, array: pa.Array, what: str) -> None:
     """A value that is no whole number of microseconds fails the write; nothing of it is visible. [SC3]"""
-    with pytest.raises(mc.SchemaMismatchError, match=rf"'at'.*{what}"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=rf"'at'.*{what}"):
         mc.write(pa.table({"at": array}), tmp_path / "t")
     assert mc.Table(tmp_path / "t").files().num_rows == 0
 

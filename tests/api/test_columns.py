@@ -101,7 +101,7 @@ def test_a_write_that_would_change_a_type_says_which_operation_does(table: Table
         ({"part": pa.array([1], pa.int8()), "s": [1.5]}, ["drop_column, add_column"]),
         ({"part": pa.array([1], pa.int8()), "new": [1]}, ["merge_schema=True, or add_column"]),
     ):
-        with pytest.raises(mc.SchemaMismatchError) as caught:
+        with pytest.raises(mc.errors.SchemaMismatchError) as caught:
             mc.write(pa.table(data), table.url)
         assert all(way in str(caught.value) for way in ways), caught.value
     table.widen_column(NAME, "long")
@@ -141,7 +141,7 @@ def test_a_comment_stays_with_its_column(table: Table) -> None:
 def test_a_comment_that_is_none_is_refused(table: Table, name: str, comment: Any, says: str) -> None:
     """What a terminal would act upon, and what looks like a credential. [SC9] [SE5]"""
     before = table.version
-    with pytest.raises(mc.UsageError, match=says):
+    with pytest.raises(mc.errors.UsageError, match=says):
         table.comment_column(name, comment)
     assert table.version == before
 
@@ -174,7 +174,7 @@ def test_two_edits_at_once_commute_or_one_is_told(
     monkeypatch.setattr(type(session), "noting", lambda self, *_: self)
     monkeypatch.setattr(session, "open", open_and_lose)
     if clash:
-        with pytest.raises(mc.CommitConflictError) as caught:
+        with pytest.raises(mc.errors.CommitConflictError) as caught:
             mine(table)
         assert caught.value.rule == "schema"
     else:
@@ -210,7 +210,7 @@ WITH_NUL: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("make", WITH_NUL.values(), ids=WITH_NUL)
 def test_a_name_with_a_nul_is_refused_not_cut(tmp_path: Path, make: Callable[[], Any]) -> None:
     """Arrow's C interface ends a name there. [SC1]"""
-    with pytest.raises(mc.SchemaMismatchError, match=r"'a\\x00b' has the character NUL.*Rename"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'a\\x00b' has the character NUL.*Rename"):
         mc.write(make(), tmp_path / "t")
 
 
@@ -221,6 +221,6 @@ def test_integers_that_pandas_made_floats_are_integers_again(tmp_path: Path) -> 
     table = mc.Table(tmp_path / "t")
     assert sorted(map(str, table.to_arrow()["q"].to_pylist())) == ["1", "3", "None"]
     for q in (1.5, 2.0**53, float("inf")):
-        with pytest.raises(mc.SchemaMismatchError, match=r"'q'.*without loss"):
+        with pytest.raises(mc.errors.SchemaMismatchError, match=r"'q'.*without loss"):
             mc.write(pd.DataFrame({"id": [4], "q": [q]}), tmp_path / "t")
     assert table.schema.field("q").type == pa.int64() and table.to_arrow().num_rows == 3

@@ -178,7 +178,7 @@ def test_a_table_without_columns(tmp_path: Path) -> None:
     """DuckDB knows no such relation. [RD42]"""
     with mc.begin(tmp_path) as job:
         job.advance("source", None, 1)
-    with pytest.raises(mc.UsageError, match="has no columns yet"):
+    with pytest.raises(mc.errors.UsageError, match="has no columns yet"):
         mc.Table(tmp_path).duckdb(connected())
     assert "Parquet SCAN" not in check_polars(mc.Table(tmp_path))
 
@@ -271,9 +271,9 @@ def test_a_missing_file_is_an_error_before_the_query(tmp_path: Path) -> None:
     mc.write(day(), str(tmp_path))
     table = mc.Table(tmp_path)
     (tmp_path / table.files()["path"][0].as_py()).unlink()
-    with pytest.raises(mc.DataFileMissingError):
+    with pytest.raises(mc.errors.DataFileMissingError):
         table.duckdb(connected())
-    with pytest.raises(mc.DataFileMissingError):
+    with pytest.raises(mc.errors.DataFileMissingError):
         table.to_polars(lazy=True)
 
 
@@ -285,7 +285,7 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
     file.rename(tmp_path / "elsewhere.parquet")
     file.symlink_to(tmp_path / "elsewhere.parquet")
     for opened in (lambda: table.duckdb(connected()), lambda: table.to_polars(lazy=True)):
-        with pytest.raises(mc.StoreError, match="link"):
+        with pytest.raises(mc.errors.StoreError, match="link"):
             opened()
 
 
@@ -348,11 +348,11 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     """[SE3]"""
     mc.write(day(), str(tmp_path))
     table = mc.Table(tmp_path)
-    with pytest.raises(mc.UsageError, match=r"invalid filter.*lazy=True\)\.filter"):
+    with pytest.raises(mc.errors.UsageError, match=r"invalid filter.*lazy=True\)\.filter"):
         table.to_polars(filter=pa.compute.field("flight") == 1, lazy=True)  # type: ignore[call-overload]
-    with pytest.raises(mc.UsageError, match=r"invalid connection.*duckdb\.connect"):
+    with pytest.raises(mc.errors.UsageError, match=r"invalid connection.*duckdb\.connect"):
         table.duckdb("memory")  # type: ignore[arg-type]
-    with pytest.raises(mc.UsageError, match="'nowhere'"):
+    with pytest.raises(mc.errors.UsageError, match="'nowhere'"):
         table.to_polars("nowhere", lazy=True)
 
 

@@ -178,10 +178,10 @@ def test_functions_of_sql_select_and_change_rows(tmp_path: Path, alone: Callable
     table.update({"s": "lower(trim(s))", "day": "coalesce(day, current_date())", "d": "round(d)"}, where="n % 2 = 1")
     assert table.to_arrow(["s", "d"]).sort_by("d").to_pylist() == [{"s": "CAFÉ", "d": -2.5}, {"s": "x", "d": 0.0}, {"s": "é", "d": 3.0}]
     assert table.to_arrow()["day"].null_count == 0
-    with pytest.raises(mc.UsageError, match="time of the evaluation"):
+    with pytest.raises(mc.errors.UsageError, match="time of the evaluation"):
         table.delete("day < current_date")
     mc.write(pa.table({"n": [4], "s": ["straße"]}), tmp_path / "t")
-    with pytest.raises(mc.UsageError, match=r'filter: "upper\(s\) = .* upper of a letter such as ß or İ is not done without Spark'):
+    with pytest.raises(mc.errors.UsageError, match=r'filter: "upper\(s\) = .* upper of a letter such as ß or İ is not done without Spark'):
         table.to_arrow(filter="upper(s) = 'X'")
 
 
@@ -193,6 +193,6 @@ def test_a_time_without_a_zone_means_utc_only_where_that_is_the_zone(tmp_path: P
         assert table.to_arrow(filter=text).num_rows == 1
     alone("Europe/Berlin")
     for text in texts:
-        with pytest.raises(mc.UsageError, match=r"depends on the session's time zone.*in TIMESTAMP '2013-01-01 00:00:00Z'"):
+        with pytest.raises(mc.errors.UsageError, match=r"depends on the session's time zone.*in TIMESTAMP '2013-01-01 00:00:00Z'"):
             table.to_arrow(filter=text)
     assert table.to_arrow(filter="at = '2013-01-01 05:00:00Z'").num_rows == 1

@@ -19,7 +19,7 @@ MENDED = pa.table({"day": ["a", "b"], "at": [1, 2]})
 
 def test_a_failed_first_write_leaves_room_for_a_mended_one(tmp_path: Path) -> None:
     """[CM13] [SC3]"""
-    with pytest.raises(mc.SchemaMismatchError):
+    with pytest.raises(mc.errors.SchemaMismatchError):
         mc.write(BROKEN, tmp_path / "t", partition_by="day")
     assert mc.write(MENDED, tmp_path / "t", key="k").committed
     table = mc.Table(tmp_path / "t")
@@ -31,16 +31,16 @@ def test_a_failed_first_write_leaves_room_for_a_mended_one(tmp_path: Path) -> No
 def test_a_table_that_its_caller_created_keeps_its_columns(tmp_path: Path) -> None:
     """[CM13] [SC3]"""
     mc.create_table(tmp_path / "t", MENDED.schema, partition_by="day")
-    with pytest.raises(mc.SchemaMismatchError):
+    with pytest.raises(mc.errors.SchemaMismatchError):
         mc.write(pa.table({"day": ["a"], "at": ["text"]}), tmp_path / "t")
-    with pytest.raises(mc.UsageError, match="partitioned by day"):
+    with pytest.raises(mc.errors.UsageError, match="partitioned by day"):
         mc.write(MENDED, tmp_path / "t", partition_by=[])
 
 
 def test_columns_that_a_commit_used_are_not_replaced(tmp_path: Path) -> None:
     """[CM13] [CF8]"""
     mc.write(MENDED, tmp_path / "t")
-    with pytest.raises(mc.SchemaMismatchError):
+    with pytest.raises(mc.errors.SchemaMismatchError):
         mc.write(pa.table({"day": ["a"], "at": ["text"]}), tmp_path / "t")
 
 
@@ -54,7 +54,7 @@ def test_of_two_first_writes_the_first_to_commit_decides(tmp_path: Path, maker_f
     other.write(MENDED, partition_by="day")
     first, second = (maker, other) if maker_first else (other, maker)
     first.commit()
-    with pytest.raises(mc.CommitConflictError) as caught:
+    with pytest.raises(mc.errors.CommitConflictError) as caught:
         second.commit()
     assert caught.value.rule == "schema"
     table = mc.Table(tmp_path / "t")
@@ -97,7 +97,7 @@ def test_a_first_write_creates_the_table_and_a_second_one_does_not_look_at_its_d
     other = pa.RecordBatchReader.from_batches(pa.schema([("x", pa.int8())]), (pytest.fail("read") for _ in range(1)))
     for data in (never(), other):
         if mode == "error":
-            with pytest.raises(mc.CommitConflictError, match="the table exists, at version 2") as caught:
+            with pytest.raises(mc.errors.CommitConflictError, match="the table exists, at version 2") as caught:
                 mc.write(data, root, mode=mode)
             assert caught.value.rule == "table_exists"
         else:
@@ -114,7 +114,7 @@ def test_a_table_exists_once_anything_was_committed_to_it(tmp_path: Path, mode: 
     def exists(root: Path) -> bool:
         try:
             return not mc.write(MENDED, root, mode=mode).committed
-        except mc.CommitConflictError as error:
+        except mc.errors.CommitConflictError as error:
             return error.rule == "table_exists"
 
     mc.create_table(tmp_path / "made", MENDED.schema)
@@ -124,7 +124,7 @@ def test_a_table_exists_once_anything_was_committed_to_it(tmp_path: Path, mode: 
     assert exists(tmp_path / "emptied")
     assert mc.begin(tmp_path / "begun").id  # another job has a name in it
     assert exists(tmp_path / "begun")
-    with pytest.raises(mc.SchemaMismatchError):
+    with pytest.raises(mc.errors.SchemaMismatchError):
         mc.write(BROKEN, tmp_path / "failed", partition_by="day")
     assert mc.Table(tmp_path / "failed").version == 1 and not exists(tmp_path / "failed")
     assert mc.Table(tmp_path / "failed").to_arrow().num_rows == 2
@@ -152,7 +152,7 @@ def test_whoever_comes_first_meanwhile_has_created_the_table(tmp_path: Path, mod
 
     rows = [] if theirs == "property" else [3]
     if mode == "error":
-        with pytest.raises(mc.CommitConflictError) as caught:
+        with pytest.raises(mc.errors.CommitConflictError) as caught:
             mc.write(while_read(other), root, mode=mode)
         assert caught.value.rule == "table_exists"
     else:
@@ -169,7 +169,7 @@ def test_of_many_at_once_one_creates_the_table(tmp_path: Path) -> None:
         start.wait()
         try:
             return mc.write(pa.table({"n": [number]}), tmp_path / "t", mode="error" if number % 2 else "ignore").kind
-        except mc.CommitConflictError as error:
+        except mc.errors.CommitConflictError as error:
             return error.rule
 
     with ThreadPoolExecutor(count) as pool:
@@ -186,12 +186,12 @@ def test_a_rerun_of_its_key_returns_the_first_version(tmp_path: Path) -> None:
         first = mc.write(MENDED, root, mode=mode, key="k")  # type: ignore[arg-type]  # a mode
         again = mc.write(never(), root, mode=mode, key="k")  # type: ignore[arg-type]  # a mode
         assert again.already_committed and again.version == first.version
-        with pytest.raises(mc.KeyReusedError):
+        with pytest.raises(mc.errors.KeyReusedError):
             mc.write(MENDED, root, key="k")
 
 
 @pytest.mark.parametrize("options", [{"overwrite": "dynamic"}, {"conflict": "fail"}])
 def test_what_is_for_overwrites_is_refused(tmp_path: Path, options: Any) -> None:
     """[SE3]"""
-    with pytest.raises(mc.UsageError, match='mode="error" leave it out'):
+    with pytest.raises(mc.errors.UsageError, match='mode="error" leave it out'):
         mc.write(MENDED, tmp_path / "t", mode="error", **options)

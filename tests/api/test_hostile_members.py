@@ -47,7 +47,7 @@ def change_head(store: MemoryStore, change: Callable[[dict[str, Any]], object]) 
 
 def refused(name: str, *uses: Callable[[], object]) -> None:
     for use in uses:
-        with pytest.raises(mc.CorruptMetadataError) as caught:
+        with pytest.raises(mc.errors.CorruptMetadataError) as caught:
             use()
         assert caught.value.object_name == name
 
@@ -204,7 +204,7 @@ def test_a_prepared_job_that_does_not_say_what_its_files_hold_is_refused(store: 
     next(iter(document["change"]["add"][0]["columns"].values()))["max"] = "no number"
     store.put(name, codec.compress(msgspec.json.encode(document)))
     refused(name, lambda: mc.commit(store.url, prepared))
-    assert isinstance(mc.Table(store.url).recover()[0].error, mc.CorruptMetadataError)
+    assert isinstance(mc.Table(store.url).recover()[0].error, mc.errors.CorruptMetadataError)
     assert mc.Table(store.url).dataset().count_rows() == 6
 
 
@@ -249,7 +249,7 @@ def test_a_line_of_a_sinks_log_that_lies_is_told_by_name(tmp_path: Path, line: s
     pq.write_table(ROWS, tmp_path / "0.parquet")
     good = json.dumps({"path": (tmp_path / "0.parquet").as_uri(), "action": "add", "isDir": False})
     (log / "0").write_bytes(f"v1\n{good}\n".encode() + line.encode("latin-1"))
-    with pytest.raises(mc.UsageError, match="_spark_metadata/0") as caught:
+    with pytest.raises(mc.errors.UsageError, match="_spark_metadata/0") as caught:
         mc.Table(tmp_path).adopt()
     assert len(str(caught.value)) < 2_000
     assert not (tmp_path / "_manifest").exists()
@@ -259,5 +259,5 @@ def test_a_line_of_a_sinks_log_without_an_end_takes_no_memory() -> None:
     """[OB4] The log is read in portions; no line of it is longer than a path can be."""
     store = MemoryStore(f"hostile/sink/{time.monotonic_ns()}")
     store.put("_spark_metadata/0", b"v1\n" + b" " * (1 << 23))
-    with pytest.raises(mc.UsageError, match="a line of more than 65536 bytes"):
+    with pytest.raises(mc.errors.UsageError, match="a line of more than 65536 bytes"):
         mc.Table(store.url).adopt()

@@ -54,7 +54,7 @@ def test_it_is_taken_as_a_table(files: mc.Listing) -> None:
     assert files["rows"].to_pylist() == files.column("rows").to_pylist() == [1] * 26
     assert "column" in dir(files) and len(files.to_pandas()) == 26
     assert copy.copy(files) == copy.deepcopy(files) == pickle.loads(pickle.dumps(files)) == files
-    with pytest.raises(mc.UsageError, match="table: expected"):
+    with pytest.raises(mc.errors.UsageError, match="table: expected"):
         mc.Listing([])  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match="nothing_like_this"):
         _ = files.nothing_like_this

@@ -73,13 +73,13 @@ def test_a_file_of_a_job_that_may_still_commit_is_not_added(tmp_path: Path, spil
     under_way.write(pa.table({"x": [1]}))
     listed = set(mc.Table(root).files()["path"].to_pylist())
     (path,) = {str(each.relative_to(root)) for each in root.glob("*.parquet")} - listed
-    with mc.begin(root) as other, pytest.raises(mc.UsageError, match="has not committed"):
+    with mc.begin(root) as other, pytest.raises(mc.errors.UsageError, match="has not committed"):
         other.add_files([path])
     under_way.commit()
     assert sorted(mc.Table(root).dataset().to_table()["x"].to_pylist()) == [0, 1]
     again = mc.begin(root)
     again.add_files([path])
-    with pytest.raises(mc.CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         again.commit()
 
 
@@ -87,7 +87,7 @@ def test_no_commit_writes_a_head_that_no_reader_accepts(tmp_path: Path, monkeypa
     """The table would be gone, after an acknowledgement. [OB4]"""
     mc.write(pa.table({"x": [0]}), tmp_path / "t")
     monkeypatch.setattr(codec, "MAX_RAW_BYTES", 100_000)
-    with pytest.raises(mc.UsageError, match="nothing was committed"):
+    with pytest.raises(mc.errors.UsageError, match="nothing was committed"):
         mc.write(pa.table({"x": [1]}), tmp_path / "t", watermarks={f"source {n:0100}": (0, 1) for n in range(2_000)})
     assert mc.Table(tmp_path / "t").dataset().to_table()["x"].to_pylist() == [0]
     head = open_head(open_store(tmp_path / "t")).snapshot
@@ -98,7 +98,7 @@ def test_no_commit_writes_a_head_that_no_reader_accepts(tmp_path: Path, monkeypa
 def test_a_job_does_not_leave_its_process(tmp_path: Path) -> None:
     """What a copy writes is in no commit, while the key and the watermark say that it is. [KY3] [SP2]"""
     job = mc.begin(tmp_path / "t", key="k")
-    with pytest.raises(mc.UsageError, match="cannot be pickled"):
+    with pytest.raises(mc.errors.UsageError, match="cannot be pickled"):
         pickle.dumps(job)
 
 
@@ -110,7 +110,7 @@ def test_a_job_does_not_survive_a_fork(tmp_path: Path) -> None:
     if child == 0:
         try:
             job.commit()
-        except mc.UsageError:
+        except mc.errors.UsageError:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
@@ -128,7 +128,7 @@ def test_a_commit_whose_folder_cannot_be_made_durable_is_not_acknowledged(tmp_pa
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(mc.OutcomeUnknownError):
+    with pytest.raises(mc.errors.OutcomeUnknownError):
         mc.write(pa.table({"x": [1]}), tmp_path / "t", key="k")
 
 
@@ -137,7 +137,7 @@ def test_a_second_overwrite_is_refused(tmp_path: Path) -> None:
     mc.write(pa.table({"d": ["1", "2"], "x": [1, 2]}), tmp_path / "t", partition_by="d")
     with mc.begin(tmp_path / "t") as job:
         job.overwrite({"d": "1"})
-        with pytest.raises(mc.UsageError, match="overwrites"):
+        with pytest.raises(mc.errors.UsageError, match="overwrites"):
             job.overwrite({"d": "2"})
         job.overwrite({"d": "1"})
 
@@ -148,7 +148,7 @@ def test_a_symbolic_link_is_no_second_name_of_a_file(tmp_path: Path) -> None:
     mc.write(pa.table({"x": [0]}), root)
     pq.write_table(pa.table({"x": [1]}), tmp_path / "outside.parquet")
     (root / "out.parquet").symlink_to(tmp_path / "outside.parquet")
-    with mc.begin(root) as job, pytest.raises(mc.StoreError, match="symbolic link"):
+    with mc.begin(root) as job, pytest.raises(mc.errors.StoreError, match="symbolic link"):
         job.add_files(["out.parquet"])
     assert mc.Table(root).dataset().count_rows() == 1
 
@@ -160,7 +160,7 @@ def test_a_time_is_not_looked_up_past_a_hole_in_the_chain(tmp_path: Path) -> Non
     table = mc.Table(tmp_path / "t")
     moment = table.history(2)[1]["committed_at"]
     (tmp_path / "t" / object_names.version_name(5)).unlink()
-    with pytest.raises(mc.CorruptMetadataError) as caught:
+    with pytest.raises(mc.errors.CorruptMetadataError) as caught:
         table.snapshot(as_of=moment)
     assert caught.value.object == object_names.version_name(5)
 
@@ -177,7 +177,7 @@ def test_a_wrong_run_is_damage_that_is_named(what: str) -> None:
     """[OB4] [OB11]"""
     store = open_store("memory://losses/runs")
     ref = put_run(store, WRONG_RUNS[what], job=f"v1-{'0' * 16}-{'0' * 32}", env=SystemEnv())
-    with pytest.raises(mc.CorruptMetadataError) as caught:
+    with pytest.raises(mc.errors.CorruptMetadataError) as caught:
         ManifestReader(store).lookup((ref,), "k", KEY_RUN)
     assert caught.value.object == ref.path
 
@@ -203,7 +203,7 @@ def test_a_bitmap_longer_than_its_manifest_is_damage(tmp_path: Path, set_budgets
     )
     assert isinstance(wrong, Snapshot)
     store.put(object_names.version_name(wrong.version), codec.encode_snapshot(wrong))
-    with pytest.raises(mc.CorruptMetadataError) as caught:
+    with pytest.raises(mc.errors.CorruptMetadataError) as caught:
         mc.Table(tmp_path / "t").files()
     assert caught.value.object == ref.path
 
@@ -227,7 +227,7 @@ def test_creating_a_table_joins_a_first_write_that_was_faster(tmp_path: Path, mo
 def test_a_property_that_would_mean_nothing_is_refused(tmp_path: Path, properties: dict[str, str]) -> None:
     """[CM9]"""
     mc.write(pa.table({"x": [0]}), tmp_path / "t")
-    with pytest.raises(mc.UsageError, match=r"write\.bound"):
+    with pytest.raises(mc.errors.UsageError, match=r"write\.bound"):
         mc.Table(tmp_path / "t").set_properties(properties)
     assert mc.Table(tmp_path / "t").snapshot().version == 2
 
@@ -236,6 +236,6 @@ def test_a_property_that_would_mean_nothing_is_refused(tmp_path: Path, propertie
 def test_a_text_that_cannot_be_stored_is_refused_before_any_work(tmp_path: Path, text: str) -> None:
     """[KY1] [WM3]"""
     for options in ({"key": text}, {"fingerprint": text}, {"watermarks": {text: (0, 1)}}):
-        with pytest.raises(mc.UsageError):
+        with pytest.raises(mc.errors.UsageError):
             mc.write(pa.table({"x": [0]}), tmp_path / "t", **options)
     assert not (tmp_path / "t").exists()

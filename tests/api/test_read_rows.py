@@ -56,9 +56,9 @@ def test_columns_are_those_asked_for_in_that_order(table: mc.Table) -> None:
     assert table.to_arrow("flight").column_names == ["flight"]
     assert table.to_arrow([]).shape == (len(HOSTILE) + 1, 0)
     assert list(table.to_pandas("flight").columns) == table.to_polars("flight").columns == ["flight"]
-    with pytest.raises(mc.UsageError, match="nowhere"):
+    with pytest.raises(mc.errors.UsageError, match="nowhere"):
         table.to_arrow(["nowhere"])
-    with pytest.raises(mc.UsageError, match="nowhere"):
+    with pytest.raises(mc.errors.UsageError, match="nowhere"):
         table.to_arrow(filter=pc.field("nowhere") == 1)
 
 
@@ -68,7 +68,7 @@ def test_versions_tags_and_renamed_columns(table: mc.Table) -> None:
     table.rename_column("flight", "number")
     assert table.to_arrow(version=2).num_rows == len(HOSTILE) and table.to_polars(tag="both").columns == ["place", "flight"]
     assert table.to_pandas(columns="number", filter=pc.field("number") == 99)["number"].tolist() == [99]
-    with pytest.raises(mc.VersionNotFoundError):
+    with pytest.raises(mc.errors.VersionNotFoundError):
         table.to_arrow(version=77)
 
 
@@ -78,9 +78,9 @@ def test_the_schema_and_the_version_are_the_newest_ones(table: mc.Table, tmp_pat
     assert table.schema == pa.schema([("place", pa.string()), ("flight", pa.int64())]) and not table.schema.metadata
     table.add_column("late", pa.bool_())
     assert table.version == before + 1 == table.snapshot().version and table.schema.names == ["place", "flight", "late"]
-    with pytest.raises(mc.TableNotFoundError):
+    with pytest.raises(mc.errors.TableNotFoundError):
         _ = mc.Table(tmp_path / "none").version
-    with pytest.raises(mc.TableNotFoundError):
+    with pytest.raises(mc.errors.TableNotFoundError):
         _ = mc.Table(tmp_path / "none").schema
 
 
@@ -149,7 +149,7 @@ import manifestcommit as mc
 t = mc.Table({path!r})
 try:
     {call}
-except mc.UsageError as error:
+except mc.errors.UsageError as error:
     print(error)
 if "pyspark.sql" in sys.modules:
     print("Spark is loaded")

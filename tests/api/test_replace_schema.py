@@ -66,11 +66,11 @@ def test_its_partitioning_goes_or_stays(path: Path, names: list[str] | None) -> 
 def test_what_is_not_meant_is_refused(path: Path) -> None:
     """[SC10] [PT1]"""
     for given in ({"mode": "append"}, {"mode": "overwrite", "overwrite": "dynamic"}, {"mode": "overwrite", "overwrite": {"day": "a"}}):
-        with pytest.raises(mc.UsageError, match=r"the whole table|overwrite=… names"):
+        with pytest.raises(mc.errors.UsageError, match=r"the whole table|overwrite=… names"):
             mc.write(OLD, path, replace_schema=True, **given)
-    with pytest.raises(mc.UsageError, match="no column 'day', which partitions"):
+    with pytest.raises(mc.errors.UsageError, match="no column 'day', which partitions"):
         replace(path)
-    with pytest.raises(mc.UsageError, match="replace_schema=True"):
+    with pytest.raises(mc.errors.UsageError, match="replace_schema=True"):
         mc.write(OLD, path, mode="overwrite", partition_by="kind")
     assert rows(mc.Table(path).to_arrow()) == rows(OLD)
 
@@ -94,10 +94,13 @@ def test_whoever_writes_for_the_old_partitions_conflicts(path: Path, monkeypatch
     """And it conflicts with whoever has written meanwhile. [SC10] [CF9] [CF3]"""
     late = mc.begin(path)
     late.write(OLD)
-    with before_its_create(monkeypatch, lambda: mc.write(OLD, path)), pytest.raises(mc.CommitConflictError, match="partition_was_touched"):
+    with (
+        before_its_create(monkeypatch, lambda: mc.write(OLD, path)),
+        pytest.raises(mc.errors.CommitConflictError, match="partition_was_touched"),
+    ):
         replace(path, partition_by="kind")
     replace(path, partition_by="kind")
-    with pytest.raises(mc.CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         late.commit()
     assert rows(mc.Table(path).to_arrow()) == rows(NEW)
 

@@ -135,7 +135,7 @@ def test_conflicts_warn_and_lost_creates_are_for_debugging(records: Records) -> 
     """[CF1] [CM3]"""
     store = tables.memory()
     tables.write(store, ROWS, watermarks={"s": (0, 5)})
-    with pytest.raises(mc.WatermarkGapError):
+    with pytest.raises(mc.errors.WatermarkGapError):
         tables.write(store, ROWS, watermarks={"s": (9, 10)})
     assert records()[-1].levelno == logging.WARNING and "watermark_gap" in records()[-1].getMessage()
     left = [1]
@@ -158,7 +158,7 @@ rows = pa.table({{"n": [1]}})
 mc.write(rows, {str(tmp_path)!r}, watermarks={{"s": (0, 5)}})
 try:
     mc.write(rows, {str(tmp_path)!r}, watermarks={{"s": (9, 10)}})
-except mc.WatermarkGapError:
+except mc.errors.WatermarkGapError:
     print("gap")
 names = [name for name in logging.root.manager.loggerDict if name.startswith("manifestcommit")]
 print([(name, logging.getLogger(name).level, [type(each).__name__ for each in logging.getLogger(name).handlers]) for name in sorted(names)])
@@ -235,7 +235,7 @@ def test_what_went_wrong_becomes_metrics(metrics: Metrics) -> None:
     """[CM6] [CF1] [OB10]"""
     store = tables.memory()
     tables.write(store, ROWS, watermarks={"s": (0, 5)})
-    with pytest.raises(mc.WatermarkGapError):
+    with pytest.raises(mc.errors.WatermarkGapError):
         tables.write(store, ROWS, watermarks={"s": (9, 10)})
     calls = FaultStore(tables.clone(store))
     tables.write(calls, ROWS)

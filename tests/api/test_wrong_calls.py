@@ -46,7 +46,7 @@ def test_a_wrong_call_names_the_public_class(path: str, called: Callable[[mc.Tab
 
 @pytest.mark.parametrize("called", [lambda t, c: t.to_arrow(filter=c), lambda t, c: t.files(c)], ids=["to_arrow", "files"])
 def test_an_unknown_column_is_said_with_the_arguments_name(path: str, called: Callable[[mc.Table, pc.Expression], object]) -> None:
-    with pytest.raises(mc.UsageError, match=r"^filter names the column 'nope', which the table does not have"):
+    with pytest.raises(mc.errors.UsageError, match=r"^filter names the column 'nope', which the table does not have"):
         called(mc.Table(path), pc.field("nope") > 1)
 
 

@@ -86,9 +86,9 @@ class Again(Worker):
                 self.carry_out(slot, job, running)
             except StumbleError:
                 self.note("left", table=AGAIN, key=slot.key)
-            except (mc.WatermarkError, mc.CommitConflictError, mc.JobFencedError, mc.JobAbortedError) as error:
+            except (mc.errors.WatermarkError, mc.errors.CommitConflictError, mc.errors.JobFencedError, mc.errors.JobAbortedError) as error:
                 self.stopped(job, error, running, shared=shared)
-            except mc.OutcomeUnknownError as error:
+            except mc.errors.OutcomeUnknownError as error:
                 self.unknown(AGAIN, error.job_id, running)
 
     def is_next(self, slot: Slot, job: mc.Job) -> bool:
@@ -134,13 +134,13 @@ class Again(Worker):
         if mark:
             self.set_back(slot.source, mark, snapshot)
 
-    def stopped(self, job: mc.Job, error: mc.ManifestCommitError, running: Running, *, shared: bool) -> None:
+    def stopped(self, job: mc.Job, error: mc.errors.ManifestCommitError, running: Running, *, shared: bool) -> None:
         """Refused. Of a job that others may finish, it is for ever only where it came too late or was set back."""
         running.refused(error)
-        undone = isinstance(error, mc.CommitConflictError) and error.rule in UNDONE
+        undone = isinstance(error, mc.errors.CommitConflictError) and error.rule in UNDONE
         if undone:
             self.note("undone", table=AGAIN, job=job.id)
-        if not shared or undone or isinstance(error, mc.WatermarkOverlapError):
+        if not shared or undone or isinstance(error, mc.errors.WatermarkOverlapError):
             self.refused(AGAIN, job.id, error, running)
 
     def set_back(self, source: str, mark: int, snapshot: Snapshot) -> None:
@@ -157,7 +157,12 @@ class Again(Worker):
                 running.note(job=outcome.job_id, birth=birth_of(outcome.job_id))
                 running.told(outcome)
             self.note("rolled back", table=AGAIN, version=outcome.version)
-        except (mc.UsageError, mc.CommitConflictError, mc.OutcomeUnknownError, mc.SnapshotExpiredError) as error:
+        except (
+            mc.errors.UsageError,
+            mc.errors.CommitConflictError,
+            mc.errors.OutcomeUnknownError,
+            mc.errors.SnapshotExpiredError,
+        ) as error:
             self.note("not rolled back", table=AGAIN, error=type(error).__name__)
 
     def rewind(self, source: str, mark: int) -> None:
@@ -168,7 +173,11 @@ class Again(Worker):
                 running.note(job=outcome.job_id, birth=birth_of(outcome.job_id))
                 running.told(outcome)
             self.note("rewound", table=AGAIN, version=outcome.version, dropped=len(outcome.dropped_keys))
-        except (mc.UsageError, mc.CommitConflictError, mc.OutcomeUnknownError) as error:  # others moved it, or perhaps this one, unheard
+        except (
+            mc.errors.UsageError,
+            mc.errors.CommitConflictError,
+            mc.errors.OutcomeUnknownError,
+        ) as error:  # others moved it, or perhaps this one, unheard
             self.note("not rewound", table=AGAIN, error=type(error).__name__)
-        except mc.SnapshotExpiredError:  # the history that tells which keys to drop is gone: nothing was changed
+        except mc.errors.SnapshotExpiredError:  # the history that tells which keys to drop is gone: nothing was changed
             self.note("not rewound", table=AGAIN, error="expired")

@@ -27,7 +27,7 @@ class Auditor(Actor):
         direct = not self.world.faulty or self.likely(0.5)
         try:
             self.look(banks, direct)
-        except (mc.StoreError, OSError) as error:  # pyarrow's own reading tells what the store said as an OSError
+        except (mc.errors.StoreError, OSError) as error:  # pyarrow's own reading tells what the store said as an OSError
             if direct and not self.has_expired(banks):
                 raise
             self.note("unread", banks=banks, error=type(error).__name__)
@@ -89,10 +89,10 @@ class Janitor(Collector):
                 if done.version is not None:
                     running.committed(done.version)
             self.note("compacted", table=bank, groups=done.groups, lost=len(done.lost))
-        except mc.StoreError as error:
+        except mc.errors.StoreError as error:
             if not self.world.faulty:
                 raise
             self.note("failed", error=type(error).__name__)
-        except (mc.CommitConflictError, mc.JobFencedError) as error:
+        except (mc.errors.CommitConflictError, mc.errors.JobFencedError) as error:
             self.note("not compacted", error=type(error).__name__)
         self.pause(1.0)

@@ -38,7 +38,7 @@ class Changer(DyingActor):
             else:
                 self.work()
                 self.pause(0.6 if self.world.faulty else 0.3)
-        except mc.StoreError as error:  # while nothing of it had been sent that counts
+        except mc.errors.StoreError as error:  # while nothing of it had been sent that counts
             self.failed(error)
 
     def work(self) -> None:
@@ -69,15 +69,15 @@ class Changer(DyingActor):
     def attempt(self, change: Change) -> bool:
         try:
             version, already = carry_out(self.world.urls[TABLE], self.world.options, change)
-        except (mc.CommitConflictError, mc.JobFencedError, mc.DataFileMissingError) as error:
+        except (mc.errors.CommitConflictError, mc.errors.JobFencedError, mc.errors.DataFileMissingError) as error:
             self.note("conflict", error=type(error).__name__, kind=change.kind)
             return False
-        except mc.OutcomeUnknownError as error:
+        except mc.errors.OutcomeUnknownError as error:
             if not self.world.faulty:
                 self.violation(f"a store without faults gave no answer to job {error.job_id}")
             self.note("unknown", table=TABLE, job=error.job_id)
             return False
-        except mc.StoreError as error:
+        except mc.errors.StoreError as error:
             self.failed(error)
             return False
         self.maybe_die("committed, and nobody was told", 0.03)
@@ -96,7 +96,7 @@ class Watcher(DyingActor):
         direct = not self.world.faulty or self.likely(0.5)
         try:
             self.look(self.world.table(TABLE, direct=direct))
-        except (mc.StoreError, OSError) as error:  # pyarrow's own reading tells what the store said as an OSError
+        except (mc.errors.StoreError, OSError) as error:  # pyarrow's own reading tells what the store said as an OSError
             if direct:
                 raise
             self.note("unread", error=type(error).__name__)
@@ -127,8 +127,8 @@ class Sweeper(DyingActor):
                 grace = self.dice.choice(("0s", "1s", "3s")) if phase == "run" else "3s"
                 mc.gc(self.world.urls[TABLE], grace=grace, keep_versions=1_000_000, storage_options=self.world.options)
                 self.note("collected", table=TABLE)
-        except mc.StoreError as error:
+        except mc.errors.StoreError as error:
             self.failed(error)
-        except (mc.CommitConflictError, mc.JobFencedError, mc.OutcomeUnknownError) as error:
+        except (mc.errors.CommitConflictError, mc.errors.JobFencedError, mc.errors.OutcomeUnknownError) as error:
             self.note("not swept", error=type(error).__name__)
         self.pause(1.5)

@@ -36,7 +36,7 @@ class Committer(Actor):
                 return
             if self.likely(0.02):
                 self.recover(self.dice.choice(PREPARED))
-        except mc.StoreError as error:
+        except mc.errors.StoreError as error:
             self.failed(error)
         at_once, waiting = (sorted(self.queue.glob(f"{begin}*.json")) for begin in (AT_ONCE, "v"))
         if not at_once and not waiting:
@@ -98,29 +98,29 @@ class Committer(Actor):
             outcome = mc.commit(url, job, storage_options=options)
             self.maybe_die("finished, and nobody was told", 0.05)
             return self.told(table, job, _KINDS[outcome.kind], outcome.version, running)
-        except mc.ManifestCommitError as error:
+        except mc.errors.ManifestCommitError as error:
             return self.undecided(table, job, error, running)
 
-    def undecided(self, table: str, job: str, error: mc.ManifestCommitError, running: Running) -> Told:
+    def undecided(self, table: str, job: str, error: mc.errors.ManifestCommitError, running: Running) -> Told:
         """It is not committed, or nobody said so."""
         running.refused(error)
-        if isinstance(error, mc.JobAbortedError):
+        if isinstance(error, mc.errors.JobAbortedError):
             return self.told(table, job, "aborted", None, running)
-        if isinstance(error, mc.WatermarkGapError):
+        if isinstance(error, mc.errors.WatermarkGapError):
             self.note("gap", table=table, job=job)
             return "gap"
-        if isinstance(error, mc.WatermarkOverlapError | mc.CommitConflictError):
+        if isinstance(error, mc.errors.WatermarkOverlapError | mc.errors.CommitConflictError):
             self.note("prepared refused", table=table, job=job, error=type(error).__name__)
-            if isinstance(error, mc.CommitConflictError) and error.rule in UNDONE:
+            if isinstance(error, mc.errors.CommitConflictError) and error.rule in UNDONE:
                 self.note("undone", table=table, job=job)
                 self.note("refused", table=table, job=job, error=error.rule)  # for ever
             return "refused"
-        if isinstance(error, mc.JobFencedError):  # stalled before it was prepared, and gc came by
+        if isinstance(error, mc.errors.JobFencedError):  # stalled before it was prepared, and gc came by
             self.note("refused", table=table, job=job, error="JobFencedError")
             return "refused"
-        if isinstance(error, mc.OutcomeUnknownError):
+        if isinstance(error, mc.errors.OutcomeUnknownError):
             self.note("unknown", table=table, job=job)
-        elif isinstance(error, mc.StoreError):
+        elif isinstance(error, mc.errors.StoreError):
             self.failed(error)
         else:
             raise error
@@ -169,7 +169,7 @@ class Closer(Committer):
     def end_running(self, table: str, job: str) -> None:
         try:
             self.ask(table, job, "abort")
-        except mc.UsageError:
+        except mc.errors.UsageError:
             if table != AGAIN:
                 raise
             self.note("without a mark", table=table, job=job)
@@ -199,7 +199,7 @@ class Collector(Actor):
         """What the table says of jobs whose processes never knew, before that expires."""
         try:
             commits = [(each["version"], each["job"]) for each in self.table(name).history()]
-        except mc.SnapshotExpiredError:  # the gc of this actor's earlier life was still under way
+        except mc.errors.SnapshotExpiredError:  # the gc of this actor's earlier life was still under way
             return
         witness(self.record(name), commits, self._known)
 
@@ -212,7 +212,7 @@ class Collector(Actor):
                 report = mc.gc(self.world.urls[name], grace=grace, keep_versions=20, keep_for="3s", storage_options=self.world.options)
                 running.collected(report.version, report.fence)
             self.note("collected", table=name)
-        except mc.StoreError as error:
+        except mc.errors.StoreError as error:
             if not self.world.faulty:
                 raise
             self.note("failed", error=type(error).__name__)

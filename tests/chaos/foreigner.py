@@ -28,10 +28,10 @@ class Exporter(Actor):
         try:
             made = self.table(name).export(format)
             self.note("exported", table=name, format=made.format, version=made.version)
-        except (mc.StoreError, mc.SnapshotExpiredError) as error:
+        except (mc.errors.StoreError, mc.errors.SnapshotExpiredError) as error:
             self.note("not exported", table=name, error=type(error).__name__)
         except OSError as error:  # a footer is read by pyarrow, which tells what the store said so
-            if not self.world.faulty or isinstance(error, mc.DataFileMissingError):
+            if not self.world.faulty or isinstance(error, mc.errors.DataFileMissingError):
                 raise
             self.note("not exported", table=name, error=type(error).__name__)
         self.pause(0.3)
@@ -57,7 +57,7 @@ class Foreigner(Actor):
         try:
             version, rows = (self._iceberg if format == "iceberg" else self._delta)(name)
             marks = self.world.table(name, direct=True).snapshot(version=version).watermarks
-        except mc.SnapshotExpiredError:
+        except mc.errors.SnapshotExpiredError:
             self.note("expired", table=name)
         except Exception as error:  # each client has errors of its own
             self._unread(name, format, version, error)

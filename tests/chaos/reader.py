@@ -29,9 +29,9 @@ class Reader(Actor):
         direct = not self.world.faulty or self.likely(0.5)
         try:
             self.look(name, direct)
-        except mc.SnapshotExpiredError:
+        except mc.errors.SnapshotExpiredError:
             pass
-        except (mc.StoreError, OSError) as error:  # pyarrow's own reading tells what the store said as an OSError
+        except (mc.errors.StoreError, OSError) as error:  # pyarrow's own reading tells what the store said as an OSError
             if direct and not self.has_expired(name):
                 raise
             self.note("unread", table=name, error=type(error).__name__)

@@ -52,7 +52,7 @@ class BankActor(DyingActor):
         for bank, job in jobs.items():
             running[bank].refused("another table")
             self.note("refused", table=bank, job=job, error=type(error).__name__, key=None)
-        if not transfer.keyed or isinstance(error, mc.WatermarkOverlapError):
+        if not transfer.keyed or isinstance(error, mc.errors.WatermarkOverlapError):
             self.note("never", transfer=transfer.name, error=type(error).__name__)
 
 
@@ -77,7 +77,7 @@ class Teller(BankActor):
             else:
                 self.dice.choices([*WEIGHTS], [*WEIGHTS.values()])[0](self)
                 self.pause(0.6 if self.world.faulty else 0.3)
-        except mc.StoreError as error:  # while nothing of it had been sent that counts
+        except mc.errors.StoreError as error:  # while nothing of it had been sent that counts
             self.failed(error)
 
     # --- ways to work ---------------------------------------------------------------------------------------------------
@@ -125,12 +125,12 @@ class Teller(BankActor):
                     for bank in banks:
                         tx.rows(bank).update({"amount": "amount"}, where=f"amount > {self.dice.randint(-MOST, MOST)}")
                     self.maybe_die("before the commit", 0.02)
-            except (mc.CommitConflictError, mc.JobFencedError, mc.DataFileMissingError) as error:
+            except (mc.errors.CommitConflictError, mc.errors.JobFencedError, mc.errors.DataFileMissingError) as error:
                 for each in running.values():
                     each.refused("another table")
                 self.note("not restated", error=type(error).__name__)
                 return False
-            except mc.OutcomeUnknownError:
+            except mc.errors.OutcomeUnknownError:
                 self.note("unknown", restated=banks)
                 return True
             assert tx.outcome is not None
@@ -175,7 +175,7 @@ class Teller(BankActor):
                     self.maybe_die(UNHEARD, 0.06)
                 self.all_committed(transfer, jobs, outcome, running)
                 return "done"
-            except mc.ManifestCommitError as error:
+            except mc.errors.ManifestCommitError as error:
                 return self.ended(transfer, jobs, error, running)
 
     def committed_jobs(self, transfer: Transfer, jobs: dict[str, str], running: Mapping[str, Running]) -> mc.JointOutcome:
@@ -218,30 +218,34 @@ class Teller(BankActor):
                         tx.prepare()
                         self.note("prepared", transfer=transfer.name)
                         return jobs
-                    except mc.StoreError as error:
+                    except mc.errors.StoreError as error:
                         self.failed(error)
-            except mc.StoreError as error:
+            except mc.errors.StoreError as error:
                 self.failed(error)
-            except (mc.WatermarkOverlapError, mc.JobFencedError) as error:  # too late already, before all were prepared
+            except (mc.errors.WatermarkOverlapError, mc.errors.JobFencedError) as error:  # too late already, before all were prepared
                 self.all_refused(transfer, jobs, error, running)
         return None
 
-    def ended(self, transfer: Transfer, jobs: dict[str, str], error: mc.ManifestCommitError, running: Mapping[str, Running]) -> Ended:
+    def ended(
+        self, transfer: Transfer, jobs: dict[str, str], error: mc.errors.ManifestCommitError, running: Mapping[str, Running]
+    ) -> Ended:
         """How a transfer that did not commit is to be taken. Raises what should not have happened."""
-        if isinstance(error, mc.OutcomeUnknownError):
+        if isinstance(error, mc.errors.OutcomeUnknownError):
             self.note("unknown", transfer=transfer.name)
             if not self.world.faulty:
                 fenced = [bank for bank, job in jobs.items() if birth_of(job) < self.world.table(bank, direct=True).snapshot().fence]
                 if not fenced:
                     self.violation(f"a store without faults gave no answer to transfer {transfer.name}: {error}")
             return "again"
-        if isinstance(error, mc.StoreError):
+        if isinstance(error, mc.errors.StoreError):
             self.failed(error)
             return "again"
-        if not isinstance(error, mc.WatermarkOverlapError | mc.CommitConflictError | mc.JobFencedError) or len(jobs) < len(transfer.moves):
+        if not isinstance(error, mc.errors.WatermarkOverlapError | mc.errors.CommitConflictError | mc.errors.JobFencedError) or len(
+            jobs
+        ) < len(transfer.moves):
             raise error
         self.all_refused(transfer, jobs, error, running)
-        return "lost" if isinstance(error, mc.WatermarkOverlapError) else "again"
+        return "lost" if isinstance(error, mc.errors.WatermarkOverlapError) else "again"
 
 
 WEIGHTS = {Teller.transfer: 40, Teller.prepare: 22, Teller.deposit: 15, Teller.join: 12, Teller.restate: 8}
@@ -268,7 +272,7 @@ class Clerk(BankActor):
             if self.decide(msgspec.convert(found["transfer"], Transfer), found["jobs"]):
                 self.maybe_die("decided, and still in the queue", 0.05)
                 path.unlink(missing_ok=True)
-        except mc.StoreError as error:
+        except mc.errors.StoreError as error:
             self.failed(error)
 
     def decide(self, transfer: Transfer, jobs: dict[str, str]) -> bool:
@@ -290,12 +294,12 @@ class Clerk(BankActor):
                 self.maybe_die("finished, and nobody was told", 0.05)
                 self.all_committed(transfer, jobs, outcome, running)
                 return "already" if outcome.already_committed else "committed"
-            except mc.JobAbortedError:
+            except mc.errors.JobAbortedError:
                 return self.aborted(transfer, jobs, running)
-            except (mc.WatermarkOverlapError, mc.CommitConflictError, mc.JobFencedError) as error:
+            except (mc.errors.WatermarkOverlapError, mc.errors.CommitConflictError, mc.errors.JobFencedError) as error:
                 self.note("prepared refused", transfer=transfer.name, error=type(error).__name__)
-                return "aborted" if isinstance(error, mc.JobFencedError) else "refused"
-            except mc.OutcomeUnknownError:
+                return "aborted" if isinstance(error, mc.errors.JobFencedError) else "refused"
+            except mc.errors.OutcomeUnknownError:
                 self.note("unknown", transfer=transfer.name)
                 return "unknown"
 
@@ -314,7 +318,7 @@ class Clerk(BankActor):
             for each in BANKS:
                 stack.enter_context(self.record(each).commit("recover", gives_up=EVERYTHING))
             for result in self.table(bank).recover(abort=self.likely(0.2)):
-                if isinstance(result.error, mc.StoreError):
+                if isinstance(result.error, mc.errors.StoreError):
                     self.failed(result.error)
 
 
@@ -341,9 +345,9 @@ class Manager(Clerk):
             url, options = self.world.urls[bank], self.world.options
             try:
                 is_left = mc.commit(url, job, storage_options=options).already_committed  # by another job of its key
-            except (mc.JobAbortedError, mc.JobFencedError):
+            except (mc.errors.JobAbortedError, mc.errors.JobFencedError):
                 is_left = False
-            except (mc.WatermarkOverlapError, mc.CommitConflictError):
+            except (mc.errors.WatermarkOverlapError, mc.errors.CommitConflictError):
                 is_left = True
             if is_left:
                 mc.Table(url, storage_options=options).abort(job)

@@ -59,7 +59,7 @@ class Worker(Actor):
                 if result.error is None:
                     self.note("committed with others", table=part.table)
                     self.committed(part.table, part, job, running)
-                elif isinstance(result.error, mc.WatermarkGapError):  # the first of the row was beaten
+                elif isinstance(result.error, mc.errors.WatermarkGapError):  # the first of the row was beaten
                     self.refused(part.table, job.id, result.error, running)
                 elif self.ended(part, job, result.error, running) == "again" and part.key is not None:
                     again.append(part)
@@ -90,29 +90,31 @@ class Worker(Actor):
         except StumbleError:
             self.note("left", table=part.table, key=part.key)
             return "again"
-        except mc.ManifestCommitError as error:
+        except mc.errors.ManifestCommitError as error:
             return self.ended(part, job, error, running, shared=recoverable)
 
-    def ended(self, part: Part, job: mc.Job | None, error: mc.ManifestCommitError, running: Running, *, shared: bool = False) -> Ended:
+    def ended(
+        self, part: Part, job: mc.Job | None, error: mc.errors.ManifestCommitError, running: Running, *, shared: bool = False
+    ) -> Ended:
         """How a job that did not commit is to be taken. Raises what should not have happened, such as a gap before a range without one.
 
         shared: others may run this very job, and commit it where this one failed, unless its ranges are in the table.
         """
-        if isinstance(error, mc.OutcomeUnknownError):
+        if isinstance(error, mc.errors.OutcomeUnknownError):
             self.unknown(part.table, error.job_id, running)
             return "again"
-        if isinstance(error, mc.StoreError):
+        if isinstance(error, mc.errors.StoreError):
             self.failed(error)
             return "again"
-        fenced = isinstance(error, mc.JobFencedError)
-        if job is None or not (isinstance(error, mc.WatermarkOverlapError | mc.CommitConflictError) or fenced):
+        fenced = isinstance(error, mc.errors.JobFencedError)
+        if job is None or not (isinstance(error, mc.errors.WatermarkOverlapError | mc.errors.CommitConflictError) or fenced):
             raise error
         running.refused(error)
-        if not shared or isinstance(error, mc.WatermarkOverlapError):
+        if not shared or isinstance(error, mc.errors.WatermarkOverlapError):
             self.refused(part.table, job.id, error, running, part.key)
-        if isinstance(error, mc.WatermarkOverlapError):
+        if isinstance(error, mc.errors.WatermarkOverlapError):
             self.check_covered(part, error)
-        return "again" if fenced or (isinstance(error, mc.CommitConflictError) and error.rule == "schema") else "lost"
+        return "again" if fenced or (isinstance(error, mc.errors.CommitConflictError) and error.rule == "schema") else "lost"
 
     def filled(self, part: Part, running: Running) -> mc.Job | None:
         """A job with everything in it; None where the store failed, or where it was too late already."""
@@ -122,7 +124,7 @@ class Worker(Actor):
             running.note(**part_does(job, part))
             self.fill(job, part)
             return job
-        except mc.ManifestCommitError as error:
+        except mc.errors.ManifestCommitError as error:
             self.ended(part, job, error, running)
             return None
 
@@ -186,7 +188,7 @@ class Worker(Actor):
             job = self.filled(part, running)
             try:
                 return self.durable(part.table, job) if job is not None else None
-            except mc.JobFencedError as error:  # stalled before it was prepared, and gc came by
+            except mc.errors.JobFencedError as error:  # stalled before it was prepared, and gc came by
                 self.ended(part, job, error, running)
                 return None
 
@@ -198,7 +200,7 @@ class Worker(Actor):
                 found = job.prepare()
                 self.note("prepared", table=table, job=found)
                 return found
-            except mc.StoreError as error:
+            except mc.errors.StoreError as error:
                 self.failed(error)
         return None
 
@@ -230,7 +232,7 @@ class Worker(Actor):
         if self.likely(0.5):
             try:
                 found = mc.Table(self.world.urls[table], storage_options=self.world.options).resolve(job)
-            except mc.StoreError as error:
+            except mc.errors.StoreError as error:
                 return self.failed(error)
             if found not in ("committed", "not_committed") and not (found == "forgotten" and self.is_fenced(table, job)):
                 self.violation(f"job {job} of {table} was never prepared or fenced, and is said to be {found}")
@@ -248,14 +250,14 @@ class Worker(Actor):
         """Who was told of a commit sees it from then on."""
         try:
             snapshot = self.table(table).snapshot()
-        except mc.StoreError as error:
+        except mc.errors.StoreError as error:
             return self.failed(error)
         behind = {source: end for source, (_, end) in ranges.items() if int(snapshot.watermarks.get(source, -1)) < end}
         if snapshot.version < version or behind:
             self.violation(f"{table}: version {version} was acknowledged, then the head is {snapshot.version} and lacks {behind}")
         return None
 
-    def check_covered(self, part: Part, error: mc.WatermarkError) -> None:
+    def check_covered(self, part: Part, error: mc.errors.WatermarkError) -> None:
         """What an error says to be in the table already must be there."""
         if not error.all_covered:
             return

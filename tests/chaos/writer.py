@@ -35,7 +35,7 @@ class Writer(Again):
             else:
                 self.dice.choices([*WEIGHTS], [*WEIGHTS.values()])[0](self)
                 self.pause(0.15)
-        except mc.StoreError as error:  # while nothing of it had been sent that counts
+        except mc.errors.StoreError as error:  # while nothing of it had been sent that counts
             self.failed(error)
 
     # --- ways to work ---------------------------------------------------------------------------------------------------
@@ -144,9 +144,9 @@ class Writer(Again):
                 job.write(pieces_of(generations))
                 self.maybe_die("before an overwrite", 0.02)
             self.committed(table, None, job, running)
-        except (mc.WatermarkError, mc.CommitConflictError, mc.JobFencedError) as error:
+        except (mc.errors.WatermarkError, mc.errors.CommitConflictError, mc.errors.JobFencedError) as error:
             self.refused(table, job.id, error, running)
-        except mc.OutcomeUnknownError as error:
+        except mc.errors.OutcomeUnknownError as error:
             self.unknown(table, error.job_id, running)
 
     def by_job(self) -> None:
@@ -168,7 +168,7 @@ class Writer(Again):
                 outcome = self.table(name).add_column(column, pa.string())
             self.note("column", table=name, version=outcome.version)
             self.extras.append(column)
-        except (mc.UsageError, mc.CommitConflictError, mc.OutcomeUnknownError, mc.JobFencedError):
+        except (mc.errors.UsageError, mc.errors.CommitConflictError, mc.errors.OutcomeUnknownError, mc.errors.JobFencedError):
             # Somebody else did; perhaps this one, unheard; or nobody, and then a write adds it.
             self.extras.append(column)
 

@@ -382,7 +382,7 @@ def test_doctor_says_that_it_could_not_find_out(run: Run, tmp_path: Path, monkey
     """Neither yes nor no. [ST5]"""
 
     def fail(site: Any) -> Any:
-        raise mc.StoreError("the store is busy, by the test")
+        raise mc.errors.StoreError("the store is busy, by the test")
 
     monkeypatch.setattr("manifestcommit.store.doctor.CHECKS", (("busy", fail),))
     found = run("doctor", tmp_path)

@@ -150,11 +150,11 @@ def test_too_few_digits_are_no_job_id(tmp_path: Path, command: str, capsys: pyte
 
 def test_an_ambiguous_one_lists_the_candidates() -> None:
     jobs = [f"v{number}-{'a' * 16}-beef{number:028x}" for number in range(12)]
-    with pytest.raises(mc.UsageError, match=r"invalid JOB 'beef': 12 jobs begin so: v0-a.*, …$") as caught:
+    with pytest.raises(mc.errors.UsageError, match=r"invalid JOB 'beef': 12 jobs begin so: v0-a.*, …$") as caught:
         job_ids.chosen(jobs, "beef")
     assert all(job in str(caught.value) for job in sorted(jobs)[:10])
     assert job_ids.chosen(jobs, f"BEEF{5:028x}") == jobs[5]
-    with pytest.raises(mc.UsageError, match="no known job begins so"):
+    with pytest.raises(mc.errors.UsageError, match="no known job begins so"):
         job_ids.chosen(jobs, "dead")
 
 

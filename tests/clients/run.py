@@ -63,7 +63,7 @@ def make(folder: str, *, names: Sequence[str] | None = None, large: bool = True)
         for format in ("iceberg", "delta"):
             try:
                 table.export(format)
-            except mc.UsageError as error:
+            except mc.errors.UsageError as error:
                 refused[format] = str(error)
         schema = table.dataset().schema
         data = table.dataset().to_table()

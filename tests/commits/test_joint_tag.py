@@ -76,6 +76,6 @@ def test_tags_through_the_public_call(tmp_path: Path) -> None:
     assert len(outcome.versions) == 2 and [mc.Table(path).to_arrow(tag="now").num_rows for path in paths] == [4, 4]
     before = [mc.Table(path).version for path in paths]
     for wrong in (lambda: mc.tag_together(paths, ""), lambda: mc.tag_together(paths[:1], "x"), lambda: mc.tag_together(paths, "x", "-1d")):
-        with pytest.raises(mc.UsageError):
+        with pytest.raises(mc.errors.UsageError):
             wrong()
     assert [mc.Table(path).version for path in paths] == before

@@ -142,7 +142,7 @@ def test_a_conflict_leaves_all_prepared_under_the_next_attempt() -> None:
         put_prepared(part.session, part.change.job, seal(part.session, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
     for which in (0, 1):
         (result,) = settle_prepared(lake.at(lake.urls[which]))
-        assert isinstance(result.error, mc.WatermarkGapError) and open_store(lake.urls[1]).url in str(result.error)
+        assert isinstance(result.error, mc.errors.WatermarkGapError) and open_store(lake.urls[1]).url in str(result.error)
         assert [each.state for each in list_jobs(lake.at(lake.urls[which]))] == ["prepared"]
     assert lake.moved() == [0, 0]
     session = lake.at(lake.urls[1])
@@ -311,7 +311,7 @@ def test_a_fence_above_one_of_them_aborts_all(fenced: int) -> None:
     assert lake.head(fenced).snapshot.fence > 1
     open_store(lake.urls[fenced]).put(object_names.prepared_name(jobs[fenced]), data)
     (result,) = settle_prepared(lake.at(lake.urls[1 - fenced]))
-    assert isinstance(result.error, mc.JobAbortedError if fenced else mc.JobFencedError) and lake.moved() == [0, 0]
+    assert isinstance(result.error, mc.errors.JobAbortedError if fenced else mc.errors.JobFencedError) and lake.moved() == [0, 0]
     assert resolve_job(lake.at(lake.urls[1 - fenced]), jobs[1 - fenced]) == "aborted"
 
 
@@ -448,7 +448,7 @@ def test_a_later_range_waits_for_an_earlier_one_in_every_table() -> None:
     for part in parts:
         put_prepared(part.session, part.change.job, seal(part.session, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
     (result,) = settle_prepared(lake.at(lake.urls[0]))
-    assert isinstance(result.error, mc.WatermarkGapError) and lake.moved() == [0, 0]
+    assert isinstance(result.error, mc.errors.WatermarkGapError) and lake.moved() == [0, 0]
     assert [each.error for each in settle_prepared(lake.at(lake.urls[1]))] == [None, None]
     assert lake.head(1).snapshot.watermarks == {"t": 9}
 
@@ -492,7 +492,7 @@ def test_a_transaction_that_is_prepared_is_left_by_its_block(lake: list[str]) ->
         prepared = tx.prepare()
     assert tx.outcome is None and rows(lake[:2]) == [0, 0]
     assert prepared.abort() == "aborted" and prepared.abort() == "aborted"
-    with pytest.raises(mc.JobAbortedError):
+    with pytest.raises(mc.errors.JobAbortedError):
         prepared.commit()
     assert rows(lake[:2]) == [0, 0]
 
@@ -516,13 +516,13 @@ def test_preparing_again_puts_the_same_and_nothing_else(lake: list[str]) -> None
     prepared = tx.prepare()
     assert tx.prepare().jobs == prepared.jobs
     for wrong in (lambda: mc.transaction(jobs[:2]), jobs[0].prepare):
-        with pytest.raises(mc.UsageError, match="belongs to a transaction"):
+        with pytest.raises(mc.errors.UsageError, match="belongs to a transaction"):
             wrong()
-    with pytest.raises(mc.UsageError, match="was prepared"):
+    with pytest.raises(mc.errors.UsageError, match="was prepared"):
         tx.commit()
     alone = begun(lake)
     alone[0].prepare()
-    with pytest.raises(mc.UsageError, match="prepared in another way"):
+    with pytest.raises(mc.errors.UsageError, match="prepared in another way"):
         mc.transaction(alone).prepare()
     assert list(prepared.commit().versions.values()) == [2, 2, 2]
 
@@ -532,9 +532,9 @@ def test_a_fenced_job_is_not_prepared(lake: list[str]) -> None:
     jobs, alone = begun(lake[:2]), begun(lake[1:2])[0]
     mc.write(DAY, lake[1])
     mc.gc(lake[1], grace="0s")
-    with pytest.raises(mc.JobFencedError):
+    with pytest.raises(mc.errors.JobFencedError):
         mc.transaction(jobs).prepare()
-    with pytest.raises(mc.JobFencedError):
+    with pytest.raises(mc.errors.JobFencedError):
         alone.prepare()
     assert [mc.Table(path).jobs() for path in lake[:2]] == [[], []]
 
@@ -552,7 +552,7 @@ def test_recover_reports_a_prepared_job_that_was_fenced(tmp_path: Path) -> None:
     gc.run(session, AT_ONCE)
     session.store.put(object_names.prepared_name(name), data)
     (result,) = mc.Table(root).recover()
-    assert isinstance(result.error, mc.JobFencedError) and result.job_id == name
+    assert isinstance(result.error, mc.errors.JobFencedError) and result.job_id == name
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -579,7 +579,7 @@ def test_a_store_that_fails_leaves_the_rest_to_the_next_call(lake: list[str], mo
     def once(job: Any) -> str:
         if len(failed) == 1:
             failed.append(job)
-            raise mc.StoreError("away")
+            raise mc.errors.StoreError("away")
         failed.append(job)
         return real(job)
 

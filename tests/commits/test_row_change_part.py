@@ -70,7 +70,7 @@ def test_who_meets_another_commit_changes_no_table(lake: list[str], work: str) -
     run_in(work, tx.rows(lake[0]))
     tx[lake[1]].write(data(77))
     mc.write(data(50), lake[0])
-    with pytest.raises(mc.CommitConflictError, match="orders") as refused:
+    with pytest.raises(mc.errors.CommitConflictError, match="orders") as refused:
         tx.commit()
     assert refused.value.rule == "read_partition_was_touched"
     assert found(lake[0]) == sorted([*OLD, *found_of(50)]) and found(lake[1]) == sorted(OLD)
@@ -82,7 +82,7 @@ def test_one_that_changes_no_row_still_rests_on_what_it_has_read(lake: list[str]
     assert tx.rows(lake[0]).delete("day = 'a' AND id = 50").rows_deleted == 0
     tx[lake[1]].write(data(77))
     mc.write(data(50), lake[0])
-    with pytest.raises(mc.CommitConflictError, match="orders"):
+    with pytest.raises(mc.errors.CommitConflictError, match="orders"):
         tx.commit()
     assert found(lake[1]) == sorted(OLD)
 
@@ -167,10 +167,10 @@ def test_what_is_no_single_change_of_a_table_is_refused_and_the_rest_commits(tmp
     with mc.transaction(paths) as tx:
         run_in("delete", tx.rows("log"))
         tx["rejects"].write(data(77))
-        with pytest.raises(mc.UsageError, match=said):
+        with pytest.raises(mc.errors.UsageError, match=said):
             call(tx)
     assert found(paths[0]) == sorted(WORKS["delete"].after(OLD)) and len(found(paths[1])) == len(OLD) + 1
-    with pytest.raises(mc.UsageError, match="is over"):
+    with pytest.raises(mc.errors.UsageError, match="is over"):
         tx.rows("log").delete("id = 1")
 
 
@@ -191,7 +191,7 @@ def test_a_change_is_refused_whose_transaction_went_on_while_it_ran(lake: list[s
         yield from rows.to_batches()
 
     stream = pa.RecordBatchReader.from_batches(rows.schema, source())
-    with pytest.raises(mc.UsageError, match="nothing was done"):
+    with pytest.raises(mc.errors.UsageError, match="nothing was done"):
         tx.rows(lake[0]).merge(stream, on=["day", "id"])
     if what != "the end":
         tx.commit()
@@ -204,9 +204,9 @@ def test_a_job_writes_nothing_beside_a_change_of_rows_that_came_after_it_was_tak
     with mc.transaction(lake[:2]) as tx:
         job = tx[lake[0]]
         run_in("delete", tx.rows(lake[0]))
-        with pytest.raises(mc.UsageError, match="changes rows of its table"):
+        with pytest.raises(mc.errors.UsageError, match="changes rows of its table"):
             job.write(data(77))
-    with pytest.raises(mc.UsageError, match="begin a new one"):
+    with pytest.raises(mc.errors.UsageError, match="begin a new one"):
         job.write(data(77))
     assert found(lake[0]) == sorted(WORKS["delete"].after(OLD))
 
@@ -219,7 +219,7 @@ def test_a_transaction_of_row_changes_ends_once(lake: list[str], end: str) -> No
         run_in("delete", tx.rows(path))
     ended = getattr(tx, end)()
     for again in (tx.commit, tx.abort if end == "prepare" else tx.prepare):
-        with pytest.raises(mc.UsageError, match=r"the transaction of .* (was prepared|is over); nothing was done"):
+        with pytest.raises(mc.errors.UsageError, match=r"the transaction of .* (was prepared|is over); nothing was done"):
             again()
     if end == "prepare":
         ended.commit()
@@ -237,10 +237,10 @@ def test_a_part_of_a_refused_transaction_is_not_committed_alone(lake: list[str],
     else:
         jobs[1].write(data(77))
     mc.write(data(50), lake[0])
-    with pytest.raises(mc.CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         tx.commit()
     results = mc.commit_all(jobs)
-    assert all(isinstance(each.error, mc.UsageError) and "belongs to a transaction" in str(each.error) for each in results)
+    assert all(isinstance(each.error, mc.errors.UsageError) and "belongs to a transaction" in str(each.error) for each in results)
     assert found(lake[0]) == sorted([*OLD, *found_of(50)]) and found(lake[1]) == sorted(OLD)
 
 

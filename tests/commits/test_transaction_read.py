@@ -63,7 +63,7 @@ def test_a_change_of_what_was_read_is_a_conflict(lake: tuple[mc.Table, mc.Table]
     """Wherever in the block it comes, and whatever the block does with the table. [MT16]"""
     silver, gold = lake
     for when in ("before the work", "after the work", "before the read"):
-        with pytest.raises(mc.CommitConflictError, match="silver") as refused, begin(lake) as tx:  # noqa: PT012  # somewhere in it
+        with pytest.raises(mc.errors.CommitConflictError, match="silver") as refused, begin(lake) as tx:  # noqa: PT012  # somewhere in it
             if when == "before the read":
                 OTHERS[other](silver)
             sums = total(tx.read("silver")) + 5
@@ -85,7 +85,7 @@ def test_the_read_comes_after_the_change(lake: tuple[mc.Table, mc.Table], work: 
     tx = begin(lake)
     silver.delete("id = 1")
     SILVER[work](tx)
-    with pytest.raises(mc.CommitConflictError):  # noqa: PT012  # now, or by the commit
+    with pytest.raises(mc.errors.CommitConflictError):  # noqa: PT012  # now, or by the commit
         tx["gold"].write(amounts((1, total(tx.read("silver")))))
         tx.commit()
     assert gold.to_arrow().num_rows == 0
@@ -128,7 +128,7 @@ def test_bronze_silver_and_gold_agree_whoever_writes(tmp_path: Path) -> None:
                     tx.rows("silver").merge(amounts((number, number)), on="id")
                     tx.rows("gold").merge(amounts((1, sums)), on="id")
                 return
-            except mc.CommitConflictError:
+            except mc.errors.CommitConflictError:
                 continue
 
     threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2, 4, 8)]
@@ -151,23 +151,23 @@ def test_what_is_prepared_rests_on_what_was_read(lake: tuple[mc.Table, mc.Table]
         tx["gold"].write(amounts((1, sums)))
         prepared = tx.prepare()
         mc.write(amounts((9, 9)), silver.url)
-        with pytest.raises(mc.CommitConflictError, match="silver"):
+        with pytest.raises(mc.errors.CommitConflictError, match="silver"):
             PreparedTransaction(prepared.jobs).commit()
         prepared.abort()
-        with pytest.raises(mc.UsageError, match="prepared"):
+        with pytest.raises(mc.errors.UsageError, match="prepared"):
             tx.read("silver")
     assert gold.to_arrow().num_rows == 0
 
 
 def test_only_tables_of_the_transaction_that_exist_are_read(tmp_path: Path) -> None:
     with mc.transaction([tmp_path / "silver", tmp_path / "gold"]) as tx:
-        with pytest.raises(mc.UsageError, match="has no table 'bronze'"):
+        with pytest.raises(mc.errors.UsageError, match="has no table 'bronze'"):
             tx.read("bronze")
-        with pytest.raises(mc.TableNotFoundError, match="create_table"):
+        with pytest.raises(mc.errors.TableNotFoundError, match="create_table"):
             tx.read("silver")
         for name in ("silver", "gold"):
             tx[name].write(amounts((1, 1)))
-    with pytest.raises(mc.UsageError, match="over"):
+    with pytest.raises(mc.errors.UsageError, match="over"):
         tx.read("silver")
 
 
@@ -204,16 +204,16 @@ def test_a_row_change_is_compared_from_the_version_that_it_is_based_on(tmp_path:
     version = table.version
     mc.write(data(50), table.url)
     before = found(table.url)
-    with pytest.raises(mc.CommitConflictError, match=f"since {version}") as refused:
+    with pytest.raises(mc.errors.CommitConflictError, match=f"since {version}") as refused:
         based(work, table, based_on=version)
     assert refused.value.rule == "read_partition_was_touched" and found(table.url) == before
-    with pytest.raises(mc.VersionNotFoundError, match="is based on version 99"):
+    with pytest.raises(mc.errors.VersionNotFoundError, match="is based on version 99"):
         based(work, table, based_on=99)
-    with pytest.raises(mc.UsageError, match="based_on"):
+    with pytest.raises(mc.errors.UsageError, match="based_on"):
         based(work, table, based_on=0)
     for _ in range(2):
         table.gc(grace="0s", keep_versions=1, keep_for="0s")
-    with pytest.raises(mc.JobFencedError, match=f"read from version {version}"):
+    with pytest.raises(mc.errors.JobFencedError, match=f"read from version {version}"):
         based(work, table, based_on=version)
     based(work, table, based_on=table.version)
 
@@ -246,7 +246,7 @@ def test_rows_that_tell_their_version_are_merged_as_they_are_written(tmp_path: P
     doubled = seen.set_column(1, "a", pc.multiply(seen["a"], 2))
     version = table.version
     table.update({"a": 11}, "id = 1")
-    with pytest.raises(mc.CommitConflictError, match=f"since {version}"):
+    with pytest.raises(mc.errors.CommitConflictError, match=f"since {version}"):
         merged(doubled)
     merged(doubled, based_on=table.version)
     assert total(table) == 60
@@ -272,7 +272,7 @@ def test_rows_of_a_transaction_take_based_on(tmp_path: Path, work: str) -> None:
             return lambda *given, **more: getattr(tx.rows("orders"), name)(*given, **more, based_on=version)
 
     tx = mc.transaction(paths)
-    with pytest.raises(mc.CommitConflictError, match=f"since {version}"):
+    with pytest.raises(mc.errors.CommitConflictError, match=f"since {version}"):
         run_in(work, Based())
     tx.abort()
     assert found(paths[0]) == before

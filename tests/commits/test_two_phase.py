@@ -107,7 +107,7 @@ def test_a_settled_job_needs_its_prepared_object_no_more(root: str, fate: str) -
             LocalStore(root).put(name, b"garbage")
     assert mc.commit(root, done).version == mc.Table(root).abort(done).version == 4
     assert mc.Table(root).abort(given_up) == "aborted"
-    with pytest.raises(mc.JobAbortedError):
+    with pytest.raises(mc.errors.JobAbortedError):
         mc.commit(root, given_up)
 
 
@@ -227,7 +227,7 @@ def test_a_prepared_job_whose_key_was_used_for_other_work_is_refused_each_time(r
     job = prepared(root, 7, key="k")
     mc.write(rows([8], day="a"), root, key="k", watermarks={"s": (5, 6)})
     for _ in range(2):
-        with pytest.raises(mc.KeyReusedError):
+        with pytest.raises(mc.errors.KeyReusedError):
             mc.commit(root, job)
     assert ids(root) == [1, 2, 8] and mc.Table(root).abort(job) == "aborted"
 
@@ -310,7 +310,7 @@ def test_files_of_others_are_added_from_elsewhere(root: str) -> None:
         job.add_files([name])
         second = job.prepare()
     mc.commit(root, first)
-    with pytest.raises(mc.CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         mc.commit(root, second)
     assert ids(root) == [1, 2, 7]
 
@@ -370,7 +370,7 @@ def test_what_was_given_up_stays_given_up(root: str) -> None:
         assert (status, status.version) == ("aborted", None)
     assert head(root) == 4, "the second time nothing had to be committed"
     for _ in range(2):
-        with pytest.raises(mc.JobAbortedError, match=job):
+        with pytest.raises(mc.errors.JobAbortedError, match=job):
             mc.commit(root, job)
     assert mc.Table(root).resolve(job) == "aborted" and ids(root) == [1, 2] and head(root) == 4
     assert files <= {info.name for info in LocalStore(root).list("")}, "nothing is deleted"

@@ -298,7 +298,7 @@ def attempt(world: World, door: Door, parameter: str, value: str, given: dict[st
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             consume(opened(**given))
-    except mc.ManifestCommitError as caught:
+    except mc.errors.ManifestCommitError as caught:
         kind, error = "refused", caught
     except Exception as caught:
         kind, error = "untyped", caught

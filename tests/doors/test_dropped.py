@@ -118,7 +118,7 @@ def of_many(url: str) -> None:
 
 @ending
 def refused(url: str) -> None:
-    with pytest.raises(mc.UsageError):
+    with pytest.raises(mc.errors.UsageError):
         mc.begin(url, key="")
 
 

@@ -106,7 +106,7 @@ def shows(value: Any) -> bool:
 @pytest.mark.parametrize("name", CALLS)
 def test_no_frame_holds_an_option(name: str) -> None:
     """[SE1]"""
-    with pytest.raises((mc.ManifestCommitError, TypeError)) as caught:
+    with pytest.raises((mc.errors.ManifestCommitError, TypeError)) as caught:
         CALLS[name]()
     found = list(frames(caught.value))
     assert found, "the error was raised inside"
@@ -137,7 +137,7 @@ def test_no_error_and_no_frame_holds_a_refused_url(url: str, tmp_path: Path) -> 
         lambda: table.adopt(from_=url),
     ]
     for number, call in enumerate(calls):
-        with pytest.raises(mc.UsageError) as caught:
+        with pytest.raises(mc.errors.UsageError) as caught:
             call()
         assert SECRET not in str(caught.value), number
         assert [where for where, names in frames(caught.value) if shows(names)] == [], number
@@ -152,7 +152,7 @@ def test_the_log_of_a_root_logger_holds_no_session_token(
     logging.getLogger("botocore").manager._clear_cache()  # type: ignore[attr-defined]  # of levels in force
     caplog.set_level(logging.DEBUG)
     options = {"key": "AKIA0", "secret": "s" * 40, "token": SECRET, "endpoint_url": "http://127.0.0.1:9"}
-    with pytest.raises(mc.StoreError):
+    with pytest.raises(mc.errors.StoreError):
         open_store("s3://bucket/t", options).put_if_absent("a", b"")
     assert (SECRET in caplog.text) == asked
 

@@ -61,7 +61,7 @@ def test_a_rerun_of_a_transaction_declares_all_or_nothing_or_skips(lake: list[st
         return mc.transaction(lake[:2], key="day 1", fingerprint=fingerprint)
 
     with begun() as tx:
-        with pytest.raises(mc.UsageError, match="is not committed, so that nothing can be skipped"):
+        with pytest.raises(mc.errors.UsageError, match="is not committed, so that nothing can be skipped"):
             tx.skip()
         tx.rows("rejects").merge(DAY, on="id")
         tx[lake[0]].advance("s", 0, 5)
@@ -73,7 +73,7 @@ def test_a_rerun_of_a_transaction_declares_all_or_nothing_or_skips(lake: list[st
     for declare in (lambda tx: tx[lake[0]].write(DAY), lambda tx: tx.rows("rejects").delete(where="id = 1")):
         less = begun()
         declare(less)
-        with pytest.raises(mc.KeyReusedError, match=r"skip\(\)"):
+        with pytest.raises(mc.errors.KeyReusedError, match=r"skip\(\)"):
             less.commit()
         skipped = begun()
         skipped.skip()
@@ -82,11 +82,11 @@ def test_a_rerun_of_a_transaction_declares_all_or_nothing_or_skips(lake: list[st
     prepared = begun()
     prepared.skip()
     assert prepared.prepare().commit().already_committed
-    with pytest.raises(mc.KeyReusedError), begun("g") as tx:
+    with pytest.raises(mc.errors.KeyReusedError), begun("g") as tx:
         tx.skip()
-    with pytest.raises(mc.KeyReusedError), mc.transaction(lake[:2], key="day 1"):
+    with pytest.raises(mc.errors.KeyReusedError), mc.transaction(lake[:2], key="day 1"):
         pass
-    with pytest.raises(mc.UsageError, match="is over"):
+    with pytest.raises(mc.errors.UsageError, match="is over"):
         skipped.skip()
     assert rows(lake[:2]) == before
 
@@ -117,14 +117,14 @@ def test_no_job_of_a_transaction_is_ended_alone(lake: list[str], end: str) -> No
                 tx[name].write(DAY)
             getattr(tx["rejects"], end)()
 
-    with pytest.raises(mc.UsageError, match="rejects: this job belongs to a transaction"):
+    with pytest.raises(mc.errors.UsageError, match="rejects: this job belongs to a transaction"):
         careless()
     assert rows(lake[:2]) == [0, 0] and not mc.Table(lake[1]).jobs()
     with mc.transaction(lake[:2], key="day 1 é") as tx:
         for name in tx:
             tx[name].write(DAY)
-        assert isinstance(mc.commit_all([tx["rejects"]])[0].error, mc.UsageError)
-        with pytest.raises(mc.UsageError, match="belongs to a transaction"):
+        assert isinstance(mc.commit_all([tx["rejects"]])[0].error, mc.errors.UsageError)
+        with pytest.raises(mc.errors.UsageError, match="belongs to a transaction"):
             mc.transaction([tx[name] for name in tx]).commit()
     assert rows(lake[:2]) == [2, 2]
 
@@ -137,7 +137,7 @@ def test_a_conflict_names_its_table_and_commits_nothing(lake: list[str]) -> None
     for name in tx:
         tx[name].write(DAY)
     tx["rejects"].advance("s", 9, 10)
-    with pytest.raises(mc.WatermarkGapError, match="rejects"):
+    with pytest.raises(mc.errors.WatermarkGapError, match="rejects"):
         tx.commit()
     assert rows(lake[:2]) == [2, 2]
     mc.write(DAY, lake[1])
@@ -162,7 +162,7 @@ def test_named_tables_and_table_objects(lake: list[str]) -> None:
         tx["facts"].write(DAY)
         tx["dimensions"].write(DAY)
     assert rows(lake[:2]) == [2, 2]
-    with pytest.raises(mc.UsageError, match="has no table 'orders'; it has 'facts', 'dimensions'"):
+    with pytest.raises(mc.errors.UsageError, match="has no table 'orders'; it has 'facts', 'dimensions'"):
         tx["orders"]
 
 
@@ -170,7 +170,7 @@ def test_the_rank_chooses_the_table_that_decides(lake: list[str]) -> None:
     """[MT2]"""
     mc.create_table(lake[1], DAY.schema, rank=-3)
     mc.create_table(lake[1], DAY.schema, rank=-3)
-    with pytest.raises(mc.UsageError, match=r"rank cannot be changed \(is -3, got "):
+    with pytest.raises(mc.errors.UsageError, match=r"rank cannot be changed \(is -3, got "):
         mc.create_table(lake[1], DAY.schema, rank=0)
     with mc.transaction(lake) as tx:
         for name in tx:
@@ -192,7 +192,7 @@ def test_changes_of_rows_pass_a_void_version_over(lake: list[str]) -> None:
     assert mc.Table(member).snapshot().void == (3,)
     assert mc.Table(member).changed_files(2)["added"].num_rows == 1
     assert mc.Table(member).changed_rows(2).read_all().num_rows == 1
-    with pytest.raises(mc.VersionNotFoundError, match="is void"):
+    with pytest.raises(mc.errors.VersionNotFoundError, match="is void"):
         mc.Table(member).changed_rows(3)
 
 
@@ -210,14 +210,14 @@ WRONG: dict[str, Any] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_what_are_no_tables_is_refused(what: str) -> None:
     """[SE3] [MT2]"""
-    with pytest.raises(mc.UsageError, match="invalid tables"):
+    with pytest.raises(mc.errors.UsageError, match="invalid tables"):
         mc.transaction(WRONG[what])
 
 
 @pytest.mark.parametrize("call", [mc.read_together, lambda tables: mc.tag_together(tables, "t")])
 def test_no_tables_are_neither_read_nor_tagged(call: Any) -> None:
     """[SE3]"""
-    with pytest.raises(mc.UsageError, match="invalid tables"):
+    with pytest.raises(mc.errors.UsageError, match="invalid tables"):
         call([])
 
 
@@ -233,7 +233,7 @@ APART = {
 def test_tables_that_cannot_be_committed_together_are_refused_before_rows_are_written(tmp_path: Path, what: str) -> None:
     """[SE3] [MT2] [MT6]"""
     paths, problem = APART[what]
-    with pytest.raises(mc.UsageError, match=problem):
+    with pytest.raises(mc.errors.UsageError, match=problem):
         mc.transaction([path.format(tmp_path) for path in paths])
     assert not list(tmp_path.iterdir())
 
@@ -247,7 +247,7 @@ def test_a_table_and_its_copy_are_not_read_as_one(lake: list[str], tmp_path: Pat
         mc.write(DAY, copy)
     mc.write(DAY, lake[0])
     for tables in ([lake[0], copy], [copy, lake[1], lake[0]]):
-        with pytest.raises(mc.UsageError, match="hold the same table"):
+        with pytest.raises(mc.errors.UsageError, match="hold the same table"):
             mc.read_together(tables)
     assert rows([copy]) == [4] and rows([lake[0], f"{lake[0]}/"]) == [2, 2]
 
@@ -265,7 +265,7 @@ def test_jobs_that_were_not_prepared_together_do_not_end_together(tmp_path: Path
     else:
         given = dict(mc.transaction(jobs[:2]).prepare().jobs) | dict(mc.transaction(jobs[2:]).prepare().jobs)
     mixed = PreparedTransaction(dict(list(given.items())[1:3]))
-    with pytest.raises(mc.UsageError, match="was not prepared together with the other jobs"):
+    with pytest.raises(mc.errors.UsageError, match="was not prepared together with the other jobs"):
         getattr(mixed, end)()
     assert {str(mc.Table(url).resolve(job)) for url, job in given.items()} == {"pending"} and rows(paths) == [0] * 4
 
@@ -283,22 +283,22 @@ def test_an_empty_path_of_another_table_is_not_the_first_table(
 
 def test_what_are_no_jobs_of_several_tables_is_refused(lake: list[str]) -> None:
     """[SE3] [MT2]"""
-    with pytest.raises(mc.UsageError, match="invalid jobs"):
+    with pytest.raises(mc.errors.UsageError, match="invalid jobs"):
         mc.transaction([mc.begin(lake[0]), 1])  # type: ignore[list-item]
-    with pytest.raises(mc.UsageError, match="give the transaction none"):
+    with pytest.raises(mc.errors.UsageError, match="give the transaction none"):
         mc.transaction([mc.begin(lake[0]), mc.begin(lake[1])], key="k")
-    with pytest.raises(mc.UsageError, match="expected 2 to 32 jobs, got 1"):
+    with pytest.raises(mc.errors.UsageError, match="expected 2 to 32 jobs, got 1"):
         mc.transaction([mc.begin(lake[0])])
-    with pytest.raises(mc.UsageError, match="takes part twice"):
+    with pytest.raises(mc.errors.UsageError, match="takes part twice"):
         mc.transaction([mc.begin(lake[0]), mc.begin(lake[0])]).commit()
-    with pytest.raises(mc.UsageError, match=f"{lake[1]} has no key"):
+    with pytest.raises(mc.errors.UsageError, match=f"{lake[1]} has no key"):
         mc.transaction([mc.begin(lake[0], key="k", recoverable=True, fingerprint="f"), mc.begin(lake[1])]).commit()
-    with pytest.raises(mc.UsageError, match=f"{lake[1]} has no key"):
+    with pytest.raises(mc.errors.UsageError, match=f"{lake[1]} has no key"):
         mc.transaction([mc.begin(lake[0], key="k"), mc.begin(lake[1])]).commit()
-    with pytest.raises(mc.UsageError, match="are not in the same object store"):
+    with pytest.raises(mc.errors.UsageError, match="are not in the same object store"):
         mc.transaction([mc.begin(lake[0]), mc.begin("memory://elsewhere/t")]).commit()
     with mc.begin(lake[0]) as refused:  # what a transaction refuses to take stays its owner's
-        with pytest.raises(mc.UsageError, match="takes part twice"):
+        with pytest.raises(mc.errors.UsageError, match="takes part twice"):
             mc.transaction([refused, refused])
         refused.write(DAY)
     assert refused.outcome is not None and rows(lake[:1]) == [2]
@@ -337,7 +337,9 @@ def test_a_joint_commit_is_undone_in_all_tables_or_where_that_is_said(lake: list
         for name in tx:
             tx[name].write(DAY)
             tx[name].advance("s", 0, 5)
-    with pytest.raises(mc.CommitConflictError, match=r"roll back all of its tables by rollback_together.* was committed\.$") as refused:
+    with pytest.raises(
+        mc.errors.CommitConflictError, match=r"roll back all of its tables by rollback_together.* was committed\.$"
+    ) as refused:
         mc.Table(lake[0]).rollback(2, reason="r")
     assert refused.value.rule == "undoes_a_joint_commit" and rows(lake[:2]) == [4, 4]
     for command in (["rollback", lake[0], "2"], ["rewind", lake[0], "s", "--to", "0"]):
@@ -357,8 +359,10 @@ def test_a_joint_commit_is_undone_in_all_tables_or_where_that_is_said(lake: list
     with mc.transaction(lake) as tx:
         for name in tx:
             tx[name].write(DAY)
-    with pytest.raises(mc.CommitConflictError, match=r"which this leaves out: name all of its tables \(rule \w+\)\. .* committed\.$"):
+    with pytest.raises(
+        mc.errors.CommitConflictError, match=r"which this leaves out: name all of its tables \(rule \w+\)\. .* committed\.$"
+    ):
         mc.rollback_together({lake[0]: 2, lake[1]: 2}, reason="r")
     for wrong in ({lake[0]: 2}, {lake[0]: True, lake[1]: 2}, [lake[0], lake[1]], None):
-        with pytest.raises(mc.UsageError, match="invalid versions"):
+        with pytest.raises(mc.errors.UsageError, match="invalid versions"):
             mc.rollback_together(wrong, reason="r")  # type: ignore[arg-type]

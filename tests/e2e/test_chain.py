@@ -123,7 +123,7 @@ def follow(source: str, target: str, name: str) -> None:
                 key=f"{name}:{start}-{end}",
                 watermarks={name: (start, end)},
             )
-        except (mc.CommitConflictError, mc.WatermarkError):
+        except (mc.errors.CommitConflictError, mc.errors.WatermarkError):
             continue  # a process that was taken for dead has committed
 
 

@@ -90,7 +90,7 @@ def test_sixteen_processes_append_four_hundred_times(root: str) -> None:
 def first_write(root: str, number: int, answers: multiprocessing.Queue[Any]) -> None:
     try:
         answers.put(("version", mc.write(rows(number, day=str(number)), root, partition_by=["day"]).version))
-    except mc.ManifestCommitError as error:
+    except mc.errors.ManifestCommitError as error:
         answers.put(("error", f"{type(error).__name__}: {error}"))
 
 
@@ -114,7 +114,7 @@ def overwrite_day(root: str, number: int, day: str, conflict: str, barrier: Any,
         job.overwrite({"day": day}, conflict=conflict)  # type: ignore[arg-type]
         job.write(rows(number, day=day))
         answers.put((job.commit().kind, number))
-    except mc.CommitConflictError as error:
+    except mc.errors.CommitConflictError as error:
         answers.put((error.rule, number))
 
 

@@ -40,7 +40,7 @@ def test_clients_get_the_rows_that_readers_get(kind: tuple[str, mc.Table], forma
     """[EX1] [EX3] [EX6] [EX8] [EX9]"""
     name, table = kind
     if name in REFUSED[format]:
-        with pytest.raises(mc.UsageError, match=REFUSED[format][name]):
+        with pytest.raises(mc.errors.UsageError, match=REFUSED[format][name]):
             table.export(format)
         return
     made = table.export(format)

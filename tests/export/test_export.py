@@ -268,10 +268,11 @@ def test_an_older_version_is_exported_as_the_newest_until_a_later_one_is(tmp_pat
     before = names(path)
     for format in ("iceberg", "delta"):
         with pytest.raises(
-            mc.UsageError, match=f"version 4 cannot be the newest .* to {format} shows version {table.version} already, and never goes back"
+            mc.errors.UsageError,
+            match=f"version 4 cannot be the newest .* to {format} shows version {table.version} already, and never goes back",
         ):
             table.export(format, version=4)
-        with pytest.raises(mc.VersionNotFoundError, match="has no version 99"):
+        with pytest.raises(mc.errors.VersionNotFoundError, match="has no version 99"):
             table.export(format, version=99)
     assert names(path) == before
     check(table)
@@ -287,7 +288,7 @@ def test_a_version_that_only_a_tag_keeps_is_exported_and_an_expired_one_is_not(t
     table.tag("kept", 3)
     table.gc(grace="0s", keep_for="0s")
     for format in ("iceberg", "delta"):
-        with pytest.raises(mc.SnapshotExpiredError):
+        with pytest.raises(mc.errors.SnapshotExpiredError):
             table.export(format, 2)
         assert table.export(format, 3).version == 3
     check(table, 3)
@@ -457,7 +458,7 @@ def test_files_that_a_rollback_brings_back_are_looked_at(tmp_path: Path) -> None
     table.export("iceberg")
     table.rollback(with_it, reason="a test")
     for _ in range(2):
-        with pytest.raises(mc.UsageError, match="has other field ids than the table"):
+        with pytest.raises(mc.errors.UsageError, match="has other field ids than the table"):
             table.export("iceberg")
         mc.write(numbered(1), path)
 
@@ -476,7 +477,7 @@ def test_members_without_ids_are_refused(tmp_path: Path) -> None:
     foreign(path, "a.parquet", pa.table({"n": [1], "list": [[1, None]]}, schema=file))
     with mc.begin(path) as job:
         job.add_files(["a.parquet"])
-    with pytest.raises(mc.UsageError, match="readers of Iceberg do not find column 'list'"):
+    with pytest.raises(mc.errors.UsageError, match="readers of Iceberg do not find column 'list'"):
         mc.Table(path).export("iceberg")
 
 
@@ -541,7 +542,7 @@ def test_gc_deletes_nothing_that_the_newest_export_shows(tmp_path: Path) -> None
     table.add_column("odd", "interval day to second")  # what no format can express
     mc.write(numbered(4), table.url)
     table.gc(grace="0s", keep_for="0s", keep_versions=10)
-    with pytest.raises(mc.StoreError, match="gc deleted nothing"):
+    with pytest.raises(mc.errors.StoreError, match="gc deleted nothing"):
         table.gc(grace="0s", keep_for="0s")
     for read in (duckdb_iceberg, deltalake_query):
         assert rows(read(local(table)), schema) == wanted
@@ -647,9 +648,9 @@ def test_a_log_or_metadata_of_another_table_is_left_alone(tmp_path: Path) -> Non
         (tmp_path / folder).rename(place)
         before = {each: each.read_bytes() for each in place.rglob("*.*")}
         format = place.name.removeprefix("_").removesuffix("_log")
-        with pytest.raises(mc.UsageError, match=f"t/{place.name} is of another table or program"):
+        with pytest.raises(mc.errors.UsageError, match=f"t/{place.name} is of another table or program"):
             table.export(format)
-        with pytest.raises(mc.UsageError, match=f"t/{place.name} is of another table or program"):
+        with pytest.raises(mc.errors.UsageError, match=f"t/{place.name} is of another table or program"):
             table.set_properties({"export.formats": format})
         for _ in range(3):
             mc.write(numbered(1), path, mode="overwrite")
@@ -668,9 +669,9 @@ def test_types_that_a_format_lacks_are_refused(tmp_path: Path, type: str, format
     mc.write(numbered(1), str(tmp_path / "t"))
     table = mc.Table(str(tmp_path / "t"))
     table.add_column("odd", type)
-    with pytest.raises(mc.UnsupportedTypeError, match=f"column 'odd' has the type {type}"):
+    with pytest.raises(mc.errors.UnsupportedTypeError, match=f"column 'odd' has the type {type}"):
         table.export(format)
-    with pytest.raises(mc.UnsupportedTypeError, match="column 'odd'"):
+    with pytest.raises(mc.errors.UnsupportedTypeError, match="column 'odd'"):
         table.set_properties({"export.formats": format})
     assert not names(table.url) and "export.formats" not in table.snapshot().properties
 
@@ -688,7 +689,7 @@ def test_a_column_that_cannot_be_expressed_stops_exports_and_no_commit(tmp_path:
 def test_a_path_that_readers_of_iceberg_misread_is_refused(tmp_path: Path, name: str) -> None:
     """[EX9]"""
     mc.write(numbered(1), str(tmp_path / name))
-    with pytest.raises(mc.UsageError, match="the table's path"):
+    with pytest.raises(mc.errors.UsageError, match="the table's path"):
         mc.Table(str(tmp_path / name)).export("iceberg")
 
 
@@ -697,14 +698,14 @@ def test_ids_that_iceberg_reserves_are_refused() -> None:
     from manifestcommit.export.iceberg_schema import check_schema
 
     check_schema(Schema(fields=(Field(id=2_147_483_446, name="a", type="long"),)))
-    with pytest.raises(mc.UsageError, match="reserves"):
+    with pytest.raises(mc.errors.UsageError, match="reserves"):
         check_schema(Schema(fields=(Field(id=2_147_483_447, name="a", type="long"),)))
 
 
 def test_the_property_is_refused_where_files_have_ids_of_their_own(tmp_path: Path) -> None:
     """[EX9]"""
     table = KINDS["adopted with ids"](str(tmp_path / "t"))
-    with pytest.raises(mc.UsageError, match="other field ids than the table"):
+    with pytest.raises(mc.errors.UsageError, match="other field ids than the table"):
         table.set_properties({"export.formats": "delta,iceberg"})
     assert "export.formats" not in table.snapshot().properties
 
@@ -713,9 +714,9 @@ def test_the_property_is_refused_where_files_have_ids_of_their_own(tmp_path: Pat
 def test_a_property_that_names_no_formats_is_refused(tmp_path: Path, value: str) -> None:
     """[EX9]"""
     mc.write(numbered(1), str(tmp_path / "t"))
-    with pytest.raises(mc.UsageError, match="split by commas"):
+    with pytest.raises(mc.errors.UsageError, match="split by commas"):
         mc.Table(str(tmp_path / "t")).set_properties({"export.formats": value})
-    with pytest.raises(mc.UsageError, match="there is no property"):
+    with pytest.raises(mc.errors.UsageError, match="there is no property"):
         mc.Table(str(tmp_path / "t")).set_properties({"export.others": value})
 
 
@@ -786,9 +787,9 @@ def test_a_refused_export_leaves_nothing_and_its_remedy_works(tmp_path: Path, fo
         mc.write(pa.table({"n": [number], "part": ["c"]}), root)
     table = mc.Table(root)
     before = sorted(Path(root).rglob("*"))
-    with pytest.raises(mc.UsageError, match=r"does not hold its partition column 'part'.*mode=\"overwrite\""):
+    with pytest.raises(mc.errors.UsageError, match=r"does not hold its partition column 'part'.*mode=\"overwrite\""):
         table.export(format)
-    with pytest.raises(mc.UsageError, match="does not hold its partition column"):
+    with pytest.raises(mc.errors.UsageError, match="does not hold its partition column"):
         table.set_properties({"export.formats": format})
     assert sorted(Path(root).rglob("*")) == before
     mc.write(table.to_arrow(), root, mode="overwrite")
@@ -810,7 +811,7 @@ def test_a_log_goes_on_behind_a_version_that_delta_cannot_read(tmp_path: Path) -
     mc.write(table.to_arrow(), root, mode="overwrite")
     shown = table.export("delta").version
     table.rollback(refused, reason="a test")
-    with pytest.raises(mc.UsageError, match="does not hold its partition column"):
+    with pytest.raises(mc.errors.UsageError, match="does not hold its partition column"):
         table.export("delta")
     assert deltalake.DeltaTable(root).version() == shown
     mc.write(pa.table({"n": [2], "part": ["b"]}), root, mode="overwrite")
@@ -828,7 +829,7 @@ def test_a_refused_export_to_iceberg_puts_no_object(tmp_path: Path) -> None:
         foreign(path, "b.parquet", pa.table({"n": [1, 2]}, schema=ids))
         mc.Table(path).adopt()
     before = names(path)
-    with pytest.raises(mc.UsageError, match="has other field ids than the table"):
+    with pytest.raises(mc.errors.UsageError, match="has other field ids than the table"):
         mc.Table(path).export("iceberg")
     assert names(path) == before == set()
 
@@ -843,7 +844,7 @@ def test_types_of_files_that_readers_of_iceberg_refuse_are_refused(tmp_path: Pat
     foreign(path, "a.parquet", pa.table({"n": values}))
     mc.Table(path).adopt()
     table = mc.Table(path)
-    with pytest.raises(mc.UsageError, match=r"a\.parquet has column 'n' with the type .*, which readers of Iceberg refuse"):
+    with pytest.raises(mc.errors.UsageError, match=r"a\.parquet has column 'n' with the type .*, which readers of Iceberg refuse"):
         table.export("iceberg")
     assert names(path) == set()
     mc.write(table.to_arrow(), path, mode="overwrite")
@@ -891,7 +892,7 @@ def test_instants_of_int96_are_exported_where_every_reader_takes_them(
     mc.Table(path).adopt()
     table = mc.Table(path)
     if instant is not None:
-        with pytest.raises(mc.UsageError, match=r"a\.parquet stores an instant of column 't' as INT96 that is before the year 1678"):
+        with pytest.raises(mc.errors.UsageError, match=r"a\.parquet stores an instant of column 't' as INT96 that is before the year 1678"):
             table.export(format)
         assert not {name.split("/")[0] for name in os.listdir(path)} & {"_iceberg", "_delta_log"}
         mc.write(table.to_arrow(), path, mode="overwrite")
@@ -951,7 +952,9 @@ def test_lists_in_the_forms_of_old_writers_are_refused_until_they_are_rewritten(
     known = {"": [[1, 2], [], [3]], "array": [[1, 2], None, []], "bag.array": [[1, None], None, []]}
     assert table.to_arrow()["l"].to_pylist() == known[form]
     name = ".".join(filter(None, ("l", form)))
-    with pytest.raises(mc.UsageError, match=rf"a\.parquet stores the elements of a list as '{name}', .* which DuckDB reads as nulls"):
+    with pytest.raises(
+        mc.errors.UsageError, match=rf"a\.parquet stores the elements of a list as '{name}', .* which DuckDB reads as nulls"
+    ):
         table.export(format)
     assert not {name.split("/")[0] for name in os.listdir(path)} & {"_iceberg", "_delta_log"}
     mc.write(table.to_arrow(), str(path), mode="overwrite")
@@ -969,7 +972,9 @@ def test_bounds_of_decimals_that_spark_2_wrote_are_refused_until_they_are_rewrit
     mc.Table(str(path)).adopt()
     table = mc.Table(str(path))
     if release == "1.8.2":
-        with pytest.raises(mc.UsageError, match=r"a\.parquet has bounds of column 'c' that parquet-mr before 1\.10 compared as bytes"):
+        with pytest.raises(
+            mc.errors.UsageError, match=r"a\.parquet has bounds of column 'c' that parquet-mr before 1\.10 compared as bytes"
+        ):
             table.export(format)
         mc.write(table.to_arrow(), str(path), mode="overwrite")
     assert table.export(format).version == table.version

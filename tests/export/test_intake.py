@@ -239,7 +239,9 @@ def test_a_value_that_only_iceberg_has_is_taken_or_refused(tmp_path: Path, kind:
             update.remove_field("p")
         ice.append(numbered(1, p=pa.nulls(1, arrow_type_of(kind))))
     if evolved or str(kind) in ("float", "double", "binary"):
-        with pytest.raises(mc.UsageError, match=r"b\.parquet does not hold the column 'p': its value is only in the Iceberg metadata"):
+        with pytest.raises(
+            mc.errors.UsageError, match=r"b\.parquet does not hold the column 'p': its value is only in the Iceberg metadata"
+        ):
             mc.Table(root).adopt(from_=document(ice))
         assert not Path(root, "_manifest").exists()
     else:
@@ -262,7 +264,7 @@ def test_a_member_that_partitions_in_iceberg_is_in_the_files(tmp_path: Path, hel
     if held:
         assert check(root, numbered(1, s=values), document(ice)).describe()["partition_by"] == []
     else:
-        with pytest.raises(mc.UsageError, match=r"does not hold the column 's\.x': its value is only in"):
+        with pytest.raises(mc.errors.UsageError, match=r"does not hold the column 's\.x': its value is only in"):
             mc.Table(root).adopt(from_=document(ice))
 
 
@@ -301,7 +303,7 @@ def test_the_document_of_a_table_without_a_catalog_is_found(tmp_path: Path) -> N
     root = tmp_path / "t"
     ice = ice_table(str(root), Schema(N))
     ice.append(numbered(3))
-    with pytest.raises(mc.UsageError, match=r"only its catalog knows .* from_='file:.*/metadata/00001-"):
+    with pytest.raises(mc.errors.UsageError, match=r"only its catalog knows .* from_='file:.*/metadata/00001-"):
         mc.Table(root).adopt(from_="iceberg")
     documents = sorted((root / "metadata").glob("*.metadata.json"))
     for number, each in enumerate(documents, 1):
@@ -389,7 +391,7 @@ def test_an_iceberg_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, 
     ice = ice_table(str(tmp_path / "t"), Schema(N, PART))
     make(ice)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(mc.UsageError, match=reason):
+    with pytest.raises(mc.errors.UsageError, match=reason):
         mc.Table(tmp_path / "t").adopt(from_=document(ice))
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -455,7 +457,7 @@ def test_columns_that_were_renamed_are_adopted_by_their_ids(
     make(ice)
     table = mc.Table(tmp_path / "t")
     with pytest.raises(
-        mc.UsageError, match=r"Nothing was adopted\. With adopt\(\.\.\., rewrite=True\) the rows of such files go into new ones"
+        mc.errors.UsageError, match=r"Nothing was adopted\. With adopt\(\.\.\., rewrite=True\) the rows of such files go into new ones"
     ):
         table.adopt(from_=document(ice))
     wanted, before = ice.scan().to_arrow(), {each: each.read_bytes() for each in (tmp_path / "t").rglob("*.parquet")}
@@ -492,7 +494,7 @@ def test_an_adoption_that_rewrites_and_dies_is_completed(tmp_path: Path) -> None
 def test_types_that_a_table_cannot_have_are_refused(tmp_path: Path, kind: IcebergType) -> None:
     """[AF4]"""
     ice = ice_table(str(tmp_path / "t"), Schema(N, NestedField(3, "odd", kind)))
-    with pytest.raises(mc.UnsupportedTypeError, match=f"column 'odd' has the type {kind}"):
+    with pytest.raises(mc.errors.UnsupportedTypeError, match=f"column 'odd' has the type {kind}"):
         mc.Table(tmp_path / "t").adopt(from_=document(ice))
 
 
@@ -537,7 +539,7 @@ def test_a_delta_table_with_hostile_partitions(tmp_path: Path) -> None:
     wanted = pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(root)).execute("SELECT * FROM t").read_all())
     table = check(root, wanted, "delta")
     assert table.describe()["partition_by"] == ["part"]
-    with pytest.raises(mc.UsageError, match="is of another table or program"):
+    with pytest.raises(mc.errors.UsageError, match="is of another table or program"):
         table.export("delta")
 
 
@@ -576,14 +578,14 @@ def test_a_column_that_differs_by_case_is_no_unknown_one(tmp_path: Path) -> None
     write_delta(root, numbered(3))
     (name,) = deltalake.DeltaTable(root).file_uris()
     pq.write_table(numbered(3).rename_columns(["N"]), name.removeprefix("file://"))
-    with pytest.raises(mc.SchemaMismatchError, match="column 'N' is not the table's"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="column 'N' is not the table's"):
         mc.Table(root).adopt(from_="delta")
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), StopIteration(), type("PanicException", (BaseException,), {})("x")], ids=repr)
 def test_no_error_of_another_library_leaves_an_adoption(error: BaseException) -> None:
     """Also a panic of Rust code, which is no Exception. [AF4]"""
-    with pytest.raises(mc.UsageError, match="the log cannot be read: "), parsed("the log"):
+    with pytest.raises(mc.errors.UsageError, match="the log cannot be read: "), parsed("the log"):
         raise error
     with pytest.raises(KeyboardInterrupt), parsed("the log"):
         raise KeyboardInterrupt
@@ -608,7 +610,7 @@ def test_partitions_of_delta(tmp_path: Path, part: pa.Array) -> None:
 def test_partitions_of_delta_that_no_table_has_are_refused(tmp_path: Path, part: pa.Array) -> None:
     """[AF4]"""
     write_delta(str(tmp_path / "t"), numbered(1, part=part), partition_by=["part"])
-    with pytest.raises(mc.UsageError, match=r"cannot partition a table here: .*'part'.*Nothing was adopted"):
+    with pytest.raises(mc.errors.UsageError, match=r"cannot partition a table here: .*'part'.*Nothing was adopted"):
         mc.Table(tmp_path / "t").adopt(from_="delta")
     assert not (tmp_path / "t" / "_manifest").exists()
 
@@ -617,7 +619,7 @@ def test_partitions_of_delta_that_no_table_has_are_refused(tmp_path: Path, part:
 def test_variants_of_parquet_are_not_adopted_as_structs(tmp_path: Path, value: str) -> None:
     """Which Spark could not read; a plain struct with these members is one. [AF1] [AF2]"""
     duckdb.sql(f"COPY (SELECT {value} AS v) TO '{tmp_path}/x.parquet'")
-    with pytest.raises(mc.SchemaMismatchError, match=r"x\.parquet.*column 'v.*may be a variant in this file"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"x\.parquet.*column 'v.*may be a variant in this file"):
         mc.Table(tmp_path).adopt()
     pq.write_table(pa.table({"v": [{"metadata": b"a", "value": b"b"}]}), tmp_path / "x.parquet")
     assert mc.Table(tmp_path).adopt().rows == 1
@@ -654,7 +656,7 @@ def test_a_delta_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, act
         "\n".join(json.dumps({name: {**value, **change} if name == action else value for name, value in each.items()}) for each in actions)
     )
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(mc.UsageError, match=reason):
+    with pytest.raises(mc.errors.UsageError, match=reason):
         mc.Table(root).adopt(from_="delta")
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -666,11 +668,11 @@ def test_a_delta_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, act
 def test_where_no_such_table_is_nothing_is_made(tmp_path: Path, from_: str) -> None:
     """[AF4]"""
     pq.write_table(numbered(1), tmp_path / "a.parquet")
-    with pytest.raises(mc.NotATableError, match=r"holds no (Iceberg table|Delta log)"):
+    with pytest.raises(mc.errors.NotATableError, match=r"holds no (Iceberg table|Delta log)"):
         mc.Table(tmp_path).adopt(from_=from_)
-    with pytest.raises(mc.UsageError, match="invalid from_ 'hudi': expected 'iceberg', 'delta', or the path"):
+    with pytest.raises(mc.errors.UsageError, match="invalid from_ 'hudi': expected 'iceberg', 'delta', or the path"):
         mc.Table(tmp_path).adopt(from_="hudi")
-    with pytest.raises(mc.UsageError, match="partition_by: with from_"):
+    with pytest.raises(mc.errors.UsageError, match="partition_by: with from_"):
         mc.Table(tmp_path).adopt(from_=from_, partition_by="a")
     assert [each.name for each in tmp_path.iterdir()] == ["a.parquet"]
 
@@ -686,7 +688,7 @@ def test_a_data_folder_of_another_format_is_no_plain_one(tmp_path: Path, from_: 
         write_delta(str(root), numbered(2, part=["a", "b"]), partition_by=["part"])
         data = root / "part=a"
     for folder in (data, root):
-        with pytest.raises(mc.NotATableError, match=rf"/t is a table of .*Table\('file://{root}'\)\.adopt\(from_='{from_}'\)"):
+        with pytest.raises(mc.errors.NotATableError, match=rf"/t is a table of .*Table\('file://{root}'\)\.adopt\(from_='{from_}'\)"):
             mc.Table(folder).adopt()
     assert not (data / "_manifest").exists()
     if from_ == "delta":
@@ -725,7 +727,9 @@ def test_an_iceberg_table_that_has_moved_on_is_told(tmp_path: Path) -> None:
     before = ice.current_snapshot().snapshot_id
     ice.append(numbered(1))
     now = ice.current_snapshot().snapshot_id
-    with pytest.raises(mc.UsageError, match=rf"adopted from snapshot {before} of the Iceberg table.* is snapshot {now} of .*`add_files`"):
+    with pytest.raises(
+        mc.errors.UsageError, match=rf"adopted from snapshot {before} of the Iceberg table.* is snapshot {now} of .*`add_files`"
+    ):
         mc.Table(root).adopt(from_=document(ice))
     assert mc.Table(root).version == adopted.version and mc.Table(root).to_arrow().num_rows == 2
     assert mc.Table(root).adopt(from_=numbered_document(root, 1)).already_adopted
@@ -740,7 +744,7 @@ def test_a_delta_table_that_has_moved_on_is_told(tmp_path: Path) -> None:
     deltalake.DeltaTable(root).create_checkpoint()
     commit = Path(root, "_delta_log", f"{1:020d}.json")
     for _ in range(2):
-        with pytest.raises(mc.UsageError, match=r"adopted from version 0 of the Delta table.* is version 1 of .*Stop the jobs"):
+        with pytest.raises(mc.errors.UsageError, match=r"adopted from version 0 of the Delta table.* is version 1 of .*Stop the jobs"):
             mc.Table(root).adopt(from_="delta")
         commit.unlink(missing_ok=True)
     assert mc.Table(root).to_arrow().num_rows == 2
@@ -757,7 +761,7 @@ def test_a_folder_that_was_adopted_was_not_adopted_from_a_format(tmp_path: Path)
     pq.write_table(numbered(2), f"{root}/a.parquet")
     mc.Table(root).adopt()
     write_delta(root, numbered(1))
-    with pytest.raises(mc.UsageError, match=r"adopted from a folder of files, and .* is version 0 of the Delta table now"):
+    with pytest.raises(mc.errors.UsageError, match=r"adopted from a folder of files, and .* is version 0 of the Delta table now"):
         mc.Table(root).adopt(from_="delta")
 
 

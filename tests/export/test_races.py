@@ -46,7 +46,7 @@ def write(path: str) -> None:
 def export(path: str) -> None:
     while True:
         for format in FORMATS:
-            with contextlib.suppress(mc.StoreError, mc.VersionNotFoundError):
+            with contextlib.suppress(mc.errors.StoreError, mc.errors.VersionNotFoundError):
                 mc.Table(path).export(format)
 
 

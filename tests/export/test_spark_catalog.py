@@ -126,7 +126,7 @@ def test_an_exporter_that_lags_shows_nothing_older(tmp_path: Path) -> None:
 def test_only_the_newest_version_is_shown(tmp_path: Path) -> None:
     """[EX10]"""
     table = exported(str(tmp_path / "t"))
-    with pytest.raises(mc.UsageError, match=r"version 1 cannot be exported to spark-catalog: .* newest version, 2"):
+    with pytest.raises(mc.errors.UsageError, match=r"version 1 cannot be exported to spark-catalog: .* newest version, 2"):
         table.export("spark-catalog", version=1)
     assert table.export("spark-catalog", version=2).version == 2
 
@@ -138,7 +138,7 @@ def test_the_log_of_another_table_is_left(tmp_path: Path) -> None:
     table = mc.Table(path)
     for data in (b"v1\n", b"", b"v1\n{}", (b'v1\n{"manifestcommit":{"table":"other","version":7},'), b"\xff" * 500):
         open_store(path).put(LOG, data)
-        refuses(table, mc.UsageError, "of another table or program")
+        refuses(table, mc.errors.UsageError, "of another table or program")
         table.gc(grace="0s", keep_for="0s")
         assert open_store(path).get(LOG) == data and not (Path(local(table)) / GUARD).exists()
 
@@ -165,7 +165,7 @@ def test_gc_leaves_what_is_shown_and_then_what_makes_readers_fail(tmp_path: Path
 def test_a_table_that_spark_cannot_reach_is_refused() -> None:
     """[EX9]"""
     mc.write(numbered(1), "memory://catalog/t")
-    refuses(mc.Table("memory://catalog/t"), mc.UsageError, "Spark has no file system for memory:")
+    refuses(mc.Table("memory://catalog/t"), mc.errors.UsageError, "Spark has no file system for memory:")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_table_that_spark_cannot_reach_is_refused() -> None:
 def test_columns_that_the_catalog_cannot_have_are_refused(tmp_path: Path, kind: pa.DataType, reason: str) -> None:
     """[EX9]"""
     mc.create_table(str(tmp_path), pa.schema([("a", kind)]))
-    refuses(mc.Table(str(tmp_path)), mc.UnsupportedTypeError, reason)
+    refuses(mc.Table(str(tmp_path)), mc.errors.UnsupportedTypeError, reason)
 
 
 def test_files_that_spark_passes_over_are_refused(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_files_that_spark_passes_over_are_refused(tmp_path: Path) -> None:
     foreign(path, "other/a:b.parquet", numbered(2))
     with mc.begin(path) as job:
         job.add_files(["other/a:b.parquet"])
-    with pytest.raises(mc.UsageError, match="has a name that Spark skips"):
+    with pytest.raises(mc.errors.UsageError, match="has a name that Spark skips"):
         mc.Table(path).export("spark-catalog")
 
 
@@ -194,14 +194,14 @@ def test_a_file_without_its_partition_column_is_refused_also_after_a_rollback(tm
     foreign(path, "part=a/a.parquet", numbered(2))
     table, reason = mc.Table(path), "does not hold its partition column 'part', .* to Spark's catalog"
     with_it = mc.Table(path).adopt().version
-    refuses(table, mc.UsageError, reason)
+    refuses(table, mc.errors.UsageError, reason)
     mc.write(numbered(1, part=["b"]), path, mode="overwrite")
     table.set_properties(PROPERTY)
     table.export("spark-catalog")
     check(table)
     table.rollback(with_it, reason="a test")
     for _ in range(2):
-        refuses(table, mc.UsageError, reason)
+        refuses(table, mc.errors.UsageError, reason)
         mc.write(numbered(1, part=["c"]), path)
     assert table.metrics().export_lag == {"spark-catalog": 3}
 
@@ -210,7 +210,7 @@ def test_a_file_without_its_partition_column_is_refused_also_after_a_rollback(tm
 def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     """[EX10]"""
     table = exported(str(tmp_path / "t"))
-    with pytest.raises(mc.UsageError, match=r"name: .* is no name of a table"):
+    with pytest.raises(mc.errors.UsageError, match=r"name: .* is no name of a table"):
         table.create_table_sql(name)
 
 

@@ -691,14 +691,14 @@ def test_a_hint_of_no_version_is_noted(place: Place) -> None:
 def test_a_store_that_cannot_be_read_is_no_damage(place: Place) -> None:
     """[ST5]"""
     shutil.rmtree(place.root / "_manifest")
-    with pytest.raises(mc.TableNotFoundError):
+    with pytest.raises(mc.errors.TableNotFoundError):
         place.check()
 
 
 def test_the_head_of_a_later_format_is_not_judged(place: Place) -> None:
     """[OB3]"""
     place.version(12).write_bytes(codec.compress(b'{"format_version": 3}'))
-    with pytest.raises(mc.UnsupportedFormatError):
+    with pytest.raises(mc.errors.UnsupportedFormatError):
         place.check()
 
 

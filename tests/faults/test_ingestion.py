@@ -351,7 +351,7 @@ def broken(store: Store, what: Callable[[FaultCall], bool], error: type[StoreErr
 FOR_GOOD: dict[str, tuple[Callable[[FaultCall], bool], type[StoreError], str, type[ManifestCommitError]]] = {
     "refuses everything after the files": (everything, StoreError, "put_if_absent", StoreError),
     "refuses creates": (creates, StoreError, "get", StoreError),
-    "does not answer creates": (creates, mc.StoreUnclearError, "get", OutcomeUnknownError),
+    "does not answer creates": (creates, mc.errors.StoreUnclearError, "get", OutcomeUnknownError),
 }
 
 

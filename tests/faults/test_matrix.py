@@ -106,7 +106,7 @@ class Run:
         """What the caller learns, then what another process learns by `resolve`, and again when nothing is on its way any more."""
         try:
             outcome = self.job(self.faulty, **options)
-        except mc.OutcomeUnknownError as error:
+        except mc.errors.OutcomeUnknownError as error:
             job = error.job_id
             self.proxy.faults = []
             resolved = self.resolve(job)
@@ -114,7 +114,7 @@ class Run:
             return Told(
                 outcome="OutcomeUnknownError", resolved=resolved, later=str(mc.Table(self.url, storage_options=self.options).resolve(job))
             )
-        except mc.ManifestCommitError as error:
+        except mc.errors.ManifestCommitError as error:
             self.proxy.settle(now=True)
             return Told(outcome=type(error).__name__)
         finally:

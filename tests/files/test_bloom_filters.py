@@ -96,9 +96,9 @@ def test_a_column_that_readers_would_lose_rows_of_is_refused(tmp_path: Path, val
     collated = pa.field("c", pa.string(), metadata={b"SPARK::metadata::json": b'{"__COLLATIONS": {"c": "icu.UTF8_LCASE"}}'})
     schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("tags", pa.list_(pa.string())), collated])
     table = mc.create_table(tmp_path / "t", schema)
-    with pytest.raises(mc.UsageError, match=match):
+    with pytest.raises(mc.errors.UsageError, match=match):
         table.set_properties({"write.bloom-filter-columns": value})
-    with pytest.raises(mc.UsageError, match=match):
+    with pytest.raises(mc.errors.UsageError, match=match):
         mc.create_table(tmp_path / "other", schema, properties={"write.bloom-filter-columns": value})
     assert table.snapshot().properties == {}
 

@@ -180,7 +180,7 @@ def test_the_child_ends_with_the_block_and_with_its_parent() -> None:
 def test_an_interpreter_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """[AF3] No footer is read without."""
     monkeypatch.setattr(sys, "executable", "/no/python")
-    with FooterJudge() as judge, pytest.raises(mc.StoreError, match="'/no/python' could not be started"):
+    with FooterJudge() as judge, pytest.raises(mc.errors.StoreError, match="'/no/python' could not be started"):
         judge.open(io.BytesIO(written()))
 
 
@@ -202,7 +202,7 @@ def test_every_reader_of_other_files_looks_at_their_footers(tmp_path: Path, use:
     name = tmp_path / "f.parquet"
     name.write_bytes(lies if use == "adopt" else written())
     if use == "adopt":
-        with pytest.raises(mc.UsageError, match="footer is damaged"):
+        with pytest.raises(mc.errors.UsageError, match="footer is damaged"):
             mc.Table(str(tmp_path)).adopt()
         return
     mc.Table(str(tmp_path)).adopt()
@@ -210,7 +210,7 @@ def test_every_reader_of_other_files_looks_at_their_footers(tmp_path: Path, use:
     name.write_bytes(lies)
     if use == "add":
         (tmp_path / "g.parquet").write_bytes(lies)
-        with mc.begin(str(tmp_path)) as job, pytest.raises(mc.UsageError, match="footer is damaged"):
+        with mc.begin(str(tmp_path)) as job, pytest.raises(mc.errors.UsageError, match="footer is damaged"):
             job.add_files(["g.parquet"])
     elif use == "verify":
         assert [each.kind for each in table.verify(deep=True).findings] == ["file_content_differs"]
@@ -224,7 +224,7 @@ def test_every_reader_of_other_files_looks_at_their_footers(tmp_path: Path, use:
             if is_sound:
                 assert sum(part.file.read_row_groups(part.groups).num_rows for part in rows) == 4
             else:
-                with pytest.raises(mc.CorruptMetadataError, match="data file f is damaged"):
+                with pytest.raises(mc.errors.CorruptMetadataError, match="data file f is damaged"):
                     list(rows)
 
 

@@ -103,14 +103,14 @@ HOSTILE_NODES: list[Any] = [
 def test_a_text_that_is_no_predicate_is_an_error_of_ours(node: Any) -> None:
     """[SE2]"""
     for text in (json.dumps(node), json.dumps(["not", node])):
-        with pytest.raises(mc.UsageError, match="no predicate"):
+        with pytest.raises(mc.errors.UsageError, match="no predicate"):
             parse_predicate(text)
 
 
 @pytest.mark.parametrize("text", ["", "{", "\0", '["not",' * 100_000 + "1", '["int"', "\ud800"])
 def test_what_is_no_json_is_an_error_of_ours(text: str) -> None:
     """[SE2]"""
-    with pytest.raises(mc.UsageError, match="no predicate"):
+    with pytest.raises(mc.errors.UsageError, match="no predicate"):
         parse_predicate(text)
 
 
@@ -152,8 +152,8 @@ def test_an_option_of_the_reader_executes_nothing(tmp_path: Path) -> None:
         "\ud800",
     ):
         source = PlannedRead({"plan": option})
-        with pytest.raises(mc.UsageError):
+        with pytest.raises(mc.errors.UsageError):
             source.reader(source.schema())
-    with pytest.raises(mc.UsageError, match="read_committed"):
+    with pytest.raises(mc.errors.UsageError, match="read_committed"):
         PlannedRead({}).schema()
     assert not marker.exists()

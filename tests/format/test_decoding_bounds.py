@@ -49,12 +49,12 @@ def test_a_version_that_the_list_contradicts_is_refused(store: MemoryStore, vers
     name = object_names.version_name(version)
     put(store, name, document)
     for use in (lambda: mc.Table(store.url).snapshot(), lambda: mc.write(ROWS, store.url), lambda: mc.gc(store.url)):
-        with pytest.raises(mc.CorruptMetadataError, match="some are missing"):
+        with pytest.raises(mc.errors.CorruptMetadataError, match="some are missing"):
             use()
     assert max(info.name for info in store.list(object_names.VERSIONS) if object_names.parse_version(info.name)) == name
     store.put(object_names.HINT, str(version).encode())  # then no list shows what is missing
     for collect in (lambda: mc.gc(store.url, keep_for="30d"), lambda: list(mc.Table(store.url).history())):
-        with pytest.raises(mc.CorruptMetadataError):
+        with pytest.raises(mc.errors.CorruptMetadataError):
             collect()
 
 
@@ -74,7 +74,7 @@ def test_a_document_of_nothing_takes_no_memory(store: MemoryStore, hole: str) ->
     many = f'{{"pad":"{pad}","later":[{",".join([hole] * codec.MAX_VALUES)}],'.encode()
     store.put(name, codec.compress(many + msgspec.json.encode(document)[1:]))
     assert len(store.get(name)) < 400_000
-    with pytest.raises(mc.CorruptMetadataError, match="values"):
+    with pytest.raises(mc.errors.CorruptMetadataError, match="values"):
         mc.Table(store.url).snapshot()
 
 
@@ -85,9 +85,9 @@ def test_a_few_kilobytes_decode_to_a_bounded_document(store: MemoryStore, hole: 
     many = f'{{"later":[{",".join([hole] * (4_000_000 // len(hole)))}],'.encode()
     store.put(name, codec.compress(many + msgspec.json.encode(document)[1:]))
     assert len(store.get(name)) < 9_000
-    with pytest.raises(mc.CorruptMetadataError, match=r"more than the .* that are allowed"):
+    with pytest.raises(mc.errors.CorruptMetadataError, match=r"more than the .* that are allowed"):
         mc.Table(store.url).snapshot()
-    with pytest.raises(mc.CorruptMetadataError):
+    with pytest.raises(mc.errors.CorruptMetadataError):
         mc.write(ROWS, store.url)
 
 
@@ -112,7 +112,7 @@ def test_a_number_that_no_reader_takes_is_damage_and_is_not_written(store: Memor
     (document if inside is None else document.setdefault(inside, {}))[member] = value
     put(store, name, document)
     for use in (lambda: mc.Table(store.url).snapshot(), lambda: mc.write(ROWS, store.url)):
-        with pytest.raises(mc.CorruptMetadataError):
+        with pytest.raises(mc.errors.CorruptMetadataError):
             use()
 
 
@@ -127,7 +127,7 @@ def test_what_a_writer_would_acknowledge_is_checked_as_readers_check_it(store: M
         msgspec.structs.replace(snapshot, expired=snapshot.version + 1),
         msgspec.structs.replace(snapshot, watermarks={"s": -(2**63) - 1}),
     ):
-        with pytest.raises(mc.UsageError, match="no reader accepts; nothing was committed"):
+        with pytest.raises(mc.errors.UsageError, match="no reader accepts; nothing was committed"):
             codec.encode_snapshot(broken)
     assert mc.Table(store.url).snapshot().version == head
 
@@ -146,7 +146,7 @@ def test_unknown_members_are_nested_no_deeper_than_can_be_written_back(store: Me
     del document["later"]
     raw = msgspec.json.encode(document)
     with_depth(MAX_DEPTH)
-    with pytest.raises(mc.CorruptMetadataError, match="later"):
+    with pytest.raises(mc.errors.CorruptMetadataError, match="later"):
         mc.Table(store.url).snapshot()
 
 
@@ -177,7 +177,7 @@ def test_a_manifest_whose_values_stand_for_gigabytes_takes_none(set_budgets: Set
     del document["manifests"][0]["footer"]
     put(store, head, document)
     before = pa.total_allocated_bytes()
-    with pytest.raises(mc.CorruptMetadataError, match="once decoded"):
+    with pytest.raises(mc.errors.CorruptMetadataError, match="once decoded"):
         mc.Table(store.url).files()
     assert pa.total_allocated_bytes() - before < manifests.ROOM_BYTES
 
@@ -187,7 +187,7 @@ def test_a_manifest_of_other_rows_than_its_reference_says_is_not_decoded(set_bud
     head, document, _ = spilled(set_budgets, store)
     document["manifests"][0]["files"] += 1
     put(store, head, document)
-    with pytest.raises(mc.CorruptMetadataError, match="rows, the head says"):
+    with pytest.raises(mc.errors.CorruptMetadataError, match="rows, the head says"):
         mc.Table(store.url).files()
 
 
@@ -204,5 +204,5 @@ def test_a_manifest_of_shared_beginnings_is_refused(set_budgets: SetBudgets, sto
     document["manifests"][0].update(bytes=len(data), digest=codec.digest(data))
     document["manifests"][0].pop("footer", None)
     put(store, head, document)
-    with pytest.raises(mc.CorruptMetadataError, match="share their beginnings"):
+    with pytest.raises(mc.errors.CorruptMetadataError, match="share their beginnings"):
         mc.Table(store.url).files()

@@ -166,7 +166,7 @@ class _Place:
 
         def taken() -> Iterator[mc.Table]:
             for store in self._stores:
-                with contextlib.suppress(mc.ManifestCommitError):
+                with contextlib.suppress(mc.errors.ManifestCommitError):
                     if "g.parquet" in (table := mc.Table(store.url)).files()["path"].to_pylist():
                         yield table
 
@@ -270,7 +270,7 @@ def _findings(readers: Mapping[str, Callable[[], Any]]) -> Iterator[tuple[str, s
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 reader()
-        except (mc.ManifestCommitError, *rows):
+        except (mc.errors.ManifestCommitError, *rows):
             pass
         except Exception as error:
             frame = next((f for f in reversed(traceback.extract_tb(error.__traceback__)) if "/manifestcommit/" in f.filename), None)

@@ -23,7 +23,7 @@ SECONDS = 60.0  # of a round on the processor
 KINDS = (*HOSTILE_OBJECTS, *HOSTILE_FOLDERS, "export")  # what is run in any process
 EVERY = (*KINDS, "parquet")
 # What callers do wrong is theirs to see as these; hostile bytes are never the caller's mistake.
-ALLOWED = (mc.ManifestCommitError,)
+ALLOWED = (mc.errors.ManifestCommitError,)
 # Rows come through pyarrow, which raises its own errors where a file holds other columns than its table lists.
 THROUGH_PYARROW = ("rows", "rows of a day", "rows of values")
 

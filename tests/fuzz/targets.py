@@ -390,7 +390,7 @@ def _take(table: Table) -> None:
         assert schema is not None
         plan = job._job.plan_write(schema)
         data = table.hostile_written
-        with contextlib.suppress(mc.ManifestCommitError):
+        with contextlib.suppress(mc.errors.ManifestCommitError):
             data = codec.compress(codec.decompress(data, name="").replace(table.writer.encode(), job.id.encode()))
         table.store.put(object_names.written_name(job.id, "0"), data)
         written = _take_written(table.store, plan, "0")

@@ -64,7 +64,7 @@ def called(target: str) -> frozenset[str]:
         with without_waiting(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for reader in readers.values():
-                with contextlib.suppress(mc.ManifestCommitError, AssertionError):
+                with contextlib.suppress(mc.errors.ManifestCommitError, AssertionError):
                     reader()
     finally:
         sys.setprofile(None)

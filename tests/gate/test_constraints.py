@@ -49,7 +49,7 @@ def amounts(path: Path) -> list[float | None]:
 def test_a_row_passes_where_the_condition_is_true_or_null(path: Path) -> None:
     """As CHECK does in SQL. [CK1]"""
     mc.write(rows(1.0, None), path)
-    with pytest.raises(mc.ConstraintError):
+    with pytest.raises(mc.errors.ConstraintError):
         mc.write(rows(0.0), path)
     assert amounts(path) == [None, 1.0]
 
@@ -58,13 +58,15 @@ def test_nan_is_above_every_number(path: Path) -> None:
     """Spark's order, here as in filters. [CK1] [RD7]"""
     mc.write(rows(float("nan")), path)
     mc.Table(path).add_constraint("least", "amount >= 0")
-    with pytest.raises(mc.ConstraintError):
+    with pytest.raises(mc.errors.ConstraintError):
         mc.Table(path).add_constraint("most", "amount < 100")
 
 
 def test_the_error_names_the_constraint_its_violations_and_the_remedy(path: Path) -> None:
     """[CK2]"""
-    with pytest.raises(mc.ConstraintError, match=r"4 rows violate the constraint 'positive' \(amount > 0\), such as amount = -1.0") as said:
+    with pytest.raises(
+        mc.errors.ConstraintError, match=r"4 rows violate the constraint 'positive' \(amount > 0\), such as amount = -1.0"
+    ) as said:
         mc.write(rows(1.0, -1.0, -2.0, None, -3.0, -4.0), path)
     assert (said.value.constraint, said.value.violations, len(said.value.examples)) == ("positive", 4, 3)
     assert "Nothing was committed" in str(said.value) and "drop_constraint('positive')" in str(said.value)
@@ -74,7 +76,7 @@ def test_the_error_names_the_constraint_its_violations_and_the_remedy(path: Path
 def test_violations_are_counted_to_the_end_of_a_stream(path: Path) -> None:
     """[CK2]"""
     batches = [rows(*([-1.0] * 10)).to_batches()[0] for _ in range(7)]
-    with pytest.raises(mc.ConstraintError) as said:
+    with pytest.raises(mc.errors.ConstraintError) as said:
         mc.write(pa.RecordBatchReader.from_batches(COLUMNS, batches), path)
     assert said.value.violations == 70
 
@@ -82,7 +84,7 @@ def test_violations_are_counted_to_the_end_of_a_stream(path: Path) -> None:
 @pytest.mark.parametrize("condition", ["amount > current_timestamp()", "day = current_date()", "id > 0 AND now() IS NOT NULL"])
 def test_what_changes_with_the_time_is_no_constraint(path: Path, condition: str) -> None:
     """[CK1]"""
-    with pytest.raises(mc.UsageError, match="without a clock"):
+    with pytest.raises(mc.errors.UsageError, match="without a clock"):
         mc.Table(path).add_constraint("recent", condition)
     assert mc.Table(path).constraints() == {"positive": "amount > 0"}
 
@@ -105,7 +107,7 @@ def test_what_changes_with_the_time_is_no_constraint(path: Path, condition: str)
 )
 def test_what_is_no_constraint_is_refused(path: Path, name: str, condition: str, said: str) -> None:
     """[CK1]"""
-    with pytest.raises(mc.UsageError, match=said):
+    with pytest.raises(mc.errors.UsageError, match=said):
         mc.Table(path).add_constraint(name, condition)
     assert mc.Table(path).version == 1
 
@@ -119,7 +121,7 @@ def test_the_same_constraint_once_more_is_no_change(path: Path) -> None:
 def test_a_table_that_is_there_has_to_have_the_constraints(path: Path) -> None:
     """[CK1] [CM13]"""
     mc.create_table(path, COLUMNS, partition_by="day", constraints={"positive": "amount > 0"}, exist_ok=True)
-    with pytest.raises(mc.UsageError, match="without the constraint 'other'"):
+    with pytest.raises(mc.errors.UsageError, match="without the constraint 'other'"):
         mc.create_table(path, COLUMNS, partition_by="day", constraints={"other": "id > 0"})
 
 
@@ -230,7 +232,7 @@ WAYS: list[Callable[[Path], None]] = [
 def test_no_way_brings_a_row_that_violates_one(path: Path, way: Callable[[Path], None]) -> None:
     """[CK2]"""
     mc.write(rows(1.0, 2.0), path)
-    with pytest.raises(mc.ConstraintError, match="positive"):
+    with pytest.raises(mc.errors.ConstraintError, match="positive"):
         way(path)
     assert amounts(path) == [1.0, 2.0]
 
@@ -290,7 +292,7 @@ def test_a_renamed_column_is_followed(path: Path) -> None:
     mc.Table(path).add_column("amount", "double")
     data = pa.table({"id": [1], "value": [1.0], "day": ["a"], "amount": [-1.0]})
     mc.write(data, path)
-    with pytest.raises(mc.ConstraintError, match=r"value = -1\.0"):
+    with pytest.raises(mc.errors.ConstraintError, match=r"value = -1\.0"):
         mc.write(data.set_column(1, "value", pa.array([-1.0])), path)
 
 
@@ -300,13 +302,13 @@ def test_members_of_structs_are_followed(tmp_path: Path) -> None:
     mc.create_table(tmp_path / "t", data.schema, constraints={"inside": "s.`a.b` < s.c"})
     mc.Table(tmp_path / "t").rename_column("s", "r")
     mc.write(data.rename_columns(["r"]), tmp_path / "t")
-    with pytest.raises(mc.ConstraintError):
+    with pytest.raises(mc.errors.ConstraintError):
         mc.write(pa.table({"r": [{"a.b": 3, "c": 2}]}), tmp_path / "t")
 
 
 def test_a_column_with_a_constraint_is_not_dropped(path: Path) -> None:
     """[CK3]"""
-    with pytest.raises(mc.UsageError, match=r"names the column 'amount'.*drop_constraint\('positive'\)"):
+    with pytest.raises(mc.errors.UsageError, match=r"names the column 'amount'.*drop_constraint\('positive'\)"):
         mc.Table(path).drop_column("amount")
     mc.Table(path).drop_constraint("positive")
     mc.Table(path).drop_column("amount")
@@ -317,7 +319,7 @@ def test_a_wider_column_keeps_its_constraint(tmp_path: Path) -> None:
     mc.create_table(tmp_path / "t", pa.schema([("n", pa.int32())]), constraints={"small": "n < 10"})
     mc.write(pa.table({"n": pa.array([1], pa.int32())}), tmp_path / "t")
     mc.Table(tmp_path / "t").widen_column("n", "long")
-    with pytest.raises(mc.ConstraintError):
+    with pytest.raises(mc.errors.ConstraintError):
         mc.write(pa.table({"n": [2**40]}), tmp_path / "t")
 
 
@@ -347,7 +349,7 @@ def test_adding_one_that_rows_violate_counts_them_and_names_files(path: Path) ->
     """[CK3]"""
     mc.write(rows(1.0, 2.0, 3.0), path)
     mc.write(rows(4.0, day="b"), path)
-    with pytest.raises(mc.ConstraintError, match=r"3 rows violate the constraint 'most' .* in day=.*day=.*was not added"):
+    with pytest.raises(mc.errors.ConstraintError, match=r"3 rows violate the constraint 'most' .* in day=.*day=.*was not added"):
         mc.Table(path).add_constraint("most", "amount < 2")
     assert mc.Table(path).constraints() == {"positive": "amount > 0"}
 
@@ -366,7 +368,7 @@ def test_a_job_in_flight_is_checked_again_where_a_constraint_was_added(tmp_path:
     if amount > 0:
         assert end().committed
     else:
-        with pytest.raises(mc.ConstraintError, match="1 row violates the constraint 'positive'"):
+        with pytest.raises(mc.errors.ConstraintError, match="1 row violates the constraint 'positive'"):
             end()
     assert amounts(path) == ([1.0, 1.0] if amount > 0 else [1.0])
 
@@ -388,7 +390,7 @@ def test_a_dropped_constraint_that_comes_again_is_another_one(path: Path) -> Non
     job.write(rows(1.0))
     mc.Table(path).drop_constraint("positive")
     mc.Table(path).add_constraint("positive", "amount > 5")
-    with pytest.raises(mc.ConstraintError):
+    with pytest.raises(mc.errors.ConstraintError):
         job.commit()
 
 
@@ -406,7 +408,7 @@ def test_rows_that_come_while_a_constraint_is_proven_are_proven_too(tmp_path: Pa
         return told
 
     monkeypatch.setattr(constraints, "first_violation", beside)
-    with pytest.raises(mc.ConstraintError):
+    with pytest.raises(mc.errors.ConstraintError):
         mc.Table(path).add_constraint("positive", "amount > 0")
     assert len(seen) == 3 and mc.Table(path).constraints() == {}
     mc.Table(path).delete("amount < 0")
@@ -425,7 +427,7 @@ def test_adding_one_ends_where_others_never_stop(tmp_path: Path, monkeypatch: py
         return told
 
     monkeypatch.setattr(constraints, "first_violation", beside)
-    with pytest.raises(mc.CommitConflictError) as said:
+    with pytest.raises(mc.errors.CommitConflictError) as said:
         mc.Table(path).add_constraint("positive", "amount > 0")
     assert said.value.rule == "rows_came_since_the_proof"
 
@@ -458,7 +460,7 @@ def test_of_two_that_add_a_constraint_of_one_name_one_is_told(tmp_path: Path, mo
         return found(*given)
 
     monkeypatch.setattr(constraints, "first_violation", beside)
-    with pytest.raises(mc.CommitConflictError, match="constraint_is_other"):
+    with pytest.raises(mc.errors.CommitConflictError, match="constraint_is_other"):
         mc.Table(path).add_constraint("positive", "amount > 0")
     assert mc.Table(path).constraints() == {"Positive": "amount >= 1"}
 
@@ -474,7 +476,7 @@ def test_a_column_that_is_dropped_meanwhile_takes_no_constraint(tmp_path: Path, 
         return found(*given)
 
     monkeypatch.setattr(constraints, "first_violation", beside)
-    with pytest.raises(mc.CommitConflictError, match="constrained_column_is_gone"):
+    with pytest.raises(mc.errors.CommitConflictError, match="constrained_column_is_gone"):
         mc.Table(path).add_constraint("positive", "amount > 0")
 
 
@@ -485,7 +487,7 @@ def test_a_file_of_others_is_checked_beside_rows_that_were(path: Path) -> None:
     job = mc.begin(path)
     job.write(rows(1.0))
     job.add_files(["day=a/theirs.parquet"])
-    with pytest.raises(mc.ConstraintError, match=r"theirs\.parquet"):
+    with pytest.raises(mc.errors.ConstraintError, match=r"theirs\.parquet"):
         job.commit()
     assert amounts(path) == []
 
@@ -498,7 +500,7 @@ def test_tasks_of_an_earlier_attempt_are_checked_by_the_commit(tmp_path: Path) -
     job.write(rows(-1.0))
     job.abort()
     mc.Table(path).add_constraint("positive", "amount > 0")
-    with pytest.raises(mc.ConstraintError):
+    with pytest.raises(mc.errors.ConstraintError):
         mc.write(rows(-1.0), path, key="k", recoverable=True, fingerprint="f")
     assert amounts(path) == [1.0]
 
@@ -541,7 +543,7 @@ def test_a_rollback_takes_the_constraints_of_its_target(path: Path) -> None:
     job.write(rows(-2.0))
     mc.Table(path).rollback(2, reason="a mistake")
     assert mc.Table(path).constraints() == {"positive": "amount > 0"} and amounts(path) == [1.0]
-    with pytest.raises(mc.ConstraintError):
+    with pytest.raises(mc.errors.ConstraintError):
         job.commit()
     mc.Table(path).rollback(4, reason="was none")
     assert mc.Table(path).constraints() == {} and amounts(path) == [-1.0, 1.0]
@@ -604,5 +606,5 @@ def test_a_damaged_constraint_is_damage(path: Path, wrong: dict[str, Constraint]
     """[CK1] [OB4]"""
     snapshot = msgspec.structs.replace(mc.Table(path).snapshot(), constraints=wrong)
     data = codec.compress(codec.encode_json(snapshot, type(snapshot)))
-    with pytest.raises(mc.CorruptMetadataError):
+    with pytest.raises(mc.errors.CorruptMetadataError):
         codec.decode_snapshot(data, name=version_name(1))

@@ -48,7 +48,7 @@ class World:
     def do(self, act: str, what: Any) -> None:
         try:
             getattr(self, f"_{act}")(what)
-        except (mc.ConstraintError, mc.CommitConflictError):
+        except (mc.errors.ConstraintError, mc.errors.CommitConflictError):
             self.refused += 1
 
     def _job(self, number: int) -> mc.Job:
@@ -120,7 +120,7 @@ def test_no_version_holds_a_row_that_violates_one_of_its_constraints(acts: list[
             job = world.beside.pop()
             try:
                 job.commit()
-            except (mc.ConstraintError, mc.CommitConflictError):
+            except (mc.errors.ConstraintError, mc.errors.CommitConflictError):
                 world.refused += 1
         return told
 

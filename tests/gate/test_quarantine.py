@@ -56,7 +56,7 @@ def test_a_rerun_by_key_does_neither_twice(path: Path) -> None:
     for _ in range(2):
         outcome = write(rows(1.0, -2.0), path, key="k")
     assert outcome.already_committed and found(path) == [1] and found(Path(f"{path}.refused")) == [2]
-    with pytest.raises(mc.KeyReusedError):
+    with pytest.raises(mc.errors.KeyReusedError):
         mc.write(rows(1.0), path, key="k")
 
 
@@ -80,7 +80,7 @@ def test_more_violations_than_allowed_are_an_error(path: Path, most: Any, passes
     if passes:
         assert write(rows(1.0, -2.0, 3.0, -4.0), path, max_violations=most).committed
         return
-    with pytest.raises(mc.ConstraintError, match=r"2 rows violate the constraint 'positive' \(max_violations="):
+    with pytest.raises(mc.errors.ConstraintError, match=r"2 rows violate the constraint 'positive' \(max_violations="):
         write(rows(1.0, -2.0, 3.0, -4.0), path, max_violations=most)
     assert found(path) == [] and found(Path(f"{path}.refused")) == []
 
@@ -120,7 +120,7 @@ def test_another_table_takes_them_where_the_caller_says(path: Path, tmp_path: Pa
 
 def test_beside_the_root_of_a_bucket_is_no_place() -> None:
     """[CK7]"""
-    with pytest.raises(mc.UsageError, match="quarantine="):
+    with pytest.raises(mc.errors.UsageError, match="quarantine="):
         companion_of("memory://bucket", None, StorageOptions(None))
     assert companion_of("memory://bucket/t", None, StorageOptions(None)) == "memory://bucket/t.refused"
 
@@ -135,12 +135,12 @@ def test_beside_the_root_of_a_bucket_is_no_place() -> None:
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(path: Path, options: dict[str, Any]) -> None:
     """[CK7] [SE3]"""
-    with pytest.raises(mc.UsageError):
+    with pytest.raises(mc.errors.UsageError):
         mc.write(rows(1.0), path, **options)
     assert mc.Table(path).version == 1
 
 
 def test_a_column_that_the_quarantine_adds_is_refused(path: Path) -> None:
     """[CK7]"""
-    with pytest.raises(mc.UsageError, match="refused_by"):
+    with pytest.raises(mc.errors.UsageError, match="refused_by"):
         write(rows(1.0).append_column("refused_by", pa.array(["x"])), path, merge_schema=True)

@@ -73,9 +73,9 @@ def test_an_overwrite_shows_what_it_would_leave(path: Path) -> None:
     staged = stage(path, rows(7), mode="overwrite", overwrite={"day": "a"})
     assert ids(staged.to_arrow()) == [3, 7] and ids(mc.Table(path).to_arrow()) == [1, 2, 3]
     mc.write(rows(8), path)
-    with pytest.raises(mc.CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         staged.to_arrow()
-    with pytest.raises(mc.CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         staged.publish()
     assert ids(staged.rows()) == [7]
 
@@ -97,13 +97,13 @@ def test_what_was_decided_is_no_view_any_more(path: Path) -> None:
     """[CK5] [AB4]"""
     staged, other = stage(path, rows(4)), stage(path, rows(5))
     assert staged.publish().committed and staged.publish().committed and other.abort() == "aborted"
-    with pytest.raises(mc.UsageError, match="was published at version 4"):
+    with pytest.raises(mc.errors.UsageError, match="was published at version 4"):
         staged.to_arrow()
     for call in (other.to_arrow, other.publish):
-        with pytest.raises(mc.JobAbortedError):
+        with pytest.raises(mc.errors.JobAbortedError):
             call()
     assert staged.abort() == "committed" and ids(mc.Table(path).to_arrow()) == [1, 2, 3, 4]
-    with pytest.raises(mc.UsageError, match="holds no staged job"):
+    with pytest.raises(mc.errors.UsageError, match="holds no staged job"):
         mc.staged(path, staged.job_id[:-8] + "0" * 8)
 
 
@@ -112,7 +112,7 @@ def test_rows_of_a_view_say_the_version_below_it(path: Path) -> None:
     staged = stage(path, rows(4))
     seen = staged.to_arrow()
     staged.publish()
-    with pytest.raises(mc.CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         mc.write(seen, path, mode="overwrite")
 
 
@@ -135,7 +135,7 @@ def test_a_later_range_of_a_source_waits_for_a_staged_one(path: Path) -> None:
         job.advance("s", 10, 20)
         job.prepare()
     (result,) = mc.Table(path).recover()
-    assert isinstance(result.error, mc.WatermarkGapError)
+    assert isinstance(result.error, mc.errors.WatermarkGapError)
     assert staged.publish().committed and mc.Table(path).recover().committed
 
 
@@ -175,10 +175,10 @@ def test_a_change_of_rows_is_staged(path: Path, name: str) -> None:
 
 def test_a_change_of_rows_with_a_reason_or_in_a_transaction_is_not_staged_so(path: Path, tmp_path: Path) -> None:
     """[CK5]"""
-    with pytest.raises(mc.UsageError, match="reason"):
+    with pytest.raises(mc.errors.UsageError, match="reason"):
         mc.Table(path).delete("id = 1", reason="wrong", publish=False)
     tx = mc.transaction({"a": path, "b": tmp_path / "other"})
-    with pytest.raises(mc.UsageError, match=r"prepare\(\)"):
+    with pytest.raises(mc.errors.UsageError, match=r"prepare\(\)"):
         tx.rows("a").delete("id = 1", publish=False)
     tx.abort()
 
@@ -188,7 +188,7 @@ def test_a_constraint_that_came_since_holds_for_a_staged_job(path: Path) -> None
     staged = stage(path, rows(4, amount=-1.0))
     mc.Table(path).add_constraint("positive", "amount > 0")
     for call in (staged.to_arrow, staged.publish):
-        with pytest.raises(mc.ConstraintError, match="positive"):
+        with pytest.raises(mc.errors.ConstraintError, match="positive"):
             call()
     mc.Table(path).drop_constraint("positive")
     assert staged.publish().committed
@@ -205,7 +205,7 @@ def test_the_first_write_of_a_table_is_staged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [{"mode": "error"}, {"mode": "ignore"}, {"recoverable": True, "key": "k", "fingerprint": "f"}])
 def test_what_cannot_be_staged_is_refused(path: Path, options: dict[str, Any]) -> None:
     """[CK5]"""
-    with pytest.raises(mc.UsageError, match="publish=False"):
+    with pytest.raises(mc.errors.UsageError, match="publish=False"):
         stage(path, rows(4), **options)
 
 
@@ -222,7 +222,7 @@ def test_checks_that_fail_are_named_and_leave_the_job_staged(path: Path) -> None
     def strict(found: pa.Table) -> None:
         raise LookupError("no such row")
 
-    with pytest.raises(mc.CheckFailedError, match="6 of 7 checks") as said:
+    with pytest.raises(mc.errors.CheckFailedError, match="6 of 7 checks") as said:
         staged.check(
             checks.expect("amount > 0"), checks.expect_unique("id"), checks.expect_unique(["id", "amount"]),
             checks.expect_rows(at_least=4), checks.expect_rows(at_most=3), adults, strict,
@@ -274,7 +274,7 @@ def test_a_check_of_the_table_that_fails_on_a_newer_version_publishes_nothing(pa
     staged = stage(path, rows(4))
     staged.check(checks.expect_unique("id"))
     mc.write(rows(4), path)
-    with pytest.raises(mc.CheckFailedError, match="id = 4"):
+    with pytest.raises(mc.errors.CheckFailedError, match="id = 4"):
         staged.publish()
     assert ids(mc.Table(path).to_arrow()) == [1, 2, 3, 4]
     mc.Table(path).delete("id = 4")
@@ -301,7 +301,7 @@ def test_publishing_ends_where_others_never_stop(path: Path) -> None:
         mc.write(rows(100 + len(made)), path)
 
     staged.check(checks.on_table(beside))
-    with pytest.raises(mc.CommitConflictError, match="audited_table_was_changed"):
+    with pytest.raises(mc.errors.CommitConflictError, match="audited_table_was_changed"):
         staged.publish()
     assert len(made) == 5 and [each.state for each in mc.Table(path).jobs()] == ["staged"]
 
@@ -311,7 +311,7 @@ def test_another_process_publishes_only_what_was_audited(path: Path) -> None:
     staged = stage(path, rows(4))
     audited = staged.base_version
     mc.write(rows(9), path)
-    with pytest.raises(mc.CommitConflictError, match="audited_table_was_changed"):
+    with pytest.raises(mc.errors.CommitConflictError, match="audited_table_was_changed"):
         mc.staged(path, staged.job_id).publish(base_version=audited)
     assert mc.staged(path, staged.job_id).publish(base_version=audited + 1).committed
 
@@ -339,19 +339,19 @@ def test_checks_that_read_one_table_are_none_of_a_joint_commit(path: Path, tmp_p
         prepared = tx.prepare()
     staged = prepared.staged[next(iter(prepared.jobs))]
     staged.check(checks.expect_unique("id"))
-    with pytest.raises(mc.UsageError, match="Check its own rows"):
+    with pytest.raises(mc.errors.UsageError, match="Check its own rows"):
         staged.publish()
 
 
 @pytest.mark.parametrize("wrong", [lambda: checks.expect_rows(), lambda: checks.expect_rows(at_least=-1), lambda: checks.expect(1)])
 def test_what_is_no_check_is_refused(wrong: Any) -> None:
     """[CK6]"""
-    with pytest.raises(mc.UsageError):
+    with pytest.raises(mc.errors.UsageError):
         wrong()
 
 
 @pytest.mark.parametrize("given", [None, "amount > 0", checks.expect("nope > 0"), checks.expect("amount")])
 def test_a_check_that_cannot_be_made_is_an_error(path: Path, given: Any) -> None:
     """[CK6]"""
-    with pytest.raises(mc.UsageError):
+    with pytest.raises(mc.errors.UsageError):
         stage(path, rows(4)).check(given)

@@ -34,7 +34,7 @@ def test_partitions_are_chosen_and_rows_sorted_on_request(base: Any, tmp_path: P
     table, _ = copy(base, "partitioned", tmp_path)
     version = table.version
     for wrong in ({"sort_by": "nowhere"}, {"where": "id > 3"}, {"where": pc.field("id") == 3}):
-        with pytest.raises(mc.UsageError, match=r"nowhere|where"):
+        with pytest.raises(mc.errors.UsageError, match=r"nowhere|where"):
             table.compact(**wrong)  # type: ignore[arg-type]
     for where in ("day IS NULL", "day = '''\"ü漢+'", pc.field("day") == "a b%20"):
         assert table.plan_compaction(where=where).column("files").to_pylist() == [4]

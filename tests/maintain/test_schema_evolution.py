@@ -123,7 +123,7 @@ def test_merging_widens_a_column_without_changing_a_value(root: Path, old: pa.Da
     """Old files stay as they are; filters and listings work across both types. [SC5] [RD6]"""
     mc.write(pa.table({"id": [1], "v": pa.array([first], old)}), root)
     wider = pa.table({"id": [2], "v": pa.array([second], new)})
-    with pytest.raises(mc.SchemaMismatchError, match=r"'v'.*merge_schema=True"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'v'.*merge_schema=True"):
         mc.write(wider, root)
     mc.write(wider, root, merge_schema=True)
     mc.write(pa.table({"id": [3], "v": pa.array([first], old)}), root)
@@ -172,7 +172,7 @@ def test_a_partition_column_can_be_widened_and_renamed(root: Path) -> None:
 def test_what_cannot_be_widened_is_refused_even_when_merging(root: Path, old: pa.Array, new: pa.Array) -> None:
     """Nothing is narrowed, no value changes; the message names the column and the way out. [SC3] [SC5]"""
     mc.write(pa.table({"v": old}), root)
-    with pytest.raises(mc.SchemaMismatchError, match=r"'v'.*(in the table and .* in the data|does not fit).*(Cast|Convert|drop)"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'v'.*(in the table and .* in the data|does not fit).*(Cast|Convert|drop)"):
         mc.write(pa.table({"v": new}), root, merge_schema=True)
     assert mc.Table(root).snapshot().version == 2
 
@@ -196,9 +196,9 @@ def test_merging_reaches_into_elements(root: Path) -> None:
 def test_a_column_becomes_nullable_by_merging_only(root: Path) -> None:
     """[SC3] [SC5]"""
     mc.create_table(root, pa.schema([("id", pa.int64()), pa.field("v", pa.int64(), nullable=False)]))
-    with pytest.raises(mc.SchemaMismatchError, match=r"'v' .*merge_schema=True|'v' may not be null"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'v' .*merge_schema=True|'v' may not be null"):
         mc.write(pa.table({"id": [1], "v": pa.array([None], pa.int64())}), root)
-    with pytest.raises(mc.SchemaMismatchError, match="'v' is missing"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="'v' is missing"):
         mc.write(pa.table({"id": [1]}), root)
     mc.write(pa.table({"id": [1]}), root, merge_schema=True)
     check(mc.Table(root), [{"id": 1, "v": None}])
@@ -238,7 +238,7 @@ def test_a_renamed_column_keeps_its_values_in_every_file(renamed: mc.Table) -> N
 
 def test_data_under_the_old_name_no_longer_fits(renamed: mc.Table) -> None:
     """[SC3] [SC6]"""
-    with pytest.raises(mc.SchemaMismatchError, match="'v'"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="'v'"):
         mc.write(pa.table({"id": [5], "v": [50], "p": ["a"]}), renamed.url)
 
 
@@ -307,7 +307,7 @@ def test_a_dropped_column_does_not_come_back_with_its_name(root: Path, kind: pa.
     table.drop_column("a")
     check(table, [{"id": 1}])
     mc.write(pa.table({"id": [2]}), root)
-    with pytest.raises(mc.SchemaMismatchError, match="'a'"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="'a'"):
         mc.write(pa.table({"id": [3], "a": pa.array([value], kind)}), root)
     mc.write(pa.table({"id": [3], "a": pa.array([value], kind)}), root, merge_schema=True)
     check(table, [{"id": 1, "a": None}, {"id": 2, "a": None}, {"id": 3, "a": value}])
@@ -352,7 +352,7 @@ def test_a_change_that_no_table_can_take_is_refused(root: Path, change: Callable
     """Nothing is committed; the message names the column. [SC1] [SC2] [SC6]"""
     mc.write(pa.table({"id": [1], "p": ["x"], "v": [1]}), root, partition_by="p")
     table = mc.Table(root)
-    with pytest.raises((mc.UsageError, mc.SchemaMismatchError), match=message):
+    with pytest.raises((mc.errors.UsageError, mc.errors.SchemaMismatchError), match=message):
         change(table)
     assert table.snapshot().version == 2
 
@@ -360,7 +360,7 @@ def test_a_change_that_no_table_can_take_is_refused(root: Path, change: Callable
 def test_the_only_column_stays(root: Path) -> None:
     """[SC6]"""
     mc.write(pa.table({"id": [1]}), root)
-    with pytest.raises(mc.UsageError, match="only one"):
+    with pytest.raises(mc.errors.UsageError, match="only one"):
         mc.Table(root).drop_column("id")
 
 
@@ -399,7 +399,7 @@ def test_files_of_a_job_under_way_that_hold_a_dropped_column_conflict(root: Path
     job = mc.begin(root)
     job.write(pa.table({"id": [2], "a": [20]}))
     mc.Table(root).drop_column("a")
-    with pytest.raises(mc.CommitConflictError, match=r"'a'.*dropped"):
+    with pytest.raises(mc.errors.CommitConflictError, match=r"'a'.*dropped"):
         job.commit()
     check(mc.Table(root), [{"id": 1}])
 
@@ -423,7 +423,7 @@ def test_two_jobs_that_add_one_name_conflict(root: Path, second: pa.Array) -> No
     one.write(pa.table({"id": [2], "a": [20]}), merge_schema=True)
     two.write(pa.table({"id": [3], "a": second}), merge_schema=True)
     one.commit()
-    with pytest.raises(mc.CommitConflictError, match="'a'"):
+    with pytest.raises(mc.errors.CommitConflictError, match="'a'"):
         two.commit()
     check(mc.Table(root), [{"id": 1, "a": None}, {"id": 2, "a": 20}])
 
@@ -442,7 +442,7 @@ def test_files_of_others_are_told_by_their_names_inside_files(renamed: mc.Table,
     live = root / renamed.files()["path"].to_pylist()[-1]
     names = pq.read_schema(live).names
     pq.write_table(pa.table({"id": [5], "w": [50], "p": ["a"]}), root / "by-new-name.parquet")
-    with pytest.raises(mc.SchemaMismatchError, match="'w'"), mc.begin(root) as job:
+    with pytest.raises(mc.errors.SchemaMismatchError, match="'w'"), mc.begin(root) as job:
         job.add_files(["by-new-name.parquet"])
     pq.write_table(pa.table({"id": [5], "u": [50], "p": ["a"]}), root / "by-old-name.parquet")
     assert names[:3] == ["id", "u", "p"], "files keep the first name"

@@ -368,7 +368,7 @@ def test_a_table_that_expires_faster_than_it_is_read_is_an_error(monkeypatch: py
     write(store, rows([1]))
     store.delete([object_names.version_name(1)])
     monkeypatch.setattr(engine, "_has_expired_since", lambda store, head: True)
-    with pytest.raises(mc.StoreError, match="expired 5 times"):
+    with pytest.raises(mc.errors.StoreError, match="expired 5 times"):
         verify(session(store))
 
 

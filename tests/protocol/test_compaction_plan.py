@@ -184,7 +184,7 @@ def test_sizes_mean_what_they_say(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", ["", "MB", "-1MB", "1e3", "0", "1iB", "0.1", "1 MB x", "\u0661MB"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     """[GC16]"""
-    with pytest.raises(mc.UsageError, match=r"invalid max_bytes .*128MB"):
+    with pytest.raises(mc.errors.UsageError, match=r"invalid max_bytes .*128MB"):
         size_of("max_bytes", text)
 
 

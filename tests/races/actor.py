@@ -127,7 +127,7 @@ class Process:
         outcome: Outcome
         try:
             outcome = operations.perform(self, record)
-        except mc.ManifestCommitError as error:
+        except mc.errors.ManifestCommitError as error:
             outcome = operations.outcome_of(error)
             record.result.update(error=type(error).__name__, message=str(error), rule=getattr(error, "rule", ""))
         self.log.end(record, outcome, record.result)

@@ -110,7 +110,7 @@ def read_history(place: Place, records: Sequence[Record]) -> tuple[History | Non
     """None: there is no table, which may be a loss."""
     try:
         head = mc.Table(place.url, place.direct)._session.open()
-    except mc.TableNotFoundError:
+    except mc.errors.TableNotFoundError:
         lost = [each.id for each in records if each.outcome == "committed"]
         return None, [f"there is no table, and {lost} were acknowledged"] if lost else []
     files = {path: rows for each in records for path, rows in each.arguments.get("files", {}).items()}
@@ -193,7 +193,7 @@ def check_table(place: Place, history: History) -> Iterator[str]:
     for version in (link.version for link in history.readable):
         try:
             shown[version] = items_of(table, version)
-        except (mc.ManifestCommitError, OSError) as error:
+        except (mc.errors.ManifestCommitError, OSError) as error:
             yield f"version {version} is readable, and cannot be read: {type(error).__name__}: {error}"
     report = table.verify(deep=True)
     yield from (f"verify: {each.kind} {each.object}: {each.problem}" for each in report.findings if each.severity == "damage")

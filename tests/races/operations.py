@@ -31,11 +31,11 @@ def perform(process: Process, record: Record) -> Outcome:
     return OPERATIONS[record.operation](process, record)
 
 
-def outcome_of(error: mc.ManifestCommitError) -> Outcome:
+def outcome_of(error: mc.errors.ManifestCommitError) -> Outcome:
     """What an error says of what was tried."""
-    if isinstance(error, mc.OutcomeUnknownError):
+    if isinstance(error, mc.errors.OutcomeUnknownError):
         return "unknown"
-    return "failed" if isinstance(error, mc.StoreError) else "refused"
+    return "failed" if isinstance(error, mc.errors.StoreError) else "refused"
 
 
 def table_of(rows: list[list[Any]]) -> pa.Table:
@@ -249,9 +249,9 @@ def read(process: Process, record: Record) -> Outcome:
     try:
         marks = (snapshot if version == snapshot.version else table.snapshot(version=version)).watermarks
         shown = items_of(table, version, record.arguments["slow_s"])
-    except (mc.SnapshotExpiredError, OSError) as error:
+    except (mc.errors.SnapshotExpiredError, OSError) as error:
         record.result.update(error=type(error).__name__, message=str(error))
-        return "gone" if isinstance(error, mc.SnapshotExpiredError | FileNotFoundError) else "failed"
+        return "gone" if isinstance(error, mc.errors.SnapshotExpiredError | FileNotFoundError) else "failed"
     record.result.update(marks=marks, items=shown)
     return "read"
 

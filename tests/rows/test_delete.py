@@ -85,7 +85,7 @@ def test_a_rerun_with_the_key_does_nothing_whoever_did_it_first(base: Any, tmp_p
     outcome = table.delete("id = 13", key="k", reason="they asked")
     again = table.delete("id = 13", key="k")
     assert outcome.committed and again.already_committed and (again.version, again.executor) == (outcome.version, None)
-    with pytest.raises(mc.KeyReusedError):
+    with pytest.raises(mc.errors.KeyReusedError):
         table.delete("id = 14", key="k")
     entry = table.history(1)[0]
     assert (entry["operation"], entry["reason"]) == ("delete", "they asked")
@@ -113,7 +113,7 @@ def test_a_condition_that_is_none_is_refused_before_anything_is_written(base: An
     """[RC2] [RC8]"""
     table, _ = copy(base, "plain", tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(mc.UsageError, match=says):
+    with pytest.raises(mc.errors.UsageError, match=says):
         table.delete(condition)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -157,7 +157,7 @@ def test_what_is_large_is_left_to_an_active_session_and_is_said(monkeypatch: pyt
         choice = Choice(ArrowRows(each), no_spark, is_given=False, is_active=is_active)
         try:
             found: Any = delete_where(each, pc.field("id") == 3, choice, dry_run=True).executor
-        except mc.UsageError as error:
+        except mc.errors.UsageError as error:
             found = str(error)
         assert outcome in found, (is_active, few)
     assert "1 files of 0.0 MB may hold such rows; they are read and rewritten by this process, in up to" in caplog.text
@@ -208,7 +208,7 @@ def test_a_file_that_gc_took_meanwhile_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(ArrowRows, step, beside_gc)
     way = tuned(Tuning(read_once_bytes=0 if step == "rewrite" else 1 << 20))
     wanted = rf"{path} of version {version}, .* run the operation again"
-    with way, pytest.raises(mc.DataFileMissingError, match=wanted) as raised:
+    with way, pytest.raises(mc.errors.DataFileMissingError, match=wanted) as raised:
         table.delete("n = 2")
     assert raised.value.path == path and str(raised.value).startswith(table.url)
     assert table.to_arrow().column("n").to_pylist() == [4]

@@ -69,11 +69,11 @@ def test_a_key_that_comes_twice_is_named(base: Any, tmp_path: Path) -> None:
     """[RC3]"""
     table, data = copy(base, "partitioned", tmp_path)
     for source in (changed([7, 8, 8, None, None]), changed([8]).select(["day", "x", "dec", "text"])):
-        with pytest.raises(mc.ManifestCommitError, match=r"2 rows with the key day='k=v#x\?', id=8|'id'"):
+        with pytest.raises(mc.errors.ManifestCommitError, match=r"2 rows with the key day='k=v#x\?', id=8|'id'"):
             table.merge(source, on=["day", "id"])
-    with pytest.raises(mc.UsageError, match="double"):
+    with pytest.raises(mc.errors.UsageError, match="double"):
         table.merge(changed([1]), on="x")
-    with pytest.raises(mc.UsageError, match="are all None"):
+    with pytest.raises(mc.errors.UsageError, match="are all None"):
         table.merge(changed([1]), on="id", when_matched=None, when_not_matched=None)
     assert content(table) == shown(data)
 
@@ -101,7 +101,7 @@ def test_rows_say_where_they_came_from(tmp_path: Path) -> None:
     assert kept is not None and {(each.start, each.end) for each in kept.files} == {(0, 20), (None, None)}
     assert new is not None and [(each.start, each.end) for each in new.files if each.start is not None] == [(0, 4)]
     assert table.merge(source, "id", watermarks={"changes": (0, 4)}, key="first four").already_committed
-    with pytest.raises(mc.WatermarkOverlapError):
+    with pytest.raises(mc.errors.WatermarkOverlapError):
         table.merge(source, "id", watermarks={"changes": (0, 4)})
 
 
@@ -131,7 +131,7 @@ def test_a_key_is_found_by_all_of_its_columns(data: st.DataObject) -> None:
     fields = from_arrow(schema, itertools.count(1).__next__).fields
     complete = [each for each in source if None not in each]
     if len(set(complete)) < len(complete):
-        with pytest.raises(mc.UsageError, match="rows with the key"):
+        with pytest.raises(mc.errors.UsageError, match="rows with the key"):
             KeyIndex(fields, table(source))
         return
     asked = data.draw(st.lists(row, min_size=1, max_size=30))
@@ -170,5 +170,5 @@ def test_keys_that_python_cannot_hold_are_found(tmp_path: Path, kind: pa.DataTyp
     outcome = table.merge(source, on="k")
     assert (outcome.rows_updated, outcome.rows_inserted) == (1, 1)
     assert sorted(table.to_arrow(["v"])["v"].to_pylist()) == [2, 10, 20]
-    with pytest.raises(mc.UsageError, match=f"2 rows with the key k={value} of the type"):
+    with pytest.raises(mc.errors.UsageError, match=f"2 rows with the key k={value} of the type"):
         table.merge(pa.concat_tables([source, source]).filter(pa.array([True, False, True, False])), on="k")

@@ -71,7 +71,7 @@ def test_a_builder_says_the_same_clause_by_clause(base: Any, tmp_path: Path, cas
     table.rollback(outcome.version - 1, reason="again")
     table.merge(SOURCE, "id", **arguments)
     assert content(table) == done != shown(data)
-    with pytest.raises(mc.UsageError, match="has no clause; nothing was done"):
+    with pytest.raises(mc.errors.UsageError, match="has no clause; nothing was done"):
         start.execute()
 
 
@@ -98,7 +98,7 @@ def test_an_empty_source_deletes_all_or_nothing(base: Any, tmp_path: Path) -> No
     assert (outcome.rows_deleted, outcome.files_rewritten, content(table)) == (len(data) - 5, 0, [])
     again = table.merge(none, on="id", when_not_matched_by_source="delete", key="k")
     assert again.already_committed
-    with pytest.raises(mc.KeyReusedError):
+    with pytest.raises(mc.errors.KeyReusedError):
         table.merge(none, on="id", when_not_matched_by_source=mc.Delete(where="id < 5"), key="k")
 
 
@@ -126,7 +126,7 @@ def test_an_empty_source_deletes_all_or_nothing(base: Any, tmp_path: Path) -> No
 def test_a_clause_that_is_none_is_refused_and_nothing_is_committed(base: Any, tmp_path: Path, arguments: dict[str, Any], says: str) -> None:
     """[RC9]"""
     table, data = copy(base, "plain", tmp_path)
-    with pytest.raises(mc.UsageError, match=says):
+    with pytest.raises(mc.errors.UsageError, match=says):
         table.merge(SOURCE, on="id", **arguments)
     assert content(table) == shown(data)
 
@@ -135,7 +135,7 @@ def test_the_source_has_its_keys_and_fits_the_table(base: Any, tmp_path: Path) -
     """[RC3] [RC9]"""
     table, data = copy(base, "plain", tmp_path)
     for source in (SOURCE.drop_columns(["id"]), SOURCE.set_column(2, "x", SOURCE.column("text")), pa.concat_tables([SOURCE, SOURCE])):
-        with pytest.raises((mc.SchemaMismatchError, mc.UsageError), match=r"'id'|\bx\b|rows with the key id=1;"):
+        with pytest.raises((mc.errors.SchemaMismatchError, mc.errors.UsageError), match=r"'id'|\bx\b|rows with the key id=1;"):
             table.merge(source, on="id", when_matched=mc.Update())
     assert content(table) == shown(data)
 
@@ -146,7 +146,7 @@ def test_new_rows_name_their_partition_as_those_of_an_append(base: Any, tmp_path
     table, data = copy(base, "partitioned", tmp_path)
     source = pa.table({"id": pa.array([1, 77], pa.int64()), "x": [0.5, 2.5]})
     clauses: dict[str, Any] = {"when_matched": mc.Update(), "when_not_matched": clause}
-    with pytest.raises(mc.SchemaMismatchError, match=r"(?s)'day' partitions the table.*\{'day': None\}"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"(?s)'day' partitions the table.*\{'day': None\}"):
         table.merge(source, on="id", **clauses)
     assert content(table) == shown(data)
     said = mc.Insert(values={"DAY": None, "id": "id"})
@@ -158,9 +158,9 @@ def test_a_merge_of_whole_rows_says_how_some_columns_are_merged(base: Any, tmp_p
     """[RC3]"""
     table, data = copy(base, "partitioned", tmp_path)
     source = pa.table({"id": pa.array([1], pa.int64()), "x": [0.5]})
-    with pytest.raises(mc.SchemaMismatchError, match=r"(?s)mc\.Update\(\).*mc\.Insert\(\)"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"(?s)mc\.Update\(\).*mc\.Insert\(\)"):
         table.merge(source, on="id")
-    with pytest.raises(mc.SchemaMismatchError, match=r"a merge compares. Nothing was done.$"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"a merge compares. Nothing was done.$"):
         table.merge(source, on="text", when_matched="delete", when_not_matched=None)
     assert table.merge(source, on="id", when_matched=mc.Update(), when_not_matched=None).rows_updated == 1
     assert content(table) != shown(data)

@@ -34,7 +34,7 @@ def test_a_merge_adds_columns_and_members_and_widens_types_in_its_one_commit(pat
     """Rows that stay read null there, also those of files that are not rewritten. [RC12] [SC5]"""
     table = mc.Table(path)
     before = table.snapshot().version
-    with pytest.raises(mc.SchemaMismatchError, match="merge_schema=True"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="merge_schema=True"):
         table.merge(NEW, on="id")
     outcome = table.merge(NEW, on="id", merge_schema=True)
     assert (outcome.rows_updated, outcome.rows_inserted, outcome.version) == (1, 1, before + 1)
@@ -78,7 +78,7 @@ def test_an_overwrite_by_a_condition_adds_columns_that_it_may_name(path: Path) -
     """[RC12] [RC10]"""
     table = mc.Table(path)
     data = NEW.slice(0, 1)
-    with pytest.raises(mc.SchemaMismatchError):
+    with pytest.raises(mc.errors.SchemaMismatchError):
         table.overwrite_where(data, "id = 1")
     outcome = table.overwrite_where(data, "id = 1 AND (extra IS NULL OR extra = 'e')", merge_schema=True)
     assert (outcome.rows_deleted, outcome.rows_inserted) == (1, 1)
@@ -107,7 +107,10 @@ def test_rows_that_only_got_columns_are_no_changed_rows(path: Path) -> None:
 def test_what_others_add_meanwhile_is_theirs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same column by another commit conflicts; another one does not, and the merge is done again beside it. [RC12] [RC11] [CF8]"""
     table, other = mc.Table(path), mc.Table(path)
-    with before_its_create(monkeypatch, lambda: other.add_column("extra", "string")), pytest.raises(mc.CommitConflictError, match="schema"):
+    with (
+        before_its_create(monkeypatch, lambda: other.add_column("extra", "string")),
+        pytest.raises(mc.errors.CommitConflictError, match="schema"),
+    ):
         table.merge(NEW, on="id", merge_schema=True)
     more = NEW.append_column("more", pa.array([1, 2]))
     one = pa.table({"id": pa.array([50], pa.int32())})
@@ -127,7 +130,7 @@ def test_keys_may_have_other_names_in_the_source(path: Path, simple: bool) -> No
     outcome = mc.Table(path).merge(source, on={"id": "source_id"}, key="k", **clauses)
     assert (outcome.rows_updated, outcome.rows_inserted) == (1, 1)
     assert rows(path, "id", "v") == [(1, 10), (2, 2), (3, 30), (9, 1)]
-    with pytest.raises(mc.KeyReusedError):
+    with pytest.raises(mc.errors.KeyReusedError):
         mc.Table(path).merge(source.rename_columns(["v", "id", "s"]), on="id", key="k", **clauses)
 
 
@@ -137,11 +140,11 @@ def test_clauses_name_the_sources_column_as_it_is_called(path: Path) -> None:
     merge = mc.Table(path).merge_into(source, on={"id": "SOURCE_ID"})
     merge.when_matched_update({"v": "source.n"}).when_not_matched_insert({"id": "source.source_id", "v": "length(source.id)"}).execute()
     assert rows(path, "id", "v") == [(1, 7), (2, 2), (3, 5), (9, 1)]
-    with pytest.raises(mc.UsageError, match="besides 'source_id'"):
+    with pytest.raises(mc.errors.UsageError, match="besides 'source_id'"):
         mc.Table(path).merge(source, on={"id": "source_id"}, when_matched=mc.Update())
-    with pytest.raises(mc.SchemaMismatchError, match="no column 'nowhere'"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="no column 'nowhere'"):
         mc.Table(path).merge(source, on={"id": "nowhere"})
-    with pytest.raises(mc.UsageError):
+    with pytest.raises(mc.errors.UsageError):
         mc.Table(path).merge(source, on={"id": "source_id", "v": "source_id"})
 
 
@@ -161,9 +164,9 @@ def test_a_null_is_equal_to_a_null_where_that_is_said(tmp_path: Path, clauses: d
         assert rows(path, "a", "b", "v") == [("x", 1, 1), ("y", None, 40), (None, 1, 20), (None, None, 30)]
     outcome = table.merge(source, on=["a", "b"], null_safe="a", **clauses)
     assert (outcome.rows_updated, outcome.rows_inserted) == (1, 2)
-    with pytest.raises(mc.UsageError, match="the source has 2 rows with the key a=None"):
+    with pytest.raises(mc.errors.UsageError, match="the source has 2 rows with the key a=None"):
         table.merge(pa.table({"a": pa.nulls(2, pa.string()), "b": [1, 1], "v": [1, 2]}), on=["a", "b"], null_safe=True)
-    with pytest.raises(mc.UsageError, match="null_safe"):
+    with pytest.raises(mc.errors.UsageError, match="null_safe"):
         table.merge(source, on="a", null_safe=["b"])
 
 
@@ -185,20 +188,20 @@ def test_the_last_row_of_a_key_counts_where_that_is_said(path: Path) -> None:
         {"id": pa.array([1, 1, 1, 3, None], pa.int32()), "v": pa.array([10, 11, 12, 30, 40], pa.int32()), "ts": stamps, "op": ["u"] * 5}
     )
     take: dict[str, Any] = {"when_matched": mc.Update(), "when_not_matched": mc.Insert()}
-    with pytest.raises(mc.UsageError, match="the source has 3 rows with the key id=1"):
+    with pytest.raises(mc.errors.UsageError, match="the source has 3 rows with the key id=1"):
         table.merge(source, on="id", **take)
     outcome = table.merge(source, on="id", keep="last", by="ts", **take)
     assert (outcome.rows_updated, outcome.rows_inserted) == (1, 2)
     assert rows(path, "id", "v") == [(1, 11), (2, 2), (3, 30), (9, 1), (None, 40)]
     ties = source.set_column(2, "ts", pa.array([1, 1, 0, 5, 5]))
-    with pytest.raises(mc.UsageError, match="the source has 2 rows with the key id=1"):
+    with pytest.raises(mc.errors.UsageError, match="the source has 2 rows with the key id=1"):
         table.merge(ties, on="id", keep="last", by="ts", **take)
     for wrong, error in (({"keep": "last"}, "go together"), ({"by": "ts"}, "go together"), ({"keep": "first", "by": "ts"}, "keep")):
-        with pytest.raises(mc.UsageError, match=error):
+        with pytest.raises(mc.errors.UsageError, match=error):
             table.merge(source, on="id", **wrong, **take)
-    with pytest.raises(mc.UsageError, match="by: the column 'ts' has the type double"):
+    with pytest.raises(mc.errors.UsageError, match="by: the column 'ts' has the type double"):
         table.merge(source.set_column(2, "ts", pa.array([1.0] * 5)), on="id", keep="last", by="ts", **take)
-    with pytest.raises(mc.SchemaMismatchError, match="'nowhere'"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="'nowhere'"):
         table.merge(source, on="id", keep="last", by="nowhere", **take)
 
 

@@ -41,7 +41,9 @@ def test_the_data_replaces_exactly_the_rows_that_match(base: Any, tmp_path: Path
     source = pa.concat_tables([hostile_rows(0), hostile_rows(20)])
     inside, stays = matching(source, condition), matching(data, condition, true=False)
     assert 0 < len(inside) < len(source)
-    with pytest.raises(mc.UsageError, match=rf"(?s){len(source) - len(inside)} of the 20 rows .* do not match .*nothing was committed"):
+    with pytest.raises(
+        mc.errors.UsageError, match=rf"(?s){len(source) - len(inside)} of the 20 rows .* do not match .*nothing was committed"
+    ):
         table.overwrite_where(source, condition)
     assert content(table) == shown(data)
     outcome = table.overwrite_where(inside, condition)
@@ -56,9 +58,9 @@ def test_a_row_for_which_the_condition_is_null_is_outside(base: Any, tmp_path: P
     """A rerun would not find it, and write it a second time. [RC10]"""
     table, data = copy(base, "plain", tmp_path)
     for condition in ("id > 5", pc.field("id") > 5):
-        with pytest.raises(mc.UsageError, match=r"1 of the 3 rows .* or it is null for them"):
+        with pytest.raises(mc.errors.UsageError, match=r"1 of the 3 rows .* or it is null for them"):
             table.overwrite_where(changed([7, None, 8]), condition)
-    with pytest.raises(mc.UsageError, match="2 of the 2 rows"):
+    with pytest.raises(mc.errors.UsageError, match="2 of the 2 rows"):
         table.overwrite_where(changed([1, 2]).drop(["id"]), "id > 0")  # a column that the data lacks is null
     assert content(table) == shown(data)
     assert table.overwrite_where(changed([None, 3]), "id IS NULL OR id = 3").rows_deleted == 5
@@ -87,7 +89,7 @@ def test_a_key_is_done_once_and_watermarks_advance_with_it(tmp_path: Path) -> No
     outcome = table.overwrite_where(data, **said)
     again = table.overwrite_where(pa.table({"id": [99]}), **said)  # nothing of it is read
     assert again.already_committed and again.version == outcome.version and again.rows_inserted is None
-    with pytest.raises(mc.KeyReusedError):
+    with pytest.raises(mc.errors.KeyReusedError):
         table.overwrite_where(data, **{**said, "where": "id >= 5 AND id < 8"})
     with pytest.raises(mc.errors.WatermarkOverlapError):
         table.overwrite_where(data, "id >= 5 AND id < 7", watermarks={"s": (10, 12)})
@@ -109,7 +111,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path,
     """[SC3] [RC8]"""
     mc.write(pa.table({"id": range(3)}), tmp_path / "t")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises((mc.UsageError, mc.SchemaMismatchError), match=says):
+    with pytest.raises((mc.errors.UsageError, mc.errors.SchemaMismatchError), match=says):
         Table(tmp_path / "t").overwrite_where(data, where)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -122,11 +124,11 @@ def test_a_table_that_is_not_there_and_columns_that_must_be_named(tmp_path: Path
     table = Table(tmp_path / "t")
     assert table.overwrite_where(pa.table({"id": [1]}), "id = 1").rows_inserted == 1
     before = table.to_arrow()
-    with pytest.raises(mc.SchemaMismatchError, match=r"'v'.*overwrite of the whole table"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'v'.*overwrite of the whole table"):
         table.overwrite_where(pa.table({"id": [7]}), "id >= 0")  # no row stays
     assert table.to_arrow().equals(before)
     table.set_properties({"write.missing-columns": "error"})
-    with pytest.raises(mc.SchemaMismatchError, match="'v'"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="'v'"):
         table.overwrite_where(pa.table({"id": [1]}), "id = 1")
 
 

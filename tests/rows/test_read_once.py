@@ -112,7 +112,7 @@ def test_a_file_of_which_all_rows_match_and_that_was_replaced_meanwhile_is_a_con
             mine = begun(store, pc.field("id") < 3)
             commit(theirs(store, pc.field("id") == 1))
             before = read_ids(store)
-            with pytest.raises(mc.CommitConflictError):
+            with pytest.raises(mc.errors.CommitConflictError):
                 commit(mine)
         assert read_ids(store) == before
 

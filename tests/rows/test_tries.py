@@ -75,7 +75,7 @@ def test_what_is_based_on_a_version_is_tried_once(path: Path, monkeypatch: pytes
     ]
     for call in calls if winner is append else calls[:1]:
         version = table.snapshot().version
-        with before_its_create(monkeypatch, lambda: winner(path)), pytest.raises(mc.CommitConflictError):
+        with before_its_create(monkeypatch, lambda: winner(path)), pytest.raises(mc.errors.CommitConflictError):
             call(version)
         assert table.snapshot().version == version + 1
 
@@ -84,7 +84,7 @@ def test_rows_that_carry_the_version_they_were_read_at_are_tried_once(path: Path
     """[RC11] [CF17]"""
     table = mc.Table(path)
     read = table.to_arrow()
-    with before_its_create(monkeypatch, lambda: append(path)), pytest.raises(mc.CommitConflictError):
+    with before_its_create(monkeypatch, lambda: append(path)), pytest.raises(mc.errors.CommitConflictError):
         table.merge(read, ["day", "id"])
     assert "new" in {text for _, _, text in found(path)}
 
@@ -93,7 +93,7 @@ def test_a_change_in_a_transaction_is_tried_once(path: Path, monkeypatch: pytest
     """[RC11] [MT1]"""
     tables = [path, path.parent / "other"]
     make(tables[1])
-    with before_its_create(monkeypatch, lambda: append(path)), pytest.raises(mc.CommitConflictError), mc.transaction(tables) as tx:
+    with before_its_create(monkeypatch, lambda: append(path)), pytest.raises(mc.errors.CommitConflictError), mc.transaction(tables) as tx:
         assert tx.rows(str(path)).delete("day = 'a' AND id = 1").kind == "pending"
     assert len(found(path)) == len(OLD) + 1
 
@@ -105,7 +105,7 @@ def test_a_conflict_that_no_second_look_resolves_is_told_at_once(path: Path, mon
     def winner() -> None:
         mc.write(data(50), path, watermarks={"s": (0, 5)})
 
-    with before_its_create(monkeypatch, winner), pytest.raises(mc.WatermarkOverlapError):
+    with before_its_create(monkeypatch, winner), pytest.raises(mc.errors.WatermarkOverlapError):
         table.merge(data(1), ["day", "id"], watermarks={"s": (0, 5)})
 
 
@@ -135,16 +135,16 @@ def test_it_is_tried_ten_times_unless_the_table_says_otherwise(path: Path, monke
     always_behind(monkeypatch, path, 9)
     assert table.delete("day = 'a' AND id = 1").tries == 10
     always_behind(monkeypatch, path, 10)
-    with pytest.raises(mc.CommitConflictError, match="read_partition_was_touched"):
+    with pytest.raises(mc.errors.CommitConflictError, match="read_partition_was_touched"):
         table.delete("day = 'a' AND id = 2")
     monkeypatch.undo()
     table.set_properties({"write.row-change-tries": "2"})
     always_behind(monkeypatch, path, 2)
-    with pytest.raises(mc.CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         table.delete("day = 'a' AND id = 2")
     monkeypatch.undo()
     for wrong in ("0", "-1", "many"):
-        with pytest.raises(mc.UsageError, match="above 0"):
+        with pytest.raises(mc.errors.UsageError, match="above 0"):
             table.set_properties({"write.row-change-tries": wrong})
 
 
@@ -203,6 +203,6 @@ def test_rows_that_were_written_for_other_columns_are_not_taken_over(path: Path,
         return 0.0
 
     monkeypatch.setattr(row_change, "pause", between)
-    with before_its_create(monkeypatch, lambda: append(path)), pytest.raises(mc.CommitConflictError, match="rule schema"):
+    with before_its_create(monkeypatch, lambda: append(path)), pytest.raises(mc.errors.CommitConflictError, match="rule schema"):
         table.overwrite_where(data(0, 1), "day = 'a' AND id < 2")
     assert len(found(path)) == len(OLD) + 1

@@ -76,7 +76,7 @@ def test_what_is_not_selected_is_not_computed(tmp_path: Path) -> None:
     assert table.dataset().to_table().to_pylist() == [
         {"n": n, "share": share} for n, share in ((0, 0.5), (2, 0.5), (None, 0.5), (4, 0.25), (0, 0.5))
     ], "in the order that they had"
-    with pytest.raises(mc.UsageError, match=r"(?s)set .*share = sql 1 / n.* cannot be evaluated: divide by zero; nothing was done"):
+    with pytest.raises(mc.errors.UsageError, match=r"(?s)set .*share = sql 1 / n.* cannot be evaluated: divide by zero; nothing was done"):
         table.update({"share": "1 / n"})
 
 
@@ -129,7 +129,7 @@ def test_values_of_each_kind_come_where_the_row_is(tmp_path: Path) -> None:
 def test_a_value_that_is_none_is_refused_and_nothing_is_committed(base: Any, tmp_path: Path, values: Any, where: Any, says: str) -> None:
     """A text for a number, digits that would be lost, an overflow. [RC7]"""
     table, data = copy(base, "plain", tmp_path)
-    with pytest.raises(mc.UsageError, match=says):
+    with pytest.raises(mc.errors.UsageError, match=says):
         table.update(values, where=where)
     assert content(table) == shown(data)
 
@@ -170,7 +170,7 @@ def test_a_number_that_would_change_is_refused(tmp_path: Path, kind: pa.DataType
     rows = pa.table({"id": [1], "given": pa.array([given.as_py()], given.type), "set": pa.array([None], kind)})
     mc.write(rows, tmp_path / "t")
     table = Table(tmp_path / "t")
-    with pytest.raises(mc.UsageError, match=r"(?is)set .*nothing was done"):
+    with pytest.raises(mc.errors.UsageError, match=r"(?is)set .*nothing was done"):
         table.update({"set": value})
     source = rows.select(["id", "given"])
     values = value
@@ -178,7 +178,7 @@ def test_a_number_that_would_change_is_refused(tmp_path: Path, kind: pa.DataType
         values = value.replace("given", "source.given")
     elif str(value) == "given":
         values = pc.field("source.given")
-    with pytest.raises(mc.UsageError, match=r"(?is)set .*nothing was done"):
+    with pytest.raises(mc.errors.UsageError, match=r"(?is)set .*nothing was done"):
         table.merge_into(source, on="id").when_matched_update({"set": values}).execute()
     assert table.version == 2
 
@@ -215,7 +215,7 @@ def test_a_null_for_a_column_that_has_none_is_refused(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
     mc.create_table(tmp_path / "t", schema)
     mc.write(pa.table({"id": [1, 2], "v": [None, 5]}, schema=schema), tmp_path / "t")
-    with pytest.raises(mc.SchemaMismatchError, match="id"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="id"):
         Table(tmp_path / "t").update({"id": "v"})
     assert Table(tmp_path / "t").update({"id": "v"}, where="v IS NOT NULL").rows_updated == 1
 
@@ -230,7 +230,7 @@ def test_rows_keep_their_ranges_and_a_key_is_done_once(tmp_path: Path, monkeypat
     outcome = table.update(values, where="id IN (5, 15)", key="k")
     again = table.update(values, where="id IN (5, 15)", key="k")
     assert outcome.rows_updated == 2 and again.already_committed and again.version == outcome.version
-    with pytest.raises(mc.KeyReusedError):
+    with pytest.raises(mc.errors.KeyReusedError):
         table.update({"id": "id + 101"}, where="id IN (5, 15)", key="k")
     kept = table.lineage("s", 5)
     assert kept is not None and {(each.start, each.end) for each in kept.files} == {(0, 20)}

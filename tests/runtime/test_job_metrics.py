@@ -215,7 +215,7 @@ def test_a_job_that_conflicts_still_has_its_figures(root: Path, told: list[JobMe
     job = mc.begin(root)
     job.write(ROWS)
     job.advance("s", 7, 9)
-    with pytest.raises(mc.WatermarkGapError):
+    with pytest.raises(mc.errors.WatermarkGapError):
         job.commit()
     found = job.metrics
     assert (found.kind, found.rule, found.version) == ("conflict", "watermark_gap", None)
@@ -239,10 +239,10 @@ def test_a_commit_that_raises_has_its_figures(told: list[JobMetrics]) -> None:
 
     def refuse(call: FaultCall) -> None:
         if call.kind == "put_if_absent" and call.name.startswith("_manifest/versions/"):
-            raise mc.StoreError("refused, by the test")
+            raise mc.errors.StoreError("refused, by the test")
 
     job = written(FaultStore(store, on_call=refuse))
-    with pytest.raises(mc.StoreError):
+    with pytest.raises(mc.errors.StoreError):
         job.commit()
     assert (job.metrics.kind, job.metrics.attempts, job.metrics.rows_written, job.metrics.rows_committed) == ("failed", 1, 3, 0)
     assert told[-1] == job.metrics
@@ -296,7 +296,7 @@ def test_an_outcome_that_is_not_known_has_figures(told: list[JobMetrics]) -> Non
 
     def lose(call: FaultCall) -> None:
         if call.kind == "put_if_absent":
-            raise mc.StoreUnclearError("by the test")
+            raise mc.errors.StoreUnclearError("by the test")
 
     faulty = session(FaultStore(store, on_call=lose))
     outcome = commit(faulty, open_head(store), job.change(), Limits(unclear_tries=4))
@@ -457,7 +457,7 @@ def test_each_store_counts_its_own_repeats_in_all_its_threads(busy: Callable[[],
     for thread in threads:
         thread.join()
     assert (one.retries, other.retries) == (200, 1)
-    with pytest.raises(mc.StoreError):
+    with pytest.raises(mc.errors.StoreError):
         one.persist(always)
     assert one.retries == 201, "the request that is not sent any more is no repeat"
 
@@ -570,7 +570,7 @@ def test_the_oldest_prepared_job_is_the_one_that_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ends", [["t"], {"t": 1.5}, {"t": True}, {"t": None}, {1: 2}])
 def test_ends_that_are_none_are_refused(tmp_path: Path, ends: Any) -> None:
     mc.write(ROWS, tmp_path)
-    with pytest.raises(mc.ManifestCommitError, match=r"ends maps a source|invalid ends"):
+    with pytest.raises(mc.errors.ManifestCommitError, match=r"ends maps a source|invalid ends"):
         mc.Table(tmp_path).metrics(ends)
 
 

@@ -87,7 +87,7 @@ def test_no_door_of_a_dataset_leads_past_the_check(adopted: mc.Table, read: str)
     with pytest.raises(Exception, match=r"data file b\.parquet is damaged") as raised:
         READS[read](adopted.dataset())
     if "duckdb" not in read and "polars" not in read:
-        assert isinstance(raised.value, mc.CorruptMetadataError) and raised.value.object == "b.parquet"
+        assert isinstance(raised.value, mc.errors.CorruptMetadataError) and raised.value.object == "b.parquet"
 
 
 @pytest.mark.parametrize("read", ["to_table", "count_rows", "duckdb", "polars"])
@@ -109,7 +109,7 @@ def test_only_files_that_the_filter_leaves_are_checked(adopted: mc.Table) -> Non
         assert found.filter(pc.field("day") == "c").to_table()["id"].to_pylist() == [7]
         assert found.filter(pc.field("day") != "b").count_rows(filter=pc.field("id") >= 0) == ROWS + 1
         assert [Path(each.path).name for each in found.get_fragments(pc.field("day") == "a")] == ["a.parquet"]
-        with pytest.raises(mc.CorruptMetadataError, match=r"b\.parquet"):
+        with pytest.raises(mc.errors.CorruptMetadataError, match=r"b\.parquet"):
             found.to_table(filter=pc.field("day") != "a")
     lie(adopted, "a.parquet")
     assert dataset.to_table(filter=pc.field("day") == "a").num_rows == ROWS  # looked at before
@@ -131,7 +131,9 @@ def test_a_file_that_was_replaced_is_no_file_of_the_table(adopted: mc.Table, tmp
     }
     file.write_bytes(others[replaced])
     for read in (lambda: adopted.dataset().count_rows(), lambda: adopted.dataset().to_table(columns=[])):
-        with pytest.raises(mc.CorruptMetadataError, match=r"b\.parquet is damaged: its Parquet footer is not the one .* Restore the file"):
+        with pytest.raises(
+            mc.errors.CorruptMetadataError, match=r"b\.parquet is damaged: its Parquet footer is not the one .* Restore the file"
+        ):
             read()
     file.write_bytes(data)
     assert adopted.dataset().count_rows() == 2 * ROWS + 1
@@ -142,7 +144,7 @@ def test_an_entry_without_any_digest_is_refused(adopted: mc.Table) -> None:
     session = TableContext(open_store(adopted.url))
     snapshot = session.open().snapshot
     snapshot = msgspec.structs.replace(snapshot, added=tuple(msgspec.structs.replace(each, footer=None) for each in snapshot.added))
-    with pytest.raises(mc.CorruptMetadataError, match=r"data file a\.parquet has neither .* add it again"):
+    with pytest.raises(mc.errors.CorruptMetadataError, match=r"data file a\.parquet has neither .* add it again"):
         open_dataset(session, snapshot, entries_table(session, snapshot))
 
 
@@ -193,7 +195,7 @@ def test_a_damaged_page_is_an_error_that_names_the_file(tmp_path: Path, read: st
         table.rename_column("former", "x")
     path = max(table.files()["path"].to_pylist())
     spoil(tmp_path / path)
-    with pytest.raises(mc.CorruptMetadataError, match=f"data file {path} is damaged") as raised:
+    with pytest.raises(mc.errors.CorruptMetadataError, match=f"data file {path} is damaged") as raised:
         NAMED[read](table)
     assert raised.value.object == path
 
@@ -202,7 +204,7 @@ def test_a_file_of_others_that_is_gone_is_named(adopted: mc.Table, tmp_path: Pat
     """[RD2] Also where it goes after the dataset was made."""
     dataset = adopted.dataset()
     (tmp_path / "b.parquet").unlink()
-    with pytest.raises(mc.DataFileMissingError, match=r"data file b\.parquet is listed") as raised:
+    with pytest.raises(mc.errors.DataFileMissingError, match=r"data file b\.parquet is listed") as raised:
         dataset.to_table()
     assert raised.value.path == "b.parquet"
 

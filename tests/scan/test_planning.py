@@ -114,7 +114,7 @@ def test_what_bounds_cannot_decide_leaves_every_file(flights: mc.Table, conditio
 )
 def test_a_filter_that_names_nothing_of_the_table_is_an_error(flights: mc.Table, condition: Any, message: str) -> None:
     """Not every file: a typing error must not read as "no restriction". [RD6]"""
-    with pytest.raises(mc.UsageError, match=message):
+    with pytest.raises(mc.errors.UsageError, match=message):
         flights.files(filter=condition)
 
 
@@ -127,7 +127,7 @@ def test_a_filter_is_read_by_the_columns_of_the_version_asked_for(tmp_path: Path
     table.rename_column("a", "b")
     assert table.files(filter=pc.field("a") == 1, version=3).num_rows == 1
     assert table.files(filter=pc.field("b") == 1).num_rows == 1
-    with pytest.raises(mc.UsageError, match="'a'"):
+    with pytest.raises(mc.errors.UsageError, match="'a'"):
         table.files(filter=pc.field("a") == 1)
 
 
@@ -184,7 +184,7 @@ def test_a_filter_on_the_partition_opens_no_other_file(tmp_path: Path) -> None:
         if row["p"] != "a":
             (root / row["path"]).write_bytes(b"damaged")
     assert table.dataset().to_table(filter=pc.field("p") == "a").to_pylist() == [{"p": "a", "v": 1}]
-    with pytest.raises(mc.CorruptMetadataError, match=r"data file p=.* is damaged"):
+    with pytest.raises(mc.errors.CorruptMetadataError, match=r"data file p=.* is damaged"):
         table.dataset().to_table()
 
 

@@ -130,7 +130,7 @@ def test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten(table: m
         lambda: table.update({"id": "5"}, "id = 1"),
         lambda: table.merge(ROWS.select(["id"]).slice(0, 1), **key),
     ):
-        with pytest.raises(mc.CorruptMetadataError, match=re.escape(path)) as raised:
+        with pytest.raises(mc.errors.CorruptMetadataError, match=re.escape(path)) as raised:
             change()
         assert raised.value.object_name == path
     assert table._session.open().version == version
@@ -154,7 +154,7 @@ def test_a_file_that_is_not_held_with_its_rows_is_named_too(
         file.write_bytes(DAMAGE[damage](data))
         table = mc.Table(table.url)
         if most:
-            with pytest.raises(mc.CorruptMetadataError, match=re.escape(path)):
+            with pytest.raises(mc.errors.CorruptMetadataError, match=re.escape(path)):
                 list(scan(session, snapshot, entries))
         seen = {"cut", "empty"} | ({"one byte of a value"} if most else set())
         for change in (
@@ -163,7 +163,7 @@ def test_a_file_that_is_not_held_with_its_rows_is_named_too(
             lambda: table.merge(ROWS.select(["id"]).slice(0, 1), on="id", when_matched="delete", when_not_matched=None),
         ):
             if damage in seen:
-                with pytest.raises(mc.CorruptMetadataError, match=re.escape(path)) as raised:
+                with pytest.raises(mc.errors.CorruptMetadataError, match=re.escape(path)) as raised:
                     change()
                 assert raised.value.object_name == path
     assert mc.Table(table.url).version == snapshot.version
@@ -171,7 +171,7 @@ def test_a_file_that_is_not_held_with_its_rows_is_named_too(
 
 def test_a_condition_that_cannot_be_evaluated_is_not_said_to_be_damage(table: mc.Table) -> None:
     """[RC8]"""
-    with tuned(Tuning(read_once_bytes=0)), pytest.raises(mc.UsageError, match="cannot be evaluated"):
+    with tuned(Tuning(read_once_bytes=0)), pytest.raises(mc.errors.UsageError, match="cannot be evaluated"):
         table.delete(pc.field("id") / 0 == 1)
     assert mc.Table(table.url).version == table.version
 
@@ -184,7 +184,7 @@ def test_a_file_of_another_program_is_checked_and_scanned(tmp_path: Path) -> Non
     assert whole(table) is None
     data = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(changed(data, 4, 0, 1, 0, 3, 12, 3, to=-1))
-    with pytest.raises(mc.CorruptMetadataError, match=r"a\.parquet"):
+    with pytest.raises(mc.errors.CorruptMetadataError, match=r"a\.parquet"):
         table.delete("id = 1")
 
 

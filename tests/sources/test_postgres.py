@@ -199,7 +199,7 @@ print("begun", flush=True)
 while True:
     try:
         mc.load(source, sys.argv[3], max_bytes=20_000)
-    except mc.SourceError as error:
+    except mc.errors.SourceError as error:
         if "were faster" not in str(error):  # the other loader
             raise
 """

@@ -74,7 +74,7 @@ def statements(spark: Any, path: str) -> list[Any]:
     found += [mc.sql(spark, merge.format("")).rows_updated, mc.sql(spark, merge.format("AND t.n > 1")).rows_updated]
     try:
         mc.sql(spark, merge.format("").replace("source s", source))
-    except mc.UsageError as error:
+    except mc.errors.UsageError as error:
         found.append("reads the table that it changes" in str(error))
     count = "SELECT count(*) FROM t"
     found += [row[0] for df in (before, spark.sql(count), mc.sql(spark, count)) for row in df.collect()]
@@ -140,7 +140,7 @@ def recoverable(spark: Any, path: str) -> str:
 
     try:
         mc.write(spark.range(3), path, key="k", recoverable=True, fingerprint="f")
-    except mc.UsageError as error:
+    except mc.errors.UsageError as error:
         return str(error)
     return "nothing"
 
@@ -151,7 +151,7 @@ def wrong_secret(spark: Any, path: str, storage_options: dict[str, Any]) -> str:
 
     try:
         return f"{mc.read_committed(path, spark=spark, storage_options=storage_options).count()} rows"
-    except mc.StoreError as error:
+    except mc.errors.StoreError as error:
         return f"StoreError: {error}"
 
 

@@ -67,7 +67,7 @@ def test_a_loop_goes_on_where_the_table_stands(root: str) -> None:
     for _ in range(2):
         run("retry-safely.md", "A loop over batches", path=root, read_orders=read_orders)
         assert numbers(root) == orders
-    with pytest.raises(mc.WatermarkOverlapError):
+    with pytest.raises(mc.errors.WatermarkOverlapError):
         mc.write(read_orders(1_000, 500), root, watermarks={"orders": (1_000, 1_500)})
 
 
@@ -140,5 +140,5 @@ def test_what_forgets_rows_keeps_what_followers_need_and_tags_without_them(root:
     assert names["holders"](root, NEEDLE) == []
     assert table.snapshot().tags.keys() == {"without"} | (set() if spilled else {"names its file"})
     assert sorted(table.changed_rows(clean).read_all()["n"].to_pylist()) == [5, 6]
-    with pytest.raises(mc.SnapshotExpiredError, match=r"whole copy .* mode=.overwrite."):
+    with pytest.raises(mc.errors.SnapshotExpiredError, match=r"whole copy .* mode=.overwrite."):
         table.changed_rows(clean - 1).read_all()

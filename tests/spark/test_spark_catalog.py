@@ -115,9 +115,9 @@ def test_rows_are_those_of_readers(spark: SparkSession, tmp_path: Path, kind: st
     """[EX1] [EX9] [EX10]"""
     table = KINDS[kind](str(tmp_path / "t"))
     if kind in REFUSED:
-        with pytest.raises(mc.UsageError, match=REFUSED[kind]):
+        with pytest.raises(mc.errors.UsageError, match=REFUSED[kind]):
             table.export("spark-catalog")
-        with pytest.raises(mc.UsageError, match=REFUSED[kind]):
+        with pytest.raises(mc.errors.UsageError, match=REFUSED[kind]):
             table.set_properties({"export.formats": "spark-catalog"})
         assert not (Path(local(table)) / FOLDER).exists()
         return

@@ -117,7 +117,7 @@ def test_versions_times_and_tags(run: Any, root: str) -> None:
     time = table.history()[-2]["committed_at"].isoformat()
     for clause in ("VERSION AS OF 2", "FOR VERSION AS OF 'a b'", f"TIMESTAMP AS OF '{time}'"):
         assert rows(run(f"SELECT count(*), (SELECT count(*) FROM t) FROM t {clause} WHERE t.`n b` > 0")) == [(3, 0)], clause
-    with pytest.raises(mc.VersionNotFoundError):
+    with pytest.raises(mc.errors.VersionNotFoundError):
         run("SELECT * FROM t VERSION AS OF 'none'")
 
 
@@ -285,9 +285,9 @@ def test_read_modify_write_is_based_on_what_was_read(run: Any, root: str, monkey
 
     with monkeypatch.context() as patched:
         patched.setattr(mc.Table, "read", reading)
-        with pytest.raises(mc.CommitConflictError):
+        with pytest.raises(mc.errors.CommitConflictError):
             run("INSERT OVERWRITE t SELECT day, `n b`, x + 1 FROM t")
-    with pytest.raises(mc.CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         run("INSERT OVERWRITE t VALUES ('d', 1, 1)", based_on=2)
     run("INSERT OVERWRITE t SELECT day, `n b`, x + 1 FROM t")
     assert ("2013-01-03", 9, 10.0) in held(root)

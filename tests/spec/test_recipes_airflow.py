@@ -93,7 +93,7 @@ def test_a_run_without_a_date_is_refused(recipe: SimpleNamespace, table: str) ->
     for context in (run_of(None, run_id="asset__7"), run_of(None, run_id="asset__7", data_interval_end=None)):
         with pytest.raises(ValueError, match="asset__7 has no logical date"):
             recipe.load_day(table, Source(), **context)
-    with pytest.raises(mc.TableNotFoundError):
+    with pytest.raises(mc.errors.TableNotFoundError):
         mc.Table(table).watermarks()
 
 
@@ -171,7 +171,7 @@ def test_a_day_that_something_else_has_loaded_is_replaced(recipe: SimpleNamespac
 
 
 def test_rows_of_another_day_than_the_key_says_are_refused(recipe: SimpleNamespace, table: str) -> None:
-    with pytest.raises(mc.ManifestCommitError, match="day"):
+    with pytest.raises(mc.errors.ManifestCommitError, match="day"):
         recipe.load_day(table, lambda _: Source()("2013-01-02"), **run_of(1))
 
 
@@ -196,7 +196,7 @@ def test_a_mapped_task_is_known_by_its_element_not_by_its_index(recipe: SimpleNa
 
 def test_days_of_a_source_come_in_order(recipe: SimpleNamespace, table: str) -> None:
     recipe.load_range(table, Source(), **run_of(1))
-    with pytest.raises(mc.WatermarkGapError):
+    with pytest.raises(mc.errors.WatermarkGapError):
         recipe.load_range(table, Source(), **run_of(3))
     recipe.load_range(table, Source(), **run_of(2))
     recipe.load_range(table, Source(), **run_of(3))
@@ -212,7 +212,7 @@ def test_after_a_rewind_the_cleared_days_are_read_again_and_no_other(recipe: Sim
     history = mc.Table(table).history()
     assert [each["key"] for each in history[1:4]] == keys[::-1], "what it dropped can be told from there"
     assert history[0]["reason"] == "the airport's clock was wrong"
-    with pytest.raises(mc.UsageError, match="is not before that"):
+    with pytest.raises(mc.errors.UsageError, match="is not before that"):
         recipe.read_again_from(table, dt.date(2013, 1, 2), "the airport's clock was wrong")
     source = Source(7)
     for day in (1, 2, 3, 2):
@@ -257,7 +257,7 @@ def test_a_lost_try_adds_nothing_once_a_rewind_has_dropped_its_key(recipe: Simpl
             tries.append(job.prepare())
     mc.commit(table, tries[1])
     assert mc.Table(table).rewind("flights", 2, reason="again").dropped_keys == ("day 2",)
-    with pytest.raises(mc.CommitConflictError, match="source_was_set_back"):
+    with pytest.raises(mc.errors.CommitConflictError, match="source_was_set_back"):
         mc.commit(table, tries[0])
     assert days(table) == twice((1, 1), (2, 6))
 
@@ -266,7 +266,7 @@ def test_what_was_given_up_is_done_anew(recipe: SimpleNamespace, table: str) -> 
     recipe.load_day(table, Source(), **run_of(1))
     context = run_of(2, "publish", xcom={"extract": recipe.extract(table, Source(), **run_of(2, "extract"))})
     assert [recipe.give_up(table, **context) for _ in range(2)] == ["aborted", "aborted"]
-    with pytest.raises(mc.JobAbortedError):
+    with pytest.raises(mc.errors.JobAbortedError):
         recipe.publish(table, **context)
     context = run_of(2, "publish", xcom={"extract": recipe.extract(table, Source(2), **run_of(2, "extract"))})
     recipe.publish(table, **context)

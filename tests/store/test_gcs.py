@@ -224,7 +224,7 @@ def test_an_upload_that_gcs_ends_is_no_object(gcs: Store, google: StandIn, statu
     ],
 )
 def test_a_refusal_of_gcs_is_said_at_once(
-    gcs: Store, google: StandIn, status: int, kind: type[mc.ManifestCommitError], told: str, requests: int
+    gcs: Store, google: StandIn, status: int, kind: type[mc.errors.ManifestCommitError], told: str, requests: int
 ) -> None:
     """[ST5]"""
     google.refuse = [status] * 9

@@ -69,9 +69,9 @@ def test_a_run_of_writers_and_readers_beside_each_other_is_explained(tmp_path: P
     beside(*(writer(f"writer {number}") for number in range(3)))
     with Recorder(tmp_path / "last.jsonl") as recorder:
         write(recorder, url, "only", mode="overwrite", conflict="blind")
-        with pytest.raises(mc.WatermarkOverlapError):
+        with pytest.raises(mc.errors.WatermarkOverlapError):
             write(recorder, url, "again", watermarks={"writer 0": (0, 1)})
-        with pytest.raises(mc.KeyReusedError):
+        with pytest.raises(mc.errors.KeyReusedError):
             write(recorder, url, "reused", key="writer 0 0", watermarks={"writer 0": (4, 5)})
         write(recorder, url, "rerun", key="writer 1 0", watermarks={"writer 1": (None, 1)})
         read(recorder, url)
@@ -122,7 +122,7 @@ def test_jobs_that_others_finish_and_a_gc_beside_them_are_explained(tmp_path: Pa
         with recorder.commit("abort", job=jobs[1], shared=True, gives_up=jobs[1]) as running:
             assert mc.Table(url).abort(jobs[1]) == "aborted"
             running.refused("aborted")
-        with pytest.raises(mc.JobAbortedError), recorder.commit("commit", job=jobs[1], shared=True):
+        with pytest.raises(mc.errors.JobAbortedError), recorder.commit("commit", job=jobs[1], shared=True):
             mc.commit(url, jobs[1])
         write(recorder, url, "alone", key="k")
         read(recorder, url)

@@ -309,7 +309,7 @@ def test_tasks_that_wrote_nothing_never_become_a_commit(root: str, batch_message
 def test_a_batch_of_a_removed_table_is_an_error(root: str, batch_messages: Any) -> None:
     messages = batch_messages(0)
     shutil.rmtree(root)
-    with pytest.raises(mc.TableNotFoundError, match="removed"):
+    with pytest.raises(mc.errors.TableNotFoundError, match="removed"):
         committer().commit(messages, 0)
     assert not Path(root).exists()
 

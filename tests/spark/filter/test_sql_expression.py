@@ -201,9 +201,9 @@ def test_a_session_of_another_zone_evaluates_what_depends_on_it(spark: SparkSess
     assert table.to_arrow("s", filter="at <= TIMESTAMP '2013-01-01 05:45:00'").column("s").to_pylist() == ["straße"]
     assert table.to_arrow("s", filter="upper(s) = 'STRASSE'").num_rows == 1
     assert table.delete("hour(at) = 6 AND upper(s) != 'STRASSE'").executor == "spark"
-    with pytest.raises(mc.UsageError, match="session's time zone"):
+    with pytest.raises(mc.errors.UsageError, match="session's time zone"):
         table.update({"s": "'late'"}, where="hour(at) = 5")
-    with pytest.raises(mc.UsageError, match="upper of a letter such as ß or İ is not done without Spark; nothing was done"):
+    with pytest.raises(mc.errors.UsageError, match="upper of a letter such as ß or İ is not done without Spark; nothing was done"):
         table.update({"s": "upper(s)"})
     assert table.to_arrow().column("s").to_pylist() == ["straße"]
 

@@ -65,7 +65,7 @@ def test_a_dataframe_replaces_exactly_the_rows_that_match(spark: Any, base: Any,
     condition = "coalesce(x, 1.0) > 0 AND octet_length(text) > 3"
     inside, outside = changed([7, None, 8]), changed([9]).set_column(4, "text", pa.array([None], pa.string()))
     for given, wrong, of in ((outside, 1, 1), (pa.concat_tables([inside, outside]), 1, 4)):
-        with pytest.raises(mc.UsageError, match=f"{wrong} of the {of} rows .* nothing was committed"):
+        with pytest.raises(mc.errors.UsageError, match=f"{wrong} of the {of} rows .* nothing was committed"):
             table.overwrite_where(frame_of(spark, given), condition)
     assert content(table) == shown(data)
     reordered = frame_of(spark, inside).select("text", "id", "day", "x", "dec").repartition(2)
@@ -138,7 +138,7 @@ def test_conditions_of_all_kinds_mean_the_same(spark: Any, base: Any, tmp_path: 
     assert outcome.committed and not set(ids_of(table)) & set(wanted)
     again = table.delete("id IN (13, 23)", spark=spark, key="erase 13")
     assert again.already_committed and again.version == outcome.version and again.rows_deleted is None
-    with pytest.raises(mc.KeyReusedError):
+    with pytest.raises(mc.errors.KeyReusedError):
         table.delete("id IN (13, 24)", spark=spark, key="erase 13")
     entry = table.history(1)[0]
     assert (entry["operation"], entry["reason"], entry["summary"]["removed_rows"] - entry["summary"]["rows"]) == ("delete", "they asked", 2)
@@ -165,7 +165,7 @@ def test_what_matches_nothing_commits_nothing_but_a_key(spark: Any, base: Any, t
 def test_a_condition_that_is_none_is_refused_by_name(spark: Any, base: Any, tmp_path: Path, condition: Any) -> None:
     """[RC2] [SP5]"""
     table, data = copy(base, "plain", tmp_path)
-    with pytest.raises(mc.UsageError):
+    with pytest.raises(mc.errors.UsageError):
         table.delete(condition, spark=spark)
     assert content(table) == shown(data)
 
@@ -176,7 +176,7 @@ def test_a_condition_that_is_none_is_refused_by_name(spark: Any, base: Any, tmp_
 def test_a_condition_that_no_value_fits_is_refused_by_name(spark: Any, base: Any, tmp_path: Path, kind: str, condition: Any) -> None:
     """A date without quotes is a number: Spark finds that out row by row. [RC2] [SP5]"""
     table, data = copy(base, kind, tmp_path)
-    with pytest.raises(mc.UsageError, match=r"(?s)the condition .*(day|id).* cannot be evaluated: .*nothing was done.* quotes"):
+    with pytest.raises(mc.errors.UsageError, match=r"(?s)the condition .*(day|id).* cannot be evaluated: .*nothing was done.* quotes"):
         table.delete(condition, spark=spark)
     assert content(table) == shown(data)
 
@@ -192,9 +192,9 @@ def test_a_refused_condition_is_told_without_pages_of_a_stack(spark: Any, base: 
         log.addHandler(seen)
     try:
         for condition in ("nope = 1", F.col("nope") == 1):
-            with pytest.raises(mc.UsageError, match="nope"):
+            with pytest.raises(mc.errors.UsageError, match="nope"):
                 table.delete(condition, spark=spark)
-            with pytest.raises(mc.UsageError, match="nope"):
+            with pytest.raises(mc.errors.UsageError, match="nope"):
                 table.compact(where=condition, spark=spark)
         assert logged == []
         with pytest.raises(AnalysisException):
@@ -219,7 +219,7 @@ def test_a_condition_that_changes_its_mind_deletes_nothing(spark: Any, base: Any
         return is_first
 
     only_once = F.udf(lambda each: first_time(each), "boolean")
-    with pytest.raises(mc.ManifestCommitError, match="second"):
+    with pytest.raises(mc.errors.ManifestCommitError, match="second"):
         table.delete(only_once(F.col("id")), spark=spark)
     assert content(table) == shown(data)
 
@@ -233,7 +233,9 @@ def test_a_condition_that_two_looks_answer_differently_is_refused_before_any_tas
     clock = ["day < current_timestamp()", "day<current_date", "date_sub(NOW(), 1) > '2013-01-01'", "day < date 'today'"]
     for condition in [*random, *clock, F.col("day") < F.current_date(), F.expr("day < now()"), F.unix_timestamp() > 5]:
         for call in (table.delete, lambda where, spark: table.overwrite_where(changed([7]), where, spark=spark)):
-            with pytest.raises(mc.UsageError, match=r"invalid where .*(random|the time of its evaluation).*nothing was done") as caught:
+            with pytest.raises(
+                mc.errors.UsageError, match=r"invalid where .*(random|the time of its evaluation).*nothing was done"
+            ) as caught:
                 call(condition, spark=spark)
             assert caught.value.argument == "where"
     for condition in (
@@ -267,12 +269,12 @@ def test_a_text_that_spark_casts_to_the_day_of_the_evaluation_is_refused(spark: 
     table = Table(tmp_path / "t")
     clock = ["day < 'today'", "' Yesterday ' > day", "day IN ('2013-01-01', 'now')", "day <= CAST('tomorrow' AS DATE)"]
     for condition in [*clock, "day < to_date('today')", F.col("day") < "today"]:
-        with pytest.raises(mc.UsageError, match=r"invalid where .*the time of its evaluation.*nothing was done") as caught:
+        with pytest.raises(mc.errors.UsageError, match=r"invalid where .*the time of its evaluation.*nothing was done") as caught:
             table.delete(condition, spark=spark)
         assert caught.value.argument == "where"
     for condition in ("today = 'today' AND day < '2013-01-02'", "today < 'now' AND day > 'epoch'", "to_date(today) IS NOT NULL AND id = 3"):
         assert table.delete(condition, spark=spark, dry_run=True).kind == "planned"
-    with pytest.raises(mc.UsageError, match=r"invalid where .*without Spark; nothing was done"):
+    with pytest.raises(mc.errors.UsageError, match=r"invalid where .*without Spark; nothing was done"):
         table.update({"id": "0"}, where="day < 'today'")
     assert table.history(1)[0]["operation"] == "append" and table.snapshot().totals.rows == 2
 
@@ -305,7 +307,7 @@ def test_a_text_that_the_session_reads_otherwise_is_refused(
     spark.conf.set(setting, "true")
     try:
         for name, call in calls.items():
-            with pytest.raises(mc.UsageError, match=f"{setting}=true.*nothing was done") as caught:
+            with pytest.raises(mc.errors.UsageError, match=f"{setting}=true.*nothing was done") as caught:
                 call(where)
             assert caught.value.argument == name.split()[0]
         assert content(table) == shown(data)
@@ -367,9 +369,9 @@ def test_what_a_clause_cannot_compute_ends_a_merge_with_spark(spark: Any, base: 
         {"when_matched": None, "when_not_matched": mc.Insert(values={"id": "1 / (id - 41)"})},
         {"when_matched": mc.Delete(where="target.id / (target.id - 1) > 0"), "when_not_matched": None},
     ):
-        with pytest.raises(mc.UsageError, match=r"cannot be evaluated.*divide by zero"):
+        with pytest.raises(mc.errors.UsageError, match=r"cannot be evaluated.*divide by zero"):
             table.merge(frame, on="id", **arguments)
-    with pytest.raises(mc.UsageError, match="2 rows with the key id="):
+    with pytest.raises(mc.errors.UsageError, match="2 rows with the key id="):
         table.merge(frame.union(frame), on="id", when_matched=mc.Update())
     assert content(table) == shown(data)
     outcome = table.merge(frame.limit(0), on="id", when_not_matched_by_source=mc.Delete(where="id < 5"))
@@ -411,9 +413,9 @@ def test_a_key_that_comes_twice_is_named(spark: Any, base: Any, tmp_path: Path) 
     """[RC3]"""
     table, data = copy(base, "partitioned", tmp_path)
     for source in (changed([7, 8, 8, None, None]), changed([8]).select(["day", "x", "dec", "text"])):
-        with pytest.raises(mc.ManifestCommitError, match=r"id=8|'id'"):
+        with pytest.raises(mc.errors.ManifestCommitError, match=r"id=8|'id'"):
             table.merge(source, on=["day", "id"], spark=spark)
-    with pytest.raises(mc.UsageError, match="double"):
+    with pytest.raises(mc.errors.UsageError, match="double"):
         table.merge(changed([1]), on="x", spark=spark)
     assert content(table) == shown(data)
 
@@ -434,7 +436,7 @@ def test_rows_that_stay_keep_where_they_came_from_and_new_ones_say_their_own(spa
     new = table.lineage("changes", 2)
     assert new is not None and [(each.start, each.end) for each in new.files if each.start is not None] == [(0, 4)]
     assert table.merge(source, "id", spark=spark, watermarks={"changes": (0, 4)}, key="first four").already_committed
-    with pytest.raises(mc.WatermarkOverlapError):
+    with pytest.raises(mc.errors.WatermarkOverlapError):
         table.merge(source, "id", spark=spark, watermarks={"changes": (0, 4)})
 
 

@@ -89,7 +89,7 @@ def test_an_overwrite_of_what_was_read_conflicts_with_every_commit_since(spark, 
     """The append is not lost. Read again, the overwrite takes it along. [CF17] [SP41]"""
     df = TRANSFORMS[transform](spark, READERS[reader](spark, table))
     version = append(table)
-    with pytest.raises(mc.CommitConflictError, match=f"version {version} .*wrote there since {version - 1}") as raised:
+    with pytest.raises(mc.errors.CommitConflictError, match=f"version {version} .*wrote there since {version - 1}") as raised:
         mc.write(df, table, mode="overwrite")
     assert raised.value.rule == "partition_was_touched" and ids(table) == [1, 2, 3]
     again = TRANSFORMS[transform](spark, READERS[reader](spark, table))
@@ -209,7 +209,7 @@ for called in (
     try:
         called()
         print("CAME THROUGH")
-    except mc.ManifestCommitError as error:
+    except mc.errors.ManifestCommitError as error:
         print(type(error).__name__, error)
 print("version", mc.Table(root).snapshot().version)
 """

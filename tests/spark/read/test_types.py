@@ -218,6 +218,6 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_reader_would_get_back_is_refused(spark, tmp_path: Path, name: str) -> None:
     """[SC2] By a typed error, before anything is there."""
-    with pytest.raises(mc.UnsupportedTypeError, match="'c"):
+    with pytest.raises(mc.errors.UnsupportedTypeError, match="'c"):
         mc.write(spark.sql(f"select 1 as ok, {REFUSED[name]} as c"), tmp_path / "t")
     assert not (tmp_path / "t").exists()

@@ -31,7 +31,7 @@ def test_what_a_version_lacks_is_refused_with_the_version_that_has_it(monkeypatc
     since = f"needs Spark {feature.since[0]}.{feature.since[1]} or newer, and this is Spark "
     check_feature(name)
     monkeypatch.setattr(versions, "SPARK", (feature.since[0], feature.since[1] - 1) if feature.since[1] else (3, 5))
-    with pytest.raises(mc.UsageError, match=re.escape(since)) as raised:
+    with pytest.raises(mc.errors.UsageError, match=re.escape(since)) as raised:
         check_feature(name)
     assert str(raised.value).startswith(feature.what.replace("`", "")) and feature.instead in str(raised.value)
 
@@ -48,12 +48,12 @@ def test_the_public_calls_refuse_before_anything_is_done(spark: Any, root: str, 
     """[SP45] [SP5] Nothing is written where the version lacks what was asked for."""
     df = spark.createDataFrame([(1, "a", "x")], SOME)
     monkeypatch.setattr(versions, "SPARK", (4, 0))
-    with pytest.raises(mc.UsageError, match="maxFilesPerTrigger"):
+    with pytest.raises(mc.errors.UsageError, match="maxFilesPerTrigger"):
         _stream_options({"maxFilesPerTrigger": "3"})
     monkeypatch.setattr(versions, "SPARK", (3, 5))
-    with pytest.raises(mc.UsageError, match=r"recoverable=True needs Spark 4\.0"):
+    with pytest.raises(mc.errors.UsageError, match=r"recoverable=True needs Spark 4\.0"):
         mc.write(df, root, key="k", recoverable=True, fingerprint="f")
-    with pytest.raises(mc.UsageError, match="foreachBatch with a key"):
+    with pytest.raises(mc.errors.UsageError, match="foreachBatch with a key"):
         mc.register(spark)
     assert not Path(root).exists()
 
@@ -101,7 +101,7 @@ def test_a_data_source_writes_what_cannot_go_through_pandas(why: str, spark: Any
 def test_without_data_sources_refusals_of_tasks_keep_their_type(spark: Any, root: str) -> None:
     """[SP45] [SP6]"""
     mc.create_table(root, pa.schema([pa.field("n", pa.int64(), nullable=False)]))
-    with pytest.raises(mc.SchemaMismatchError):
+    with pytest.raises(mc.errors.SchemaMismatchError):
         mc.write(spark.sql("select if(id = 1, null, id) as n from range(3)"), root)
 
 
@@ -111,7 +111,7 @@ def test_options_are_never_sent_through_files() -> None:
     without_sources.check_sent(lambda: large, StorageOptions(), "remedy")
     assert without_sources.can_send(lambda: large, StorageOptions())
     assert not without_sources.can_send(lambda: large, StorageOptions({"secret": "s3cr3t"}))
-    with pytest.raises(mc.UsageError, match="remedy"):
+    with pytest.raises(mc.errors.UsageError, match="remedy"):
         without_sources.check_sent(lambda: large, StorageOptions({"secret": "s3cr3t"}), "remedy")
 
 

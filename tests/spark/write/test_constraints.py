@@ -29,7 +29,9 @@ def test_tasks_refuse_rows_that_violate_a_constraint(spark: SparkSession, path: 
     """[CK2] [SP6]"""
     good = spark.sql("SELECT id + 10 AS id, double(id + 1) AS amount, 'c' AS day FROM range(4)")
     mc.write(good, path)
-    with pytest.raises(mc.ConstraintError, match=r"violate.* the constraint 'positive'.*such as amount = (-1|0)\.0, day = 'c'") as said:
+    with pytest.raises(
+        mc.errors.ConstraintError, match=r"violate.* the constraint 'positive'.*such as amount = (-1|0)\.0, day = 'c'"
+    ) as said:
         mc.write(good.selectExpr("id", "amount - 2 AS amount", "day"), path)
     assert said.value.constraint == "positive" and said.value.violations in (1, 2)  # of one task
     mc.write(good.selectExpr("id", "amount - 2 AS amount", "'free' AS day"), path)
@@ -55,9 +57,9 @@ def test_statements_and_merges_are_held_to_it(spark: SparkSession, path: str) ->
         "UPDATE orders SET amount = amount - 5 WHERE id = 1",
         "MERGE INTO orders t USING (SELECT 1L AS id, -3D AS amount, 'a' AS day) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *",
     ):
-        with pytest.raises(mc.ConstraintError, match="positive"):
+        with pytest.raises(mc.errors.ConstraintError, match="positive"):
             mc.sql(spark, statement)
-    with pytest.raises(mc.ConstraintError):
+    with pytest.raises(mc.errors.ConstraintError):
         mc.Table(path).merge(spark.sql("SELECT 1L AS id, -3D AS amount, 'a' AS day"), on="id", spark=spark)
     assert amounts(path) == [1.0, 2.0]
 
@@ -67,7 +69,7 @@ def test_constraints_are_added_and_dropped_by_statements(spark: SparkSession, pa
     mc.attach(spark, path, "orders")
     mc.sql(spark, "ALTER TABLE orders ADD CONSTRAINT known CHECK ((id) IN (1, 2) OR (id) > 5)")
     assert mc.Table(path).constraints()["known"] == "(id) IN (1, 2) OR (id) > 5"
-    with pytest.raises(mc.ConstraintError):
+    with pytest.raises(mc.errors.ConstraintError):
         mc.sql(spark, "ALTER TABLE orders ADD CONSTRAINT most CHECK (amount < 2)")
     mc.sql(spark, "ALTER TABLE orders DROP CONSTRAINT known")
     assert list(mc.Table(path).constraints()) == ["positive"]

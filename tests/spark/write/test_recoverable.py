@@ -292,7 +292,7 @@ def test_what_spark_decides_anew_in_each_run_is_refused(spark, root: str, how: s
         else:
             df = df.orderBy(df.id % 7)
             df = df.cache() if how == "sorted and cached" else df
-        with pytest.raises(mc.UsageError, match=r"cannot be kept: .*; nothing was committed\. Leave recoverable out"):
+        with pytest.raises(mc.errors.UsageError, match=r"cannot be kept: .*; nothing was committed\. Leave recoverable out"):
             attempt(df, root)
         assert not os.path.exists(root) or finished(root) == []
     finally:
@@ -347,7 +347,7 @@ def test_a_task_with_very_many_files_leaves_a_manifest(spark, root: str, said: C
 def test_a_refusal_in_a_task_keeps_its_type(spark, root: str) -> None:
     """[SC3] [SP6]"""
     mc.create_table(root, spark.range(1).schema)
-    with pytest.raises(mc.SchemaMismatchError, match="id"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="id"):
         attempt(spark.range(0, 4, 1, 2).selectExpr("nullif(id, 3) as id"), root)
     assert len(finished(root)) <= 1, "the task that was refused is not finished"
 
@@ -399,22 +399,22 @@ def test_the_session_is_left_as_it_was(spark, root: str) -> None:
 
 def test_what_cannot_be_recoverable_is_refused_before_any_task_starts(spark, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP5] [AB6] Of Spark Connect see test_connect."""
-    with pytest.raises(mc.UsageError, match="needs a key"):
+    with pytest.raises(mc.errors.UsageError, match="needs a key"):
         mc.write(spark.range(3), root, recoverable=True)
-    with pytest.raises(mc.UsageError, match="needs a fingerprint"):
+    with pytest.raises(mc.errors.UsageError, match="needs a fingerprint"):
         mc.write(spark.range(3), root, key="k", recoverable=True)
     monkeypatch.setattr("pandas.__version__", "2.1.4")
-    with pytest.raises(mc.UsageError, match=r"needs pandas 2\.2"):
+    with pytest.raises(mc.errors.UsageError, match=r"needs pandas 2\.2"):
         attempt(spark.range(3), root)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(mc.UsageError, match=r"needs pandas 2\.2"):
+    with pytest.raises(mc.errors.UsageError, match=r"needs pandas 2\.2"):
         attempt(spark.range(3), root)
     monkeypatch.undo()
     assert recoverable._PIPELINED == "spark.python.udf.pipelined.enabled"
     monkeypatch.setattr(recoverable, "_PIPELINED", "spark.sql.of.this.test")  # Spark's own is set before the session begins
     spark.conf.set("spark.sql.of.this.test", "true")
     try:
-        with pytest.raises(mc.UsageError, match="may look finished"):
+        with pytest.raises(mc.errors.UsageError, match="may look finished"):
             attempt(spark.range(3), root)
     finally:
         spark.conf.unset("spark.sql.of.this.test")
