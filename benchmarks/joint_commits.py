@@ -156,8 +156,8 @@ def wait(folder: str, *, rounds: int) -> None:
         parts = []
         for name in tx:
             part = tx[name]._job.as_part()
-            session = TableContext(FaultStore(part.session.store, on_call=on_call), part.session.env)
-            parts.append(type(part)(session=session, head=part.head, change=part.change))
+            session = TableContext(FaultStore(part.ctx.store, on_call=on_call), part.ctx.env)
+            parts.append(type(part)(ctx=session, head=part.head, change=part.change))
         try:
             commit_jointly(parts)
         except Died:

@@ -133,7 +133,7 @@ _OTHERWISE_CHECKED = (
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_FLAGS, flag),
     **dict.fromkeys(_OTHERWISE_CHECKED, anything),
-    **dict.fromkeys(("self", "session", "kind", "error", "trace"), anything),
+    **dict.fromkeys(("self", "ctx", "kind", "error", "trace"), anything),
     "as_of": optional(moment),
     "columns": optional(names),
     "condition": text("SQL that is true or false of a row, as a text", "'amount > 0'"),

@@ -229,9 +229,9 @@ def write(
         )
         return done
     _check_no_refusal(quarantine, max_violations)
-    session = TableContext(open_store(path, storage_options)).noting(message, metadata)
+    ctx = TableContext(open_store(path, storage_options)).noting(message, metadata)
     begun = engine_job.Job.begin(
-        session, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
+        ctx, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
     )
     job = Job(begun, storage_options)
     # All rows of the job come from these ranges, and its files say so, unless that would make each
@@ -254,7 +254,7 @@ def write(
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
-        return Outcome(kind="unchanged", job_id=begun.id, version=session.open().version)
+        return Outcome(kind="unchanged", job_id=begun.id, version=ctx.open().version)
     if not publish:
         opened: Staged = export_hook.registered("staging")().Staged(path, begun.id, storage_options)
         return opened
@@ -344,9 +344,9 @@ def begin(
 
     Spec: CM1, AB1, AB6, CF17, OB15.
     """
-    session = TableContext(open_store(path, storage_options)).noting(message, metadata)
+    ctx = TableContext(open_store(path, storage_options)).noting(message, metadata)
     job = engine_job.Job.begin(
-        session, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
+        ctx, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
     )
     return Job(job, storage_options)
 
@@ -765,8 +765,8 @@ def commit(path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None
 
     Spec: AB3, CM10.
     """
-    session = TableContext(open_store(path, storage_options))
-    return committed_or_raise(commit_prepared(session, job_id), session.store.url)
+    ctx = TableContext(open_store(path, storage_options))
+    return committed_or_raise(commit_prepared(ctx, job_id), ctx.store.url)
 
 
 @checked()

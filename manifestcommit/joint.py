@@ -282,8 +282,8 @@ def rollback_together(
         if not isinstance(target, int | str) or isinstance(target, bool):
             raise wrong("versions", target, expected, example)
     opened = _opened(list(versions), storage_options)
-    sessions = [table._session.noting(message, metadata) for table in opened]
-    outcomes = plan_joint_rollback(sessions, list(versions.values()), reason=reason).commit()
+    contexts = [table._ctx.noting(message, metadata) for table in opened]
+    outcomes = plan_joint_rollback(contexts, list(versions.values()), reason=reason).commit()
     return _committed_or_raise([table.url for table in opened], outcomes)
 
 
@@ -327,8 +327,8 @@ def tag_together(
     Spec: MT12, GC10.
     """
     opened = _opened(list(named_tables(tables).values()), storage_options)
-    sessions = [table._session.noting(message, metadata) for table in opened]
-    outcomes = tag_jointly(sessions, name, keep_for=keep_for)
+    contexts = [table._ctx.noting(message, metadata) for table in opened]
+    outcomes = tag_jointly(contexts, name, keep_for=keep_for)
     return _committed_or_raise([table.url for table in opened], outcomes)
 
 
@@ -460,8 +460,8 @@ def read_together(
     Spec: MT12.
     """
     opened = _opened(list(named_tables(tables).values()), storage_options)
-    sessions = [TableContext(each._session.store) for each in opened]
-    heads = read_jointly(sessions)
+    contexts = [TableContext(each._ctx.store) for each in opened]
+    heads = read_jointly(contexts)
     return [
         PinnedTable(table, head.version, head.snapshot.watermarks)
         for table, head in zip(opened, heads, strict=True)

@@ -109,7 +109,7 @@ def _opened(beside: str, columns: pa.Schema, head: Snapshot, options: StorageOpt
     table beside, which decides. [MT2]"""
     table = Table(beside, options)
     try:
-        table._session.open()
+        table._ctx.open()
     except TableNotFoundError:
         rank = min(head.rank + 1, 2**31 - 1)
         create_table(beside, columns, rank=rank, exist_ok=True, storage_options=options)

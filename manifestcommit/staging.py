@@ -74,20 +74,20 @@ class Staged:
         self, path: Path, job_id: str, storage_options: Mapping[str, Any] | None = None
     ) -> None:
         self._options = StorageOptions(storage_options)
-        self._session = TableContext(open_store(path, self._options))
-        self.url, self.job_id = self._session.store.url, job_id
+        self._ctx = TableContext(open_store(path, self._options))
+        self.url, self.job_id = self._ctx.store.url, job_id
         try:
             object_names.parse_job_id(job_id)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        found = read_prepared(self._session, job_id)
+        found = read_prepared(self._ctx, job_id)
         if found is None:
             raise UsageError(
                 f"{self.url} holds no staged job {job_id}; nothing was done. Table.jobs lists "
                 "those that wait, and Table.resolve says what became of one."
             )
         self._prepared: Prepared = found
-        self._view = _View(_Applied(self._session, found), self._options)
+        self._view = _View(_Applied(self._ctx, found), self._options)
         self._checks: dict[str, Check] = {}
         self._audited: int | None = None
 
@@ -188,7 +188,7 @@ class Staged:
 
         own = self._own()
         names = [columns] if isinstance(columns, str) else columns
-        opened = open_dataset(self._session, own, entries_table(self._session, own))
+        opened = open_dataset(self._ctx, own, entries_table(self._ctx, own))
         return opened.to_table(columns=names)
 
     def check(self, *checks: Check | Callable[[pa.Table], Any]) -> None:
@@ -242,7 +242,7 @@ class Staged:
             tried += 1
             audited = base_version if base_version is not None else self._audited
             outcome = commit_prepared(
-                self._session,
+                self._ctx,
                 self.job_id,
                 audited=audited,
                 checks=dict.fromkeys(self._checks, True),
@@ -287,7 +287,7 @@ class Staged:
 
     def _own(self) -> Snapshot:
         """A state that has the job's own files only."""
-        head, change = self._session.open().snapshot, self._prepared.change
+        head, change = self._ctx.open().snapshot, self._prepared.change
         base = change.initial or head.schema
         holds = self._prepared.done is None
         return msgspec.structs.replace(
@@ -305,8 +305,8 @@ class Staged:
         own = self._own()
         if own.schema is None or not self.count:
             return None
-        bound = bind(self._session, {"check": condition}, own.schema)
-        found = first_violation(self._session, own, bound)
+        bound = bind(self._ctx, {"check": condition}, own.schema)
+        found = first_violation(self._ctx, own, bound)
         if found is None:
             return None
         return f"{found.rows:,} rows violate it, such as {'; '.join(found.examples)}"
@@ -315,18 +315,18 @@ class Staged:
 class _Applied(TableContext):
     """A context whose newest version has the prepared job applied to it."""
 
-    def __init__(self, session: TableContext, prepared: Prepared) -> None:
-        super().__init__(session.store, session.env)
-        self.manifests = session.manifests
-        self._own, self._prepared = session, prepared
+    def __init__(self, ctx: TableContext, prepared: Prepared) -> None:
+        super().__init__(ctx.store, ctx.env)
+        self.manifests = ctx.manifests
+        self._own, self._prepared = ctx, prepared
         self.pinned: Head | None = None
 
     def open(self) -> Head:
         if self.pinned is not None:
             return self.pinned
-        session, change = self._own, self._prepared.change
-        head, url = session.open(), session.store.url
-        settled = settled_outcome(session, head, change, sent=True)
+        ctx, change = self._own, self._prepared.change
+        head, url = ctx.open(), ctx.store.url
+        settled = settled_outcome(ctx, head, change, sent=True)
         if settled is not None and settled.committed and self._prepared.done is None:
             raise UsageError(
                 f"{url}: job {change.job} was published"
@@ -335,13 +335,11 @@ class _Applied(TableContext):
         if settled is not None:
             committed_or_raise(settled, url)
             return head
-        inputs = load_conflict_inputs(session, head, change)
-        conflict = find_conflict(
-            head.snapshot, change, find_winners(session, head, change, {}), inputs
-        )
+        inputs = load_conflict_inputs(ctx, head, change)
+        conflict = find_conflict(head.snapshot, change, find_winners(ctx, head, change, {}), inputs)
         if conflict is not None and conflict.rule == ROWS_ARE_UNCHECKED:
             names = unchecked(head.snapshot, change)
-            found = check_change(session, head.snapshot, change, names)
+            found = check_change(ctx, head.snapshot, change, names)
             if found is not None:
                 raise constraint_error(url, found)
             conflict = None
@@ -353,8 +351,8 @@ class _Applied(TableContext):
             inputs,
             parent_digest=head.digest,
             commit_id=f"{change.job}.staged",
-            now_us=session.env.now_us(),
-            writer=session.writer,
+            now_us=ctx.env.now_us(),
+            writer=ctx.writer,
         )
         # rows that are computed from it were read from the version below
         return Head(
@@ -365,8 +363,8 @@ class _Applied(TableContext):
 class _View(TableReads):
     """The methods that read a table, of one that nobody has committed."""
 
-    def __init__(self, session: _Applied, options: StorageOptions) -> None:
-        self._applied, self._session = session, session
+    def __init__(self, ctx: _Applied, options: StorageOptions) -> None:
+        self._applied, self._ctx = ctx, ctx
         self._storage_options = options
 
     def pinned(self) -> int:

@@ -52,7 +52,7 @@ class RowChangePart:
         """What it takes to commit it together with others. [MT3]"""
         change = self._change
         return TablePart(
-            session=change.session,
+            ctx=change.ctx,
             head=change.head,
             change=change.change(),
             found=change.already_committed,
@@ -76,18 +76,18 @@ class RowChangePart:
 
     def seal(self, together: tuple[TogetherJob, ...]) -> None:
         """Fix what `prepare` makes durable. together: the jobs that it is committed with. [MT11]"""
-        session, change = self._change.session, self._change
+        ctx, change = self._change.ctx, self._change
         if not self._sealed:
             sealed = prepared_together(change.change(), together)
-            self._sealed = seal(session, change.head, sealed, change.record)
+            self._sealed = seal(ctx, change.head, sealed, change.record)
             self._together = together
         elif together != self._together:
-            url = session.store.url
+            url = ctx.store.url
             raise UsageError(f"{url}: this job was prepared in another way; nothing was done")
 
     def prepare(self) -> str:
         """Make it durable; the same bytes may be put again. [AB3]"""
-        put_prepared(self._change.session, self._change.id, self._sealed)
+        put_prepared(self._change.ctx, self._change.id, self._sealed)
         return self._change.id
 
 
@@ -370,7 +370,7 @@ class TransactionRows(RowChanges):
 
     def __init__(self, transaction: Transaction, job: Job) -> None:
         self._transaction, self._job = transaction, job
-        self._session, self._storage_options = job._job._session, job._storage_options
+        self._ctx, self._storage_options = job._job._ctx, job._storage_options
 
     def _declared(
         self,
@@ -495,7 +495,7 @@ def _of_jobs(jobs: Iterable[Any]) -> Transaction:
         raise UsageError(
             "tables: expected 2 to 32 jobs, got 1: commit it by its own commit(). Nothing was done."
         )
-    check_places([job._job._session.store for job in given])
+    check_places([job._job._ctx.store for job in given])
     return Transaction(_with_short_names({job._job.url: job for job in given}))
 
 

@@ -119,12 +119,12 @@ def below(
     return version if version is not None and version < birth and is_compared else None
 
 
-def check_based_on(session: TableContext, head: Head, change: Write) -> None:
+def check_based_on(ctx: TableContext, head: Head, change: Write) -> None:
     """Refuse now what no later commit can make right: a version behind the fence, or one that
     others have written over since. [CF17]"""
     if change.based_on is None:
         return
-    url = session.store.url
+    url = ctx.store.url
     if change.since < head.snapshot.fence:
         raise JobFencedError(
             f"{url}: the rows of this write were read from version {change.based_on}, which "
@@ -139,8 +139,8 @@ def check_based_on(session: TableContext, head: Head, change: Write) -> None:
     conflict = find_conflict(
         head.snapshot,
         change,
-        find_winners(session, head, change, {}),
-        load_conflict_inputs(session, head, change),
+        find_winners(ctx, head, change, {}),
+        load_conflict_inputs(ctx, head, change),
     )
     if conflict is not None and conflict.rule in (
         "partition_was_touched",
@@ -157,7 +157,7 @@ _LOOKS = 4
 
 
 def commit(
-    session: TableContext,
+    ctx: TableContext,
     head: Head,
     change: Change,
     limits: Limits | None = None,
@@ -178,23 +178,23 @@ def commit(
     One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash
     at any point leaves the table at its old state or at its new one.
     """
-    limits = limits or session.tuning.limits
-    change = change if is_signed else session.signed(change, head.snapshot.properties)
-    meter = meter or session.meter(
+    limits = limits or ctx.tuning.limits
+    change = change if is_signed else ctx.signed(change, head.snapshot.properties)
+    meter = meter or ctx.meter(
         change.job, change.operation, change.summary, "second" if committers.is_shared else "both"
     )
-    group = GroupCommit(session, change.job, committers)
+    group = GroupCommit(ctx, change.job, committers)
     try:
-        outcome = _CommitLoop(session, head, change, limits, committers, meter, group, part).run()
+        outcome = _CommitLoop(ctx, head, change, limits, committers, meter, group, part).run()
         if group.is_published:
-            outcome = _decided(session, outcome, limits)
+            outcome = _decided(ctx, outcome, limits)
     except Exception as error:
         if not group.is_published or isinstance(error, TableNotFoundError):
             meter.end("failed")
             raise
         LOG.debug(
             "%r: %s failed, and others may still commit it",
-            session.store.url,
+            ctx.store.url,
             change.job,
             exc_info=error,
         )
@@ -207,7 +207,7 @@ def commit(
         group.retract()
     outcome = measured(outcome, meter, committers)
     if outcome.kind == "committed" and not isinstance(part, Member):
-        exports.after_commit(session)
+        exports.after_commit(ctx)
     return outcome
 
 
@@ -222,7 +222,7 @@ def measured(
     return msgspec.structs.replace(outcome, metrics=figures)
 
 
-def record_abort(session: TableContext, job: str, limits: Limits | None = None) -> Outcome:
+def record_abort(ctx: TableContext, job: str, limits: Limits | None = None) -> Outcome:
     """Commit that a job which others can finish never commits, or learn that it has: one create
     decides. [AB4] [CM21]
 
@@ -230,17 +230,17 @@ def record_abort(session: TableContext, job: str, limits: Limits | None = None) 
     decided for all the others who commit.
     """
     while True:
-        head = session.open()
-        check_table(session, head.snapshot, job)
-        state, version = find_job(session, head.snapshot, job)
+        head = ctx.open()
+        check_table(ctx, head.snapshot, job)
+        state, version = find_job(ctx, head.snapshot, job)
         if state is not None:
             kind: Kind = "committed" if state == "committed" else "aborted"
             return Outcome(kind=kind, job_id=job, version=version)
         if birth_of(job) < head.snapshot.fence:
-            return fenced_outcome(session, head, job)
-        own = session.new_job(head)
+            return fenced_outcome(ctx, head, job)
+        own = ctx.new_job(head)
         change = Abort(job=own, birth=head.version, aborted=job)
-        outcome = commit(session, head, change, limits)
+        outcome = commit(ctx, head, change, limits)
         if outcome.committed:
             return Outcome(kind="aborted", job_id=job, attempts=outcome.attempts)
         overtaken = outcome.kind == "fenced" or (
@@ -250,14 +250,14 @@ def record_abort(session: TableContext, job: str, limits: Limits | None = None) 
             return msgspec.structs.replace(outcome, job_id=job)
 
 
-def _decided(session: TableContext, outcome: Outcome, limits: Limits) -> Outcome:
+def _decided(ctx: TableContext, outcome: Outcome, limits: Limits) -> Outcome:
     """The outcome of a job whose intent others may carry: anything but a commit needs a head that
     records the job as aborted. [CM21]"""
     if outcome.kind not in ("conflict", "key_reused", "already_committed"):
         # that it is committed, aborted or fenced is in a head; where it is not known, nothing is
         # to be decided
         return outcome
-    recorded = record_abort(session, outcome.job_id, limits)
+    recorded = record_abort(ctx, outcome.job_id, limits)
     if recorded.kind in ("aborted", "fenced"):
         return outcome
     if recorded.kind == "committed":
@@ -271,27 +271,27 @@ def _decided(session: TableContext, outcome: Outcome, limits: Limits) -> Outcome
     )
 
 
-def abort_attempt(session: TableContext, attempt: str) -> None:
+def abort_attempt(ctx: TableContext, attempt: str) -> None:
     """Record in the home, which this is the context of, that an attempt of a joint commit never
     commits, unless its fate is known there by now. The caller asks for that afterwards. A create,
     a list and a put of the hint, where the home's head is known. [MT9]"""
-    head = session.known or session.open()
+    head = ctx.known or ctx.open()
     snapshot = head.snapshot
     is_known = any(each.attempt == attempt for each in snapshot.joint.values())
-    if is_known or birth_of(attempt) < snapshot.fence or find_job(session, snapshot, attempt)[0]:
+    if is_known or birth_of(attempt) < snapshot.fence or find_job(ctx, snapshot, attempt)[0]:
         return
-    change = Abort(job=session.new_job(head), birth=head.version, aborted=attempt)
-    outcome = commit(session, head, change, committers=Committers.THIS_PROCESS)
+    change = Abort(job=ctx.new_job(head), birth=head.version, aborted=attempt)
+    outcome = commit(ctx, head, change, committers=Committers.THIS_PROCESS)
     if outcome.kind == "unknown":
         raise StoreError(
-            f"{session.store.url}: it is not known whether attempt {attempt} of a joint commit was "
+            f"{ctx.store.url}: it is not known whether attempt {attempt} of a joint commit was "
             f"aborted: {outcome.reason}. Trying again is safe."
         )
     if outcome.committed:
-        LOG.info("%r: %s does not go on, and was aborted", session.store.url, attempt)
+        LOG.info("%r: %s does not go on, and was aborted", ctx.store.url, attempt)
 
 
-def settle_first(session: TableContext, head: Head) -> Head:
+def settle_first(ctx: TableContext, head: Head) -> Head:
     """What to build the next version on, where the newest object is a member of a joint commit that
     was not committed when `head` was read: the member, if it is committed by now, or else the state
     before it. [MT5] [MT9]
@@ -299,22 +299,22 @@ def settle_first(session: TableContext, head: Head) -> Head:
     An undecided one gets the time that its commit needs; then its attempt is aborted, in its home.
     Homes come before their members in the order of tables, so that this ends.
     """
-    waited, began_us = 0, session.env.now_us()
+    waited, began_us = 0, ctx.env.now_us()
     while head.top is not None and not head.is_void:
         member = head.top.snapshot
         assert member.pending is not None
-        is_late = session.env.now_us() - began_us >= _PATIENCE_US and waited >= _LOOKS
+        is_late = ctx.env.now_us() - began_us >= _PATIENCE_US and waited >= _LOOKS
         if is_late:
-            home = session.at(home_of(session.store, member.pending))
+            home = ctx.at(home_of(ctx.store, member.pending))
             abort_attempt(home, attempt_of(member.pending))
         else:
-            session.env.sleep(_LOOK_S * (0.5 + session.env.jitter()))
+            ctx.env.sleep(_LOOK_S * (0.5 + ctx.env.jitter()))
         waited += 1
-        newest = newest_above(session.store, head.version, head)
+        newest = newest_above(ctx.store, head.version, head)
         if newest is None:
-            raise removed(session, head, None)
+            raise removed(ctx, head, None)
         is_same = newest.top is not None and newest.top.digest == head.top.digest
-        began_us = began_us if is_same else session.env.now_us()
+        began_us = began_us if is_same else ctx.env.now_us()
         waited = waited if is_same else 0
         head = newest
     if head.top is None:
@@ -328,7 +328,7 @@ class _CommitLoop:
 
     def __init__(
         self,
-        session: TableContext,
+        ctx: TableContext,
         head: Head,
         change: Change,
         limits: Limits,
@@ -337,7 +337,7 @@ class _CommitLoop:
         group: GroupCommit,
         part: Part | None,
     ) -> None:
-        self._session = session
+        self._ctx = ctx
         self._part = part
         self._head = head
         self._is_fresh = False  # whether this loop has read the head, not its caller
@@ -346,20 +346,20 @@ class _CommitLoop:
         self._is_shared = committers.is_shared
         self._meter = meter
         self._group = group
-        self._spiller = Spiller(session, change.job)
+        self._spiller = Spiller(ctx, change.job)
         self._versions: dict[int, Head] = {}  # read to judge the change
         self._creates = 0
 
     def run(self) -> Outcome:
         """The outcome, after as many creates as the limits allow."""
-        self._session.prove(self._head.snapshot.proven)
+        self._ctx.prove(self._head.snapshot.proven)
         if isinstance(self._change, Write):
             self._change = self._spiller.stage(self._change)
         while self._creates < self._limits.attempts:
             try:
                 step = self._next_step()
             except CorruptMetadataError:
-                newest = newest_above(self._session.store, self._head.version, self._head)
+                newest = newest_above(self._ctx.store, self._head.version, self._head)
                 if newest is None or not self._may_lack(newest):
                     raise
                 self._rebase(newest)
@@ -379,7 +379,7 @@ class _CommitLoop:
                 return self._outcome("committed", version=top.version)
             if member is not None and member.is_behind(top.snapshot):
                 return Outcome(kind="aborted", job_id=member.id)
-            self._rebase(settle_first(self._session, self._head))
+            self._rebase(settle_first(self._ctx, self._head))
             if member is not None and member.is_over(top.snapshot, self._head.snapshot):
                 return Outcome(kind="aborted", job_id=member.id)
             return None
@@ -389,23 +389,23 @@ class _CommitLoop:
             if changeable and not self._is_fresh:
                 # A known head may be outdated: the conflict may be resolved by now, such as a gap
                 # that was closed, and the work of a key may have been undone since.
-                store, head = self._session.store, self._head
+                store, head = self._ctx.store, self._head
                 self._rebase(newest_above(store, head.version, head) or head)
                 return None
-            self._session.known = self._head
+            self._ctx.known = self._head
             return msgspec.structs.replace(judged, attempts=self._creates)
         if not self._creates and self._group.ask_first(
             self._head.snapshot, self._change, self._meter.summary()
         ):
             self._rebase(self._wait_for_turn(self._head))
             return None
-        self._session.tally.attempts += 1
+        self._ctx.tally.attempts += 1
         return self._next_version(judged)
 
     def _contend(self, snapshot: Snapshot, data: bytes) -> Outcome | None:
         """Create the version. None: another job won it, or this create does not count; rebased."""
         self._creates += 1
-        verdict, reason, winner = create_version(self._session, snapshot, data, self._limits)
+        verdict, reason, winner = create_version(self._ctx, snapshot, data, self._limits)
         self._meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
         if verdict == "unknown":
             return self._outcome("unknown", reason=reason)
@@ -427,15 +427,15 @@ class _CommitLoop:
     def _judge(self) -> Outcome | ConflictInputs:
         """What this head says of the job: an outcome, or what was looked up for a change that may
         contend. [CM1] [CF1]"""
-        session, head, change = self._session, self._head, self._change
+        ctx, head, change = self._ctx, self._head, self._change
         sent = self._is_shared or self._creates > 0 or self._group.is_published
-        settled = settled_outcome(session, head, change, sent=sent)
+        settled = settled_outcome(ctx, head, change, sent=sent)
         if settled is not None:
             return settled
-        if isinstance(self._part, Decision) and self._part.is_over(session, head.snapshot):
+        if isinstance(self._part, Decision) and self._part.is_over(ctx, head.snapshot):
             return Outcome(kind="aborted", job_id=self._part.attempt)
-        inputs = load_conflict_inputs(session, head, change)
-        winners = find_winners(session, head, change, self._versions)
+        inputs = load_conflict_inputs(ctx, head, change)
+        winners = find_winners(ctx, head, change, self._versions)
         conflict = find_conflict(head.snapshot, change, winners, inputs)
         if conflict is not None and conflict.rule == ROWS_ARE_UNCHECKED:
             assert isinstance(change, Write)
@@ -446,7 +446,7 @@ class _CommitLoop:
         """Check the job's files against the constraints that its rows were not checked against, by
         their bounds, else by reading them. None: they keep them, and the change says so. [CK2]"""
         names = unchecked(head, change)
-        found = gate().check_change(self._session, head, change, names)
+        found = gate().check_change(self._ctx, head, change, names)
         if found is None:
             ids = {*change.checked, *(head.constraints[name].id for name in names)}
             self._change = msgspec.structs.replace(change, checked=tuple(sorted(ids)))
@@ -471,7 +471,7 @@ class _CommitLoop:
     def _next_version(self, inputs: ConflictInputs) -> tuple[Snapshot, bytes]:
         """The snapshot to be created, with what it carries for others, and its bytes. Where that
         cannot be made, without them. [CM17] [CM20]"""
-        session, head = self._session, self._head
+        ctx, head = self._ctx, self._head
         change = msgspec.structs.replace(self._change, summary=self._meter.summary())
         state = above_taken(head.snapshot, head.taken)
         alone = CombinedCommit(snapshot=state)
@@ -485,10 +485,10 @@ class _CommitLoop:
                 change,
                 inputs,
                 parent_digest=head.digest,
-                commit_id=f"{change.job}.{session.env.randomness(8).hex()}",
-                now_us=session.commit_time_us(state.committed_at),
-                writer=session.writer,
-                store=session.store.identity,
+                commit_id=f"{change.job}.{ctx.env.randomness(8).hex()}",
+                now_us=ctx.commit_time_us(state.committed_at),
+                writer=ctx.writer,
+                store=ctx.store.identity,
             )
             if self._part is not None:
                 made = self._part.made(state, made)
@@ -504,7 +504,7 @@ class _CommitLoop:
                     raise
                 LOG.warning(
                     "%r: %s carries nothing for others this time: %s",
-                    session.store.url,
+                    ctx.store.url,
                     change.job,
                     error,
                 )
@@ -513,11 +513,11 @@ class _CommitLoop:
     def _lost(self, version: int, winner: Head | None) -> Head:
         """The newest head after a lost create: publish the change, pause, then read. What was read
         before the pause would be old by its end, and would lose again. [CM8] [CM19]"""
-        session, limits, group = self._session, self._limits, self._group
-        session.tally.conflicts += 1
+        ctx, limits, group = self._ctx, self._limits, self._group
+        ctx.tally.conflicts += 1
         LOG.debug(
             "%r: another job won version %d, for which %s contended",
-            session.store.url,
+            ctx.store.url,
             version,
             self._change.job,
         )
@@ -525,7 +525,7 @@ class _CommitLoop:
             group.publish(self._change, self._meter.summary())
         # A job that has published is in a queue, which spaces its creates better than any pause.
         tried = 0 if group.is_published else self._creates
-        session.env.sleep(pause(session, tried, limits.first_pause_s, limits.longest_pause_s))
+        ctx.env.sleep(pause(ctx, tried, limits.first_pause_s, limits.longest_pause_s))
         return self._newest(self._head, winner)
 
     def _won(self, mine: Head) -> tuple[Outcome | None, Head]:
@@ -540,7 +540,7 @@ class _CommitLoop:
             return None, newest
         if isinstance(self._part, Member):  # it is no state of the table yet
             return self._outcome("committed", version=counted), newest
-        self._session.known = newest
+        self._ctx.known = newest
         if counted == mine.version:
             self._group.settled(mine.snapshot)
         return self._outcome("committed", version=counted), newest
@@ -548,25 +548,25 @@ class _CommitLoop:
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
-        session, base = self._session, self._head
-        list_base = partial(list_above, session.store, base.version)
+        ctx, base = self._ctx, self._head
+        list_base = partial(list_above, ctx.store, base.version)
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
             above = list_base()
         else:  # the hint decides nothing [CM7]
-            hint = partial(put_hint, session.store, mine.version, mine.digest)
-            above, _ = side_by_side(session.store, list_base, hint)
+            hint = partial(put_hint, ctx.store, mine.version, mine.digest)
+            above, _ = side_by_side(ctx.store, list_base, hint)
         versions = above.versions
         if base.version not in versions and (not versions or versions[-1] <= mine.version):
-            raise removed(session, base, mine)
-        check_same_root(session, base, mine, above)
+            raise removed(ctx, base, mine)
+        check_same_root(ctx, base, mine, above)
         if versions[-1] == mine.version:
             return mine.version, mine
         newest = self._newest(base, None)
         if newest.snapshot.table_id != mine.snapshot.table_id:
-            raise removed(session, base, mine)
+            raise removed(ctx, base, mine)
         if (newest.top or newest).version < mine.version:
             raise StoreError(f"version {mine.version} is gone; is the table being removed?")
-        state, version = find_job(session, newest.snapshot, mine.snapshot.commits[-1].job)
+        state, version = find_job(ctx, newest.snapshot, mine.snapshot.commits[-1].job)
         if state == "committed":
             # not of necessity mine: that may be one that was deleted, and others carried the job
             # before
@@ -583,19 +583,19 @@ class _CommitLoop:
         version = self._group.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
         if version == head.version:
             return head
-        return self._newest(head, read_object(self._session.store, version) if version else None)
+        return self._newest(head, read_object(self._ctx.store, version) if version else None)
 
     def _newest(self, base: Head, got: Head | None) -> Head:
         """The newest head, and the intents beside it. got: what was got from the base on before
         this call, if anything. [RD1] [CM20]"""
         try:
-            newest, intents = resolve_head(self._session.store, base.version, got)
+            newest, intents = resolve_head(self._ctx.store, base.version, got)
         except CorruptMetadataError:
-            if is_removed(self._session, base):
-                raise removed(self._session, base, None) from None
+            if is_removed(self._ctx, base):
+                raise removed(self._ctx, base, None) from None
             raise
         if newest is None:
-            raise removed(self._session, base, None)
+            raise removed(self._ctx, base, None)
         self._group.saw(intents)
         return newest
 

@@ -27,7 +27,7 @@ from ..format.entries import ManifestRef
 from ..format.fields import FieldType, WireValue
 from ..format.partitioning import Matcher, PartitionPattern, bounded
 from ..format.snapshot import Snapshot
-from ..format.watermark import VERSIONS_SEARCHED, Advance, find_misfit
+from ..format.watermark import VERSIONS_SEARCHED, Advance, find_mismatch
 from ..log.table_context import TableContext
 from ..log.time_travel import committed_ranges, dropped_at, find_job, find_key
 from ..log.version_chain import Head, missing_version, read_object
@@ -35,7 +35,7 @@ from ..protocol.conflict import InterveningCommit, needs_winners
 
 
 def find_winners(
-    session: TableContext, head: Head, change: Change, seen: dict[int, Head]
+    ctx: TableContext, head: Head, change: Change, seen: dict[int, Head]
 ) -> list[InterveningCommit]:
     """The commits after the change's birth, or what it is based on, up to the head; none for an
     append. [CF3] [CF17]
@@ -50,7 +50,7 @@ def find_winners(
         if version in head.snapshot.void:
             continue  # a member of a joint commit that was aborted won nothing [MT8]
         if version not in seen:
-            found = read_object(session.store, version)
+            found = read_object(ctx.store, version)
             if found is None:
                 # `expired` never passes `fence`, and a fenced job was stopped before: only damage
                 # can bring us here.
@@ -65,21 +65,21 @@ def find_winners(
     return winners
 
 
-def load_conflict_inputs(session: TableContext, head: Head, change: Change) -> ConflictInputs:
+def load_conflict_inputs(ctx: TableContext, head: Head, change: Change) -> ConflictInputs:
     """What the change takes out of every manifest, and which of its paths are live or gone. [CF5]
     [CF7] [CF10]"""
     snapshot = head.snapshot
     match change:
         case Write():
             foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
-            found = _survey(session, snapshot, foreign, change)
-            dropped = dropped_at(session, snapshot, change.key)
-            advanced = _advanced(session, head, change)
+            found = _survey(ctx, snapshot, foreign, change)
+            dropped = dropped_at(ctx, snapshot, change.key)
+            advanced = _advanced(ctx, head, change)
             if not dropped and not advanced:
                 return found
             return msgspec.structs.replace(found, dropped=dropped, advanced=advanced)
         case Retention():
-            return _survey(session, snapshot, change.condemned)
+            return _survey(ctx, snapshot, change.condemned)
         case MergeManifests():
             # Commits merge small manifests as well: what is left of them is enough.
             is_there = any(ref.path in change.paths for ref in snapshot.manifests)
@@ -93,37 +93,37 @@ def load_conflict_inputs(session: TableContext, head: Head, change: Change) -> C
             return ConflictInputs(
                 committed=fenced
                 or decided
-                or find_job(session, snapshot, change.aborted)[0] == "committed"
+                or find_job(ctx, snapshot, change.aborted)[0] == "committed"
             )
         case Rewind():
-            return ConflictInputs(reused=_reused(session, head, change))
+            return ConflictInputs(reused=_reused(ctx, head, change))
         case TagEdit() | Rollback():
             return ConflictInputs()  # the latest version says it all
 
 
-def _advanced(session: TableContext, head: Head, change: Write) -> frozenset[Advance]:
+def _advanced(ctx: TableContext, head: Head, change: Write) -> frozenset[Advance]:
     """The change's ranges of texts that one of the latest versions committed, if it cannot commit:
     a rerun may take them as done. [WM2]"""
     texts = [advance for advance in change.advances if isinstance(advance.end, str)]
     known = head.snapshot
-    if not texts or find_misfit(known.watermarks, known.origins, change.advances) is None:
+    if not texts or find_mismatch(known.watermarks, known.origins, change.advances) is None:
         return frozenset()
-    return committed_ranges(session, head, texts, head.version - VERSIONS_SEARCHED)
+    return committed_ranges(ctx, head, texts, head.version - VERSIONS_SEARCHED)
 
 
-def _reused(session: TableContext, head: Head, change: Rewind) -> frozenset[str]:
+def _reused(ctx: TableContext, head: Head, change: Rewind) -> frozenset[str]:
     """The keys that another rewind invalidated, and that were given to other work since: that work
     is not undone by this one."""
     if head.version == change.birth:
         return frozenset()
-    records = {key: find_key(session, head.snapshot, key) for key in change.keys}
+    records = {key: find_key(ctx, head.snapshot, key) for key in change.keys}
     return frozenset(
         key for key, record in records.items() if record is None or record.version > change.birth
     )
 
 
 def _survey(
-    session: TableContext,
+    ctx: TableContext,
     snapshot: Snapshot,
     foreign: frozenset[str],
     change: Write | None = None,
@@ -148,7 +148,7 @@ def _survey(
     taken: dict[str, RemovedRows] = {}
     live = foreign & inlined
     gone = remove - inlined
-    removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+    removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
     for ref in snapshot.manifests:
         may_hold = matcher is not None and any(
             _may_hold(snapshot, ref, touch) for touch in scope or ()
@@ -158,7 +158,7 @@ def _survey(
         )
         if not may_hold and not wanted:
             continue
-        table = session.manifests.manifest(ref, snapshot.partition_by)
+        table = ctx.manifests.manifest(ref, snapshot.partition_by)
         before = removed.get(ref.path, 0)
         hits = _rows(snapshot, table, matcher if may_hold else None, wanted & gone) & ~before
         if hits:

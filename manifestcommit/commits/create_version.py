@@ -48,21 +48,19 @@ from ..runtime.outcome import Outcome
 # outcome without another create.
 
 
-def settled_outcome(
-    session: TableContext, head: Head, change: Change, *, sent: bool
-) -> Outcome | None:
+def settled_outcome(ctx: TableContext, head: Head, change: Change, *, sent: bool) -> Outcome | None:
     """What the head already says of this job or its key; None: it may contend. [CM1] [CM2] [KY2]
     [KY3]"""
     snapshot = head.snapshot
-    check_table(session, snapshot, change.job)
+    check_table(ctx, snapshot, change.job)
     # Before a create was sent, no one but the head itself can know of the job: the runs need not be
     # asked.
-    state, version = find_job(session, snapshot, change.job, runs=sent)
+    state, version = find_job(ctx, snapshot, change.job, runs=sent)
     if state == "given_up":
         return Outcome(kind="aborted", job_id=change.job)
     if state == "committed":
         return Outcome(kind="committed", job_id=change.job, version=version)
-    done = _work_outcome(session, snapshot, change) if isinstance(change, Write) else None
+    done = _work_outcome(ctx, snapshot, change) if isinstance(change, Write) else None
     # Behind the fence its own record may be gone: it may have committed, and others have gone on
     # from there.
     if done is not None and not (
@@ -72,9 +70,7 @@ def settled_outcome(
     if not is_fenced(snapshot, change):
         return None
     return (
-        fenced_outcome(session, head, change.job)
-        if sent
-        else Outcome(kind="fenced", job_id=change.job)
+        fenced_outcome(ctx, head, change.job) if sent else Outcome(kind="fenced", job_id=change.job)
     )
 
 
@@ -85,14 +81,14 @@ def is_fenced(snapshot: Snapshot, change: Change) -> bool:
     )
 
 
-def _work_outcome(session: TableContext, snapshot: Snapshot, change: Write) -> Outcome | None:
-    record = find_key(session, snapshot, change.key) if change.key is not None else None
+def _work_outcome(ctx: TableContext, snapshot: Snapshot, change: Write) -> Outcome | None:
+    record = find_key(ctx, snapshot, change.key) if change.key is not None else None
     if record is not None:
         return key_outcome(change, record)
     return batch_outcome(snapshot, change) if change.stream is not None else None
 
 
-def fenced_outcome(session: TableContext, head: Head, job: str) -> Outcome:
+def fenced_outcome(ctx: TableContext, head: Head, job: str) -> Outcome:
     """Of a job that may have sent a create and has no record any more: only the whole history since
     its birth can rule it out. [CM2]"""
     since, carrier = birth_of(job) + 1, None
@@ -101,7 +97,7 @@ def fenced_outcome(session: TableContext, head: Head, job: str) -> Outcome:
             continue  # no job has committed with it, whoever left it [MT8] [LY15]
         # An object below `expired` may be one that this very job brought back after gc had deleted
         # the version.
-        found = read_object(session.store, version) if version >= head.snapshot.expired else None
+        found = read_object(ctx.store, version) if version >= head.snapshot.expired else None
         if found is None:
             return Outcome(
                 kind="unknown", job_id=job, reason=f"version {version}, which may carry it, is gone"
@@ -110,7 +106,7 @@ def fenced_outcome(session: TableContext, head: Head, job: str) -> Outcome:
             carrier = version
             break
     # They may have expired since the head was read, been deleted, and one of them brought back.
-    newest = newest_above(session.store, head.version, head)
+    newest = newest_above(ctx.store, head.version, head)
     if (
         newest is None
         or newest.snapshot.table_id != head.snapshot.table_id
@@ -128,17 +124,17 @@ def fenced_outcome(session: TableContext, head: Head, job: str) -> Outcome:
     )
 
 
-def found_outcome(session: TableContext, head: Head, change: Write) -> Outcome:
+def found_outcome(ctx: TableContext, head: Head, change: Write) -> Outcome:
     """The outcome of a job that holds no work, since its key was committed when it began: what the
     newest head says of the key. [KY8]
 
     head: one that was read before.
     """
-    newest = newest_above(session.store, head.version, head)
+    newest = newest_above(ctx.store, head.version, head)
     if newest is None:
-        raise removed(session, head, None)
-    check_table(session, newest.snapshot, change.job)
-    newest, record = find_key_at(session, newest, str(change.key))
+        raise removed(ctx, head, None)
+    check_table(ctx, newest.snapshot, change.job)
+    newest, record = find_key_at(ctx, newest, str(change.key))
     if record is not None:
         return key_outcome(change, record)
     mine = f"found its key {change.key!r} committed when it began, and holds no rows"
@@ -200,11 +196,11 @@ def batch_outcome(snapshot: Snapshot, change: Write) -> Outcome | None:
     return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
 
 
-def check_table(session: TableContext, snapshot: Snapshot, job: str) -> None:
+def check_table(ctx: TableContext, snapshot: Snapshot, job: str) -> None:
     """A job commits to its own table only. [LY10]"""
     if object_names.parse_job_id(job).table_id != snapshot.table_id:
         raise TableNotFoundError(
-            f"the table at {session.store.url} was removed and another one is there now; "
+            f"the table at {ctx.store.url} was removed and another one is there now; "
             "nothing of this job "
             "was committed. Run it again."
         )
@@ -229,7 +225,7 @@ def _jobs_listed(change: Change) -> list[str]:
 
 
 def create_table(
-    session: TableContext,
+    ctx: TableContext,
     *,
     schema: Schema | None,
     partition_by: tuple[int, ...],
@@ -240,47 +236,47 @@ def create_table(
     constraints: Mapping[str, Constraint] | None = None,
 ) -> Head:
     """Version 1, by this call or by the one that won the race for it: the loser joins. [CM13]"""
-    session.prove(())
-    table_id = session.env.randomness(8).hex()
-    job = object_names.job_id(1, table_id, session.env.randomness(16))
+    ctx.prove(())
+    table_id = ctx.env.randomness(8).hex()
+    job = object_names.job_id(1, table_id, ctx.env.randomness(16))
     snapshot = create(
         table_id=table_id,
         job=job,
-        commit_id=f"{job}.{session.env.randomness(8).hex()}",
+        commit_id=f"{job}.{ctx.env.randomness(8).hex()}",
         schema=schema,
         partition_by=partition_by,
         properties=properties,
         sources=sources,
         provisional=provisional,
-        now_us=session.commit_time_us(0),
-        writer=session.writer,
-        store=session.store.identity,
-        note=session.note,
-        author=session.who(),
+        now_us=ctx.commit_time_us(0),
+        writer=ctx.writer,
+        store=ctx.store.identity,
+        note=ctx.note,
+        author=ctx.who(),
         rank=rank,
         constraints=constraints,
     )
     data = codec.encode_snapshot(snapshot)
-    put_marker(session.store, table_id, session.env)
-    verdict, reason, _ = create_version(session, snapshot, data, session.tuning.limits)
+    put_marker(ctx.store, table_id, ctx.env)
+    verdict, reason, _ = create_version(ctx, snapshot, data, ctx.tuning.limits)
     if verdict == "unknown":
         raise StoreUnclearError(
-            f"{session.store.url}: it is not known whether the table was created: {reason}. "
+            f"{ctx.store.url}: it is not known whether the table was created: {reason}. "
             "Trying again is safe."
         )
     if verdict == "mine":
-        put_hint(session.store, 1, codec.digest(data))
+        put_hint(ctx.store, 1, codec.digest(data))
     # Versions never restart at a root: an object of version 1 that could be created says nothing if
     # later ones are above it.
-    session.known = open_head(session.store)
-    if session.known.snapshot.table_id != table_id:
-        drop_marker(session.store, table_id)
-    exports.after_commit(session)
-    return session.known
+    ctx.known = open_head(ctx.store)
+    if ctx.known.snapshot.table_id != table_id:
+        drop_marker(ctx.store, table_id)
+    exports.after_commit(ctx)
+    return ctx.known
 
 
 def create_version(
-    session: TableContext, snapshot: Snapshot, data: bytes, limits: Limits
+    ctx: TableContext, snapshot: Snapshot, data: bytes, limits: Limits
 ) -> tuple[Literal["mine", "lost", "unknown"], str, Head | None]:
     """Create the version's object, or learn who did. After an unclear answer only the SAME bytes
     are put again. [CM3] [CM4] [CM6]
@@ -290,12 +286,12 @@ def create_version(
     name, commit_id = object_names.version_name(snapshot.version), snapshot.commits[-1].commit_id
     reason = ""
     for tried in range(limits.unclear_tries):
-        session.tally.resent += tried > 0
+        ctx.tally.resent += tried > 0
         try:
-            if session.store.put_if_absent(name, data):
+            if ctx.store.put_if_absent(name, data):
                 return "mine", "", None
         except StoreUnclearError as error:
-            session.tally.unknowns += 1
+            ctx.tally.unknowns += 1
             reason = str(error)
         except UnsafeStoreError as error:
             # It was proved, and is another store by now: what it did with this create no one can
@@ -308,7 +304,7 @@ def create_version(
         else:
             # Taken; perhaps by this very call, if something below retried it by itself.
             try:
-                winner = read_object(session.store, snapshot.version)
+                winner = read_object(ctx.store, snapshot.version)
             except (CorruptMetadataError, UnsupportedFormatError) as error:
                 if not reason:
                     raise  # someone else's, and damaged
@@ -323,11 +319,11 @@ def create_version(
                 )
                 return ("mine", "", None) if is_mine else ("lost", "", winner)
         if tried + 1 < limits.unclear_tries:
-            session.env.sleep(
-                pause(session, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s)
+            ctx.env.sleep(
+                pause(ctx, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s)
             )
     return "unknown", reason, None
 
 
-def pause(session: TableContext, tried: int, first_s: float, longest_s: float) -> float:
-    return min(longest_s, first_s * 2.0 ** min(tried, 20)) * session.env.jitter()
+def pause(ctx: TableContext, tried: int, first_s: float, longest_s: float) -> float:
+    return min(longest_s, first_s * 2.0 ** min(tried, 20)) * ctx.env.jitter()

@@ -70,8 +70,8 @@ class GroupCommit:
     from then on.
     """
 
-    def __init__(self, session: TableContext, job: str, committers: Committers) -> None:
-        self._session = session
+    def __init__(self, ctx: TableContext, job: str, committers: Committers) -> None:
+        self._ctx = ctx
         self._job = job
         self._may_publish = committers is Committers.GROUP
         self._waiting: Mapping[str, int] = {}
@@ -116,7 +116,7 @@ class GroupCommit:
         """
         if self.is_published:
             return False
-        self._waiting = self._session.waiting
+        self._waiting = self._ctx.waiting
         asked = self.is_crowded(head) and self.publish(change, summary)
         self._waiting = self._waiting if asked else {}
         return asked
@@ -132,14 +132,14 @@ class GroupCommit:
         self._may_publish = False
         if not group_commit.is_plain(change):
             return False
-        env = self._session.env
+        env = self._ctx.env
         own = msgspec.structs.replace(change, summary=summary)
         data = codec.encode_intent(
             Prepared(
                 format_version=FORMAT_VERSION,
                 change=own,
                 prepared_at=env.now_us(),
-                writer=self._session.writer,
+                writer=self._ctx.writer,
             )
         )
         if data is None:
@@ -148,9 +148,7 @@ class GroupCommit:
         self.is_published = self._is_there = True
         with contextlib.suppress(StoreError):
             self._timed(
-                partial(
-                    self._session.store.put_if_absent, object_names.intent_name(self._job), data
-                )
+                partial(self._ctx.store.put_if_absent, object_names.intent_name(self._job), data)
             )
         return True
 
@@ -162,13 +160,13 @@ class GroupCommit:
         conflict with what is there. It waits no longer than its intent is there, which its carrier
         takes away. One list for each turn. 0 where the table is gone.
         """
-        env, version = self._session.env, head.version
+        env, version = self._ctx.env, head.version
         for waited in range(_TURNS):
             if waited >= _TURNS_OF_EACH * self._ahead(head.snapshot):
                 break
             lap_s = max(shortest_s, _REQUESTS_OF_A_TURN * self._request_s) * _LONGER**waited
             env.sleep(min(lap_s, longest_s) * (0.5 + env.jitter()))
-            above = self._timed(partial(list_above, self._session.store, head.version))
+            above = self._timed(partial(list_above, self._ctx.store, head.version))
             self.saw(above.intents)
             version = max(above.versions, default=0)
             if not version or not self._is_there:
@@ -190,7 +188,7 @@ class GroupCommit:
         self._settled, self._is_there = [], False
         if jobs:
             with contextlib.suppress(StoreError):
-                self._session.store.delete([object_names.intent_name(job) for job in jobs])
+                self._ctx.store.delete([object_names.intent_name(job) for job in jobs])
 
     def carry(self, head: Snapshot, own: Change, found: ConflictInputs) -> CombinedCommit:
         """The head with those changes on top that others have published and that may come before
@@ -229,11 +227,11 @@ class GroupCommit:
         )
 
     def _timed(self, request: Callable[[], _Result]) -> _Result:
-        began_us = self._session.env.now_us()
+        began_us = self._ctx.env.now_us()
         try:
             return request()
         finally:
-            self._request_s = (self._session.env.now_us() - began_us) / 1e6
+            self._request_s = (self._ctx.env.now_us() - began_us) / 1e6
 
     def _can_wait(self, head: Snapshot, job: str) -> bool:
         return (
@@ -245,32 +243,32 @@ class GroupCommit:
     def _fetch(self, jobs: list[str], most: int) -> int:
         """Read those that were not read yet, up to so many; how many that were."""
         new = [job for job in jobs if job not in self._read][: max(0, most)]
-        store = self._session.store
+        store = self._ctx.store
         found = map_concurrently(store, partial(_readable_intent, store), new, limit=_READERS)
         self._read.update(zip(new, found, strict=True))
         return len(new)
 
     def _applies(self, state: Snapshot, change: Write) -> bool:
-        record = find_record(self._session, state, change.key) if change.key is not None else None
+        record = find_record(self._ctx, state, change.key) if change.key is not None else None
         if record is not None and record.digest:
             return False
         dropped = 0 if record is None else record.version
         return (
             group_commit.applies(state, change, dropped=dropped)
-            and find_job(self._session, state, change.job)[0] is None
+            and find_job(self._ctx, state, change.job)[0] is None
         )
 
     def _with(self, carried: CombinedCommit, change: Write) -> CombinedCommit:
-        env = self._session.env
+        env = self._ctx.env
         commit_id = f"{change.job}.{env.randomness(8).hex()}"
         return group_commit.carry(
-            carried, change, commit_id=commit_id, now_us=env.now_us(), writer=self._session.writer
+            carried, change, commit_id=commit_id, now_us=env.now_us(), writer=self._ctx.writer
         )
 
     def _still_holds(self, state: Snapshot, own: Write, found: ConflictInputs) -> bool:
         """Whether what is carried leaves the own change right: nobody who helps shall lose by
         it."""
-        is_new = own.key is None or find_key(self._session, state, own.key) is None
+        is_new = own.key is None or find_key(self._ctx, state, own.key) is None
         return is_new and find_conflict(state, own, (), found) is None
 
 

@@ -34,7 +34,7 @@ from ..format.evolution import assign_new_ids
 from ..format.fields import Schema, arrow_marks, relaxed, shown
 from ..format.partitioning import PartitionPattern, dedupe, of_partition
 from ..format.snapshot import KeyRecord, Snapshot, TogetherJob
-from ..format.watermark import Advance, find_misfit
+from ..format.watermark import Advance, find_mismatch
 from ..log.table_context import LATEST_READ, TableContext
 from ..log.table_root import open_or_free
 from ..log.time_travel import find_job_at, find_key_at
@@ -80,13 +80,13 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     record: KeyRecord | None = None
 
 
-def begun(session: TableContext, head: Head, key: str | None, recovery: Recovery | None) -> Start:
+def begun(ctx: TableContext, head: Head, key: str | None, recovery: Recovery | None) -> Start:
     """Begin a job under this version; a recoverable one goes on under the id of an earlier attempt.
     [AB6]"""
     record = None
     if key is not None:
-        head, record = find_key_at(session, head, key)
-    job = session.new_job(head)
+        head, record = find_key_at(ctx, head, key)
+    job = ctx.new_job(head)
     if recovery is not None and record is None:
         job = recovery.find(head.snapshot) or job
     return Start(head=head, job=job, record=record)
@@ -158,7 +158,7 @@ class Job:
 
     def __init__(
         self,
-        session: TableContext,
+        ctx: TableContext,
         start: Start | None,
         *,
         key: str | None,
@@ -167,7 +167,7 @@ class Job:
         based_on: BasedOn,
         ledger: WriteTotals,
     ) -> None:
-        self._session = session
+        self._ctx = ctx
         self._start = start
         self._key = key
         self._fingerprint = fingerprint
@@ -201,7 +201,7 @@ class Job:
     @classmethod
     def begin(
         cls,
-        session: TableContext,
+        ctx: TableContext,
         *,
         key: str | None = None,
         fingerprint: str | None = None,
@@ -211,15 +211,15 @@ class Job:
         """Begin a job under the latest version, and look whether its key is committed already. A
         table that does not exist is not created. [KY3] [LY6]"""
         check_work(key=key, fingerprint=fingerprint)
-        session.who()  # a misspelled switch is an error before anything is written
+        ctx.who()  # a misspelled switch is an error before anything is written
         key = None if key is None else str(key)
         fingerprint = None if fingerprint is None else str(fingerprint)
-        recovery = Recovery(session, key, fingerprint) if recoverable else None
-        ledger = WriteTotals(session.tally, session.env.now_us)  # the job begins here
-        head = open_or_free(session)
+        recovery = Recovery(ctx, key, fingerprint) if recoverable else None
+        ledger = WriteTotals(ctx.tally, ctx.env.now_us)  # the job begins here
+        head = open_or_free(ctx)
         job = cls(
-            session,
-            None if head is None else begun(session, head, key, recovery),
+            ctx,
+            None if head is None else begun(ctx, head, key, recovery),
             key=key,
             fingerprint=fingerprint,
             recovery=recovery,
@@ -263,7 +263,7 @@ class Job:
         if self._meter is not None and self._meter.ended is not None:
             return self._meter.ended
         summary = self._ledger.summary(self._tasks)
-        return self._session.meter(self.id, self._mode, summary).metrics("running")
+        return self._ctx.meter(self.id, self._mode, summary).metrics("running")
 
     @property
     def was_tried(self) -> bool:
@@ -284,7 +284,7 @@ class Job:
 
     @property
     def url(self) -> str:
-        return self._session.store.url
+        return self._ctx.store.url
 
     def pin(self) -> Snapshot:
         """Rest on the whole table as of the job's birth, and return it. TableNotFoundError where
@@ -297,7 +297,7 @@ class Job:
             )
         self._is_read = True
         birth = object_names.parse_job_id(self.id).birth
-        return read_version(self._session.store, head, birth).snapshot
+        return read_version(self._ctx.store, head, birth).snapshot
 
     # --- what it declares -------------------------------------------------------------------------
 
@@ -360,7 +360,7 @@ class Job:
         """Raise WatermarkGapError where this job must not commit before one of these, which have
         not committed. [WM7]"""
         check_turn(
-            self._session,
+            self._ctx,
             self._advances,
             [other._advances for other in earlier if other.url == self.url],
         )
@@ -368,9 +368,9 @@ class Job:
     def note(self, message: str | None, metadata: Mapping[str, str]) -> None:
         """Replace the message, and add to the metadata, that its commit carries. [OB15] [SE5]"""
         self.enter(Act.WORK)  # a note is no part of the declaration
-        before = self._session.note
+        before = self._ctx.note
         together = check_metadata("metadata", {**before.metadata, **metadata})
-        self._session = self._session.noting(message or before.message, together)
+        self._ctx = self._ctx.noting(message or before.message, together)
 
     def take_batch(self, batch: StreamBatch) -> None:
         """This job is one batch of a streaming query: committed at most once, and after the one
@@ -391,8 +391,8 @@ class Job:
                 "committed. Run it again."
             )
         self._start = msgspec.structs.replace(self._start, job=planned.job)
-        self._session = self._session.signing_as(planned)
-        self._ledger = WriteTotals(self._session.tally, self._session.env.now_us, began_us=began_us)
+        self._ctx = self._ctx.signing_as(planned)
+        self._ledger = WriteTotals(self._ctx.tally, self._ctx.env.now_us, began_us=began_us)
         self._layout = Layout(
             schema=planned.schema,
             partition_by=planned.partition_by,
@@ -431,7 +431,7 @@ class Job:
         if head.snapshot.schema is None and self._first is None:
             head = self._first_schema(head, data, tuple(names or ()))
         self._check_early(head)
-        new_id = self._session.new_field_id
+        new_id = self._ctx.new_field_id
         if self.recovery is not None:
             self._failed += self._writing
             new_id = self.recovery.start(self.id, finished=self._finished, failed=self._failed)
@@ -489,7 +489,7 @@ class Job:
         self._manifests += manifests
         schema, partition_by = self._layout.schema, self._layout.partition_by
         if schema is not None and partition_by is not None:
-            touched = touched or self._session.manifests.touched(
+            touched = touched or self._ctx.manifests.touched(
                 manifests, schema=schema, partition_by=partition_by
             )
             self._touched = list(dedupe([*self._touched, *touched]))
@@ -508,19 +508,17 @@ class Job:
             self.is_declared = True
             return
         self.based_on.take(arrow_marks(schema.metadata))
-        plan = self.plan_write(
-            arrow_schema.from_arrow(schema, self._session.new_field_id), **options
-        )
+        plan = self.plan_write(arrow_schema.from_arrow(schema, self._ctx.new_field_id), **options)
         work = None
         if self.recovery is not None:
             work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
-            if done := work.finished(self._session.store).get(0):
+            if done := work.finished(self._ctx.store).get(0):
                 self.add_written(done.entries, done.manifests, intake=intake_of(done))
                 return
-        attempt = self._session.env.randomness(8).hex()
+        attempt = self._ctx.env.randomness(8).hex()
         rows = size = 0
         with files.DataFileWriter(
-            self._session.store, plan, task=self._tasks, attempt=attempt
+            self._ctx.store, plan, task=self._tasks, attempt=attempt
         ) as writer:
             for batch in batches:
                 writer.write(batch)
@@ -532,9 +530,7 @@ class Job:
             if work is None:
                 self.add_written(entries, intake=writer.intake)
             else:
-                done = work.finish(
-                    self._session.store, self._session.env, 0, entries, intake=writer.intake
-                )
+                done = work.finish(self._ctx.store, self._ctx.env, 0, entries, intake=writer.intake)
                 self.add_written(done.entries, done.manifests, intake=intake_of(done))
 
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
@@ -554,10 +550,10 @@ class Job:
 
     def _add_file(self, path: str, judge: FooterJudge) -> Entry:
         """The entry of a file that something else wrote. [AF1]"""
-        head, store = self._table(None, ()), self._session.store
+        head, store = self._table(None, ()), self._ctx.store
         if (self._layout.schema or head.snapshot.schema) is None:
             columns = footer_schema(store, path, judge)
-            self.plan_write(arrow_schema.from_arrow(columns, self._session.new_field_id))
+            self.plan_write(arrow_schema.from_arrow(columns, self._ctx.new_field_id))
             self._writing = False
         schema = self._layout.schema or head.snapshot.schema
         assert schema is not None
@@ -597,15 +593,15 @@ class Job:
             committers = Committers.ANY_PROCESS
         self._committers = committers.again()
         self._change = change = self.change()
-        self._meter = meter = self._session.meter(change.job, change.operation, change.summary)
+        self._meter = meter = self._ctx.meter(change.job, change.operation, change.summary)
         base = self._newest_known()
         if self._record is not None:
-            return measured(found_outcome(self._session, base, change), meter)
+            return measured(found_outcome(self._ctx, base, change), meter)
         return self._commit(base, change, meter, committers)
 
     def _newest_known(self) -> Head:
         assert self._head is not None
-        known = self._session.known
+        known = self._ctx.known
         return known if known is not None and known.version > self._head.version else self._head
 
     def as_part(self) -> TablePart:
@@ -618,7 +614,7 @@ class Job:
     def part(self) -> TablePart:
         """What it would take to commit it together with others, as of now. [MT3]"""
         return TablePart(
-            session=self._session,
+            ctx=self._ctx,
             change=self.change(),
             head=self._newest_known(),
             found=self._record is not None,
@@ -642,16 +638,16 @@ class Job:
         if self._change is None or self._record is not None:  # nothing was sent
             return self._commit_first(Committers.GROUP)
         change = self._change
-        self._meter = meter = self._session.meter(
+        self._meter = meter = self._ctx.meter(
             change.job, change.operation, change.summary, "second"
         )
-        return self._commit(self._session.open(), change, meter, self._committers)
+        return self._commit(self._ctx.open(), change, meter, self._committers)
 
     def _commit(self, base: Head, change: Write, meter: Meter, committers: Committers) -> Outcome:
         is_compared = change.overwrite is not None and change.overwrite.conflict == "serializable"
         if is_compared and self.based_on.version(base, self.url) is None:
-            self._session.check_read(base.snapshot.table_id, change.birth)
-        outcome = commit(self._session, base, change, committers=committers, meter=meter)
+            self._ctx.check_read(base.snapshot.table_id, change.birth)
+        outcome = commit(self._ctx, base, change, committers=committers, meter=meter)
         if outcome.kind == "committed":
             LATEST_READ.pop(base.snapshot.table_id, None)
         return outcome if self.recovery is None else self.recovery.judged(change, outcome)
@@ -664,7 +660,7 @@ class Job:
         if not self._sealed:
             self.seal()
         self.enter(Act.SEAL)
-        put_prepared(self._session, self.id, self._sealed)
+        put_prepared(self._ctx, self.id, self._sealed)
         self.enter(Act.PREPARE)
         if self._meter is not None and self._meter.ended is None:
             self._meter.end("prepared")
@@ -675,10 +671,10 @@ class Job:
         held: it waits for a process that publishes it. [CK5]"""
         if self._state is JobState.OPEN:
             summary = self._ledger.summary(self._tasks)
-            self._meter = self._session.meter(self.ensure_id(), self._mode, summary, "first")
+            self._meter = self._ctx.meter(self.ensure_id(), self._mode, summary, "first")
             change, head = self.change(), self._table(None, ())
             change, self._together = prepared_together(change, together), together
-            self._sealed = seal(self._session, head, change, self._record, held=held)
+            self._sealed = seal(self._ctx, head, change, self._record, held=held)
         elif self._sealed and together != self._together:
             raise UsageError(f"{self.url}: this job was prepared in another way; nothing was done")
 
@@ -691,7 +687,7 @@ class Job:
             )
         if self._state is JobState.OPEN:
             summary = self._ledger.summary(self._tasks)
-            self._meter = self._session.meter(self.id, self._mode, summary)
+            self._meter = self._ctx.meter(self.id, self._mode, summary)
             self._meter.end("aborted" if self.recovery is None else "left")
         self.enter(Act.ABORT)
 
@@ -754,7 +750,7 @@ class Job:
         check_missing(self._layout.missing, properties, whole=whole)
         if self._found and (whole or MISSING_COLUMNS in properties):
             for entry in self._found:
-                with self._session.store.open_input(entry.path) as stream:
+                with self._ctx.store.open_input(entry.path) as stream:
                     inside = open_noted(stream, entry.bytes, entry.footer).schema_arrow.names
                 lacking = [field.name for field in schema.fields if field.file_name not in inside]
                 check_missing(lacking, properties, whole=whole)
@@ -766,7 +762,7 @@ class Job:
         writer = object_names.job_of_data_file(path)
         if writer is None or object_names.parse_job_id(writer).table_id != head.snapshot.table_id:
             return
-        if find_job_at(self._session, head, writer)[1][0] != "committed":
+        if find_job_at(self._ctx, head, writer)[1][0] != "committed":
             raise UsageError(
                 f"{path!r} was written by job {writer}, which has not committed and may "
                 "still do so. Nothing was added."
@@ -778,30 +774,30 @@ class Job:
         if self._start is None:
             # What happens to hold no null in the first data may well hold one in the next: only
             # create_table binds columns.
-            new_id = self._session.new_field_id
+            new_id = self._ctx.new_field_id
             schema = None if data is None else assign_new_ids(relaxed(data), new_id)
             chosen = () if schema is None else partitioning.check_partition_by(schema, partition_by)
             created = create_table(
-                self._session, schema=schema, partition_by=chosen, properties={}, provisional=True
+                self._ctx, schema=schema, partition_by=chosen, properties={}, provisional=True
             )
-            self._start = begun(self._session, created, self._key, self.recovery)
+            self._start = begun(self._ctx, created, self._key, self.recovery)
         head = self._start.head
-        self._session.prove(head.snapshot.proven)
+        self._ctx.prove(head.snapshot.proven)
         return head
 
     def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:
         """Give a table its first schema in a commit of its own; a job that loses that race fits
         the winner's. [CF8]"""
-        schema = assign_new_ids(relaxed(data), self._session.new_field_id)
+        schema = assign_new_ids(relaxed(data), self._ctx.new_field_id)
         change = Write(
-            job=self._session.new_job(head),
+            job=self._ctx.new_job(head),
             birth=head.version,
             operation="schema",
             initial=schema,
             partition_by=partitioning.check_partition_by(schema, partition_by),
         )
-        outcome = commit(self._session, head, change)
-        found = self._session.open()
+        outcome = commit(self._ctx, head, change)
+        found = self._ctx.open()
         if found.snapshot.schema is None:
             if outcome.committed:
                 taken_back = Conflict(
@@ -824,12 +820,12 @@ class Job:
         empty.
         """
         if self.based_on.version(head, self.url) is not None:
-            check_based_on(self._session, head, self.change())
-        misfit = find_misfit(head.snapshot.watermarks, head.snapshot.origins, self._advances)
-        if misfit is None and self._first is None and self._conflict != "fail":
+            check_based_on(self._ctx, head, self.change())
+        mismatch = find_mismatch(head.snapshot.watermarks, head.snapshot.origins, self._advances)
+        if mismatch is None and self._first is None and self._conflict != "fail":
             return
         change = self.change()
-        inputs = load_conflict_inputs(self._session, head, change)
+        inputs = load_conflict_inputs(self._ctx, head, change)
         conflict = find_conflict(head.snapshot, change, (), inputs)
         if conflict is not None and conflict.rule in _FINAL_EARLY:
             outcome = Outcome(kind="conflict", job_id=self.id, conflict=conflict)

@@ -40,7 +40,7 @@ class TablePart(msgspec.Struct, frozen=True, kw_only=True):
     is_recoverable: other runs of the job may commit it, each with what it has written. [MT11]
     [OB15] [AB6]"""
 
-    session: TableContext
+    ctx: TableContext
     head: Head
     change: Write | Rollback | TagEdit
     found: bool = False
@@ -49,7 +49,7 @@ class TablePart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        return self.session.store.url
+        return self.ctx.store.url
 
     @property
     def table_id(self) -> str:
@@ -98,7 +98,7 @@ def ordered_parts(parts: Sequence[TablePart]) -> list[TablePart]:
     except ValueError as error:
         urls = ", ".join(part.url for part in parts[:MOST_TABLES])
         raise UsageError(f"{error}: {urls}. Nothing was committed.") from None
-    check_places([part.session.store for part in ordered])
+    check_places([part.ctx.store for part in ordered])
     return ordered
 
 
@@ -151,7 +151,7 @@ def _key_found(part: TablePart) -> Outcome | None:
     change = part.change
     if not isinstance(change, Write) or change.key is None:
         return None
-    _, record = find_key_at(part.session, part.session.open(), change.key)
+    _, record = find_key_at(part.ctx, part.ctx.open(), change.key)
     return None if record is None else key_outcome(change, record)
 
 
@@ -159,7 +159,7 @@ def _without_work(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
     """A job that found its key committed holds no rows, and the key is in no table any more.
     [KY8]"""
     gone = {
-        part.table_id: found_outcome(part.session, part.head, part.change)
+        part.table_id: found_outcome(part.ctx, part.head, part.change)
         for part in parts
         if part.found and isinstance(part.change, Write)
     }
@@ -209,13 +209,13 @@ class _JointCommit:
 
     def run(self) -> dict[str, Outcome]:
         """The outcomes by table, after as many attempts as others abort."""
-        session, limits = self._home.session, self._home.session.tuning.limits
+        ctx, limits = self._home.ctx, self._home.ctx.tuning.limits
         number = self._open_attempt(1) if self._is_shared else 1
         for tried in range(1, _ATTEMPTS + 1):
             decided = self._attempt(number)
             if decided is not None:
                 return decided
-            session.env.sleep(pause(session, tried, limits.first_pause_s, limits.longest_pause_s))
+            ctx.env.sleep(pause(ctx, tried, limits.first_pause_s, limits.longest_pause_s))
             number = self._open_attempt(number + 1)
         conflict = Conflict(
             rule="contention",
@@ -231,10 +231,10 @@ class _JointCommit:
     def _open_attempt(self, number: int) -> int:
         """The first attempt from this one on that the home does not record as aborted: all who
         commit these jobs make the same. [MT9] [MT11]"""
-        session, job = self._home.session, self._home.change.job
-        head = session.known or self._home.head
+        ctx, job = self._home.ctx, self._home.change.job
+        head = ctx.known or self._home.head
         while True:
-            head, (state, _) = find_job_at(session, head, attempt_id(job, number))
+            head, (state, _) = find_job_at(ctx, head, attempt_id(job, number))
             if state is None:
                 return number
             number += 1
@@ -285,13 +285,13 @@ class _JointCommit:
         if found is not None:
             return found
         assert isinstance(part.change, Write)  # with a key: recoverable jobs have one
-        undone = found_outcome(part.session, part.head, part.change)
+        undone = found_outcome(part.ctx, part.head, part.change)
         return _stopped(self._parts, {part.table_id: undone})
 
     def _has_decided(self, attempt: str, placed: dict[str, Outcome]) -> bool:
         """Whether these are the last members that the home has decided: others may have committed
         the same prepared jobs in a later attempt, or more on top of these. [MT11]"""
-        known = self._home.session.known
+        known = self._home.ctx.known
         records = {} if known is None else known.snapshot.joint
         return all(records.get(each) == one for each, one in self._records(attempt, placed).items())
 
@@ -300,7 +300,7 @@ class _JointCommit:
         jobs need. StoreError where a table cannot be read: call it again. [CM10]"""
         found = {}
         for part in self._members:
-            _, (_, version) = find_job_at(part.session, part.session.open(), part.change.job)
+            _, (_, version) = find_job_at(part.ctx, part.ctx.open(), part.change.job)
             mine = placed[part.table_id]
             found[part.table_id] = msgspec.structs.replace(mine, version=version or mine.version)
         return found
@@ -315,7 +315,7 @@ class _JointCommit:
 
     def _commit(self, part: TablePart, role: Member | Decision) -> Outcome:
         return commit(
-            part.session,
+            part.ctx,
             part.head,
             part.change,
             committers=Committers.ANY_PROCESS,
@@ -344,7 +344,7 @@ class _JointCommit:
         """Best effort: the next writer that needs one of its tables aborts it otherwise. [MT9]"""
         if placed:
             with contextlib.suppress(ManifestCommitError):
-                abort_attempt(self._home.session, attempt)
+                abort_attempt(self._home.ctx, attempt)
 
     def _stop(
         self, attempt: str, placed: dict[str, Outcome], part: TablePart, outcome: Outcome
@@ -377,8 +377,8 @@ class _JointCommit:
         for part in self._members:
             version = placed[part.table_id].version
             assert version is not None
-            put_hint(part.session.store, version, None, attempt)
+            put_hint(part.ctx.store, version, None, attempt)
             if PROPERTY in part.head.snapshot.properties:
                 with contextlib.suppress(ManifestCommitError):  # the next export catches up [EX2]
-                    part.session.open()
-                    exports.after_commit(part.session)
+                    part.ctx.open()
+                    exports.after_commit(part.ctx)

@@ -8,14 +8,14 @@ from ..errors import SnapshotExpiredError, StoreError, TableNotFoundError, Usage
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, read_version
-from ..protocol.joint_consistency import Misfit, find_misfit, lowest_allowed
+from ..protocol.joint_consistency import Mismatch, find_mismatch, lowest_allowed
 from ..store.base import store_beside
 
 _MOVES = 64  # of versions that do not fit, for each table
 _RESTARTS = 5
 
 
-def read_jointly(sessions: Sequence[TableContext]) -> list[Head]:
+def read_jointly(contexts: Sequence[TableContext]) -> list[Head]:
     """One version of each table, such that every joint commit is in all of these or in none; what
     was acknowledged before this call is in them. [MT12]
 
@@ -25,13 +25,13 @@ def read_jointly(sessions: Sequence[TableContext]) -> list[Head]:
     """
     gone: set[str] = set()
     for _ in range(_RESTARTS):
-        reading = _Reading(sessions, gone)
+        reading = _Reading(contexts, gone)
         try:
             if reading.run():
-                return [reading.chosen[reading.ids[at]] for at in range(len(sessions))]
+                return [reading.chosen[reading.ids[at]] for at in range(len(contexts))]
         except SnapshotExpiredError:
             continue  # gc has passed a version that would have fit
-    urls = ", ".join(session.store.url for session in sessions)
+    urls = ", ".join(ctx.store.url for ctx in contexts)
     raise StoreError(
         f"joint commits overtook this read of {urls} {_RESTARTS} times; nothing was read. Try "
         "again."
@@ -43,34 +43,34 @@ class _Reading:
     tables that were asked for; gone: homes that are no more: the heads that are read after that was
     seen hold all that these have decided. [MT10]"""
 
-    def __init__(self, sessions: Sequence[TableContext], gone: set[str]) -> None:
+    def __init__(self, contexts: Sequence[TableContext], gone: set[str]) -> None:
         self._gone = gone
         self._sessions: dict[str, TableContext] = {}
         self._heads: dict[str, Head] = {}
         self.chosen: dict[str, Head] = {}
-        self.ids = [self._open(session) for session in sessions]
+        self.ids = [self._open(ctx) for ctx in contexts]
 
     def run(self) -> bool:
         """Whether the chosen versions fit in the end."""
         if self._open_homes():
             return False
         for _ in range(_MOVES * len(self._sessions)):
-            misfit = find_misfit(self._snapshots())
-            if misfit is None:
+            mismatch = find_mismatch(self._snapshots())
+            if mismatch is None:
                 return True
-            self._mend(misfit)
+            self._mend(mismatch)
         return False
 
-    def _open(self, session: TableContext, known: Head | None = None) -> str:
-        head = known or session.open()
+    def _open(self, ctx: TableContext, known: Head | None = None) -> str:
+        head = known or ctx.open()
         table_id = head.snapshot.table_id
-        other = self._sessions.get(table_id, session).store.url
-        if other != session.store.url:
+        other = self._sessions.get(table_id, ctx).store.url
+        if other != ctx.store.url:
             raise UsageError(
-                f"{other} and {session.store.url} hold the same table {table_id}: one is a copy of "
+                f"{other} and {ctx.store.url} hold the same table {table_id}: one is a copy of "
                 "the other, or a link to it; nothing was read. Read only one of them."
             )
-        self._sessions[table_id], self._heads[table_id], self.chosen[table_id] = session, head, head
+        self._sessions[table_id], self._heads[table_id], self.chosen[table_id] = ctx, head, head
         return table_id
 
     def _open_homes(self) -> bool:
@@ -81,41 +81,41 @@ class _Reading:
             for home, record in self.chosen[table_id].snapshot.homes.items():
                 if home in self._sessions or home in self._gone:
                     continue
-                session = self._sessions[table_id]
-                store = store_beside(session.store, record.root)
+                ctx = self._sessions[table_id]
+                store = store_beside(ctx.store, record.root)
                 if store is None:
                     raise StoreError(
-                        f"{session.store.url}: {record.root} decides joint commits of this table, "
+                        f"{ctx.store.url}: {record.root} decides joint commits of this table, "
                         "and is not in the same store; name it among the tables to read."
                     )
-                self._open_home(session.at(store), home)
+                self._open_home(ctx.at(store), home)
         return len(self._gone) > before
 
-    def _open_home(self, session: TableContext, home: str) -> None:
+    def _open_home(self, ctx: TableContext, home: str) -> None:
         try:
-            head = session.open()
+            head = ctx.open()
         except TableNotFoundError:
             self._gone.add(home)
             return
         if head.snapshot.table_id == home:
-            self._open(session, head)
+            self._open(ctx, head)
         else:
             self._gone.add(home)
 
     def _snapshots(self) -> dict[str, Snapshot]:
         return {table_id: head.snapshot for table_id, head in self.chosen.items()}
 
-    def _mend(self, misfit: Misfit) -> None:
-        table_id = misfit.table_id
-        member = self._read(table_id, misfit.version)
-        if misfit.move == "up":
+    def _mend(self, mismatch: Mismatch) -> None:
+        table_id = mismatch.table_id
+        member = self._read(table_id, mismatch.version)
+        if mismatch.move == "up":
             self.chosen[table_id] = member
             return
         pending = member.snapshot.pending
         assert pending is not None, "a home is named by members only"
         is_low = pending.base < lowest_allowed(self._snapshots(), table_id)
         if is_low or pending.base < self._heads[table_id].snapshot.expired:
-            self._open(self._sessions[misfit.home])  # what another home decided needs this one
+            self._open(self._sessions[mismatch.home])  # what another home decided needs this one
         else:
             self.chosen[table_id] = self._read(table_id, pending.base)
 

@@ -85,81 +85,81 @@ def check_together(jobs: Sequence[tuple[TableContext, str]]) -> None:
     ids = {job for _, job in jobs}
     if len(ids) < 2:
         return
-    for session, job in jobs:
+    for ctx, job in jobs:
         object_names.parse_job_id(job)
-        prepared = read_prepared(session, job)
+        prepared = read_prepared(ctx, job)
         if prepared is not None and not ids <= {each.job for each in prepared.change.together}:
             raise UsageError(
-                f"{session.store.url}: job {job} was not prepared together with the other jobs "
+                f"{ctx.store.url}: job {job} was not prepared together with the other jobs "
                 "that were given; nothing was done. Commit or abort each on its own: commit(…), "
                 "abort(…)."
             )
 
 
-def commit_prepared_together(session: TableContext, head: Head, prepared: Prepared) -> Outcome:
+def commit_prepared_together(ctx: TableContext, head: Head, prepared: Prepared) -> Outcome:
     """Commit a prepared job with all that it was prepared with; its own outcome. [MT11]
 
     A conflict leaves all of them prepared: where it is that of another table, it is raised as that
     table's error. Where one of them is missing or fenced, all are aborted.
     """
     job = prepared.change.job
-    home = _open_home(session, prepared, head)
+    home = _open_home(ctx, prepared, head)
     if home is None:
         at = prepared.change.together[0].root
         raise TableNotFoundError(
-            f"{session.store.url}: job {job} is committed together with others by the table at "
+            f"{ctx.store.url}: job {job} is committed together with others by the table at "
             f"{at}, which was removed; nothing was committed. Abort the job."
         )
-    decided = _decided(session, home, prepared)
+    decided = _decided(ctx, home, prepared)
     if decided is not None:
         return decided
-    parts = _gathered(session, head, home, prepared)
+    parts = _gathered(ctx, head, home, prepared)
     outcomes = {} if parts is None else commit_declared(parts)
     if parts is None or any(each.kind == "fenced" for each in outcomes.values()):
         ended = record_abort(home[0], prepared.change.together[0].job)
         mine = outcomes.get(head.snapshot.table_id)
         if mine is not None and mine.kind == "fenced" and not ended.committed:
             return mine
-        return _own(session, prepared, ended)
+        return _own(ctx, prepared, ended)
     return _own_or_raise(parts, outcomes, head.snapshot.table_id)
 
 
-def abort_prepared_together(session: TableContext, prepared: Prepared) -> Outcome:
+def abort_prepared_together(ctx: TableContext, prepared: Prepared) -> Outcome:
     """Commit that a prepared job, and all that it was prepared with, never commit, or learn that
     they have: the home decides. [MT11] [AB4]
 
     Where the home is gone, it decides no more: this table records that its own job was aborted,
     without which no other commits.
     """
-    home = _open_home(session, prepared)
+    home = _open_home(ctx, prepared)
     if home is None:
-        return record_abort(session, prepared.change.job)
-    return _decided(session, home, prepared) or _own(
-        session, prepared, record_abort(home[0], prepared.change.together[0].job)
+        return record_abort(ctx, prepared.change.job)
+    return _decided(ctx, home, prepared) or _own(
+        ctx, prepared, record_abort(home[0], prepared.change.together[0].job)
     )
 
 
-def home_says(session: TableContext, prepared: Prepared) -> Outcome | None:
+def home_says(ctx: TableContext, prepared: Prepared) -> Outcome | None:
     """The outcome of a job that was prepared with others, as their home has decided; None: it has
     not, or is gone. Three requests. [MT11]"""
-    home = _open_home(session, prepared)
-    return None if home is None else _decided(session, home, prepared)
+    home = _open_home(ctx, prepared)
+    return None if home is None else _decided(ctx, home, prepared)
 
 
 def partners(
-    session: TableContext, prepared: Prepared
+    ctx: TableContext, prepared: Prepared
 ) -> Iterator[tuple[TableContext, Head, Prepared]]:
     """The other tables that a job was prepared with, and their jobs, where these are there. Four
     requests for each. [MT11]"""
     for each in prepared.change.together:
-        if each.job != prepared.change.job and (found := _open(session, prepared, each)):
+        if each.job != prepared.change.job and (found := _open(ctx, prepared, each)):
             other = read_prepared(found[0], each.job)
             if other is not None:
                 yield *found, other
 
 
 def _decided(
-    session: TableContext, home: tuple[TableContext, Head], prepared: Prepared
+    ctx: TableContext, home: tuple[TableContext, Head], prepared: Prepared
 ) -> Outcome | None:
     """The outcome of a job as the home has decided; None: it has not."""
     at, head = home
@@ -167,34 +167,34 @@ def _decided(
     head, (state, version) = find_job_at(at, head, job)
     if state is not None:
         kind: Kind = "committed" if state == "committed" else "aborted"
-        return _own(session, prepared, Outcome(kind=kind, job_id=job, version=version))
+        return _own(ctx, prepared, Outcome(kind=kind, job_id=job, version=version))
     if object_names.parse_job_id(job).birth >= head.snapshot.fence:
         return None
     fenced = fenced_outcome(at, head, job)
-    if fenced.kind == "unknown" and at is not session:
-        return _fenced_here(session, prepared.change.job)
-    return _own(session, prepared, fenced)
+    if fenced.kind == "unknown" and at is not ctx:
+        return _fenced_here(ctx, prepared.change.job)
+    return _own(ctx, prepared, fenced)
 
 
-def _fenced_here(session: TableContext, job: str) -> Outcome:
+def _fenced_here(ctx: TableContext, job: str) -> Outcome:
     """The outcome of a job of which the home can decide nothing any more, and has forgotten what it
     decided: what its own table records, as long as it is not behind the fence there, too. [MT11]"""
-    head, (state, version) = find_job_at(session, session.open(), job)
+    head, (state, version) = find_job_at(ctx, ctx.open(), job)
     if state == "committed":
         return Outcome(kind="committed", job_id=job, version=version)
     if object_names.parse_job_id(job).birth >= head.snapshot.fence:
         return Outcome(kind="fenced", job_id=job)
-    return fenced_outcome(session, head, job)
+    return fenced_outcome(ctx, head, job)
 
 
-def _own(session: TableContext, prepared: Prepared, decided: Outcome) -> Outcome:
+def _own(ctx: TableContext, prepared: Prepared, decided: Outcome) -> Outcome:
     """The outcome of this table's job, after what the home says of its own."""
     job = prepared.change.job
     version = None
     if decided.committed:
-        head, (_, version) = find_job_at(session, session.open(), job)
+        head, (_, version) = find_job_at(ctx, ctx.open(), job)
         if version is None:
-            version = fenced_outcome(session, head, job).version
+            version = fenced_outcome(ctx, head, job).version
     return msgspec.structs.replace(decided, job_id=job, version=version, metrics=None)
 
 
@@ -214,28 +214,28 @@ def _own_or_raise(
 
 
 def _open_home(
-    session: TableContext, prepared: Prepared, head: Head | None = None
+    ctx: TableContext, prepared: Prepared, head: Head | None = None
 ) -> tuple[TableContext, Head] | None:
     """The table that decides. head: that of this one, where it was opened just now."""
     home = prepared.change.together[0]
     if head is not None and home.job == prepared.change.job:
-        return session, head
-    return _open(session, prepared, home)
+        return ctx, head
+    return _open(ctx, prepared, home)
 
 
 def _open(
-    session: TableContext, prepared: Prepared, table: TogetherJob
+    ctx: TableContext, prepared: Prepared, table: TogetherJob
 ) -> tuple[TableContext, Head] | None:
     """One of the tables, as of now; None: it was removed. Three requests. [SE2]"""
-    store = store_beside(session.store, table.root)
+    store = store_beside(ctx.store, table.root)
     if store is None:
         raise UndecidedError(
-            f"{session.store.url}: job {prepared.change.job} is committed together with "
+            f"{ctx.store.url}: job {prepared.change.job} is committed together with "
             f"{table.job} of {table.root}, which is not in the same store; nothing was done. Do it "
             "where both are reachable."
         )
-    at = session.at(store)
-    at.note = session.note
+    at = ctx.at(store)
+    at.note = ctx.note
     try:
         head = at.open()
     except TableNotFoundError:
@@ -244,15 +244,15 @@ def _open(
 
 
 def _gathered(
-    session: TableContext, head: Head, home: tuple[TableContext, Head], prepared: Prepared
+    ctx: TableContext, head: Head, home: tuple[TableContext, Head], prepared: Prepared
 ) -> list[TablePart] | None:
     """The parts of all tables, the home's first; None: one of them is not prepared, or not any
     more. A get for each, and three requests for each that is not open yet."""
     together = prepared.change.together
-    opened = {together[0].job: home, prepared.change.job: (session, head)}
+    opened = {together[0].job: home, prepared.change.job: (ctx, head)}
     parts = []
     for each in together:
-        found = opened.get(each.job) or _open(session, prepared, each)
+        found = opened.get(each.job) or _open(ctx, prepared, each)
         other = None
         if found is not None:
             own = each.job == prepared.change.job
@@ -263,7 +263,7 @@ def _gathered(
             _refuse(each, prepared)
         parts.append(
             TablePart(
-                session=found[0],
+                ctx=found[0],
                 head=found[1],
                 change=other.change,
                 found=other.done is not None,

@@ -71,9 +71,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         """The next version of the home, as this decision."""
         return as_decision(snapshot, self.members)
 
-    def is_over(self, session: TableContext, head: Snapshot) -> bool:
+    def is_over(self, ctx: TableContext, head: Snapshot) -> bool:
         """Whether the home records the attempt as aborted: it must not be decided. [MT4]"""
-        return find_job(session, head, self.attempt)[0] == "given_up"
+        return find_job(ctx, head, self.attempt)[0] == "given_up"
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ Part = Member | Decision | Settlement
 
 
 def seal(
-    session: TableContext,
+    ctx: TableContext,
     head: Head,
     change: Write,
     done: KeyRecord | None,
@@ -106,14 +106,14 @@ def seal(
     alone [CK5]. A list, and one request for every
     65,536 files of more than some hundred.
     """
-    began_us = session.env.now_us()
-    newest = newest_above(session.store, head.version, head)
+    began_us = ctx.env.now_us()
+    newest = newest_above(ctx.store, head.version, head)
     if newest is not None and is_fenced(newest.snapshot, change):
-        raise fenced_error(session.store.url, change.job)
-    signed = session.signed(change, head.snapshot.properties)
-    staged = Spiller(session, change.job).stage(signed)
+        raise fenced_error(ctx.store.url, change.job)
+    signed = ctx.signed(change, head.snapshot.properties)
+    staged = Spiller(ctx, change.job).stage(signed)
     summary = msgspec.structs.replace(
-        staged.summary, prepare_s=max(0, session.env.now_us() - began_us) / 1e6
+        staged.summary, prepare_s=max(0, ctx.env.now_us() - began_us) / 1e6
     )
     staged = msgspec.structs.replace(staged, summary=summary)
     prepared = Prepared(
@@ -121,23 +121,23 @@ def seal(
         change=staged,
         done=done,
         held=held,
-        prepared_at=session.env.now_us(),
-        writer=session.writer,
+        prepared_at=ctx.env.now_us(),
+        writer=ctx.writer,
     )
     return codec.encode_prepared(prepared)
 
 
-def put_prepared(session: TableContext, job: str, sealed: bytes) -> None:
+def put_prepared(ctx: TableContext, job: str, sealed: bytes) -> None:
     """The job is durable, and any process can commit it or abort it; the same bytes may be put
     again. One request. [AB3]"""
-    create_own(session.store, object_names.prepared_name(job), sealed, session.env)
+    create_own(ctx.store, object_names.prepared_name(job), sealed, ctx.env)
 
 
-def read_prepared(session: TableContext, job: str) -> Prepared | None:
+def read_prepared(ctx: TableContext, job: str) -> Prepared | None:
     """The prepared job; None where there is none, or it has been collected. One request. [AB3]"""
     name = object_names.prepared_name(job)
     try:
-        data = session.store.get(name, 0, codec.MAX_OBJECT_BYTES + 1)
+        data = ctx.store.get(name, 0, codec.MAX_OBJECT_BYTES + 1)
     except FileNotFoundError:
         return None
     return codec.decode_prepared(data, name=name)

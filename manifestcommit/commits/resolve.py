@@ -77,29 +77,29 @@ class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
     error: ManifestCommitError | None = None
 
 
-def is_published(session: TableContext, job: str) -> bool:
+def is_published(ctx: TableContext, job: str) -> bool:
     """Whether the job's intent is there, so that others may commit it. One list. [CM19]"""
     return any(
         info.name == object_names.intent_name(job)
-        for info in session.store.list(object_names.intent_name(job))
+        for info in ctx.store.list(object_names.intent_name(job))
     )
 
 
-def list_jobs(session: TableContext, *, is_read: bool = True) -> Iterator[JobInfo]:
+def list_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[JobInfo]:
     """Every job that has left objects for others, and what became of it, oldest birth first. Two
     lists and the head, and a get for each job that is prepared, or was when it was fenced; three
     requests more where it is prepared together with others. Without is_read, no prepared job is
     read: as far as this table knows. [AB3] [CM19] [MT11]"""
-    return (each.info for each in find_jobs(session, is_read=is_read))
+    return (each.info for each in find_jobs(ctx, is_read=is_read))
 
 
-def find_jobs(session: TableContext, *, is_read: bool = True) -> Iterator[FoundJob]:
+def find_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[FoundJob]:
     """As `list_jobs`, with what waits in prepared objects. [AB3]"""
-    head = session.open()
+    head = ctx.open()
     found: dict[str, list[ObjectInfo]] = {}
-    for info in session.store.list(object_names.JOBS):
+    for info in ctx.store.list(object_names.JOBS):
         found.setdefault(object_names.job_of_handed(info.name), []).append(info)
-    for info in session.store.list(object_names.INTENTS):
+    for info in ctx.store.list(object_names.INTENTS):
         found.setdefault(info.name.removeprefix(object_names.INTENTS), []).append(info)
     known = []
     for job, objects in found.items():
@@ -110,11 +110,11 @@ def find_jobs(session: TableContext, *, is_read: bool = True) -> Iterator[FoundJ
         if name.table_id == head.snapshot.table_id:
             known.append((name.birth, job, objects))
     for birth, job, objects in sorted(known, key=lambda each: (each[0], each[1])):
-        yield _found(session, head.snapshot, job, birth, objects, is_read)
+        yield _found(ctx, head.snapshot, job, birth, objects, is_read)
 
 
 def _found(
-    session: TableContext,
+    ctx: TableContext,
     snapshot: Snapshot,
     job: str,
     birth: int,
@@ -122,7 +122,7 @@ def _found(
     is_read: bool,
 ) -> FoundJob:
     names = {info.name for info in objects}
-    state, version = _state(session, snapshot, job, birth, names)
+    state, version = _state(ctx, snapshot, job, birth, names)
     info = JobInfo(
         job=job,
         state=state,
@@ -134,13 +134,13 @@ def _found(
     if not is_open or object_names.prepared_name(job) not in names:
         return FoundJob(info=info)
     try:
-        prepared = read_prepared(session, job)
+        prepared = read_prepared(ctx, job)
     except ManifestCommitError as error:
         return FoundJob(info=info, is_waiting=True, error=error)
     if prepared is None:
         return FoundJob(info=info, is_waiting=True)
     if prepared.change.together:
-        info = _jointly(session, info, prepared)
+        info = _jointly(ctx, info, prepared)
     is_held = prepared.held and info.state == "prepared"
     return FoundJob(
         info=msgspec.structs.replace(info, state="staged") if is_held else info,
@@ -150,12 +150,12 @@ def _found(
     )
 
 
-def _jointly(session: TableContext, info: JobInfo, prepared: Prepared) -> JobInfo:
+def _jointly(ctx: TableContext, info: JobInfo, prepared: Prepared) -> JobInfo:
     """The same with the tables that it was prepared with, and as their home has decided, as far as
     that can be asked. [MT11]"""
     roots = tuple(each.root for each in prepared.change.together)
     try:
-        said = home_says(session, prepared)
+        said = home_says(ctx, prepared)
     except ManifestCommitError:
         said = None
     info = msgspec.structs.replace(info, together=roots)
@@ -165,9 +165,9 @@ def _jointly(session: TableContext, info: JobInfo, prepared: Prepared) -> JobInf
 
 
 def _state(
-    session: TableContext, snapshot: Snapshot, job: str, birth: int, names: set[str]
+    ctx: TableContext, snapshot: Snapshot, job: str, birth: int, names: set[str]
 ) -> tuple[State, int | None]:
-    state, version = find_job(session, snapshot, job)
+    state, version = find_job(ctx, snapshot, job)
     if state is not None:
         return ("aborted" if state == "given_up" else state), version
     if birth < snapshot.fence:
@@ -199,47 +199,45 @@ class Resolution(str):
         return made
 
 
-def resolve_job(session: TableContext, job_id: str) -> Resolution:
+def resolve_job(ctx: TableContext, job_id: str) -> Resolution:
     """What the table knows of a job as of this call. UsageError where the id is none of a job of
     this table. [CM23]"""
-    head = session.open()
+    head = ctx.open()
     try:
         name = object_names.parse_job_id(job_id)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if name.table_id != head.snapshot.table_id:
-        raise UsageError(
-            f"job {job_id} belongs to another table than the one at {session.store.url}"
-        )
-    recorded = _recorded(session, head, job_id)
+        raise UsageError(f"job {job_id} belongs to another table than the one at {ctx.store.url}")
+    recorded = _recorded(ctx, head, job_id)
     if recorded is not None:
         return recorded
-    if (undecided := _undecided(session, head, job_id)) is not None:
+    if (undecided := _undecided(ctx, head, job_id)) is not None:
         return undecided
-    prepared = read_prepared(session, job_id)
+    prepared = read_prepared(ctx, job_id)
     if prepared is not None and prepared.change.together:
         roots = _roots(prepared)
-        said = home_says(session, prepared)
+        said = home_says(ctx, prepared)
         if said is None or said.kind == "unknown":
             return Resolution("pending", together=roots)
         return Resolution("committed" if said.committed else "aborted", said.version, roots)
-    if prepared is not None or is_published(session, job_id):
+    if prepared is not None or is_published(ctx, job_id):
         return Resolution("pending")
     # The writer that carried it since the head was read has removed its intent.
-    newest = newest_above(session.store, head.version, head) or session.open()
+    newest = newest_above(ctx.store, head.version, head) or ctx.open()
     return (
-        _undecided(session, newest, job_id)
-        or _recorded(session, newest, job_id)
+        _undecided(ctx, newest, job_id)
+        or _recorded(ctx, newest, job_id)
         or Resolution("not_committed")
     )
 
 
-def tables_beside(session: TableContext, job_id: str) -> tuple[str, ...]:
+def tables_beside(ctx: TableContext, job_id: str) -> tuple[str, ...]:
     """The tables whose jobs were prepared together with this one, its own among them; none where it
     was prepared alone or not at all, or its object cannot be read: what became of it is known
     without. One request. [MT11]"""
     try:
-        prepared = read_prepared(session, job_id)
+        prepared = read_prepared(ctx, job_id)
     except (CorruptMetadataError, UnsupportedFormatError):
         return ()
     return _roots(prepared) if prepared is not None else ()
@@ -249,41 +247,41 @@ def _roots(prepared: Prepared) -> tuple[str, ...]:
     return tuple(each.root for each in prepared.change.together)
 
 
-def _undecided(session: TableContext, head: Head, job_id: str) -> Resolution | None:
+def _undecided(ctx: TableContext, head: Head, job_id: str) -> Resolution | None:
     """The answer for a job that has made a member of a joint commit which its home has not decided;
     None: it has not. [MT8]"""
     top = None if head.is_void else head.top
     if top is None or not any(each.job == job_id for each in top.snapshot.commits):
         return None
-    return Resolution("pending", together=_tables(session, top.snapshot))
+    return Resolution("pending", together=_tables(ctx, top.snapshot))
 
 
-def _together(session: TableContext, head: Head, version: int) -> list[str]:
+def _together(ctx: TableContext, head: Head, version: int) -> list[str]:
     """The tables with which a version was committed, as it says itself. No request where the table
     takes part in no joint commit, or the version is the newest. [MT1]"""
     snapshot = head.snapshot
     if version != head.version:
         if not (snapshot.joint or snapshot.homes) or not is_readable(snapshot, version):
             return []
-        found = read_object(session.store, version)
+        found = read_object(ctx.store, version)
         if found is None:
             return []  # gc has passed it
         snapshot = found.snapshot
-    return _tables(session, snapshot)
+    return _tables(ctx, snapshot)
 
 
-def _tables(session: TableContext, snapshot: Snapshot) -> list[str]:
-    share, own = share_of(snapshot), session.store.url
+def _tables(ctx: TableContext, snapshot: Snapshot) -> list[str]:
+    share, own = share_of(snapshot), ctx.store.url
     if share is None:
         return []
     return [own, *share.members] if share.home is None else [share.home, own]
 
 
-def _recorded(session: TableContext, head: Head, job_id: str) -> Resolution | None:
-    head, (state, version) = find_job_at(session, head, job_id)
+def _recorded(ctx: TableContext, head: Head, job_id: str) -> Resolution | None:
+    head, (state, version) = find_job_at(ctx, head, job_id)
     if state == "committed":
         assert version is not None
-        return Resolution("committed", version, _together(session, head, version))
+        return Resolution("committed", version, _together(ctx, head, version))
     if state == "given_up":
         return Resolution("aborted")
     return (

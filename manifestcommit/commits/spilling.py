@@ -25,10 +25,10 @@ class Spiller:
     """Does for one job's commit what `protocol.spill_policy` asks for; what it wrote for a lost
     attempt is used again where it still fits. [CM12]"""
 
-    def __init__(self, session: TableContext, job: str) -> None:
-        self._session = session
+    def __init__(self, ctx: TableContext, job: str) -> None:
+        self._ctx = ctx
         self._job = job
-        self._budgets = session.tuning.budgets
+        self._budgets = ctx.tuning.budgets
         self._merged: dict[tuple[tuple[str, int, int], ...], ManifestRef] = {}
 
     def stage(self, change: Write) -> Write:
@@ -74,23 +74,23 @@ class Spiller:
     def _write(self, entries: Sequence[Entry], change: Write) -> ManifestRef:
         assert change.schema is not None
         return write_manifest(
-            self._session.store,
+            self._ctx.store,
             entries,
             schema=change.schema,
             partition_by=change.partition_by or (),
             job=self._job,
-            env=self._session.env,
+            env=self._ctx.env,
         )
 
     def _spill_entries(self, snapshot: Snapshot) -> Snapshot:
         assert snapshot.schema is not None
         ref = write_manifest(
-            self._session.store,
+            self._ctx.store,
             snapshot.added,
             schema=snapshot.schema,
             partition_by=snapshot.partition_by,
             job=self._job,
-            env=self._session.env,
+            env=self._ctx.env,
         )
         stamped = msgspec.structs.replace(ref, added=snapshot.version)
         return msgspec.structs.replace(snapshot, added=(), manifests=(*snapshot.manifests, stamped))
@@ -120,7 +120,7 @@ class Spiller:
         )
 
     def _spill_removed(self, snapshot: Snapshot) -> Snapshot:
-        united = self._session.manifests.removed(snapshot)
+        united = self._ctx.manifests.removed(snapshot)
         live = {ref.path for ref in snapshot.manifests}
         names = sorted(path for path in united if path in live)
         columns = {
@@ -130,13 +130,13 @@ class Spiller:
         return msgspec.structs.replace(snapshot, removed={}, removed_runs=(self._put_run(columns),))
 
     def _put_run(self, columns: dict[str, pa.Array]) -> RunRef:
-        return put_run(self._session.store, columns, job=self._job, env=self._session.env)
+        return put_run(self._ctx.store, columns, job=self._job, env=self._ctx.env)
 
     def _merge_runs(self, runs: tuple[RunRef, ...], kind: pa.Schema) -> tuple[RunRef, ...]:
         group = spill_policy.runs_to_merge(runs, self._budgets)
         if not group:
             return runs
-        tables = [self._session.manifests.run(run, kind) for run in group]
+        tables = [self._ctx.manifests.run(run, kind) for run in group]
         together = pa.concat_tables(tables)
         if kind is KEY_RUN:
             together = newest_records(together)
@@ -146,7 +146,7 @@ class Spiller:
         return (*(run for run in runs if run not in group), merged)
 
     def _merge_manifests(self, snapshot: Snapshot, group: tuple[ManifestRef, ...]) -> Snapshot:
-        removed = self._session.manifests.removed(snapshot)
+        removed = self._ctx.manifests.removed(snapshot)
         # a staged one is added where it lands
         inputs = tuple((ref.path, removed.get(ref.path, 0), ref.added) for ref in group)
         if inputs not in self._merged:
@@ -167,17 +167,17 @@ class Spiller:
     ) -> ManifestRef:
         assert snapshot.schema is not None
         tables = [
-            self._session.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in group
+            self._ctx.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in group
         ]
         return put_manifest(
-            self._session.store,
+            self._ctx.store,
             manifest_table.unite(
                 tables, schema=snapshot.schema, partition_by=snapshot.partition_by
             ),
             schema=snapshot.schema,
             partition_by=snapshot.partition_by,
             job=self._job,
-            env=self._session.env,
+            env=self._ctx.env,
         )
 
 

@@ -147,7 +147,7 @@ class Recovery:
     """What a recoverable job does that others do not; one for each job. fingerprint: the caller's
     promise that the same one is the same rows. [AB6]"""
 
-    def __init__(self, session: TableContext, key: str | None, fingerprint: str | None) -> None:
+    def __init__(self, ctx: TableContext, key: str | None, fingerprint: str | None) -> None:
         if key is None:
             raise UsageError(
                 "recoverable=True needs a key: by it a rerun finds what an earlier run of "
@@ -159,7 +159,7 @@ class Recovery:
                 "rows, such as the input and the program's release. A rerun takes over what was "
                 "finished under the same one; nothing was done"
             )
-        self._session, self._key = session, key
+        self._ctx, self._key = ctx, key
         self.fingerprint = fingerprint
         self._marked = ""
         self._write = (0, 0)
@@ -173,19 +173,19 @@ class Recovery:
 
         One list of the marks of this key, and one more for each attempt that is looked into. [AB6]
         """
-        store = self._session.store
+        store = self._ctx.store
         marked = [
             object_names.job_of_handed(info.name)
             for info in store.list(object_names.key_marks_prefix(self._key))
         ]
-        lowest = max(dropped_at(self._session, snapshot, self._key), *snapshot.set_back.values(), 0)
+        lowest = max(dropped_at(self._ctx, snapshot, self._key), *snapshot.set_back.values(), 0)
         births = (
             (birth, job)
             for job in marked
             if (birth := _birth(job, snapshot)) is not None and birth >= lowest
         )
         for _, job in sorted(births, reverse=True):
-            if find_job(self._session, snapshot, job)[0] is None and not any(
+            if find_job(self._ctx, snapshot, job)[0] is None and not any(
                 store.list(object_names.prepared_name(job))
             ):
                 self._marked = job
@@ -204,14 +204,14 @@ class Recovery:
             mark = KeyMark(
                 format_version=FORMAT_VERSION,
                 key=self._key,
-                begun_at=self._session.env.now_us(),
+                begun_at=self._ctx.env.now_us(),
                 writer=WRITER,
             )
             create_own(
-                self._session.store,
+                self._ctx.store,
                 object_names.key_mark_name(job, self._key),
                 codec.encode_key_mark(mark),
-                self._session.env,
+                self._ctx.env,
             )
             self._marked = job
         self._write, counter = (finished + 1, failed), itertools.count()
@@ -231,13 +231,9 @@ class Recovery:
         self.forget_if_final(outcome)
         if outcome.kind != "committed" or outcome.version is None:
             return outcome
-        known = self._session.known
-        head = (
-            known
-            if known is not None and known.version >= outcome.version
-            else self._session.open()
-        )
-        _, record = find_key_at(self._session, head, self._key)
+        known = self._ctx.known
+        head = known if known is not None and known.version >= outcome.version else self._ctx.open()
+        _, record = find_key_at(self._ctx, head, self._key)
         # not another driver's create
         is_mine = outcome.metrics is None or outcome.metrics.kind == "committed"
         if record is None or (record.digest == change.declared and is_mine):
@@ -254,7 +250,7 @@ class Recovery:
             return
         job = outcome.job_id
         try:
-            self._session.store.delete([object_names.key_mark_name(job, self._key)])
+            self._ctx.store.delete([object_names.key_mark_name(job, self._key)])
         except StoreError as error:
             LOG.warning(
                 "the mark of job %s could not be removed, so that a rerun will go on with it: %s",
@@ -263,12 +259,11 @@ class Recovery:
             )
 
 
-def is_recoverable(session: TableContext, job: str) -> bool:
+def is_recoverable(ctx: TableContext, job: str) -> bool:
     """Whether a rerun may go on with this job: others than its own process can finish it. One list
     of all marks. [AB4] [AB6]"""
     return any(
-        object_names.job_of_handed(info.name) == job
-        for info in session.store.list(object_names.MARKS)
+        object_names.job_of_handed(info.name) == job for info in ctx.store.list(object_names.MARKS)
     )
 
 

@@ -37,7 +37,7 @@ from .task_recovery import is_recoverable
 
 
 def check_turn(
-    session: TableContext, advances: Sequence[Advance], earlier: Iterable[Sequence[Advance]]
+    ctx: TableContext, advances: Sequence[Advance], earlier: Iterable[Sequence[Advance]]
 ) -> None:
     """Raise WatermarkGapError where the table does not know a source that one of `earlier`, which
     did not commit, advances first. [WM7]
@@ -48,12 +48,12 @@ def check_turn(
     sources = {each.source for other in earlier for each in other}
     if not any(each.source in sources for each in advances):
         return
-    head = session.open().snapshot
+    head = ctx.open().snapshot
     known = head.origins.keys() | head.watermarks.keys()
     for each in advances:
         if each.source in sources and each.source not in known:
             raise WatermarkGapError(
-                f"{session.store.url}: the table does not know source {each.source!r} yet, "
+                f"{ctx.store.url}: the table does not know source {each.source!r} yet, "
                 "and the job that advances it before "
                 f"{each.start!r} has not committed: committing this job now would lose that "
                 "range. Nothing of this job was committed. "
@@ -65,14 +65,14 @@ def check_turn(
             )
 
 
-def check_turn_beside(session: TableContext, job: str) -> None:
+def check_turn_beside(ctx: TableContext, job: str) -> None:
     """As `check_turn`, for a job that is prepared with others: in each of their tables, as to the
     jobs that are prepared there. Two lists and a get for each of these more, where a source is not
     known. [WM7] [MT11]"""
-    prepared = read_prepared(session, job)
+    prepared = read_prepared(ctx, job)
     if prepared is None:
         return
-    for at, head, other in partners(session, prepared):
+    for at, head, other in partners(ctx, prepared):
         mine = other.change.advances
         if not begins_a_source(head.snapshot, mine):
             continue
@@ -90,18 +90,18 @@ def begins_a_source(snapshot: Snapshot, advances: Iterable[Advance]) -> bool:
     return any(each.source not in snapshot.origins for each in advances)
 
 
-def begins_a_source_beside(session: TableContext, job: str) -> bool:
+def begins_a_source_beside(ctx: TableContext, job: str) -> bool:
     """As `begins_a_source`, in the other tables of a job that is prepared with others. [AB4]
     [MT11]"""
-    prepared = read_prepared(session, job)
+    prepared = read_prepared(ctx, job)
     return prepared is not None and any(
         begins_a_source(head.snapshot, other.change.advances)
-        for _, head, other in partners(session, prepared)
+        for _, head, other in partners(ctx, prepared)
     )
 
 
 def commit_prepared(
-    session: TableContext,
+    ctx: TableContext,
     job: str,
     *,
     audited: int | None = None,
@@ -117,18 +117,18 @@ def commit_prepared(
     audited: it commits only as long as nobody has changed rows since this version; checks: what was
     checked of it, for its record. [CK6]
     """
-    meter = session.meter(job, phase="second")
-    head = _open(session, job)
-    if (settled := _settled(session, head, job)) is not None:
+    meter = ctx.meter(job, phase="second")
+    head = _open(ctx, job)
+    if (settled := _settled(ctx, head, job)) is not None:
         return measured(settled, meter)
-    prepared = read_prepared(session, job)
+    prepared = read_prepared(ctx, job)
     if prepared is None:
-        published = read_intent(session.store, job)
+        published = read_intent(ctx.store, job)
         if published is None:
-            return measured(_missing(session, job), meter)
+            return measured(_missing(ctx, job), meter)
         meter.learn(published.change.operation, published.change.summary)
         return commit(
-            session,
+            ctx,
             head,
             published.change,
             committers=Committers.ANY_WRITER,
@@ -138,19 +138,19 @@ def commit_prepared(
     if prepared.change.together:
         if audited is not None:
             raise UsageError(
-                f"{session.store.url}: job {job} is committed together with others, and checks "
+                f"{ctx.store.url}: job {job} is committed together with others, and checks "
                 "that read the table hold for one table only; nothing was committed. Check its own "
                 "rows instead."
             )
-        outcome = commit_prepared_together(session, head, prepared)
+        outcome = commit_prepared_together(ctx, head, prepared)
         return outcome if outcome.metrics is not None else measured(outcome, meter)
     if prepared.done is not None:
-        return measured(found_outcome(session, head, prepared.change), meter)
+        return measured(found_outcome(ctx, head, prepared.change), meter)
     summary = msgspec.structs.replace(prepared.change.summary, checks=dict(checks or {}))
     change = msgspec.structs.replace(prepared.change, audited=audited, summary=summary)
     meter.learn(change.operation, change.summary)
     return commit(
-        session,
+        ctx,
         head,
         change,
         committers=Committers.ANY_PROCESS,
@@ -159,27 +159,27 @@ def commit_prepared(
     )
 
 
-def give_up(session: TableContext, job: str) -> Outcome:
+def give_up(ctx: TableContext, job: str) -> Outcome:
     """Commit that a prepared, published or recoverable job never commits, or learn that it has.
     Nothing is deleted. [AB1] [AB4] [CM21]
 
     The outcome is of the job: aborted, or committed at a version; fenced, where it never committed
     and cannot any more.
     """
-    head = _open(session, job)
-    if (settled := _settled(session, head, job)) is not None:
+    head = _open(ctx, job)
+    if (settled := _settled(ctx, head, job)) is not None:
         return settled
-    prepared = read_prepared(session, job)
+    prepared = read_prepared(ctx, job)
     if prepared is not None and prepared.change.together:
-        return abort_prepared_together(session, prepared)
+        return abort_prepared_together(ctx, prepared)
     if object_names.parse_job_id(job).birth < head.snapshot.fence:
-        return fenced_outcome(session, head, job)
-    if prepared is None and not is_recoverable(session, job) and not is_published(session, job):
-        return _missing(session, job)
-    return record_abort(session, job)
+        return fenced_outcome(ctx, head, job)
+    if prepared is None and not is_recoverable(ctx, job) and not is_published(ctx, job):
+        return _missing(ctx, job)
+    return record_abort(ctx, job)
 
 
-def settle_prepared(session: TableContext, *, abort: bool = False) -> Iterator[JobResult]:
+def settle_prepared(ctx: TableContext, *, abort: bool = False) -> Iterator[JobResult]:
     """Commit every job that is prepared and undecided, oldest birth first, or abort each; one
     that fails holds up no other. [AB3] [AB4]
 
@@ -191,10 +191,10 @@ def settle_prepared(session: TableContext, *, abort: bool = False) -> Iterator[J
     commit takes away; its result has the conflict, too. One that is held is
     left alone, and later ranges of a source wait for it. [CK5]
     """
-    waits = [each for each in find_jobs(session) if each.is_waiting]
+    waits = [each for each in find_jobs(ctx) if each.is_waiting]
     unread = [each for each in waits if each.error is not None and not abort]
     for each in unread:  # its commit would not know its place
-        yield JobResult(url=session.store.url, job_id=each.info.job, error=each.error)
+        yield JobResult(url=ctx.store.url, job_id=each.info.job, error=each.error)
     known = {each.info.job: each for each in waits if each.error is None or abort}
     advances = {job: () if abort else each.advances for job, each in known.items()}
     found = list(advances)
@@ -211,7 +211,7 @@ def settle_prepared(session: TableContext, *, abort: bool = False) -> Iterator[J
             lower = [advances[each] for each in earlier[job] if each in failed]
             lower += [advances[job]] if unread else []  # it may be the lower range of any source
             turn = Turn(advances[job], lower, is_joint=bool(known[job].info.together))
-            result = _settle(session, job, abort=abort, turn=turn)
+            result = _settle(ctx, job, abort=abort, turn=turn)
             (failed.discard if result.error is None else failed.add)(job)
             if isinstance(result.error, WatermarkGapError):
                 gaps.append(result)
@@ -233,34 +233,34 @@ class Turn(NamedTuple):
 
 
 def _settle(
-    session: TableContext,
+    ctx: TableContext,
     job: str,
     *,
     abort: bool,
     turn: Turn,
 ) -> JobResult:
-    result = JobResult(url=session.store.url, job_id=job)
+    result = JobResult(url=ctx.store.url, job_id=job)
     try:
-        check_turn(session, turn.advances, turn.earlier)
+        check_turn(ctx, turn.advances, turn.earlier)
         if turn.is_joint and not abort:
-            check_turn_beside(session, job)
-        outcome = give_up(session, job) if abort else commit_prepared(session, job)
+            check_turn_beside(ctx, job)
+        outcome = give_up(ctx, job) if abort else commit_prepared(ctx, job)
         decided = (
             outcome
             if abort and outcome.kind in ("aborted", "fenced")
-            else committed_or_raise(outcome, session.store.url)
+            else committed_or_raise(outcome, ctx.store.url)
         )
         if outcome.kind == "already_committed":
-            give_up(session, job)
+            give_up(ctx, job)
         return msgspec.structs.replace(result, outcome=decided)
     except ManifestCommitError as error:
         if isinstance(error, CommitConflictError) and error.rule in FINAL:
-            return _end(session, result, error, turn)
+            return _end(ctx, result, error, turn)
         return msgspec.structs.replace(result, error=error)
 
 
 def _end(
-    session: TableContext,
+    ctx: TableContext,
     result: JobResult,
     error: CommitConflictError,
     turn: Turn,
@@ -277,9 +277,9 @@ def _end(
             f"{error} {more}", rule=error.rule, mine=error.mine, winner=error.winner
         )
 
-    job, snapshot = result.job_id, session.open().snapshot
+    job, snapshot = result.job_id, ctx.open().snapshot
     begins = begins_a_source(snapshot, turn.advances)
-    if begins or (turn.is_joint and begins_a_source_beside(session, job)):
+    if begins or (turn.is_joint and begins_a_source_beside(ctx, job)):
         left = (
             "It can never commit and stays prepared, since later ranges of its source wait "
             "for this job. Run its work "
@@ -288,7 +288,7 @@ def _end(
         )
         return msgspec.structs.replace(result, error=failed(left))
     try:
-        outcome = give_up(session, job)
+        outcome = give_up(ctx, job)
     except ManifestCommitError as failure:
         return msgspec.structs.replace(
             result, error=failed(f"It can never commit, and could not be aborted: {failure}")
@@ -306,23 +306,22 @@ def _end(
     )
 
 
-def _open(session: TableContext, job: str) -> Head:
+def _open(ctx: TableContext, job: str) -> Head:
     try:
         name = object_names.parse_job_id(job)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    head = session.open()
+    head = ctx.open()
     if name.table_id != head.snapshot.table_id:
         raise TableNotFoundError(
-            f"job {job} belongs to another table than the one at {session.store.url}; "
-            "nothing was done"
+            f"job {job} belongs to another table than the one at {ctx.store.url}; nothing was done"
         )
     return head
 
 
-def _settled(session: TableContext, head: Head, job: str) -> Outcome | None:
+def _settled(ctx: TableContext, head: Head, job: str) -> Outcome | None:
     """What the head records of the job: it needs no object any more, which gc may have taken."""
-    _, (state, version) = find_job_at(session, head, job)
+    _, (state, version) = find_job_at(ctx, head, job)
     if state is None:
         return None
     return Outcome(
@@ -330,16 +329,16 @@ def _settled(session: TableContext, head: Head, job: str) -> Outcome | None:
     )
 
 
-def _missing(session: TableContext, job: str) -> Outcome:
+def _missing(ctx: TableContext, job: str) -> Outcome:
     """Neither prepared nor published: it may have been settled, and its object removed, since
     the head was read. [AB4] [CM22]"""
-    head = session.open()
-    if (settled := _settled(session, head, job)) is not None:
+    head = ctx.open()
+    if (settled := _settled(ctx, head, job)) is not None:
         return settled
     if object_names.parse_job_id(job).birth < head.snapshot.fence:
-        return fenced_outcome(session, head, job)
+        return fenced_outcome(ctx, head, job)
     raise UsageError(
-        f"{session.store.url} holds no prepared job {job}; nothing was done. "
+        f"{ctx.store.url} holds no prepared job {job}; nothing was done. "
         "Another process can only commit or abort a prepared job. A job that was not prepared "
         "commits when its own `with` block ends, or never."
     )

@@ -40,24 +40,24 @@ MOST_CAUGHT_UP = 100  # versions that follow the log's newest one as commits
 MOST_ACTIONS = 100_000  # of a commit; a version with more of them becomes a checkpoint
 
 
-def check(session: TableContext, schema: Schema | None) -> None:
+def check(ctx: TableContext, schema: Schema | None) -> None:
     """UnsupportedTypeError if Delta cannot express these columns. [EX9]"""
     if schema is not None:
         check_schema(schema)
 
 
-def check_files(session: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
+def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if one of these files cannot be read through Delta. [EX9]"""
     by_id = {field.id: field.file_name for field in (snapshot.schema or _NONE).fields}
     names = [by_id[field_id] for field_id in snapshot.partition_by]
-    file_columns.check_delta(session, entries, names)
+    file_columns.check_delta(ctx, entries, names)
 
 
-def check_owner(session: TableContext, snapshot: Snapshot) -> None:
+def check_owner(ctx: TableContext, snapshot: Snapshot) -> None:
     """UsageError if the log is another table's. [EX9]"""
-    newest = exported_version(session.store, snapshot.version)
-    if newest is not None and not is_of_table(session.store, newest, snapshot.table_id):
-        raise not_ours(session.store, FOLDER)
+    newest = exported_version(ctx.store, snapshot.version)
+    if newest is not None and not is_of_table(ctx.store, newest, snapshot.table_id):
+        raise not_ours(ctx.store, FOLDER)
 
 
 def is_of_table(store: Store, version: int, table_id: str) -> bool:
@@ -91,17 +91,17 @@ def exported_version(store: Store, head: int = 0) -> int | None:
     return None
 
 
-def export(session: TableContext, head: Head) -> int:
+def export(ctx: TableContext, head: Head) -> int:
     """Export this version and those since the log's newest one, unless the log has it; returns the
     newest exported one. [EX1] [EX2]"""
-    newest = exported_version(session.store, head.version)
-    if newest is not None and not is_of_table(session.store, newest, head.snapshot.table_id):
-        raise not_ours(session.store, FOLDER)
+    newest = exported_version(ctx.store, head.version)
+    if newest is not None and not is_of_table(ctx.store, newest, head.snapshot.table_id):
+        raise not_ours(ctx.store, FOLDER)
     if newest is not None and newest >= head.version:
         return newest
-    check(session, head.snapshot.schema)
-    exporter = _Log(session)
-    chain = exporter.checked(_expressible(session, head, newest), newest)
+    check(ctx, head.snapshot.schema)
+    exporter = _Log(ctx)
+    chain = exporter.checked(_expressible(ctx, head, newest), newest)
     # a log begins with a whole version
     if newest is None or chain[0].version != newest:
         exporter.put_checkpoint(chain[0])
@@ -110,15 +110,15 @@ def export(session: TableContext, head: Head) -> int:
     return head.version
 
 
-def _expressible(session: TableContext, head: Head, newest: int | None) -> list[Snapshot]:
+def _expressible(ctx: TableContext, head: Head, newest: int | None) -> list[Snapshot]:
     """The versions from the log's newest one to the head, ascending; or, if one of these cannot be
     read or expressed, or they are too many, the last few that can."""
     found: list[Snapshot] = []
     follows = newest is not None and head.version - newest <= MOST_CAUGHT_UP
     most = head.version - newest + 1 if follows and newest is not None else MOST_COMMITS
-    for old in walk_back(session.store, head):
+    for old in walk_back(ctx.store, head):
         try:
-            check(session, old.snapshot.schema)
+            check(ctx, old.snapshot.schema)
         except UnsupportedTypeError:
             break
         is_gap = bool(found) and found[-1].version != old.version + 1  # a void version [MT8]
@@ -130,18 +130,18 @@ def _expressible(session: TableContext, head: Head, newest: int | None) -> list[
     return found[::-1]
 
 
-def before_deletion(session: TableContext, head: Head) -> None:
+def before_deletion(ctx: TableContext, head: Head) -> None:
     """Begin the log with the oldest readable version: a checkpoint there, unless one is there or
     the log begins later. [EX4]"""
     oldest = head.snapshot.expired
-    commits, checkpoints, _ = _objects(session.store)
+    commits, checkpoints, _ = _objects(ctx.store)
     starts = [version for version in (*commits, *checkpoints) if version < oldest]
     if starts and oldest in commits and oldest not in checkpoints:
-        _Log(session).put_checkpoint(read_version(session.store, head, oldest).snapshot)
+        _Log(ctx).put_checkpoint(read_version(ctx.store, head, oldest).snapshot)
 
 
 def unreached(
-    session: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
+    ctx: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
 ) -> Iterator[tuple[ObjectInfo, str]]:
     """Commits and checkpoints below the newest checkpoint that is older than `cut_s` and no later
     than the oldest readable version; all of the log, where its newest version is dead; none of
@@ -149,9 +149,9 @@ def unreached(
 
     Younger ones do not count: each gc that expires a version puts one.
     """
-    commits, checkpoints, hint = _objects(session.store)
+    commits, checkpoints, hint = _objects(ctx.store)
     newest = max((*commits, *checkpoints), default=0)
-    if not newest or not is_of_table(session.store, newest, decided.table_id):
+    if not newest or not is_of_table(ctx.store, newest, decided.table_id):
         return
     latest = [objects[newest] for objects in (commits, checkpoints) if newest in objects]
     if max(info.modified for info in latest) <= cut_s and is_dead(newest):
@@ -185,8 +185,8 @@ def _objects(
 class _Log:
     """Puts commits and checkpoints of one table."""
 
-    def __init__(self, session: TableContext) -> None:
-        self._session = session
+    def __init__(self, ctx: TableContext) -> None:
+        self._ctx = ctx
 
     def checked(self, chain: list[Snapshot], newest: int | None) -> list[Snapshot]:
         """Those last versions of the chain whose files can all be read through Delta; UsageError if
@@ -206,11 +206,11 @@ class _Log:
         Delta. Where these are many, all of its files are looked at, manifest by manifest."""
         if known is None or abs(snapshot.totals.files - known.totals.files) > MOST_ACTIONS:
             for table in self._tables(snapshot):
-                check_files(self._session, table, snapshot)
+                check_files(self._ctx, table, snapshot)
             return
-        with raise_if_expired(self._session.store, snapshot.version):
-            _, added = differing_entries(self._session, known, snapshot)
-        check_files(self._session, added, snapshot)
+        with raise_if_expired(self._ctx.store, snapshot.version):
+            _, added = differing_entries(self._ctx, known, snapshot)
+        check_files(self._ctx, added, snapshot)
 
     def put_commit(self, before: Snapshot, after: Snapshot) -> None:
         """Put the actions that lead from one version to the next, or a checkpoint where they are
@@ -218,27 +218,27 @@ class _Log:
         if abs(after.totals.files - before.totals.files) > MOST_ACTIONS:
             self.put_checkpoint(after)
             return
-        with raise_if_expired(self._session.store, after.version):
-            removed, added = differing_entries(self._session, before, after)
+        with raise_if_expired(self._ctx.store, after.version):
+            removed, added = differing_entries(self._ctx, before, after)
         if removed.num_rows + added.num_rows > MOST_ACTIONS:
             self.put_checkpoint(after)
             return
         data = commit_bytes(before, after, removed, added)
-        put_shared(self._session, commit_name(after.version), data)
+        put_shared(self._ctx, commit_name(after.version), data)
 
     def put_checkpoint(self, snapshot: Snapshot) -> None:
         """Put the whole state of a version."""
         made = Checkpoint(snapshot)
         for table in self._tables(snapshot):
             made.add(table)
-        put_shared(self._session, checkpoint_name(snapshot.version), made.close())
+        put_shared(self._ctx, checkpoint_name(snapshot.version), made.close())
         hint = last_checkpoint_bytes(snapshot.version, made.actions)
-        self._session.store.put(LAST_CHECKPOINT, hint)
+        self._ctx.store.put(LAST_CHECKPOINT, hint)
 
     def _tables(self, snapshot: Snapshot) -> Iterator[pa.Table]:
         """The live entries, manifest by manifest."""
-        manifests = self._session.manifests
-        with raise_if_expired(self._session.store, snapshot.version):
+        manifests = self._ctx.manifests
+        with raise_if_expired(self._ctx.store, snapshot.version):
             removed = manifests.removed(snapshot) if snapshot.manifests else {}
             for ref in snapshot.manifests:
                 # read once: a table's manifests together may be more than memory holds

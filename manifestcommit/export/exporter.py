@@ -29,32 +29,30 @@ FORMATS: dict[str, ModuleType] = {
 }
 
 
-def export_format(
-    session: TableContext, head: Head, format: str, chosen: int | None = None
-) -> Export:
+def export_format(ctx: TableContext, head: Head, format: str, chosen: int | None = None) -> Export:
     """Export the head in one format, or the chosen version of it."""
     exporter = FORMATS[format]
     if chosen is not None:
-        head = _older(session, head, format, chosen)
-    check_columns(session, head.snapshot.schema)
-    version = exporter.export(session, head)
-    return Export(format=format, version=version, location=exporter.location(session.store))
+        head = _older(ctx, head, format, chosen)
+    check_columns(ctx, head.snapshot.schema)
+    version = exporter.export(ctx, head)
+    return Export(format=format, version=version, location=exporter.location(ctx.store))
 
 
-def _older(session: TableContext, head: Head, format: str, chosen: int) -> Head:
+def _older(ctx: TableContext, head: Head, format: str, chosen: int) -> Head:
     """A readable version, with the tags and the expiry of the head; UsageError if the export shows
     a later one: what it shows as the newest never goes back. [EX2]"""
-    old = read_version(session.store, head, chosen)
+    old = read_version(ctx.store, head, chosen)
     if format == SPARK and chosen != head.version:
         raise UsageError(
             f"version {chosen} cannot be exported to {SPARK}: what Spark's catalog shows is the "
             f"newest version, {head.version}. `read_committed` reads older ones"
         )
-    shown = FORMATS[format].exported_version(session.store, chosen)
+    shown = FORMATS[format].exported_version(ctx.store, chosen)
     if shown is not None and shown > chosen:
         raise UsageError(
             f"version {chosen} cannot be the newest that others see: the export of "
-            f"{session.store.url} to {format} shows version {shown} already, and never goes back. "
+            f"{ctx.store.url} to {format} shows version {shown} already, and never goes back. "
             "Its readers find an older version by time travel; to take back what was committed "
             "since, roll the table back, which commits a new version"
         )
@@ -64,19 +62,19 @@ def _older(session: TableContext, head: Head, format: str, chosen: int) -> Head:
     return msgspec.structs.replace(old, snapshot=now)
 
 
-def create_table_sql(session: TableContext, name: str) -> str:
+def create_table_sql(ctx: TableContext, name: str) -> str:
     """The statement that makes a table in Spark's catalog of the newest version's export. [EX10]"""
-    head = session.open()
-    check_columns(session, head.snapshot.schema)
-    return spark_export.create_table_sql(session, head, name)
+    head = ctx.open()
+    check_columns(ctx, head.snapshot.schema)
+    return spark_export.create_table_sql(ctx, head, name)
 
 
-def export_formats(session: TableContext, head: Head) -> list[Export]:
+def export_formats(ctx: TableContext, head: Head) -> list[Export]:
     """Export the head in every format of its property; one that fails holds up no other."""
     made, failed = [], None
     for format in _known_formats(head.snapshot):
         try:
-            made.append(export_format(session, head, format))
+            made.append(export_format(ctx, head, format))
         except Exception as error:
             failed = failed or error
     if failed is not None:
@@ -97,95 +95,93 @@ def parse_formats(value: str) -> list[str]:
     return names
 
 
-def check_columns(session: TableContext, schema: Schema | None) -> None:
+def check_columns(ctx: TableContext, schema: Schema | None) -> None:
     """UsageError if the table has no columns yet. [EX9]"""
     if schema is None:
         raise UsageError(
-            f"{session.store.url} has no columns yet, without which no other engine can read it: "
+            f"{ctx.store.url} has no columns yet, without which no other engine can read it: "
             "export it after the first write"
         )
 
 
 def check_formats(
-    session: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
+    ctx: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
 ) -> None:
     """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot express
     the table as it is. snapshot: None: the table is to be created. [EX9]"""
     for format in parse_formats(value):
         exporter = FORMATS[format]
-        exporter.check(session, schema)
+        exporter.check(ctx, schema)
         if snapshot is not None:
-            exporter.check_owner(session, snapshot)
+            exporter.check_owner(ctx, snapshot)
         if snapshot is not None and snapshot.schema is not None:
-            exporter.check_files(
-                session, entries_table(session, snapshot, in_order=False), snapshot
-            )
+            exporter.check_files(ctx, entries_table(ctx, snapshot, in_order=False), snapshot)
 
 
-def lags(session: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
+def lags(ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
     """Format -> how far its export is behind. [EX2]"""
-    return {format: _lag(session, snapshot, format) for format in _known_formats(snapshot)}
+    return {format: _lag(ctx, snapshot, format) for format in _known_formats(snapshot)}
 
 
-def _lag(session: TableContext, snapshot: Snapshot, format: str) -> ExportLag:
-    version = FORMATS[format].exported_version(session.store, snapshot.version)
+def _lag(ctx: TableContext, snapshot: Snapshot, format: str) -> ExportLag:
+    version = FORMATS[format].exported_version(ctx.store, snapshot.version)
     if version is None:
         return ExportLag()
     behind, age_s = max(0, snapshot.version - version), 0.0
     if behind:
         state = next_state(snapshot, max(version + 1, snapshot.expired))
-        lacking = read_object(session.store, state)
+        lacking = read_object(ctx.store, state)
         since_us = (snapshot if lacking is None else lacking.snapshot).committed_at
-        age_s = round(max(0.0, (session.env.now_us() - since_us) / 1e6), 3)
+        age_s = round(max(0.0, (ctx.env.now_us() - since_us) / 1e6), 3)
     return ExportLag(version=version, behind=behind, age_s=age_s)
 
 
-def keep_whole(session: TableContext, decided: Snapshot) -> None:
+def keep_whole(ctx: TableContext, decided: Snapshot) -> None:
     """Export the newest version in the formats of the property. StoreError if an export then shows
     a version that gc may delete files of. [EX4]"""
     failure: Exception | None = None
     for format in _known_formats(decided):
         exporter = FORMATS[format]
         try:
-            head = session.open()
-            check_columns(session, head.snapshot.schema)
-            exporter.export(session, head)
-            exporter.before_deletion(session, head)
+            head = ctx.open()
+            check_columns(ctx, head.snapshot.schema)
+            exporter.export(ctx, head)
+            exporter.before_deletion(ctx, head)
         except Exception as error:
             failure = error
-        shown = exporter.exported_version(session.store, decided.version)
+        shown = exporter.exported_version(ctx.store, decided.version)
         if shown is None or shown > decided.version or is_readable(decided, shown):
             continue
         raise StoreError(
-            f"{session.store.url}: the export to {format} shows version {shown}, which is not "
+            f"{ctx.store.url}: the export to {format} shows version {shown}, which is not "
             f"readable any more, and a newer one could not be exported: {failure}. gc deleted "
             f"nothing. Remove the cause, or the property {PROPERTY!r} if nobody reads the export."
         ) from failure
 
 
 def unreached(
-    session: TableContext, decided: Snapshot, cut_s: float
+    ctx: TableContext, decided: Snapshot, cut_s: float
 ) -> Iterator[tuple[ObjectInfo, str]]:
     """Objects of exports that no exported version needs any more. [EX4]"""
 
     def is_dead(shown: int) -> bool:
-        return _was_unreadable(session, decided, shown, cut_s)
+        return _was_unreadable(ctx, decided, shown, cut_s)
 
     for format, exporter in FORMATS.items():
         exported = format in _known_formats(decided)
         yield from exporter.unreached(
-            session, decided, cut_s, (lambda _: False) if exported else is_dead
+            ctx, decided, cut_s, (lambda _: False) if exported else is_dead
         )
 
 
-def _was_unreadable(session: TableContext, decided: Snapshot, version: int, cut_s: float) -> bool:
+def _was_unreadable(ctx: TableContext, decided: Snapshot, version: int, cut_s: float) -> bool:
     """Whether a version was not readable at `cut_s` already: an exporter that began later does not
     build on what shows it. [EX4]"""
     if is_readable(decided, version):
         return False
     name = object_names.version_name(decided.expired)
-    there = [info for info in session.store.list(name) if info.name == name]
-    oldest = read_object(session.store, decided.expired)
+    there = [info for info in ctx.store.list(name) if info.name == name]
+    oldest = read_object(ctx.store, decided.expired)
     is_old = any(0 < info.modified <= cut_s for info in there)
     return oldest is not None and is_old and not is_readable(oldest.snapshot, version)
 

@@ -29,17 +29,17 @@ _REWRITE = (
 )
 
 
-def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
+def check_ids(ctx: TableContext, entries: pa.Table, schema: Schema) -> None:
     """UsageError if the field ids in one of these files are not the table's, or a type in it is
     none of Iceberg's for the table's. Files without any id are read by the names in them. [EX6]
     [EX9]
 
     One request for each file of another program; its columns of INT96 are read.
     """
-    for path, columns in _columns_of(session, of_others(entries)):
+    for path, columns in _columns_of(ctx, of_others(entries)):
         if misread := next(filter(_is_misread, columns), None):
             raise UsageError(
-                f"{session.store.url}/{path} has column {misread.name!r} with the type "
+                f"{ctx.store.url}/{path} has column {misread.name!r} with the type "
                 f"{misread.type}, which readers of Iceberg refuse for the table's type. "
                 f"{_REWRITE}"
             )
@@ -50,35 +50,35 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
             field = wanted.get(column.name)
             if field is not None and not _agrees(column, field):
                 raise UsageError(
-                    f"{session.store.url}/{path} has other field ids than the table, by which "
+                    f"{ctx.store.url}/{path} has other field ids than the table, by which "
                     f"readers of Iceberg do not find column {column.name!r}. {_REWRITE}"
                 )
 
 
-def check_delta(session: TableContext, entries: pa.Table, names: list[str]) -> None:
+def check_delta(ctx: TableContext, entries: pa.Table, names: list[str]) -> None:
     """UsageError if one of these files lacks a partition column, which only its entry holds then,
     or holds what readers of Delta read as something else. As many requests as for `check_ids`.
     [EX9]"""
-    for path, columns in _columns_of(session, of_others(entries)):
-        _check_names(session, path, columns, names, "Delta Lake")
+    for path, columns in _columns_of(ctx, of_others(entries)):
+        _check_names(ctx, path, columns, names, "Delta Lake")
 
 
 def check_partition_columns(
-    session: TableContext, entries: pa.Table, names: list[str], to: str
+    ctx: TableContext, entries: pa.Table, names: list[str], to: str
 ) -> None:
     """UsageError if one of these files lacks a partition column, which only its entry holds then.
     One request for each file of another program. [EX9]"""
     if names:
-        for path, columns in _columns_of(session, of_others(entries), by_spark=True):
-            _check_names(session, path, columns, names, to)
+        for path, columns in _columns_of(ctx, of_others(entries), by_spark=True):
+            _check_names(ctx, path, columns, names, to)
 
 
 def _check_names(
-    session: TableContext, path: str, columns: pa.Schema, names: list[str], to: str
+    ctx: TableContext, path: str, columns: pa.Schema, names: list[str], to: str
 ) -> None:
     if missing := sorted(set(names) - set(columns.names)):
         raise UsageError(
-            f"{session.store.url}/{path} does not hold its partition column {missing[0]!r}, "
+            f"{ctx.store.url}/{path} does not hold its partition column {missing[0]!r}, "
             f"without which the table cannot be exported to {to}. {_REWRITE}"
         )
 
@@ -89,31 +89,31 @@ def of_others(entries: pa.Table) -> pa.Table:
 
 
 def _columns_of(
-    session: TableContext, entries: pa.Table, *, by_spark: bool = False
+    ctx: TableContext, entries: pa.Table, *, by_spark: bool = False
 ) -> Iterator[tuple[str, pa.Schema]]:
     """The columns of each file; UsageError for one that readers of Iceberg and Delta misread.
     by_spark: Spark alone is to read it, which reads all."""
     paths = entries.column("path").to_pylist()
-    footers = footers_of(entries, session.store.url)
+    footers = footers_of(entries, ctx.store.url)
     sizes = dict(zip(paths, entries.column("bytes").to_pylist(), strict=True))
 
     def columns(path: str) -> pa.Schema:
         try:
-            with session.store.open_input(path) as stream:
+            with ctx.store.open_input(path) as stream:
                 file = open_noted(
                     stream, sizes[path], footers[path], coerce_int96_timestamp_unit="us"
                 )
                 if not by_spark and (reason := _misread_layout(file)):
-                    raise UsageError(f"{session.store.url}/{path} {reason}. {_REWRITE}")
+                    raise UsageError(f"{ctx.store.url}/{path} {reason}. {_REWRITE}")
                 return file.schema_arrow
         except FileNotFoundError:
-            raise missing_file(session.store.url, path) from None
+            raise missing_file(ctx.store.url, path) from None
         except (pa.ArrowException, OSError) as error:
             raise UsageError(
-                f"{session.store.url}/{path} cannot be read as a Parquet file: {error}"
+                f"{ctx.store.url}/{path} cannot be read as a Parquet file: {error}"
             ) from error
 
-    yield from zip(paths, map_in_batches(session.store, columns, paths), strict=True)
+    yield from zip(paths, map_in_batches(ctx.store, columns, paths), strict=True)
 
 
 # Columns as other readers misread them, though pyarrow and Spark read them right.

@@ -50,10 +50,10 @@ _MOST_BYTES = 256 << 20
 _TRIES = 5  # to find that the hint names the newest document
 
 
-def check(session: TableContext, schema: Schema | None) -> None:
+def check(ctx: TableContext, schema: Schema | None) -> None:
     """UsageError or UnsupportedTypeError if Iceberg cannot express these columns, or the table's
     path. [EX9]"""
-    url = data_url(session.store)
+    url = data_url(ctx.store)
     if marks := sorted(set("#%?") & set(url)):
         raise UsageError(
             f"the table's path {url} has {' and '.join(map(repr, marks))}, which readers of "
@@ -63,16 +63,16 @@ def check(session: TableContext, schema: Schema | None) -> None:
         check_schema(schema)
 
 
-def check_files(session: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
+def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if one of these files cannot be read through Iceberg. [EX6] [EX9]"""
-    file_columns.check_ids(session, entries, snapshot.schema or Schema(fields=()))
+    file_columns.check_ids(ctx, entries, snapshot.schema or Schema(fields=()))
 
 
-def check_owner(session: TableContext, snapshot: Snapshot) -> None:
+def check_owner(ctx: TableContext, snapshot: Snapshot) -> None:
     """UsageError if the newest document is another table's. Two requests. [EX9]"""
-    version = exported_version(session.store)
+    version = exported_version(ctx.store)
     if version is not None:
-        _check_ours(session.store, _document(session.store, version), snapshot)
+        _check_ours(ctx.store, _document(ctx.store, version), snapshot)
 
 
 def _check_ours(store: Store, document: Document | None, snapshot: Snapshot) -> None:
@@ -99,17 +99,17 @@ def exported_version(store: Store, _: int = 0) -> int | None:
     return int(text) if text.isdigit() and int(text) > 0 else None
 
 
-def export(session: TableContext, head: Head) -> int:
+def export(ctx: TableContext, head: Head) -> int:
     """Export this version, unless a later one is exported already; returns the newest exported
     one. [EX1] [EX2]"""
-    store, snapshot = session.store, head.snapshot
+    store, snapshot = ctx.store, head.snapshot
     before = exported_version(store)
     document = _document(store, before) if before is not None else None
     _check_ours(store, document, snapshot)
     if before is not None and document is not None and before >= head.version:
         return before
-    check(session, snapshot.schema)
-    manifests = _Manifests(session, head, newest_checked=before or 0 if document else 0)
+    check(ctx, snapshot.schema)
+    manifests = _Manifests(ctx, head, newest_checked=before or 0 if document else 0)
     if document is None:
         document = Document()
     elif before in document.entries:
@@ -120,13 +120,13 @@ def export(session: TableContext, head: Head) -> int:
             continue
         try:
             old = read_version(store, head, version).snapshot
-            check(session, old.schema)
+            check(ctx, old.schema)
             document.add(old, manifests.put_list(old))
         except (SnapshotExpiredError, UsageError, UnsupportedTypeError):
             if version == head.version:
                 raise  # of older versions, what can be expressed and is still readable
     data = document_bytes(document, snapshot, data_url(store))
-    put_shared(session, metadata_name(head.version), data)
+    put_shared(ctx, metadata_name(head.version), data)
     return _put_hint(store, head.version)
 
 
@@ -165,17 +165,17 @@ def _document(store: Store, version: int) -> Document | None:
         return None
 
 
-def before_deletion(session: TableContext, head: Head) -> None:
+def before_deletion(ctx: TableContext, head: Head) -> None:
     """Nothing is to be done before gc deletes files: the newest document says which are needed."""
 
 
 def unreached(
-    session: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
+    ctx: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
 ) -> Iterator[tuple[ObjectInfo, str]]:
     """Objects that no document needs which was the newest one since `cut_s`; all of them, where
     that one's version is dead. Where such a document or a list of it cannot be read, or is another
     table's, none. [EX4]"""
-    listed = [info for info in session.store.list(FOLDER) if is_export(info.name)]
+    listed = [info for info in ctx.store.list(FOLDER) if is_export(info.name)]
     documents = sorted(
         (version, info) for info in listed if (version := version_of_document(info.name))
     )
@@ -187,29 +187,29 @@ def unreached(
     ]
     needed, reason = {HINT, *map(metadata_name, kept)}, "no exported version needs it"
     try:
-        needed |= _listed_by(session, decided, kept)
+        needed |= _listed_by(ctx, decided, kept)
         if documents and documents[-1][1].modified <= cut_s and is_dead(documents[-1][0]):
             needed, reason = set(), f"version {documents[-1][0]}, which it shows, is expired"
     except (FileNotFoundError, ValueError) as error:
-        LOG.warning("%r: nothing of its Iceberg export is removed: %s", session.store.url, error)
+        LOG.warning("%r: nothing of its Iceberg export is removed: %s", ctx.store.url, error)
         return
     for info in sorted(listed, key=lambda info: info.name.endswith(".avro")):
         if info.name not in needed and 0 < info.modified <= cut_s:
             yield info, f"of the Iceberg export: {reason}"
 
 
-def _listed_by(session: TableContext, decided: Snapshot, versions: Iterable[int]) -> set[str]:
+def _listed_by(ctx: TableContext, decided: Snapshot, versions: Iterable[int]) -> set[str]:
     """The manifest lists of these documents, and their manifests. One request for each document
     and each list."""
-    root, lists, found = f"{data_url(session.store)}/", set[str](), set[str]()
+    root, lists, found = f"{data_url(ctx.store)}/", set[str](), set[str]()
     for version in versions:
-        document = read_document(session.store.get(metadata_name(version), 0, _MOST_BYTES))
+        document = read_document(ctx.store.get(metadata_name(version), 0, _MOST_BYTES))
         if document.table_id != decided.table_id:
             raise ValueError("it is of another table")
         lists |= {entry["manifest-list"] for entry in document.entries.values()}
     for each in sorted(lists):
         name = each.removeprefix(root)
-        files = read_list(session.store.get(name, 0, _MOST_BYTES))
+        files = read_list(ctx.store.get(name, 0, _MOST_BYTES))
         found |= {name, *(file.path.removeprefix(root) for file in files)}
     return found
 
@@ -217,9 +217,9 @@ def _listed_by(session: TableContext, decided: Snapshot, versions: Iterable[int]
 class _Manifests:
     """Puts the lists of versions, and those of their manifests that are not exported yet."""
 
-    def __init__(self, session: TableContext, head: Head, newest_checked: int) -> None:
+    def __init__(self, ctx: TableContext, head: Head, newest_checked: int) -> None:
         self._head = head
-        self._session, self._url = session, data_url(session.store)
+        self._ctx, self._url = ctx, data_url(ctx.store)
         self._newest_checked = newest_checked
         self._known: dict[str, ManifestFile] = {}
         self._checked: set[str | None] = set()  # manifests of the head, by their keys
@@ -228,7 +228,7 @@ class _Manifests:
         """Use the manifests of a list again; one that is gone or damaged is skipped."""
         name = manifest_list.removeprefix(f"{self._url}/")
         with contextlib.suppress(FileNotFoundError, ValueError):
-            listed = read_list(self._session.store.get(name, 0, _MOST_BYTES))
+            listed = read_list(self._ctx.store.get(name, 0, _MOST_BYTES))
             self._known = {key_of_manifest(file.path): file for file in listed}
 
     def check_head(self) -> None:
@@ -249,7 +249,7 @@ class _Manifests:
             files = [file for file in self._files(snapshot) if file is not None]
         data = list_bytes(files, snapshot.version)
         name = list_name(snapshot.version, _digest(data))
-        put_shared(self._session, name, data)
+        put_shared(self._ctx, name, data)
         return f"{self._url}/{name}"
 
     def _files(self, snapshot: Snapshot) -> Iterator[ManifestFile | None]:
@@ -260,9 +260,9 @@ class _Manifests:
     def _entries(self, snapshot: Snapshot) -> Iterator[tuple[str | None, pa.Table | None]]:
         """The entries of each manifest with its key, last those in the snapshot; None: its export
         is known."""
-        session = self._session
-        with raise_if_expired(session.store, snapshot.version):
-            removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+        ctx = self._ctx
+        with raise_if_expired(ctx.store, snapshot.version):
+            removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
             for ref in snapshot.manifests:
                 # read once: a table's manifests together may be more than memory holds
                 gone = removed.get(ref.path, 0)
@@ -271,9 +271,9 @@ class _Manifests:
                     key,
                     None
                     if key in self._known
-                    else session.manifests.live(ref, snapshot, gone, keep=False),
+                    else ctx.manifests.live(ref, snapshot, gone, keep=False),
                 )
-            yield None, session.manifests.inlined(snapshot)
+            yield None, ctx.manifests.inlined(snapshot)
 
     def _put(self, key: str | None, entries: pa.Table, snapshot: Snapshot) -> ManifestFile | None:
         """Put a manifest of these entries; None: there are none."""
@@ -285,7 +285,7 @@ class _Manifests:
             self._check(entries, snapshot)
         data = manifest_bytes(entries, schema, partition_by, self._url)
         name = manifest_name(key or _digest(data), snapshot.version)
-        length = put_shared(self._session, name, data)
+        length = put_shared(self._ctx, name, data)
         path = f"{self._url}/{name}"
         made = manifest_file(path, length, entries, schema, partition_by)
         if key is not None:
@@ -300,11 +300,9 @@ class _Manifests:
         assert schema is not None
         doubtful = file_columns.of_others(older)
         if doubtful.num_rows:
-            back = entries_since(
-                self._session, self._head, self._newest_checked, snapshot, doubtful
-            )
-            check_files(self._session, back, snapshot)
-        check_files(self._session, entries.filter(is_fresh), snapshot)
+            back = entries_since(self._ctx, self._head, self._newest_checked, snapshot, doubtful)
+            check_files(self._ctx, back, snapshot)
+        check_files(self._ctx, entries.filter(is_fresh), snapshot)
 
 
 def _key(ref: ManifestRef, removed: int, snapshot: Snapshot) -> str:

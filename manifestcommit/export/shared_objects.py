@@ -27,30 +27,30 @@ def not_ours(store: Store, folder: str) -> UsageError:
 
 
 def entries_since(
-    session: TableContext, head: Head, shown: int, snapshot: Snapshot, entries: pa.Table
+    ctx: TableContext, head: Head, shown: int, snapshot: Snapshot, entries: pa.Table
 ) -> pa.Table:
     """Those of a version's entries that the exported version `shown` does not have, also files that
     a rollback brought back; all of them where it is not readable any more, or 0."""
     if not shown:
         return entries
     try:
-        before = read_version(session.store, head, shown).snapshot
-        since = differing_entries(session, before, snapshot)[1]
+        before = read_version(ctx.store, head, shown).snapshot
+        since = differing_entries(ctx, before, snapshot)[1]
     except (SnapshotExpiredError, VersionNotFoundError):
         return entries
     return entries.filter(pc.is_in(entries.column("path"), since.column("path").combine_chunks()))
 
 
-def put_shared(session: TableContext, name: str, data: bytes) -> int:
+def put_shared(ctx: TableContext, name: str, data: bytes) -> int:
     """Create an object, or find the one that another exporter has created; returns the length of
     the one that is there. After an unclear answer the same bytes are put again."""
     for tried in range(1, _TRIES + 1):
         try:
-            if session.store.put_if_absent(name, data):
+            if ctx.store.put_if_absent(name, data):
                 return len(data)
-            return len(session.store.get(name))
+            return len(ctx.store.get(name))
         except StoreUnclearError:
             if tried == _TRIES:
                 raise
-            session.env.sleep(_PAUSE_S * 2.0**tried * session.env.jitter())
+            ctx.env.sleep(_PAUSE_S * 2.0**tried * ctx.env.jitter())
     raise AssertionError("unreachable")

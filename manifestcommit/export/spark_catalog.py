@@ -221,20 +221,20 @@ class _Shown(msgspec.Struct, frozen=True):
     version: int = 0
 
 
-def check(session: TableContext, schema: Schema | None) -> None:
+def check(ctx: TableContext, schema: Schema | None) -> None:
     """UsageError or UnsupportedTypeError if Spark's catalog cannot express these columns, or does
     not reach the table. [EX9]"""
-    _base(session.store)
+    _base(ctx.store)
     if schema is not None:
         check_schema(schema)
 
 
-def check_files(session: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
+def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if Spark's catalog would not read one of these files as readers do. [EX9]"""
-    _check_names(session.store, entries)
+    _check_names(ctx.store, entries)
     by_id = {field.id: field.file_name for field in (snapshot.schema or _NONE).fields}
     names = [by_id[field_id] for field_id in snapshot.partition_by]
-    file_columns.check_partition_columns(session, entries, names, "Spark's catalog")
+    file_columns.check_partition_columns(ctx, entries, names, "Spark's catalog")
 
 
 def _check_names(store: Store, entries: pa.Table) -> None:
@@ -246,9 +246,9 @@ def _check_names(store: Store, entries: pa.Table) -> None:
             )
 
 
-def check_owner(session: TableContext, snapshot: Snapshot) -> None:
+def check_owner(ctx: TableContext, snapshot: Snapshot) -> None:
     """UsageError if the log is another table's. One request. [EX9]"""
-    _check_ours(session.store, _shown(session.store), snapshot)
+    _check_ours(ctx.store, _shown(ctx.store), snapshot)
 
 
 def _check_ours(store: Store, shown: _Shown | None, snapshot: Snapshot) -> None:
@@ -285,36 +285,34 @@ def _shown(store: Store) -> _Shown | None:
     return _Shown() if found is None else _Shown(found[1].decode(), int(found[2]))
 
 
-def export(session: TableContext, head: Head) -> int:
+def export(ctx: TableContext, head: Head) -> int:
     """Show this version, or a later one that is committed meanwhile; returns it. [EX2] [EX10]
 
     An exporter that puts the log later replaces it, so that each looks once more for what was
     committed, and shows that.
     """
     for _ in range(_TRIES):
-        shown = _shown(session.store)
-        _check_ours(session.store, shown, head.snapshot)
+        shown = _shown(ctx.store)
+        _check_ours(ctx.store, shown, head.snapshot)
         if shown is not None and shown.version >= head.version:
             return shown.version
-        _put(session, head, shown)
-        newest = session.open()
+        _put(ctx, head, shown)
+        newest = ctx.open()
         if newest.version <= head.version:
             break
         head = newest
     return head.version
 
 
-def _put(session: TableContext, head: Head, shown: _Shown | None) -> None:
-    store, snapshot = session.store, head.snapshot
-    check(session, snapshot.schema)
+def _put(ctx: TableContext, head: Head, shown: _Shown | None) -> None:
+    store, snapshot = ctx.store, head.snapshot
+    check(ctx, snapshot.schema)
     with raise_if_expired(store, snapshot.version):
-        entries = entries_table(session, snapshot, in_order=False)
+        entries = entries_table(ctx, snapshot, in_order=False)
     _check_names(store, entries)
     if snapshot.partition_by and file_columns.of_others(entries).num_rows:
         shown_version = 0 if shown is None else shown.version
-        check_files(
-            session, entries_since(session, head, shown_version, snapshot, entries), snapshot
-        )
+        check_files(ctx, entries_since(ctx, head, shown_version, snapshot, entries), snapshot)
     data = "".join(_lines(_base(store), snapshot, entries)).encode()
     if shown is None:  # also after an INSERT OVERWRITE, which empties the folder
         store.put(NOT_A_TABLE, _SAYS)
@@ -344,33 +342,33 @@ def by_folders(base: str, snapshot: Snapshot, files: pa.Table) -> bool:
     return are_shown(files, schema, snapshot.partition_by, base)
 
 
-def create_table_sql(session: TableContext, head: Head, name: str) -> str:
+def create_table_sql(ctx: TableContext, head: Head, name: str) -> str:
     """The statement that gives the export a name in Spark's catalog, which finds the columns of
     folders in the log: exports the version first. [EX10]"""
     check_name(name)
-    export(session, head)
+    export(ctx, head)
     snapshot = head.snapshot
-    entries = entries_table(session, snapshot, in_order=False)
+    entries = entries_table(ctx, snapshot, in_order=False)
     files = entries.filter(pc.greater(entries.column("rows"), 0))
     from_folders: tuple[int, ...] = ()
-    if by_folders(_base(session.store), snapshot, files):
+    if by_folders(_base(ctx.store), snapshot, files):
         from_folders = snapshot.partition_by
     schema = snapshot.schema or _NONE
-    return create_table(name, schema, location(session.store), from_folders)
+    return create_table(name, schema, location(ctx.store), from_folders)
 
 
-def before_deletion(session: TableContext, head: Head) -> None:
+def before_deletion(ctx: TableContext, head: Head) -> None:
     """Nothing is to be done before gc deletes files: the log names those of its version only."""
 
 
 def unreached(
-    session: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
+    ctx: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
 ) -> Iterator[tuple[ObjectInfo, str]]:
     """The log, where the version that it shows is dead. What makes its readers fail stays. [EX4]"""
-    for info in session.store.list(f"{FOLDER}{sink_log.FOLDER}/"):
+    for info in ctx.store.list(f"{FOLDER}{sink_log.FOLDER}/"):
         if info.name != LOG or not 0 < info.modified <= cut_s:
             continue
-        shown = _shown(session.store)
+        shown = _shown(ctx.store)
         if shown is not None and shown.table_id == decided.table_id and is_dead(shown.version):
             yield info, f"version {shown.version}, which Spark's catalog shows, is expired"
 

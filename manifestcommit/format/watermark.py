@@ -50,7 +50,7 @@ class WatermarkMismatch(msgspec.Struct, frozen=True, kw_only=True):
     all_covered: bool
 
 
-def find_misfit(
+def find_mismatch(
     watermarks: Mapping[str, int | str],
     origins: Mapping[str, Position],
     advances: Sequence[Advance],

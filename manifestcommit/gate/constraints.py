@@ -18,7 +18,7 @@ from .rows import bind, first_violation
 _TRIES = 10  # others may add rows while those that are there are proven
 
 
-def add(session: TableContext, name: str, condition: str) -> Outcome:
+def add(ctx: TableContext, name: str, condition: str) -> Outcome:
     """Add a constraint, once all rows of the table are found to keep it. Others may commit
     meanwhile: what they have added is proven as well. [CK3]
 
@@ -28,36 +28,34 @@ def add(session: TableContext, name: str, condition: str) -> Outcome:
     tried = 0
     while True:
         tried += 1
-        head = session.open()
+        head = ctx.open()
         snapshot = head.snapshot
         if snapshot.schema is None:
-            raise UsageError(f"{session.store.url} has no columns yet; nothing was changed")
-        constraint = bind(session, {name: condition}, snapshot.schema)[name]
-        if (there := _same(session, snapshot, name, constraint)) is not None:
+            raise UsageError(f"{ctx.store.url} has no columns yet; nothing was changed")
+        constraint = bind(ctx, {name: condition}, snapshot.schema)[name]
+        if (there := _same(ctx, snapshot, name, constraint)) is not None:
             return _unchanged(head, there)
-        found = first_violation(session, snapshot, {name: constraint}, seen)
+        found = first_violation(ctx, snapshot, {name: constraint}, seen)
         if found is not None:
-            raise constraint_error(session.store.url, found, is_new=True)
-        outcome = commit(session, head, _change(session, head, {name: constraint}))
+            raise constraint_error(ctx.store.url, found, is_new=True)
+        outcome = commit(ctx, head, _change(ctx, head, {name: constraint}))
         rule = outcome.conflict.rule if outcome.conflict is not None else ""
         if rule != ROWS_CAME_SINCE or tried >= _TRIES:
             return msgspec.structs.replace(outcome, attempts=max(outcome.attempts, tried))
 
 
-def drop(session: TableContext, name: str) -> Outcome:
+def drop(ctx: TableContext, name: str) -> Outcome:
     """Drop a constraint. UsageError where the table has none of that name. [CK3]"""
-    head = session.open()
+    head = ctx.open()
     if name not in head.snapshot.constraints:
         raise UsageError(
-            f"{session.store.url} has no constraint {shown(name)}; it has "
+            f"{ctx.store.url} has no constraint {shown(name)}; it has "
             f"{', '.join(sorted(head.snapshot.constraints)) or 'none'}. Nothing was changed."
         )
-    return commit(session, head, _change(session, head, {name: None}))
+    return commit(ctx, head, _change(ctx, head, {name: None}))
 
 
-def _same(
-    session: TableContext, snapshot: Snapshot, name: str, new: Constraint
-) -> Constraint | None:
+def _same(ctx: TableContext, snapshot: Snapshot, name: str, new: Constraint) -> Constraint | None:
     """The constraint that is there already, if it says the same; UsageError if another one has the
     name."""
     for other, there in snapshot.constraints.items():
@@ -66,7 +64,7 @@ def _same(
         if (other, there.condition, there.columns) == (name, new.condition, new.columns):
             return there
         raise UsageError(
-            f"{session.store.url} has the constraint {other!r} already ({there.condition}); "
+            f"{ctx.store.url} has the constraint {other!r} already ({there.condition}); "
             "nothing was changed. Drop it first, or choose another name."
         )
     return None
@@ -78,9 +76,9 @@ def _unchanged(head: Head, there: Constraint) -> Outcome:
     )
 
 
-def _change(session: TableContext, head: Head, constrain: dict[str, Constraint | None]) -> Write:
+def _change(ctx: TableContext, head: Head, constrain: dict[str, Constraint | None]) -> Write:
     return Write(
-        job=session.new_job(head),
+        job=ctx.new_job(head),
         birth=head.version,
         operation="constraint",
         constrain=constrain,

@@ -54,9 +54,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, str]
 
 
-def bind(
-    session: TableContext, conditions: Mapping[str, str], schema: Schema
-) -> dict[str, Constraint]:
+def bind(ctx: TableContext, conditions: Mapping[str, str], schema: Schema) -> dict[str, Constraint]:
     """The constraints with these names and conditions on a table with this schema. UsageError where
     one cannot be evaluated by every process at any time alike. [CK1]"""
     bound = {}
@@ -67,7 +65,7 @@ def bind(
                 "changed"
             )
         bound[name] = Constraint(
-            id=session.env.randomness(8).hex(),
+            id=ctx.env.randomness(8).hex(),
             condition=condition,
             columns=_columns_named(name, condition, schema),
         )
@@ -164,7 +162,7 @@ class Splitter:
 
 
 def check_change(
-    session: TableContext, head: Snapshot, change: Write, names: Sequence[str]
+    ctx: TableContext, head: Snapshot, change: Write, names: Sequence[str]
 ) -> Violation | None:
     """Check the files of a change against these constraints: by their bounds where these decide,
     else by reading them. [CK2]"""
@@ -181,11 +179,11 @@ def check_change(
         removed_runs=(),
     )
     constraints = {name: head.constraints[name] for name in names}
-    return first_violation(session, own, constraints)
+    return first_violation(ctx, own, constraints)
 
 
 def first_violation(
-    session: TableContext,
+    ctx: TableContext,
     snapshot: Snapshot,
     constraints: Mapping[str, Constraint],
     seen: set[str] | None = None,
@@ -196,11 +194,11 @@ def first_violation(
     assert snapshot.schema is not None
     for name, constraint in constraints.items():
         check = _check_of(name, constraint, snapshot.schema, physical=False)
-        entries = entries_table(session, snapshot, check.fails, in_order=False)
+        entries = entries_table(ctx, snapshot, check.fails, in_order=False)
         if seen:
             known = pc.is_in(entries.column("path"), value_set=pa.array(sorted(seen), pa.string()))
             entries = entries.filter(pc.invert(known))
-        found = _read(session, snapshot, entries, check)
+        found = _read(ctx, snapshot, entries, check)
         if found is not None:
             return found
         if seen is not None:
@@ -208,9 +206,9 @@ def first_violation(
     return None
 
 
-def violation(session: TableContext, snapshot: Snapshot, name: str) -> Violation | None:
+def violation(ctx: TableContext, snapshot: Snapshot, name: str) -> Violation | None:
     """What violates this constraint of the snapshot. [CK2]"""
-    return first_violation(session, snapshot, {name: snapshot.constraints[name]})
+    return first_violation(ctx, snapshot, {name: snapshot.constraints[name]})
 
 
 def text_of(constraint: Constraint, schema: Schema) -> str:
@@ -237,12 +235,12 @@ def _quoted(name: str) -> str:
 
 
 def _read(
-    session: TableContext, snapshot: Snapshot, entries: pa.Table, check: Check
+    ctx: TableContext, snapshot: Snapshot, entries: pa.Table, check: Check
 ) -> Violation | None:
     """Read these files, several at a time."""
 
     def one(entry: pa.Table) -> Violation | None:
-        batches = scan(session, snapshot, entry, list(check.columns))
+        batches = scan(ctx, snapshot, entry, list(check.columns))
         found = [_violation(check, pa.Table.from_batches([batch])) for batch in batches]
         if not any(found):
             return None
@@ -250,7 +248,7 @@ def _read(
             _together(found), files=tuple(entry.column("path").to_pylist())
         )
 
-    found = map_concurrently(session.store, one, each_of(entries))
+    found = map_concurrently(ctx.store, one, each_of(entries))
     return _together(found) if any(found) else None
 
 

@@ -84,7 +84,7 @@ class Stored(NamedTuple):
 
 
 def as_stored(
-    session: TableContext,
+    ctx: TableContext,
     fields: Sequence[Field],
     paths: Sequence[str],
     mapping: NameMapping,
@@ -97,11 +97,11 @@ def as_stored(
     mapping: for files without field ids; empty: there is none, and such a file is refused.
     """
     try:
-        return _Files(session, fields, mapping, {}).read(paths)
+        return _Files(ctx, fields, mapping, {}).read(paths)
     except _NamedOtherwiseError:
         if not rewrite:
             raise
-    return _Files(session, fields, mapping, {each.id: each.name for each in fields}).read(paths)
+    return _Files(ctx, fields, mapping, {each.id: each.name for each in fields}).read(paths)
 
 
 class _Files:
@@ -110,12 +110,12 @@ class _Files:
 
     def __init__(
         self,
-        session: TableContext,
+        ctx: TableContext,
         fields: Sequence[Field],
         mapping: NameMapping,
         names: dict[int, str],
     ) -> None:
-        self._session, self._fields, self._mapping = session, fields, mapping
+        self._ctx, self._fields, self._mapping = ctx, fields, mapping
         self._wanted = {field.id: field for field in fields}
         self._names, self._rewrites = names, bool(names)
         self._others: dict[str, str] = {}  # names in files of columns that the table lacks -> file
@@ -124,10 +124,10 @@ class _Files:
         """What all files together say."""
         seen: dict[bytes, tuple[frozenset[int], bool]] = {}  # the columns of a file -> their ids
         held, renamed = [], []
-        for path, columns in _footers(self._session, paths):
+        for path, columns in _footers(self._ctx, paths):
             if (known := columns.serialize().to_pybytes()) not in seen:
                 ids = frozenset(_all_ids(columns, self._mapping))
-                seen[known] = ids, self._takes(f"{self._session.store.url}/{path}", columns)
+                seen[known] = ids, self._takes(f"{self._ctx.store.url}/{path}", columns)
             ids, is_kept = seen[known]
             held.append(ids)
             if not is_kept:
@@ -228,23 +228,23 @@ def _stored(
     return field if name == field.name else msgspec.structs.replace(field, physical=name)
 
 
-def _footers(session: TableContext, paths: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
+def _footers(ctx: TableContext, paths: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
     def columns(path: str) -> pa.Schema:
         try:
-            with session.store.open_input(path) as stream:
+            with ctx.store.open_input(path) as stream:
                 return judge.open(stream)[0].schema_arrow
         except FileNotFoundError:
             raise UsageError(
-                f"{session.store.url}/{path} is listed and is not there. Nothing was adopted"
+                f"{ctx.store.url}/{path} is listed and is not there. Nothing was adopted"
             ) from None
         except (pa.ArrowException, OSError) as error:
             raise UsageError(
-                f"{session.store.url}/{path} cannot be read as a Parquet file: {error}. Nothing "
+                f"{ctx.store.url}/{path} cannot be read as a Parquet file: {error}. Nothing "
                 "was adopted"
             ) from error
 
     with FooterJudge() as judge:
-        yield from zip(paths, map_in_batches(session.store, columns, paths), strict=True)
+        yield from zip(paths, map_in_batches(ctx.store, columns, paths), strict=True)
 
 
 def _identified(

@@ -35,32 +35,32 @@ _READ = frozenset({"columnMapping", "timestampNtz", "v2Checkpoint", "vacuumProto
 _MAPPED = "delta.columnMapping."
 
 
-def listed(session: TableContext, known: Schema | None) -> ListedTable:
+def listed(ctx: TableContext, known: Schema | None) -> ListedTable:
     """What the newest version has; UsageError for what this library cannot read as it is. [AF4]
 
     known: the columns of a table whose adoption was not completed; they keep their ids.
     """
     reader = deltalake()
     with tempfile.TemporaryDirectory(prefix="manifestcommit-") as folder:
-        _copy_log(session, Path(folder))
-        with parsed(f"the Delta log {session.store.url}/{_LOG}"):
+        _copy_log(ctx, Path(folder))
+        with parsed(f"the Delta log {ctx.store.url}/{_LOG}"):
             table = reader.DeltaTable(folder)
             actions = pa.table(table.get_add_actions(flatten=True))
             struct = json.loads(table.schema().to_json())
             metadata, protocol = table.metadata(), table.protocol()
             version = table.version()
-    _check_features(session, protocol.reader_features or [], metadata.configuration)
-    schema = _schema(struct, known, session.new_field_id)
+    _check_features(ctx, protocol.reader_features or [], metadata.configuration)
+    schema = _schema(struct, known, ctx.new_field_id)
     names = list(metadata.partition_columns)
     try:
         by = check_partition_by(schema, names)
     except UsageError as error:
         raise UsageError(
-            f"{session.store.url} is partitioned by a column that cannot partition a table here: "
+            f"{ctx.store.url} is partitioned by a column that cannot partition a table here: "
             f"{error} Nothing was adopted; write the rows to a new table"
         ) from None
-    with parsed(f"the files in the Delta log {session.store.url}/{_LOG}"):
-        files = _files(session, actions, schema, by, names)
+    with parsed(f"the files in the Delta log {ctx.store.url}/{_LOG}"):
+        files = _files(ctx, actions, schema, by, names)
     return ListedTable(schema=schema, partition_by=by, files=files, version=_in_words(version))
 
 
@@ -78,31 +78,31 @@ def _in_words(version: int) -> str:
     return f"version {version} of the Delta table"
 
 
-def _copy_log(session: TableContext, folder: Path) -> None:
+def _copy_log(ctx: TableContext, folder: Path) -> None:
     (folder / _LOG).mkdir()
     found = False
-    for info in session.store.list(_LOG):
+    for info in ctx.store.list(_LOG):
         name = info.name.removeprefix(_LOG)
         if name.startswith("_sidecars/") or "/" not in name:
             found = True
             (folder / _LOG / name).parent.mkdir(exist_ok=True)
-            (folder / _LOG / name).write_bytes(session.store.get(info.name))
+            (folder / _LOG / name).write_bytes(ctx.store.get(info.name))
     if not found:
-        raise NotATableError(f"{session.store.url} holds no Delta log: there is no {_LOG}")
+        raise NotATableError(f"{ctx.store.url} holds no Delta log: there is no {_LOG}")
 
 
 def _check_features(
-    session: TableContext, features: list[str], configuration: Mapping[str, str | None]
+    ctx: TableContext, features: list[str], configuration: Mapping[str, str | None]
 ) -> None:
     if unknown := sorted(set(features) - _READ):
         raise UsageError(
-            f"{session.store.url}: its Delta log requires {', '.join(unknown)}, which a table here "
+            f"{ctx.store.url}: its Delta log requires {', '.join(unknown)}, which a table here "
             "cannot express: with deletion vectors, for one, files hold rows that are deleted. "
             "Nothing was adopted; drop the feature there first, or write the rows to a new table"
         )
     if configuration.get(f"{_MAPPED}mode") == "id":
         raise UsageError(
-            f"{session.store.url}: its Delta log maps columns by ids, whatever files call them. "
+            f"{ctx.store.url}: its Delta log maps columns by ids, whatever files call them. "
             "Nothing was adopted; write the rows to a new table"
         )
 
@@ -154,7 +154,7 @@ def _renamed(name: str) -> UsageError:
 
 
 def _files(
-    session: TableContext, actions: pa.Table, schema: Schema, by: tuple[int, ...], names: list[str]
+    ctx: TableContext, actions: pa.Table, schema: Schema, by: tuple[int, ...], names: list[str]
 ) -> tuple[ListedFile, ...]:
     fields = {field.id: field for field in schema.fields}
     columns = []
@@ -171,7 +171,7 @@ def _files(
     for path, partition in zip(actions.column("path").to_pylist(), values, strict=True):
         if "://" in path or path.startswith("/"):
             raise UsageError(
-                f"{session.store.url}: its Delta log lists {path!r}, which is outside of the "
+                f"{ctx.store.url}: its Delta log lists {path!r}, which is outside of the "
                 "table. Nothing was adopted; write the rows to a new table"
             )
         made.append(ListedFile(path=unquote(path), partition=tuple(partition)))

@@ -10,18 +10,18 @@ from ..runtime.validation import wrong
 from . import delta, iceberg
 
 
-def source_of(session: TableContext, given: str, rewrite: bool) -> Source:
+def source_of(ctx: TableContext, given: str, rewrite: bool) -> Source:
     """What reads the table of another format at this path. rewrite: files that name columns
     otherwise than the table are to be rewritten. UsageError: no such format."""
     if given == "delta":
         return Source(
-            listed=partial(delta.listed, session),
-            current=partial(delta.current_version, session.store),
+            listed=partial(delta.listed, ctx),
+            current=partial(delta.current_version, ctx.store),
         )
     if given == "iceberg" or given.endswith(".metadata.json"):
         document = None if given == "iceberg" else given
         return Source(
-            listed=lambda _: iceberg.listed(session, document, rewrite),
-            current=lambda _: iceberg.current_version(session.store, document),
+            listed=lambda _: iceberg.listed(ctx, document, rewrite),
+            current=lambda _: iceberg.current_version(ctx.store, document),
         )
     raise wrong("from_", given, "'iceberg', 'delta', or the path of an Iceberg document")

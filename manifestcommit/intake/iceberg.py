@@ -54,13 +54,13 @@ _TYPES = {
 }
 
 
-def listed(session: TableContext, document: str | None, rewrite: bool) -> ListedTable:
+def listed(ctx: TableContext, document: str | None, rewrite: bool) -> ListedTable:
     """What the current snapshot has; UsageError for what this library cannot read as it is. [AF4]
 
     document: the metadata document, a path or URL below the table; None: the one that the version
     hint names; rewrite: files that name columns otherwise than the table are to be rewritten.
     """
-    store = session.store
+    store = ctx.store
     name = _hinted(store) if document is None else _inside(store, document)
     with parsed(f"the Iceberg table of the document {store.url}/{name}"):
         metadata = _metadata(store, name)
@@ -68,7 +68,7 @@ def listed(session: TableContext, document: str | None, rewrite: bool) -> Listed
         fields = tuple(map(_field, metadata.schema().fields))
         mapping = _mapping(metadata.properties)
     paths = [_inside(store, file.file_path) for file in files]
-    schema, held, renamed = as_stored(session, fields, paths, mapping, rewrite)
+    schema, held, renamed = as_stored(ctx, fields, paths, mapping, rewrite)
     with parsed(f"the partitions of the document {store.url}/{name}"):
         by = _partition_by(metadata, files, schema)
         for path, file, ids in zip(paths, files, held, strict=True):

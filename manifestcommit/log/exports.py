@@ -45,18 +45,18 @@ class ExportLag(msgspec.Struct, frozen=True, kw_only=True):
 class Exporter(Protocol):
     """Exports tables to the formats of other engines. Its calls are those of this module."""
 
-    def export_formats(self, session: TableContext, head: Head) -> object: ...
+    def export_formats(self, ctx: TableContext, head: Head) -> object: ...
 
     def check_formats(
-        self, session: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
+        self, ctx: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
     ) -> None: ...
 
-    def lags(self, session: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]: ...
+    def lags(self, ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]: ...
 
-    def keep_whole(self, session: TableContext, decided: Snapshot) -> None: ...
+    def keep_whole(self, ctx: TableContext, decided: Snapshot) -> None: ...
 
     def unreached(
-        self, session: TableContext, decided: Snapshot, cut_s: float
+        self, ctx: TableContext, decided: Snapshot, cut_s: float
     ) -> Iterator[tuple[ObjectInfo, str]]: ...
 
 
@@ -65,54 +65,54 @@ def is_export(name: str) -> bool:
     return name.startswith(_FOLDERS) and _OBJECT.fullmatch(name) is not None
 
 
-def after_commit(session: TableContext) -> None:
+def after_commit(ctx: TableContext) -> None:
     """Export the newest version that this process knows. A failed export never fails the commit.
     Without the property, nothing is asked or loaded. [EX2]"""
-    head = session.known
+    head = ctx.known
     if head is None or PROPERTY not in head.snapshot.properties:
         return
     export_hook.registered()  # outside `try`: without an exporter no export is ever made
     try:
-        _exporter().export_formats(session, head)
+        _exporter().export_formats(ctx, head)
     except Exception as error:
         LOG.warning(
             "%r: version %d is committed, and its export failed: %s. The next commit, or "
             "`manifestcommit export`, exports it.",
-            session.store.url,
+            ctx.store.url,
             head.version,
             error,
         )
 
 
 def check_property(
-    session: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
+    ctx: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
 ) -> None:
     """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot express
     the table. snapshot: None: the table is to be created. [EX9]"""
-    _exporter().check_formats(session, snapshot, schema, value)
+    _exporter().check_formats(ctx, snapshot, schema, value)
 
 
-def lags(session: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
+def lags(ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
     """Format of the property -> how far its export is behind. At most two requests for each, and
     one more where it is behind. [EX2]"""
     if PROPERTY not in snapshot.properties:
         return {}
-    return _exporter().lags(session, snapshot)
+    return _exporter().lags(ctx, snapshot)
 
 
-def before_deletion(session: TableContext, decided: Snapshot) -> None:
+def before_deletion(ctx: TableContext, decided: Snapshot) -> None:
     """Export the newest version of a table with the property; StoreError, if after that an export
     still shows a version that is no longer readable: then nothing may be deleted. [EX4]"""
     if PROPERTY in decided.properties:
-        _exporter().keep_whole(session, decided)
+        _exporter().keep_whole(ctx, decided)
 
 
 def unreached(
-    session: TableContext, decided: Snapshot, cut_s: float
+    ctx: TableContext, decided: Snapshot, cut_s: float
 ) -> Iterator[tuple[ObjectInfo, str]]:
     """Objects of exports that no exported version needs, and have been so since before `cut_s`,
     each with the reason. One list request for each format where there is nothing. [EX4]"""
-    yield from _exporter().unreached(session, decided, cut_s)
+    yield from _exporter().unreached(ctx, decided, cut_s)
 
 
 def _exporter() -> Exporter:

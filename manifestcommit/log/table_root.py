@@ -25,7 +25,7 @@ from .version_chain import Head, VersionListing, list_above, misplaced, open_obj
 # created there.
 
 
-def check_same_root(session: TableContext, base: Head, mine: Head, above: VersionListing) -> None:
+def check_same_root(ctx: TableContext, base: Head, mine: Head, above: VersionListing) -> None:
     """Check that what a job created belongs to its own table, and not to another one that was
     created at the same path. above: a listing made since. [CM5] [LY10]
 
@@ -34,42 +34,39 @@ def check_same_root(session: TableContext, base: Head, mine: Head, above: Versio
     """
     if above.tables == {mine.snapshot.table_id}:
         return
-    wrong = misplaced(session.store.url, mine.snapshot, above.tables)
-    stored = read_object(session.store, base.version)
+    wrong = misplaced(ctx.store.url, mine.snapshot, above.tables)
+    stored = read_object(ctx.store, base.version)
     if stored is None and (wrong is not None or above.versions[-1] <= mine.version):
-        raise removed(session, base, mine)
+        raise removed(ctx, base, mine)
     if stored is not None and stored.digest != base.digest:
-        raise removed(session, base, mine)
+        raise removed(ctx, base, mine)
     if wrong is not None:
         raise wrong
 
 
-def is_removed(session: TableContext, base: Head) -> bool:
+def is_removed(ctx: TableContext, base: Head) -> bool:
     """Whether both the marker of the base version's table and the base version itself are gone, so
     that a problem concerns another table. [LY14]"""
-    if (
-        misplaced(session.store.url, base.snapshot, list_above(session.store, base.version).tables)
-        is None
-    ):
+    if misplaced(ctx.store.url, base.snapshot, list_above(ctx.store, base.version).tables) is None:
         return False
-    stored = read_object(session.store, base.version)
+    stored = read_object(ctx.store, base.version)
     return stored is None or stored.digest != base.digest
 
 
-def removed(session: TableContext, base: Head, mine: Head | None) -> Exception:
+def removed(ctx: TableContext, base: Head, mine: Head | None) -> Exception:
     """Raise the error of a removed table, but only if the table is removed: a wrong listing must
     not lead anyone to delete a table in use. [CM5]
 
     mine: what this job has created, if anything. The error names it only if it exists and is not a
     version of another table.
     """
-    url = session.store.url
-    stored = read_object(session.store, base.version)
+    url = ctx.store.url
+    stored = read_object(ctx.store, base.version)
     if stored is not None and stored.digest == base.digest:
         return StoreError(
             f"{url}: the store's list does not show version {base.version}, which is there"
         )
-    left = read_object(session.store, mine.version) if mine is not None else None
+    left = read_object(ctx.store, mine.version) if mine is not None else None
     if mine is None or left is None or left.digest != mine.digest:
         return TableNotFoundError(
             f"the table at {url} was removed while this job committed; nothing of it counts. "
@@ -78,7 +75,7 @@ def removed(session: TableContext, base: Head, mine: Head | None) -> Exception:
     name = object_names.version_name(mine.version)
     what = (
         "the table that is there now skips it. Leave it there, and run the job again."
-        if _is_skipped(session.store, mine)
+        if _is_skipped(ctx.store, mine)
         else "as long as it is, no table can be created there. Delete that object by hand while no "
         "other job runs, and run the job again."
     )
@@ -153,18 +150,18 @@ def format_at(store: Store) -> OtherFormat | None:
 _LOOKED_AT = 1000  # names to examine for a better error message
 
 
-def open_or_free(session: TableContext) -> Head | None:
+def open_or_free(ctx: TableContext) -> Head | None:
     """Open the table; None if there is none and one may be created. NotATableError if neither.
     [LY6] [CM13]"""
     try:
-        return session.open()
+        return ctx.open()
     except TableNotFoundError:
         pass
     try:
-        check_free_root(session.store)
+        check_free_root(ctx.store)
     except NotATableError:
         try:  # another writer may have created the table in the meantime
-            return session.open()
+            return ctx.open()
         except TableNotFoundError:
             pass
         raise

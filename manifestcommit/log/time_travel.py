@@ -39,41 +39,41 @@ JobState: TypeAlias = Literal["committed", "given_up"]
 _Found = TypeVar("_Found")
 
 
-def find_key(session: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
+def find_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
     """The record of a key, inlined or spilled; None: never committed, invalidated or forgotten. A
     run that lacks the key is read only once. [KY1] [WM5]"""
-    record = find_record(session, snapshot, key)
+    record = find_record(ctx, snapshot, key)
     return record if record is not None and record.digest else None
 
 
-def find_record(session: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
+def find_record(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
     """The newest record of a key, inlined or spilled, including one that invalidates the key.
     [KY7]"""
-    return snapshot.keys[key] if key in snapshot.keys else _spilled_key(session, snapshot, key)
+    return snapshot.keys[key] if key in snapshot.keys else _spilled_key(ctx, snapshot, key)
 
 
-def dropped_at(session: TableContext, snapshot: Snapshot, key: str | None) -> int:
+def dropped_at(ctx: TableContext, snapshot: Snapshot, key: str | None) -> int:
     """The version at which a rewind or a rollback invalidated this key; 0: it is recorded, or
     unknown. [KY7]"""
-    record = find_record(session, snapshot, key) if key is not None else None
+    record = find_record(ctx, snapshot, key) if key is not None else None
     return record.version if record is not None and not record.digest else 0
 
 
-def find_key_at(session: TableContext, head: Head, key: str) -> tuple[Head, KeyRecord | None]:
+def find_key_at(ctx: TableContext, head: Head, key: str) -> tuple[Head, KeyRecord | None]:
     """The record of a key at this head; at a newer one if gc has run twice since and deleted its
     runs. [KY1] [RD3]"""
-    return _at(session, head, lambda snapshot: find_key(session, snapshot, key))
+    return _at(ctx, head, lambda snapshot: find_key(ctx, snapshot, key))
 
 
-def _spilled_key(session: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
+def _spilled_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
     """The newest record in the runs. A key that was invalidated, and perhaps committed again, is in
     several runs. [OB11]"""
-    absent = session.absent_keys.setdefault(key, set())
+    absent = ctx.absent_keys.setdefault(key, set())
     newest: KeyRecord | None = None
     for run in snapshot.key_runs:
         if run.path in absent:
             continue
-        row = session.manifests.lookup((run,), key, KEY_RUN)
+        row = ctx.manifests.lookup((run,), key, KEY_RUN)
         if row is None:
             absent.add(run.path)
         elif newest is None or int(str(row["version"])) > newest.version:
@@ -82,30 +82,28 @@ def _spilled_key(session: TableContext, snapshot: Snapshot, key: str) -> KeyReco
 
 
 def find_job(
-    session: TableContext, snapshot: Snapshot, job: str, *, runs: bool = True
+    ctx: TableContext, snapshot: Snapshot, job: str, *, runs: bool = True
 ) -> tuple[JobState | None, int | None]:
     """The record of a job, inlined or (with `runs`) spilled: its state and the version that carries
     it. [CM1]"""
-    return session.manifests.job(snapshot, job, runs=runs)
+    return ctx.manifests.job(snapshot, job, runs=runs)
 
 
 def find_job_at(
-    session: TableContext, head: Head, job: str
+    ctx: TableContext, head: Head, job: str
 ) -> tuple[Head, tuple[JobState | None, int | None]]:
     """The record of a job at this head; at a newer one if its runs are gone, as for a key. [CM1]
     [RD3]"""
-    return _at(session, head, lambda snapshot: find_job(session, snapshot, job))
+    return _at(ctx, head, lambda snapshot: find_job(ctx, snapshot, job))
 
 
-def _at(
-    session: TableContext, head: Head, look: Callable[[Snapshot], _Found]
-) -> tuple[Head, _Found]:
+def _at(ctx: TableContext, head: Head, look: Callable[[Snapshot], _Found]) -> tuple[Head, _Found]:
     while True:
         try:
-            with raise_if_expired(session.store, head.version):
+            with raise_if_expired(ctx.store, head.version):
                 return head, look(head.snapshot)
         except SnapshotExpiredError:
-            head = session.open()
+            head = ctx.open()
 
 
 # Moves of a source's watermark.
@@ -122,7 +120,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     is_joint: bool = False
 
 
-def steps(session: TableContext, head: Head, source: str) -> Iterator[Step]:
+def steps(ctx: TableContext, head: Head, source: str) -> Iterator[Step]:
     """Every move of a source's watermark, newest first, back to the first one. One request per
     version. [WM1]
 
@@ -131,26 +129,26 @@ def steps(session: TableContext, head: Head, source: str) -> Iterator[Step]:
     first = head.snapshot
     if source not in first.watermarks:
         return
-    for newer, older in _pairs(session, head):
+    for newer, older in _pairs(ctx, head):
         yield from _moves(newer, source, older)
         if older is None or source not in older.watermarks:
             return
         first = older
     raise SnapshotExpiredError(
-        f"{session.store.url}: the readable history begins at version {first.version}, "
+        f"{ctx.store.url}: the readable history begins at version {first.version}, "
         f"where source {source!r} was at "
         f"{first.watermarks[source]!r} already; what moved it before is no longer known"
     )
 
 
 def committed_ranges(
-    session: TableContext, head: Head, ranges: Iterable[Advance], oldest: int
+    ctx: TableContext, head: Head, ranges: Iterable[Advance], oldest: int
 ) -> frozenset[Advance]:
     """Those of these ranges that a version from `oldest` on committed, since their source was set
     back last: what a rewind set back is read again. One request per version. [WM2]"""
     waiting = set(ranges)
     found: set[Advance] = set()
-    for newer, older in _pairs(session, head, oldest):
+    for newer, older in _pairs(ctx, head, oldest):
         for advance in tuple(waiting):
             for step in _moves(newer, advance.source, older):
                 is_it = (step.start, step.end) == (advance.start, advance.end)
@@ -166,12 +164,12 @@ def committed_ranges(
 
 
 def _pairs(
-    session: TableContext, head: Head, oldest: int = 1
+    ctx: TableContext, head: Head, oldest: int = 1
 ) -> Iterator[tuple[Snapshot, Snapshot | None]]:
     """Each version and the one before it, newest first, as far as both are from `oldest` on and
     readable; None: it is the first one."""
     newer: Snapshot | None = None
-    for older in _ancestors(session, head):
+    for older in _ancestors(ctx, head):
         if older.version < oldest:
             return
         if newer is not None:
@@ -202,13 +200,13 @@ def _moves(snapshot: Snapshot, source: str, older: Snapshot | None) -> Iterator[
         )
 
 
-def _ancestors(session: TableContext, head: Head) -> Iterator[Snapshot]:
+def _ancestors(ctx: TableContext, head: Head) -> Iterator[Snapshot]:
     """This version and those before it whose work is in it, newest first: the version that a
     rollback restored precedes the rollback. [CF13]"""
     start: Head | None = head
     while start is not None:
         restored: int | None = None
-        for older in walk_back(session.store, start):
+        for older in walk_back(ctx.store, start):
             if older.version < head.snapshot.expired and older is not start:
                 break  # a tagged start is readable, but nothing before it
             yield older.snapshot
@@ -223,7 +221,7 @@ def _ancestors(session: TableContext, head: Head) -> Iterator[Snapshot]:
             if restored is not None:
                 break
         try:
-            start = None if restored is None else read_version(session.store, head, restored)
+            start = None if restored is None else read_version(ctx.store, head, restored)
         except SnapshotExpiredError:
             return
 

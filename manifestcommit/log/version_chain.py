@@ -30,7 +30,7 @@ from ..format import codec, object_names
 from ..format.codec import Hint
 from ..format.snapshot import Pending, Snapshot
 from ..protocol.conflict import is_readable
-from ..protocol.joint_outcome import attempt_of, fate_of
+from ..protocol.joint_outcome import attempt_of, member_outcome
 from ..protocol.joint_participants import Participant
 from ..runtime.environment import Env
 from ..store import Store
@@ -144,7 +144,7 @@ def ask_fate(
         is_undecided = home.pending is not None and version == home.version
         return state is not None and not is_undecided
 
-    fate = fate_of(member, home, is_over)
+    fate = member_outcome(member, home, is_over)
     if fate == "diverged":
         raise diverged(store, member)
     return fate

@@ -217,7 +217,7 @@ class Source(NamedTuple):
 
 
 def adopt(
-    session: TableContext,
+    ctx: TableContext,
     *,
     partition_by: Sequence[str] | None = None,
     progress: Progress | None = None,
@@ -234,26 +234,26 @@ def adopt(
     table is created.
     """
     for _ in range(_TRIES):
-        head, record = _open(session)
-        if head is not None and (done := _done(session, head, record)) is not None:
-            _check_source(session, head.snapshot, source)
+        head, record = _open(ctx)
+        if head is not None and (done := _done(ctx, head, record)) is not None:
+            _check_source(ctx, head.snapshot, source)
             return done
-        with SpilledFileList(session.tuning.budgets.adopted_entries) as gathered:
+        with SpilledFileList(ctx.tuning.budgets.adopted_entries) as gathered:
             if source is None:
-                pending = _Pending(session, head, partition_by, gathered, rewrite)
+                pending = _Pending(ctx, head, partition_by, gathered, rewrite)
             else:
                 known = None if head is None else head.snapshot.schema
-                pending = _Listed(session, head, gathered, source.listed(known))
+                pending = _Listed(ctx, head, gathered, source.listed(known))
             with pending.judge:
                 pending.gather(progress)
                 outcome = pending.commit()
         if outcome is not None:
-            committed = committed_or_raise(outcome, session.store.url)
+            committed = committed_or_raise(outcome, ctx.store.url)
             if committed.kind == "committed" and committed.version is not None:
                 return pending.result(committed.version)
     raise CommitConflictError(
         (
-            f"{session.store.url}: others changed the table {_TRIES} times while its files were "
+            f"{ctx.store.url}: others changed the table {_TRIES} times while its files were "
             "adopted. Nothing was adopted; run it again."
         ),
         rule="contention",
@@ -262,39 +262,39 @@ def adopt(
     )
 
 
-def _open(session: TableContext) -> tuple[Head | None, KeyRecord | None]:
+def _open(ctx: TableContext) -> tuple[Head | None, KeyRecord | None]:
     try:
-        return find_key_at(session, session.open(), KEY)
+        return find_key_at(ctx, ctx.open(), KEY)
     except TableNotFoundError:
         return None, None
 
 
-def _done(session: TableContext, head: Head, record: KeyRecord | None) -> Adoption | None:
+def _done(ctx: TableContext, head: Head, record: KeyRecord | None) -> Adoption | None:
     """The result of an earlier adoption; None: it is to be completed. [AF2]"""
     snapshot = head.snapshot
     if record is not None:
         return Adoption(
-            url=session.store.url,
+            url=ctx.store.url,
             version=record.version,
             already_adopted=True,
             partition_by=_names(snapshot),
         )
     if UNFINISHED not in snapshot.properties:
         raise UsageError(
-            f"{session.store.url} is a table already: there is nothing to do, and nothing was "
+            f"{ctx.store.url} is a table already: there is nothing to do, and nothing was "
             "done. Files that lie there and are not listed are added with `add_files` of a job."
         )
     return None
 
 
-def _check_source(session: TableContext, snapshot: Snapshot, source: Source | None) -> None:
+def _check_source(ctx: TableContext, snapshot: Snapshot, source: Source | None) -> None:
     """UsageError if the other format's table is not at the version any more that was adopted.
     [AF4]"""
     now = None if source is None else source.current(snapshot.table_id)
     adopted = snapshot.properties.get(SOURCE, "a folder of files")
     if now is not None and now != adopted:
         raise UsageError(
-            f"{session.store.url} was adopted from {adopted}, and the other format's table there "
+            f"{ctx.store.url} was adopted from {adopted}, and the other format's table there "
             f"is {now} now. This table has nothing of what was committed there since, and nothing "
             "was changed. Stop the jobs that write there; then add the files that came since with "
             "`add_files` of a job, and delete the rows that were deleted with `delete`"
@@ -311,13 +311,13 @@ class _Pending:
 
     def __init__(
         self,
-        session: TableContext,
+        ctx: TableContext,
         head: Head | None,
         partition_by: Sequence[str] | None,
         gathered: SpilledFileList,
         rewrite: bool,
     ) -> None:
-        self._session = session
+        self._ctx = ctx
         self._head = head
         self._rewrite = rewrite
         self.judge = FooterJudge()
@@ -330,7 +330,7 @@ class _Pending:
         self._skipped_files = 0
         self._properties: dict[str, str | None] = {}  # of a table that is adopted
         known = head.snapshot.schema if head is not None else None
-        self._columns = Columns(session.new_field_id, known, nanoseconds=rewrite)
+        self._columns = Columns(ctx.new_field_id, known, nanoseconds=rewrite)
         self._union = Union(known)
         self._by: tuple[int, ...] = ()
         self._written: tuple[Entry, ...] = ()  # new files with the rows of those that are rewritten
@@ -368,14 +368,14 @@ class _Pending:
             raise UsageError(f"Nothing was adopted: {what}{'; '.join(unreadable)}")
         if not self._gathered.files:
             raise NotATableError(
-                f"{self._session.store.url} holds no Parquet files to adopt. A table without "
+                f"{self._ctx.store.url} holds no Parquet files to adopt. A table without "
                 "files is made by create_table."
             )
         self._settle()
 
     def _candidates(self) -> Iterator[ObjectInfo]:
         own = self._head.snapshot.table_id if self._head is not None else None
-        for info in data_files(self._session.store, self._pass_over):
+        for info in data_files(self._ctx.store, self._pass_over):
             job = object_names.job_of_data_file(info.name)
             if (
                 own is not None
@@ -392,9 +392,9 @@ class _Pending:
             self._skipped.append(SkippedFile(name=name, reason=reason))
 
     def _read(self, info: ObjectInfo) -> FileFacts:
-        names = _folders(self._session.store.url, info.name) if self._names is None else self._names
+        names = _folders(self._ctx.store.url, info.name) if self._names is None else self._names
         return read_facts(
-            self._session.store,
+            self._ctx.store,
             info,
             columns_of=self._columns.of,
             partition_names=tuple(names),
@@ -404,7 +404,7 @@ class _Pending:
         )
 
     def _take(self, path: str, facts: FileFacts) -> None:
-        folders = _folders(self._session.store.url, path)
+        folders = _folders(self._ctx.store.url, path)
         if self._names is None:
             self._names, self._first = tuple(folders), path
         elif self._first is not None and tuple(folders) != self._names:
@@ -468,14 +468,14 @@ class _Pending:
         head = self._head
         if head is not None and head.snapshot.partition_by != self._by:
             raise UsageError(
-                f"{self._session.store.url}: an earlier call began to adopt this folder as a table "
+                f"{self._ctx.store.url}: an earlier call began to adopt this folder as a table "
                 f"that is partitioned by {', '.join(_names(head.snapshot)) or 'nothing'}; say the "
                 "same now. Nothing was adopted."
             )
 
     def _mismatch(self, path: str, column: str, what: str) -> SchemaMismatchError:
         return SchemaMismatchError(
-            f"{self._session.store.url}/{path}: column {column!r} {what}. Nothing was adopted."
+            f"{self._ctx.store.url}/{path}: column {column!r} {what}. Nothing was adopted."
         )
 
     # --- Registering them -------------------------------------------------------------------------
@@ -486,7 +486,7 @@ class _Pending:
         head = self._head
         if head is None:
             head = create_table(
-                self._session,
+                self._ctx,
                 schema=self._schema,
                 partition_by=self._by,
                 properties={UNFINISHED: "its files are not listed yet"},
@@ -494,19 +494,19 @@ class _Pending:
             if head.snapshot.schema != self._schema:
                 # another writer created it: its columns have other ids, and a commit would conflict
                 return None
-        job = self._session.new_job(head)
+        job = self._ctx.new_job(head)
         edits = self._edits(head)
         self._written = self._rewritten(head, job) if self._gathered.rewritten else ()
         if head.snapshot.totals.files:
             added = self._unlisted(head, job) + self._written
-            outcome = commit(self._session, head, self._change(head, job, edits, added, ()))
+            outcome = commit(self._ctx, head, self._change(head, job, edits, added, ()))
         else:
             entries, references = self._staged(job)
             entries += self._written
             # the table was empty, so no path in these manifests can be live
             empty = Overwrite(scope=({},), conflict="fail")
             outcome = commit(
-                self._session, head, self._change(head, job, edits, entries, references, empty)
+                self._ctx, head, self._change(head, job, edits, entries, references, empty)
             )
         rule = outcome.conflict.rule if outcome.conflict is not None else ""
         return None if rule in ("partition_is_filled", "path_is_live", "schema") else outcome
@@ -515,7 +515,7 @@ class _Pending:
         """The result for the caller."""
         gathered = self._gathered
         return Adoption(
-            url=self._session.store.url,
+            url=self._ctx.store.url,
             version=version,
             already_adopted=False,
             files=gathered.files,
@@ -572,19 +572,19 @@ class _Pending:
     def _staged(self, job: str) -> tuple[tuple[Entry, ...], tuple[ManifestRef, ...]]:
         """The entries, or manifests of them if there are many, with one manifest in memory at a
         time. [CM12]"""
-        budgets, references = self._session.tuning.budgets, []
+        budgets, references = self._ctx.tuning.budgets, []
         for files in self._gathered:
             entries = tuple(self._entry(file, job) for file in files if not file.rewrite)
             if len(files) == self._gathered.files and not entries_overflow(entries, budgets):
                 return entries, ()
             references.append(
                 write_manifest(
-                    self._session.store,
+                    self._ctx.store,
                     entries,
                     schema=self._schema,
                     partition_by=self._by,
                     job=job,
-                    env=self._session.env,
+                    env=self._ctx.env,
                 )
             )
         return (), tuple(references)
@@ -593,7 +593,7 @@ class _Pending:
         """All entries whose files the table does not list: other jobs wrote to it before its
         adoption was completed."""
         listed = set(
-            entries_table(self._session, head.snapshot, in_order=False).column("path").to_pylist()
+            entries_table(self._ctx, head.snapshot, in_order=False).column("path").to_pylist()
         )
         return tuple(
             self._entry(file, job)
@@ -607,13 +607,13 @@ class _Pending:
         before the commit. [AF2] [DF1]"""
         plan = plan_for(
             head.snapshot,
-            url=self._session.store.url,
+            url=self._ctx.store.url,
             job=job,
             schema=self._schema,
             partition_by=self._by,
         )
-        attempt = self._session.env.randomness(8).hex()
-        with DataFileWriter(self._session.store, plan, task=0, attempt=attempt) as writer:
+        attempt = self._ctx.env.randomness(8).hex()
+        with DataFileWriter(self._ctx.store, plan, task=0, attempt=attempt) as writer:
             for files in self._gathered:
                 for file in files:
                     if file.rewrite:
@@ -623,7 +623,7 @@ class _Pending:
 
     def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
         """The rows of a file, under the names of the table."""
-        return read_rows(self._session.store, path, self.judge)
+        return read_rows(self._ctx.store, path, self.judge)
 
     def _with_partition(self, file: GatheredFile, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows with the partition columns that their file lacks."""
@@ -687,21 +687,21 @@ class _Listed(_Pending):
 
     def __init__(
         self,
-        session: TableContext,
+        ctx: TableContext,
         head: Head | None,
         gathered: SpilledFileList,
         listed: ListedTable,
     ) -> None:
         names = {field.id: field.name for field in listed.schema.fields}
         by = [names[id] for id in listed.partition_by]
-        super().__init__(session, head, by, gathered, rewrite=False)  # the source has decided it
+        super().__init__(ctx, head, by, gathered, rewrite=False)  # the source has decided it
         self._listed = listed
         self._unknown: set[str] = set()  # names in files of columns that the table does not have
         self._properties = {SOURCE: listed.version}
 
     def gather(self, progress: Progress | None) -> None:
         """Inspect every listed file; errors name the unfit file. Nothing is written."""
-        check_not_inside(self._session.store)
+        check_not_inside(self._ctx.store)
         self._schema, self._by = self._listed.schema, self._listed.partition_by
         for file, inspected in prefetch(
             self._inspect, self._listed.files, threads=_THREADS, limit=_AHEAD
@@ -731,12 +731,12 @@ class _Listed(_Pending):
 
     def _inspect(self, file: ListedFile) -> Entry:
         if file.rewrite:
-            store, path = self._session.store, file.path
+            store, path = self._ctx.store, file.path
             name = f"{store.url}/{path}"
             rows = count_fitting(name, self._rows(path), self._listed.schema)
             return Entry(path=path, partition=file.partition, rows=rows, bytes=file.bytes, job="")
         return inspect_file(
-            self._session.store,
+            self._ctx.store,
             file.path,
             schema=self._listed.schema,
             partition_by=self._listed.partition_by,

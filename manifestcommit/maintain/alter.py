@@ -44,7 +44,7 @@ Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 
 
 def create(
-    session: TableContext,
+    ctx: TableContext,
     schema: Schema,
     partition_by: Sequence[str],
     properties: Mapping[str, str],
@@ -61,15 +61,15 @@ def create(
     tables of a joint commit, None: 0, or what an existing one has [MT2]; constraints: name ->
     condition, which an existing one has to have, too. [CK1]
     """
-    _check_properties(session, properties, schema, None)
+    _check_properties(ctx, properties, schema, None)
     origins = origins_of(sources)
-    head = open_or_free(session)
+    head = open_or_free(ctx)
     if head is None:
-        identified = assign_new_ids(schema, session.new_field_id)
+        identified = assign_new_ids(schema, ctx.new_field_id)
         chosen = partitioning.check_partition_by(identified, partition_by)
-        bound = gate().bind(session, constraints, identified) if constraints else {}
+        bound = gate().bind(ctx, constraints, identified) if constraints else {}
         head = create_table(
-            session,
+            ctx,
             schema=identified,
             partition_by=chosen,
             properties=dict(properties),
@@ -77,27 +77,27 @@ def create(
             rank=rank or 0,
             constraints=bound,
         )
-    _check_same(session, head, schema, partition_by, exist_ok=exist_ok)
-    _check_constraints(session, head, constraints or {})
+    _check_same(ctx, head, schema, partition_by, exist_ok=exist_ok)
+    _check_constraints(ctx, head, constraints or {})
     if rank is not None and rank != head.snapshot.rank:
         raise UsageError(
-            f"{session.store.url}: rank cannot be changed (is {head.snapshot.rank}, got {rank}): "
+            f"{ctx.store.url}: rank cannot be changed (is {head.snapshot.rank}, got {rank}): "
             "the order of tables keeps joint commits from waiting for each other. Nothing was "
             "changed. Create a new table with that rank, and copy the rows into it."
         )
-    return _declare(session, head, origins)
+    return _declare(ctx, head, origins)
 
 
-def _declare(session: TableContext, head: Head, origins: Mapping[str, Position]) -> Head:
+def _declare(ctx: TableContext, head: Head, origins: Mapping[str, Position]) -> Head:
     """A version that records where these sources begin. One commit if the table did not know one of
     them. [WM7]"""
-    _check_origins(session, head, origins)
+    _check_origins(ctx, head, origins)
     known = head.snapshot.origins
     new = {source: origin for source, origin in origins.items() if source not in known}
     unplaced = next((source for source, origin in new.items() if origin is None), None)
     if unplaced is not None:
         raise UsageError(
-            f"{session.store.url} is a table already, and does not know source {unplaced!r}; that "
+            f"{ctx.store.url} is a table already, and does not know source {unplaced!r}; that "
             "a source begins at None can only be declared with a new table. Nothing was changed"
         )
     if not new:
@@ -108,17 +108,17 @@ def _declare(session: TableContext, head: Head, origins: Mapping[str, Position])
         if origin is not None
     )
     committed_or_raise(
-        commit(session, head, _change(session, head, "append", advances=advances)),
-        session.store.url,
+        commit(ctx, head, _change(ctx, head, "append", advances=advances)),
+        ctx.store.url,
     )
-    head = session.open()
+    head = ctx.open()
     # Another job may have been faster and have reached exactly this position: its record then says
     # where the source begins.
-    _check_origins(session, head, origins)
+    _check_origins(ctx, head, origins)
     return head
 
 
-def _check_origins(session: TableContext, head: Head, origins: Mapping[str, Position]) -> None:
+def _check_origins(ctx: TableContext, head: Head, origins: Mapping[str, Position]) -> None:
     """UsageError if the table records another beginning of one of these sources. [WM7]"""
     known = head.snapshot.origins
     other = next(
@@ -126,13 +126,13 @@ def _check_origins(session: TableContext, head: Head, origins: Mapping[str, Posi
     )
     if other is not None:
         raise UsageError(
-            f"{session.store.url} is a table already, in which source {other!r} begins at "
+            f"{ctx.store.url} is a table already, in which source {other!r} begins at "
             f"{known[other]!r}, not at {origins[other]!r}; no source was changed"
         )
 
 
 def _check_same(
-    session: TableContext,
+    ctx: TableContext,
     head: Head,
     schema: Schema,
     partition_by: Sequence[str],
@@ -145,62 +145,61 @@ def _check_same(
             fit(existing, schema, merge=False)
         except SchemaMismatchError as error:
             raise SchemaMismatchError(
-                f"{session.store.url} is a table already, and rows of the given columns do not fit "
+                f"{ctx.store.url} is a table already, and rows of the given columns do not fit "
                 f"it: {error}"
             ) from None
-        _check_partitioning(session, head, existing, partition_by)
+        _check_partitioning(ctx, head, existing, partition_by)
         return
     columns = [(field.name, type_text(field.type)) for field in schema.fields]
     there = [(field.name, type_text(field.type)) for field in existing.fields] if existing else []
     if columns != there:
         other = next((pair for pair in zip_longest(columns, there) if pair[0] != pair[1]), None)
         raise SchemaMismatchError(
-            f"{session.store.url} is a table already, with other columns (first: {other}); "
+            f"{ctx.store.url} is a table already, with other columns (first: {other}); "
             "nothing was changed. If columns were added or widened since, give exist_ok=True"
         )
     assert existing is not None
-    _check_partitioning(session, head, existing, partition_by)
+    _check_partitioning(ctx, head, existing, partition_by)
 
 
-def _check_constraints(session: TableContext, head: Head, constraints: Mapping[str, str]) -> None:
+def _check_constraints(ctx: TableContext, head: Head, constraints: Mapping[str, str]) -> None:
     there = {name: each.condition for name, each in head.snapshot.constraints.items()}
     lacking = [name for name, text in constraints.items() if there.get(name) != text]
     if lacking:
         raise UsageError(
-            f"{session.store.url} is a table already, without the constraint {lacking[0]!r} "
+            f"{ctx.store.url} is a table already, without the constraint {lacking[0]!r} "
             f"({constraints[lacking[0]]}); nothing was changed. Table.add_constraint adds it, once "
             "all rows are found to keep it."
         )
 
 
 def _check_partitioning(
-    session: TableContext, head: Head, existing: Schema, partition_by: Sequence[str]
+    ctx: TableContext, head: Head, existing: Schema, partition_by: Sequence[str]
 ) -> None:
     if partitioning.check_partition_by(existing, partition_by) != head.snapshot.partition_by:
         raise SchemaMismatchError(
-            f"{session.store.url} is a table already, with another partitioning; nothing was "
-            "changed"
+            f"{ctx.store.url} is a table already, with another partitioning; nothing was changed"
         )
 
 
-def edit_schema(session: TableContext, edit: Editing) -> Outcome:
+def edit_schema(ctx: TableContext, edit: Editing) -> Outcome:
     """Change the columns with a commit of its own; it conflicts with concurrent edits that do not
     commute with it. [SC6] [CF8]"""
-    head = session.open()
+    head = ctx.open()
     if head.snapshot.schema is None:
-        raise UsageError(f"{session.store.url} has no columns yet")
+        raise UsageError(f"{ctx.store.url} has no columns yet")
     edits = edit(head.snapshot.schema, head.snapshot.partition_by)
     if not edits:  # the schema is as requested already
         return Outcome(
             kind="already_committed", job_id=head.snapshot.commits[-1].job, version=head.version
         )
     if head.snapshot.constraints:
-        _check_constrained(session, head.snapshot, edits)
-    return commit(session, head, _change(session, head, "schema", edits=edits))
+        _check_constrained(ctx, head.snapshot, edits)
+    return commit(ctx, head, _change(ctx, head, "schema", edits=edits))
 
 
 def _check_constrained(
-    session: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, ...]
+    ctx: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, ...]
 ) -> None:
     """UsageError where a constraint names a column that is to be dropped, or could not be evaluated
     any more. [CK3]"""
@@ -211,23 +210,23 @@ def _check_constrained(
         lost = next((column for column, id in each.columns.items() if id not in known), None)
         if lost is not None:
             raise UsageError(
-                f"{session.store.url}: the constraint {name!r} ({each.condition}) names the column "
+                f"{ctx.store.url}: the constraint {name!r} ({each.condition}) names the column "
                 f"{lost!r}; nothing was changed. Drop the constraint first: "
                 f"Table.drop_constraint({name!r})."
             )
     gate().check_schema(snapshot, edited)
 
 
-def set_properties(session: TableContext, properties: Mapping[str, str | None]) -> Outcome:
+def set_properties(ctx: TableContext, properties: Mapping[str, str | None]) -> Outcome:
     """Set properties, or remove those given as None, with a commit of its own; the last one wins.
     [CM9]"""
-    head = session.open()
-    _check_properties(session, properties, head.snapshot.schema, head.snapshot)
-    return commit(session, head, _change(session, head, "properties", properties=dict(properties)))
+    head = ctx.open()
+    _check_properties(ctx, properties, head.snapshot.schema, head.snapshot)
+    return commit(ctx, head, _change(ctx, head, "properties", properties=dict(properties)))
 
 
 def _change(
-    session: TableContext,
+    ctx: TableContext,
     head: Head,
     operation: str,
     *,
@@ -235,7 +234,7 @@ def _change(
     properties: Mapping[str, str | None] | None = None,
     advances: tuple[Advance, ...] = (),
 ) -> Write:
-    job = session.new_job(head)
+    job = ctx.new_job(head)
     return Write(
         job=job,
         birth=head.version,
@@ -247,7 +246,7 @@ def _change(
 
 
 def _check_properties(
-    session: TableContext,
+    ctx: TableContext,
     properties: Mapping[Any, Any],
     schema: Schema | None,
     snapshot: Snapshot | None,
@@ -270,7 +269,7 @@ def _check_properties(
             )
         if name == exports.PROPERTY:
             if value is not None:
-                exports.check_property(session, snapshot, schema, value)
+                exports.check_property(ctx, snapshot, schema, value)
             continue
         if name == BLOOM_COLUMNS:
             _check_bloom_columns(value or "", schema)

@@ -91,8 +91,8 @@ class SmallFiles:
     discovery, and a part of its versions.
     """
 
-    def __init__(self, session: TableContext, snapshot: Snapshot, target: int) -> None:
-        self._session, self._snapshot = session, snapshot
+    def __init__(self, ctx: TableContext, snapshot: Snapshot, target: int) -> None:
+        self._ctx, self._snapshot = ctx, snapshot
         self._largest = min(largest_small(target), _MOST)
         self._by = tuple(f"partition.{field_id}" for field_id in snapshot.partition_by)
         self._numbers: dict[Partition, int] = {}
@@ -104,11 +104,11 @@ class SmallFiles:
         self._counted: list[_Counted] = []
         if snapshot.schema is not None:  # otherwise it has no files
             self._types = partition_types(snapshot.schema, snapshot.partition_by)
-            with raise_if_expired(session.store, snapshot.version):
-                self._removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+            with raise_if_expired(ctx.store, snapshot.version):
+                self._removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
                 self._counted = list(
                     map_in_batches(
-                        session.store,
+                        ctx.store,
                         self._count,
                         [None, *snapshot.manifests],
                         few=_MANIFESTS_AT_ONCE,
@@ -120,7 +120,7 @@ class SmallFiles:
         """The files of these partitions, by partition, version and path; partitions with a single
         file are left out."""
         begins = self._begins(frozenset(chosen))
-        with raise_if_expired(self._session.store, self._snapshot.version):
+        with raise_if_expired(self._ctx.store, self._snapshot.version):
             for window in self._windows(begins):
                 matching = [
                     counted
@@ -132,7 +132,7 @@ class SmallFiles:
                 # sorted.
                 yield from self._in_values(
                     pa.concat_tables(
-                        map_in_batches(self._session.store, put, matching, few=_MANIFESTS_AT_ONCE)
+                        map_in_batches(self._ctx.store, put, matching, few=_MANIFESTS_AT_ONCE)
                     )
                 )
 
@@ -143,7 +143,7 @@ class SmallFiles:
 
     def _table(self, ref: ManifestRef | None, columns: Sequence[str]) -> pa.Table:
         """The small files of a manifest, with their partitions and these columns."""
-        names, reader = [*self._by, *columns], self._session.manifests
+        names, reader = [*self._by, *columns], self._ctx.manifests
         if ref is None:
             table = reader.inlined(self._snapshot).select(names)
         else:
@@ -356,7 +356,7 @@ class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compact(
-    session: TableContext,
+    ctx: TableContext,
     aim: CompactionOptions,
     rewrite: Rewrite,
     *,
@@ -369,30 +369,30 @@ def compact(
     Each batch of groups is one commit, which stays if the run stops; the next run continues from
     there. Groups whose files other jobs replace or remove meanwhile are skipped and reported.
     """
-    head = session.open()
+    head = ctx.open()
     groups, done = [], Compaction()
-    for group in find_groups(session, head.snapshot, aim, choose):
+    for group in find_groups(ctx, head.snapshot, aim, choose):
         if group.left:
             done = msgspec.structs.replace(
                 done, left_groups=done.left_groups + 1, left_bytes=done.left_bytes + group.bytes
             )
         else:
             groups.append(group)
-    for batch in batches(groups, session.tuning.budgets):
+    for batch in batches(groups, ctx.tuning.budgets):
         progress(f"rewriting: {done.groups:,} of {len(groups):,} groups done")
-        done = _rewrite_batch(session, rewrite, batch, done)
-    return merge_manifests(session, progress=progress, done=done)
+        done = _rewrite_batch(ctx, rewrite, batch, done)
+    return merge_manifests(ctx, progress=progress, done=done)
 
 
 def find_groups(
-    session: TableContext, snapshot: Snapshot, aim: CompactionOptions, choose: Choose | None = None
+    ctx: TableContext, snapshot: Snapshot, aim: CompactionOptions, choose: Choose | None = None
 ) -> Iterator[Group]:
     """Plan the small files, group by group. Requests and memory: as for `SmallFiles`, plus one
     group. [GC16]"""
     target = target_file_size_of(snapshot) if aim.target is None else aim.target
     if target < 1 or aim.max_bytes < 1:
         raise UsageError("target_file_size and max_bytes are numbers of bytes above 0")
-    small = SmallFiles(session, snapshot, target)
+    small = SmallFiles(ctx, snapshot, target)
     chosen = small.partitions if choose is None else _chosen(snapshot, small.partitions, choose)
     return plan_files(small.files(chosen), target=target, max_bytes=aim.max_bytes)
 
@@ -422,11 +422,11 @@ def misplaced(partitions: pa.Table, why: str) -> str:
     )
 
 
-def describe_plan(session: TableContext, snapshot: Snapshot, groups: Iterable[Group]) -> pa.Table:
+def describe_plan(ctx: TableContext, snapshot: Snapshot, groups: Iterable[Group]) -> pa.Table:
     """Describe what a compaction would do: one row per group of files and of manifests, with its
     reason. [GC16]"""
     rows = pack_bins(
-        ((row, len(row[-1])) for row in _described_rows(session, snapshot, groups)),
+        ((row, len(row[-1])) for row in _described_rows(ctx, snapshot, groups)),
         _DESCRIBED_AT_ONCE,
     )
     pieces, tables = map(_described, rows), [_DESCRIBED.empty_table()]
@@ -445,13 +445,13 @@ def _described(rows: Sequence[_Row]) -> pa.Table:
 
 
 def _described_rows(
-    session: TableContext, snapshot: Snapshot, groups: Iterable[Group]
+    ctx: TableContext, snapshot: Snapshot, groups: Iterable[Group]
 ) -> Iterator[_Row]:
     for group in groups:
         why = "beyond max_bytes: the next run does it" if group.left else group.reason
         name, action = _name(snapshot, group.partition), "left" if group.left else "rewrite"
         yield action, name, len(group.paths), group.rows, group.bytes, why, group.paths
-    for refs in _manifest_groups(session, snapshot):
+    for refs in _manifest_groups(ctx, snapshot):
         why = (
             f"{len(refs)} manifests become one"
             if len(refs) > 1
@@ -469,7 +469,7 @@ def _described_rows(
 
 
 def merge_manifests(
-    session: TableContext, *, progress: Progress = lambda _: None, done: Compaction | None = None
+    ctx: TableContext, *, progress: Progress = lambda _: None, done: Compaction | None = None
 ) -> Compaction:
     """Merge small manifests and drop the entries that were removed from them; the same files stay
     listed, with the same versions. [GC11]
@@ -479,23 +479,23 @@ def merge_manifests(
     done = done or Compaction()
     written = tries = 0
     while tries < _MANIFEST_TRIES:
-        head = session.open()
+        head = ctx.open()
         snapshot = head.snapshot
-        groups = _manifest_groups(session, snapshot)
+        groups = _manifest_groups(ctx, snapshot)
         if not groups or written >= MAX_MANIFEST_FILES:
             return msgspec.structs.replace(done, left_manifests=sum(len(group) for group in groups))
         progress(f"merging manifests: {len(groups):,} to go")
         merged = frozenset(ref.path for ref in groups[0])
-        job = session.new_job(head)
+        job = ctx.new_job(head)
         outcome = commit(
-            session,
+            ctx,
             head,
             MergeManifests(job=job, birth=head.version, paths=merged),
         )
         if outcome.conflict is not None:  # other commits have merged them meanwhile: plan again
             tries += 1
             continue
-        done = _committed(session, outcome, done)
+        done = _committed(ctx, outcome, done)
         written += sum(ref.files for ref in groups[0])
         done = msgspec.structs.replace(
             done,
@@ -505,37 +505,33 @@ def merge_manifests(
     return msgspec.structs.replace(done, left_manifests=sum(len(group) for group in groups))
 
 
-def _manifest_groups(
-    session: TableContext, snapshot: Snapshot
-) -> tuple[tuple[ManifestRef, ...], ...]:
+def _manifest_groups(ctx: TableContext, snapshot: Snapshot) -> tuple[tuple[ManifestRef, ...], ...]:
     return (
-        plan_manifests(
-            snapshot.manifests, session.manifests.removed(snapshot), session.tuning.budgets
-        )
+        plan_manifests(snapshot.manifests, ctx.manifests.removed(snapshot), ctx.tuning.budgets)
         if snapshot.manifests
         else ()
     )
 
 
 def _rewrite_batch(
-    session: TableContext, rewrite: Rewrite, groups: Sequence[Group], done: Compaction
+    ctx: TableContext, rewrite: Rewrite, groups: Sequence[Group], done: Compaction
 ) -> Compaction:
     """Rewrite these groups and commit them together, without those whose files are gone. [CF7]
     [GC11]"""
-    head = session.open()
-    session.prove(head.snapshot.proven)
-    job, began_us = session.new_job(head), session.env.now_us()
-    kept, done = _still_there(session, head, job, [(group, NewFiles()) for group in groups], done)
+    head = ctx.open()
+    ctx.prove(head.snapshot.proven)
+    job, began_us = ctx.new_job(head), ctx.env.now_us()
+    kept, done = _still_there(ctx, head, job, [(group, NewFiles()) for group in groups], done)
     if not kept:
         return done
-    tables = _entries_of(session, head.snapshot, [group for group, _ in kept])
+    tables = _entries_of(ctx, head.snapshot, [group for group, _ in kept])
     # A group becomes one file, however large its rows are in it: otherwise the number of files
     # would not decrease.
     tasks = [
         Rewriting(
             table,
             plan_rewrite(
-                session.store.url,
+                ctx.store.url,
                 head.snapshot,
                 job,
                 target_file_size=1 << 62,
@@ -551,13 +547,13 @@ def _rewrite_batch(
         _check(group, table, new)
     base = head
     while parts:
-        change = _change(session, head, job, parts, began_us)
+        change = _change(ctx, head, job, parts, began_us)
         committers = Committers.GROUP if base is head else Committers.ANY_PROCESS
-        outcome = commit(session, base, change, committers=committers)
+        outcome = commit(ctx, base, change, committers=committers)
         if outcome.conflict is None:
-            return _counted(_committed(session, outcome, done), parts)
-        base = session.open()
-        left, done = _still_there(session, base, job, parts, done)
+            return _counted(_committed(ctx, outcome, done), parts)
+        base = ctx.open()
+        left, done = _still_there(ctx, base, job, parts, done)
         # another kind of conflict, for example with a dropped column
         if len(left) == len(parts):
             return _lost(head.snapshot, parts, outcome.conflict, done)
@@ -565,11 +561,9 @@ def _rewrite_batch(
     return done
 
 
-def _entries_of(
-    session: TableContext, snapshot: Snapshot, groups: Sequence[Group]
-) -> list[pa.Table]:
+def _entries_of(ctx: TableContext, snapshot: Snapshot, groups: Sequence[Group]) -> list[pa.Table]:
     """The entries of each group's files, all of which are live, in the group's order."""
-    entries = entries_of(session, snapshot, [path for group in groups for path in group.paths])
+    entries = entries_of(ctx, snapshot, [path for group in groups for path in group.paths])
     paths = entries.column("path").combine_chunks()
     return [
         entries.take(pc.index_in(pa.array(group.paths, pa.string()), value_set=paths))
@@ -581,13 +575,13 @@ _Part = tuple[Group, NewFiles]
 
 
 def _still_there(
-    session: TableContext, head: Head, job: str, parts: Sequence[_Part], done: Compaction
+    ctx: TableContext, head: Head, job: str, parts: Sequence[_Part], done: Compaction
 ) -> tuple[list[_Part], Compaction]:
     """The groups whose files are all live in this version; the others are recorded as lost.
     [CF7]"""
     removed = frozenset(path for group, _ in parts for path in group.paths)
     gone = load_conflict_inputs(
-        session, head, Write(job=job, birth=head.version, operation=REPLACE, remove=removed)
+        ctx, head, Write(job=job, birth=head.version, operation=REPLACE, remove=removed)
     ).gone
     lost = [part for part in parts if not gone.isdisjoint(part[0].paths)]
     if lost:
@@ -601,10 +595,10 @@ def _still_there(
 
 
 def _change(
-    session: TableContext, head: Head, job: str, parts: Sequence[_Part], began_us: int
+    ctx: TableContext, head: Head, job: str, parts: Sequence[_Part], began_us: int
 ) -> Write:
     snapshot = head.snapshot
-    ledger = WriteTotals(session.tally, session.env.now_us, began_us=began_us)
+    ledger = WriteTotals(ctx.tally, ctx.env.now_us, began_us=began_us)
     for _, new in parts:
         ledger.take(new.entries, new.manifests, new.intake)
     return Write(
@@ -658,8 +652,8 @@ def _chosen(
     return {partition for partition, want in zip(partitions, wanted, strict=True) if want}
 
 
-def _committed(session: TableContext, outcome: Outcome, done: Compaction) -> Compaction:
-    version = committed_or_raise(outcome, session.store.url).version
+def _committed(ctx: TableContext, outcome: Outcome, done: Compaction) -> Compaction:
+    version = committed_or_raise(outcome, ctx.store.url).version
     return msgspec.structs.replace(done, version=version, commits=done.commits + 1)
 
 
@@ -705,25 +699,25 @@ _MOST_AT_ONCE = 2  # groups; each takes a reader's and a writer's memory
 MOST_SORTED = 128 << 20  # bytes of files whose rows are sorted in memory, several times as many
 
 
-def rewriter(session: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
+def rewriter(ctx: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
     """A function that rewrites groups of files in streams. sort_by: columns by which the rows of
     each new file are sorted, nulls first; such a group is held in memory. [GC11]"""
 
     def rewrite(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
-        attempts = [session.env.randomness(8).hex() for _ in groups]
+        attempts = [ctx.env.randomness(8).hex() for _ in groups]
 
         def one(number: int) -> NewFiles:
             group = groups[number]
-            rows = scan(session, snapshot, group.entries)
+            rows = scan(ctx, snapshot, group.entries)
             if sort_by:
                 rows = _sorted(rows, sort_by)
             size = size_of(group.entries)
             return write_rows(
-                session, group.plan, rows, task=number, attempt=attempts[number], size=size
+                ctx, group.plan, rows, task=number, attempt=attempts[number], size=size
             )
 
         largest = max((size_of(group.entries) for group in groups), default=0)
-        writers = _MOST_AT_ONCE if is_remote(session.store) else parallel_writers(largest)
+        writers = _MOST_AT_ONCE if is_remote(ctx.store) else parallel_writers(largest)
         threads = min(_MOST_AT_ONCE, len(groups), writers)
         if threads < 2:  # a thread has memory of its own; two of a large group fill two cores
             yield from map(one, range(len(groups)))

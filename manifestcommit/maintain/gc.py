@@ -169,7 +169,7 @@ _EXPORTED = ("keep", "export")  # counted apart: where there is none, nothing is
 
 
 def run(
-    session: TableContext,
+    ctx: TableContext,
     policy: Policy,
     *,
     foreign: bool = False,
@@ -182,14 +182,14 @@ def run(
     of their manifests, one listing of everything below the table path, and one delete request per
     1,000 objects.
     """
-    now_s = store_time(session, session.open(), writing=True)
+    now_s = store_time(ctx, ctx.open(), writing=True)
     ledger = GcCounts()
     forgotten: list[ForgottenKeys] = []
     cut_s = now_s - policy.grace_s
 
     def decide() -> Snapshot:
         return commit_decision(
-            session,
+            ctx,
             policy,
             now_s,
             foreign=foreign,
@@ -200,16 +200,16 @@ def run(
     try:
         decided = decide()
     except StoreFullError:
-        _make_room(session, cut_s, ledger, progress)
-        decided = _decide_again(session, decide, ledger)
-    exports.before_deletion(session, decided)
-    horizon, reach = _settle(session, horizon_of(decided), progress)
-    _delete_dead(session, horizon, verdicts(session, horizon, reach, cut_s, progress), ledger)
-    _discard_unfinished(session, horizon, cut_s, ledger)
+        _make_room(ctx, cut_s, ledger, progress)
+        decided = _decide_again(ctx, decide, ledger)
+    exports.before_deletion(ctx, decided)
+    horizon, reach = _settle(ctx, horizon_of(decided), progress)
+    _delete_dead(ctx, horizon, verdicts(ctx, horizon, reach, cut_s, progress), ledger)
+    _discard_unfinished(ctx, horizon, cut_s, ledger)
     if exports.PROPERTY in decided.properties or _EXPORTED in ledger.tallies:
-        _delete_exports(session, decided, cut_s, ledger)
-    unsettled = tuple(sorted(unsettled_partners(session.store, decided)))
-    report = msgspec.structs.replace(ledger.report(session.store.url, horizon), unsettled=unsettled)
+        _delete_exports(ctx, decided, cut_s, ledger)
+    unsettled = tuple(sorted(unsettled_partners(ctx.store, decided)))
+    report = msgspec.structs.replace(ledger.report(ctx.store.url, horizon), unsettled=unsettled)
     told = (report.url, report.version, report.fence, report.expired, report.deleted)
     LOG.info("%r: version %d, fence %d, readable from %d; deleted %s", *told)
     for keys in forgotten:
@@ -218,22 +218,20 @@ def run(
     return report
 
 
-def _make_room(session: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
+def _make_room(ctx: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
     """Delete what the decision of an earlier gc already permits; the ledger gets only what was
     deleted. [GC19]"""
     progress("the store is full: deleting what an earlier gc has decided on")
-    horizon, reach = _settle(session, horizon_of(session.open().snapshot), progress)
+    horizon, reach = _settle(ctx, horizon_of(ctx.open().snapshot), progress)
     freed = GcCounts()
-    _delete_dead(session, horizon, verdicts(session, horizon, reach, cut_s, progress), freed)
-    _discard_unfinished(session, horizon, cut_s, freed)
+    _delete_dead(ctx, horizon, verdicts(ctx, horizon, reach, cut_s, progress), freed)
+    _discard_unfinished(ctx, horizon, cut_s, freed)
     for place, tally in freed.tallies.items():
         if place[0] == "delete":
             ledger.add(place, tally.count, tally.bytes)
 
 
-def _decide_again(
-    session: TableContext, decide: Callable[[], Snapshot], ledger: GcCounts
-) -> Snapshot:
+def _decide_again(ctx: TableContext, decide: Callable[[], Snapshot], ledger: GcCounts) -> Snapshot:
     try:
         return decide()
     except StoreFullError as error:
@@ -247,7 +245,7 @@ def _decide_again(
 
 
 def plan(
-    session: TableContext,
+    ctx: TableContext,
     policy: Policy,
     *,
     foreign: bool = False,
@@ -259,20 +257,20 @@ def plan(
     It uses this machine's clock: the store's clock cannot be read without a write.
     """
     for _ in range(_TRIES):
-        head = session.open()
-        now_s = store_time(session, head, writing=False)
-        horizon = preview(session, head, policy, now_s, foreign=foreign, progress=progress)
-        reach = collect(session, horizon, progress)
+        head = ctx.open()
+        now_s = store_time(ctx, head, writing=False)
+        horizon = preview(ctx, head, policy, now_s, foreign=foreign, progress=progress)
+        reach = collect(ctx, horizon, progress)
         if reach is None:
             continue
         cut_s = now_s - policy.grace_s
-        judged = verdicts(session, horizon, reach, cut_s, progress)
-        return _planned(session, head.snapshot, horizon, judged, cut_s)
-    raise _overtaken(session)
+        judged = verdicts(ctx, horizon, reach, cut_s, progress)
+        return _planned(ctx, head.snapshot, horizon, judged, cut_s)
+    raise _overtaken(ctx)
 
 
 def _planned(
-    session: TableContext,
+    ctx: TableContext,
     snapshot: Snapshot,
     horizon: Horizon,
     judged: Iterable[tuple[ObjectInfo, Verdict]],
@@ -294,14 +292,14 @@ def _planned(
             for column, field in zip(zip(*some, strict=True), PLAN, strict=True)
         ]
         batches.append(pa.Table.from_arrays(columns, schema=PLAN))
-    others = _other_rows(session, snapshot, horizon, cut_s, exported)
+    others = _other_rows(ctx, snapshot, horizon, cut_s, exported)
     return pa.concat_tables(
         [PLAN.empty_table(), *batches, pa.Table.from_pylist(others, schema=PLAN)]
     )
 
 
 def _other_rows(
-    session: TableContext, snapshot: Snapshot, horizon: Horizon, cut_s: float, exported: bool
+    ctx: TableContext, snapshot: Snapshot, horizon: Horizon, cut_s: float, exported: bool
 ) -> list[dict[str, object]]:
     """The rows of a plan that the listing does not give: uploads that were not completed, and
     objects of exports, where it may have shown any."""
@@ -309,12 +307,12 @@ def _other_rows(
     with contextlib.suppress(StoreDeniedError):
         rows = [
             _plan_row(upload.temporary or upload.name, upload.size_bytes, verdict)
-            for upload, verdict in _unfinished(session, horizon, cut_s)
+            for upload, verdict in _unfinished(ctx, horizon, cut_s)
         ]
     if exported:
         rows += [
             _plan_row(info.name, info.size_bytes, _of_export(reason))
-            for info, reason in exports.unreached(session, snapshot, cut_s)
+            for info, reason in exports.unreached(ctx, snapshot, cut_s)
         ]
     return rows
 
@@ -336,27 +334,27 @@ def _shown(name: str) -> str:
 
 
 def _settle(
-    session: TableContext, horizon: Horizon, progress: Progress
+    ctx: TableContext, horizon: Horizon, progress: Progress
 ) -> tuple[Horizon, ReachableObjects]:
     """A committed decision, of this gc or of one that went further, and everything that its
     readable versions reach. [GC4]"""
     for _ in range(_TRIES):
-        reach = collect(session, horizon, progress)
+        reach = collect(ctx, horizon, progress)
         if reach is not None:
             return horizon, reach
-        horizon = horizon_of(session.open().snapshot)
-    raise _overtaken(session)
+        horizon = horizon_of(ctx.open().snapshot)
+    raise _overtaken(ctx)
 
 
-def _overtaken(session: TableContext) -> StoreError:
+def _overtaken(ctx: TableContext) -> StoreError:
     return StoreError(
-        f"{session.store.url}: other gcs went further {_TRIES} times while this one read the "
+        f"{ctx.store.url}: other gcs went further {_TRIES} times while this one read the "
         "versions; nothing was deleted"
     )
 
 
 def verdicts(
-    session: TableContext,
+    ctx: TableContext,
     horizon: Horizon,
     reach: ReachableObjects,
     cut_s: float,
@@ -364,7 +362,7 @@ def verdicts(
 ) -> Iterator[tuple[ObjectInfo, Verdict]]:
     """Every object with its verdict, in the order of the listing. reach: what the readable versions
     list. [GC5]"""
-    objects, number, told = session.store.list(""), 0, 0
+    objects, number, told = ctx.store.list(""), 0, 0
     while some := list(islice(objects, _COMPARED)):
         if number >= told:
             progress(f"comparing: {number:,} objects")
@@ -390,13 +388,11 @@ def _judge(
     )
 
 
-def _delete_exports(
-    session: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts
-) -> None:
+def _delete_exports(ctx: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts) -> None:
     """Delete the objects of exports that no exported version needs. [EX4]"""
-    chosen = exports.unreached(session, decided, cut_s)
+    chosen = exports.unreached(ctx, decided, cut_s)
     while some := list(islice(chosen, _BATCH)):
-        session.store.delete([info.name for info, _ in some])
+        ctx.store.delete([info.name for info, _ in some])
         for info, reason in some:
             ledger.note(info.name, info.size_bytes, _of_export(reason))
 
@@ -406,7 +402,7 @@ def _of_export(reason: str) -> Verdict:
 
 
 def _delete_dead(
-    session: TableContext,
+    ctx: TableContext,
     horizon: Horizon,
     judged: Iterable[tuple[ObjectInfo, Verdict]],
     ledger: GcCounts,
@@ -428,16 +424,16 @@ def _delete_dead(
             continue
         (versions if verdict.kind == "version" else batch).append((info, verdict))
         if len(batch) == _BATCH:
-            _delete_batch(session, horizon, batch, ledger)
+            _delete_batch(ctx, horizon, batch, ledger)
             batch = []
     ledger.add(("keep", ""), kept, kept_bytes)
-    _delete_batch(session, horizon, batch, ledger)
+    _delete_batch(ctx, horizon, batch, ledger)
     for start in range(0, len(versions), _BATCH):  # a listing is sorted, and so are they
-        _delete_batch(session, horizon, versions[start : start + _BATCH], ledger)
+        _delete_batch(ctx, horizon, versions[start : start + _BATCH], ledger)
 
 
 def _delete_batch(
-    session: TableContext,
+    ctx: TableContext,
     horizon: Horizon,
     batch: list[tuple[ObjectInfo, Verdict]],
     ledger: GcCounts,
@@ -445,9 +441,9 @@ def _delete_batch(
     """Names with a job's id are never reused. Versions and untracked files can be: before they are
     deleted, the decision is checked again."""
     if any(verdict.kind in ("version", "foreign file") for _, verdict in batch):
-        snapshot = open_head(session.store).snapshot
+        snapshot = open_head(ctx.store).snapshot
         if snapshot.table_id != horizon.table_id:
-            url = session.store.url
+            url = ctx.store.url
             raise TableNotFoundError(
                 f"the table at {url} was removed and another one was made there; gc "
                 "deleted nothing more"
@@ -460,18 +456,18 @@ def _delete_batch(
         ]
     if not batch:
         return
-    session.store.delete([info.name for info, _ in batch])
+    ctx.store.delete([info.name for info, _ in batch])
     for info, verdict in batch:
         ledger.note(info.name, info.size_bytes, verdict)
 
 
 def _unfinished(
-    session: TableContext, horizon: Horizon, cut_s: float
+    ctx: TableContext, horizon: Horizon, cut_s: float
 ) -> Iterator[tuple[Unfinished, Verdict]]:
     """Uploads and temporary files that no job can finish. [GC9]"""
-    if not isinstance(session.store, KeepsUnfinished):
+    if not isinstance(ctx.store, KeepsUnfinished):
         return
-    for upload in session.store.unfinished():
+    for upload in ctx.store.unfinished():
         is_old = 0 < upload.started <= cut_s
         verdict = retention.classify_unfinished(
             upload.name, horizon, is_temporary=bool(upload.temporary), is_old=is_old
@@ -481,17 +477,17 @@ def _unfinished(
 
 
 def _discard_unfinished(
-    session: TableContext, horizon: Horizon, cut_s: float, ledger: GcCounts
+    ctx: TableContext, horizon: Horizon, cut_s: float, ledger: GcCounts
 ) -> None:
     """Without permission for this, gc does the rest."""
     try:
-        for upload, verdict in _unfinished(session, horizon, cut_s):
-            assert isinstance(session.store, KeepsUnfinished)
-            session.store.discard_unfinished(upload)
+        for upload, verdict in _unfinished(ctx, horizon, cut_s):
+            assert isinstance(ctx.store, KeepsUnfinished)
+            ctx.store.discard_unfinished(upload)
             ledger.note(upload.name, upload.size_bytes, verdict)
     except StoreDeniedError as error:
         LOG.warning(
             "%r: uploads that were never finished could not be listed or removed: %s",
-            session.store.url,
+            ctx.store.url,
             error,
         )

@@ -41,7 +41,7 @@ LOG = logging.getLogger("manifestcommit.jobs")
 _TRIES = 20
 
 
-def store_time(session: TableContext, head: Head, *, writing: bool) -> float:
+def store_time(ctx: TableContext, head: Head, *, writing: bool) -> float:
     """The time by the store's own clock, from rewriting the one object that may be rewritten. This
     machine's time if the store reports none. [GC1]
 
@@ -50,37 +50,33 @@ def store_time(session: TableContext, head: Head, *, writing: bool) -> float:
     """
     if writing:
         try:
-            session.store.put(object_names.HINT, codec.encode_hint(head.version, head.digest))
+            ctx.store.put(object_names.HINT, codec.encode_hint(head.version, head.digest))
         except StoreError as error:
-            LOG.warning("%r: the hint could not be put: %s", session.store.url, error)
-            return _other_time(session, head)
+            LOG.warning("%r: the hint could not be put: %s", ctx.store.url, error)
+            return _other_time(ctx, head)
         hint = next(
-            (
-                info
-                for info in session.store.list(object_names.HINT)
-                if info.name == object_names.HINT
-            ),
+            (info for info in ctx.store.list(object_names.HINT) if info.name == object_names.HINT),
             None,
         )
         if hint is not None and hint.modified > 0:
             return hint.modified
-    return session.env.now_us() / 1e6
+    return ctx.env.now_us() / 1e6
 
 
-def _other_time(session: TableContext, head: Head) -> float:
-    clock: Callable[[], float] | None = getattr(session.store, "clock", None)
+def _other_time(ctx: TableContext, head: Head) -> float:
+    clock: Callable[[], float] | None = getattr(ctx.store, "clock", None)
     if clock is not None:
         with contextlib.suppress(StoreError):
             return clock()
     newest = max(
-        (info.modified for info in session.store.list(object_names.version_name(head.version))),
+        (info.modified for info in ctx.store.list(object_names.version_name(head.version))),
         default=0.0,
     )
     return newest if newest > 0 else head.snapshot.committed_at / 1e6
 
 
 def commit_decision(
-    session: TableContext,
+    ctx: TableContext,
     policy: Policy,
     now_s: float,
     *,
@@ -91,12 +87,12 @@ def commit_decision(
     """The newest version that holds the decision, by this commit or an earlier one. If other gcs
     decide first, the choice is made again. forget: gets the keys that this commit forgets. [GC3]"""
     for _ in range(_TRIES):
-        head = settle_first(session, session.open())
+        head = settle_first(ctx, ctx.open())
         progress("deciding what stays")
         try:
-            with raise_if_expired(session.store, head.version):
+            with raise_if_expired(ctx.store, head.version):
                 change = _change(
-                    session,
+                    ctx,
                     head,
                     policy,
                     now_s,
@@ -106,25 +102,25 @@ def commit_decision(
                 )
         except SnapshotExpiredError:
             continue  # two other gcs have run, and deleted what this version lists
-        if _changes_nothing(head.snapshot, _after(session, head, change), change.job):
+        if _changes_nothing(head.snapshot, _after(ctx, head, change), change.job):
             # nobody reads the void versions above it
             return msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot))
-        outcome = commit(session, head, change)
+        outcome = commit(ctx, head, change)
         if outcome.committed:
-            assert session.known is not None
-            decision = session.known.snapshot
+            assert ctx.known is not None
+            decision = ctx.known.snapshot
             if change.keys_from and _has_rewritten(change, decision):
-                forget(_forgotten(session, head, change.keys_from, now_s))
+                forget(_forgotten(ctx, head, change.keys_from, now_s))
             return decision
         choose_anew = outcome.conflict is not None and outcome.conflict.rule in (
             "condemned_file_is_live",
             "forgotten_keys_came_back",
         )
         # Whether this decision landed does not matter once others went beyond it: theirs counts.
-        if not choose_anew and session.open().snapshot.fence <= head.version:
-            committed_or_raise(outcome, session.store.url)
+        if not choose_anew and ctx.open().snapshot.fence <= head.version:
+            committed_or_raise(outcome, ctx.store.url)
     raise StoreError(
-        f"{session.store.url}: other gcs decided first {_TRIES} times; nothing was deleted. "
+        f"{ctx.store.url}: other gcs decided first {_TRIES} times; nothing was deleted. "
         "Try again later."
     )
 
@@ -144,19 +140,19 @@ def _has_rewritten(change: Retention, decision: Snapshot) -> bool:
     return runs is None or ({run.path for run in runs.new} <= paths and not runs.old & paths)
 
 
-def _forgotten(session: TableContext, head: Head, keys_from: int, now_s: float) -> ForgottenKeys:
-    versions = [version for version in _key_versions(session, head.snapshot) if version < keys_from]
+def _forgotten(ctx: TableContext, head: Head, keys_from: int, now_s: float) -> ForgottenKeys:
+    versions = [version for version in _key_versions(ctx, head.snapshot) if version < keys_from]
     newest = max(versions, default=0)
     known = [*head.snapshot.dated, (head.version, head.snapshot.committed_at)]
     upto_us = min(time for version, time in known if version >= newest)
-    readable = read_object(session.store, newest) if newest >= head.snapshot.expired else None
+    readable = read_object(ctx.store, newest) if newest >= head.snapshot.expired else None
     if readable is not None:
         upto_us = min(upto_us, readable.snapshot.committed_at)
     return ForgottenKeys(len(versions), round(max(0.0, now_s - upto_us / 1e6), 3))
 
 
 def preview(
-    session: TableContext,
+    ctx: TableContext,
     head: Head,
     policy: Policy,
     now_s: float,
@@ -165,14 +161,12 @@ def preview(
     progress: Progress,
 ) -> Horizon:
     """How far the decision would go in this version; nothing is written. [GC5]"""
-    change = _change(
-        session, head, policy, now_s, foreign=foreign, writing=False, progress=progress
-    )
-    return msgspec.structs.replace(horizon_of(_after(session, head, change)), version=head.version)
+    change = _change(ctx, head, policy, now_s, foreign=foreign, writing=False, progress=progress)
+    return msgspec.structs.replace(horizon_of(_after(ctx, head, change)), version=head.version)
 
 
 def _change(
-    session: TableContext,
+    ctx: TableContext,
     head: Head,
     policy: Policy,
     now_s: float,
@@ -184,30 +178,29 @@ def _change(
     snapshot = head.snapshot
     if foreign and UNFINISHED in snapshot.properties:
         raise UsageError(
-            f"{session.store.url}: the adoption of this folder is unfinished, so no version "
+            f"{ctx.store.url}: the adoption of this folder is unfinished, so no version "
             "lists its files yet, and they would count as foreign. Nothing was deleted: finish it "
             "with `adopt` first, or run gc without foreign."
         )
-    job = session.new_job(head)
-    times = _times(session, head)
+    job = ctx.new_job(head)
+    times = _times(ctx, head)
     at_grace, at_keep_for = (
-        _created_by(session, head, times, now_s, age_s)
-        for age_s in (policy.grace_s, policy.keep_for_s)
+        _created_by(ctx, head, times, now_s, age_s) for age_s in (policy.grace_s, policy.keep_for_s)
     )
-    prepared = _young_prepared(session, head, now_s - policy.prepared_grace_s, below=at_grace)
+    prepared = _young_prepared(ctx, head, now_s - policy.prepared_grace_s, below=at_grace)
     fence, expired = retention.choose(
         snapshot, policy, at_grace=at_grace, at_keep_for=at_keep_for, prepared=prepared
     )
-    keys_from = min(_keys_from(session, snapshot, policy.keep_keys), fence)
+    keys_from = min(_keys_from(ctx, snapshot, policy.keep_keys), fence)
     if keys_from and policy.keep_keys_for_s:
-        at_age = _created_by(session, head, times, now_s, policy.keep_keys_for_s)
+        at_age = _created_by(ctx, head, times, now_s, policy.keep_keys_for_s)
         keys_from = min(keys_from, retention.old_enough(snapshot, at_age, now_s, policy))
-    if keys_from and _is_rolled_back_above(session, head, fence):
+    if keys_from and _is_rolled_back_above(ctx, head, fence):
         keys_from = 0  # the next gc forgets them
     horizon = msgspec.structs.replace(horizon_of(snapshot), fence=fence, expired=expired)
     pending = frozenset(name for name, seen in snapshot.condemned.items() if seen is None)
     condemned, gone = _foreign(
-        session,
+        ctx,
         horizon,
         pending,
         now_s - policy.grace_s,
@@ -224,22 +217,22 @@ def _change(
         condemned=condemned,
         gone=gone,
     )
-    return _with_runs(session, snapshot, decided) if writing else decided
+    return _with_runs(ctx, snapshot, decided) if writing else decided
 
 
-def _with_runs(session: TableContext, snapshot: Snapshot, decided: Retention) -> Retention:
+def _with_runs(ctx: TableContext, snapshot: Snapshot, decided: Retention) -> Retention:
     """With the runs of keys and jobs that are kept, rewritten without what is forgotten."""
     keys_from, job = decided.keys_from, decided.job
     return msgspec.structs.replace(
         decided,
-        key_runs=_rewritten(session, snapshot.key_runs, KEY_RUN, _newer(keys_from), job)
+        key_runs=_rewritten(ctx, snapshot.key_runs, KEY_RUN, _newer(keys_from), job)
         if keys_from
         else None,
-        job_runs=_rewritten(session, snapshot.job_runs, JOB_RUN, _born_from(snapshot.fence), job),
+        job_runs=_rewritten(ctx, snapshot.job_runs, JOB_RUN, _born_from(snapshot.fence), job),
     )
 
 
-def _after(session: TableContext, head: Head, change: Retention) -> Snapshot:
+def _after(ctx: TableContext, head: Head, change: Retention) -> Snapshot:
     """The snapshot that this commit alone would make."""
     return apply(
         head.snapshot,
@@ -247,8 +240,8 @@ def _after(session: TableContext, head: Head, change: Retention) -> Snapshot:
         ConflictInputs(),
         parent_digest=head.digest,
         commit_id=change.job,
-        now_us=session.env.now_us(),
-        writer=session.writer,
+        now_us=ctx.env.now_us(),
+        writer=ctx.writer,
     )
 
 
@@ -259,10 +252,10 @@ def _changes_nothing(before: Snapshot, after: Snapshot, job: str) -> bool:
     )
 
 
-def _times(session: TableContext, head: Head) -> list[tuple[int, float]]:
+def _times(ctx: TableContext, head: Head) -> list[tuple[int, float]]:
     """Every version from the oldest readable one on, and the creation time of its object by the
     store's clock. One list request."""
-    listing = session.store.list(
+    listing = ctx.store.list(
         object_names.VERSIONS, start_from=object_names.version_name(head.snapshot.expired)
     )
     return [
@@ -273,7 +266,7 @@ def _times(session: TableContext, head: Head) -> list[tuple[int, float]]:
 
 
 def _created_by(
-    session: TableContext, head: Head, times: list[tuple[int, float]], now_s: float, age_s: float
+    ctx: TableContext, head: Head, times: list[tuple[int, float]], now_s: float, age_s: float
 ) -> int:
     """The highest version that existed that long ago, 0: none certainly did. It uses the store's
     clock, or else the times that the versions record, which never decrease; if these lie in the
@@ -287,7 +280,7 @@ def _created_by(
         middle = (low + high + 1) // 2
         # the object of a void version may be of another table [LY15]
         state = next_state(head.snapshot, middle)
-        old = head if state == head.version else read_object(session.store, state)
+        old = head if state == head.version else read_object(ctx.store, state)
         if old is not None and _said_us(old.snapshot, now_s) <= moment_s * 1e6:
             low = middle
         else:
@@ -302,12 +295,12 @@ def _said_us(snapshot: Snapshot, now_s: float) -> int:
     return snapshot.clock if is_to_come and snapshot.clock is not None else snapshot.committed_at
 
 
-def _young_prepared(session: TableContext, head: Head, since_s: float, *, below: int) -> list[int]:
+def _young_prepared(ctx: TableContext, head: Head, since_s: float, *, below: int) -> list[int]:
     """The versions from which undecided prepared jobs younger than that need the history: their
     base versions, or the versions that their rows were read from, if these would hold the fence.
     One request for each such job. [AB5] [CF17]"""
     births = []
-    for info in session.store.list(object_names.JOBS):
+    for info in ctx.store.list(object_names.JOBS):
         job = object_names.job_of_handed(info.name)
         birth = _birth(job, head.snapshot)
         if (
@@ -316,27 +309,24 @@ def _young_prepared(session: TableContext, head: Head, since_s: float, *, below:
             or birth < head.snapshot.fence
         ):
             continue
-        if (
-            _prepared_at(session, job, info) > since_s
-            and find_job(session, head.snapshot, job)[0] is None
-        ):
-            births.append(_since(session, job, birth))
+        if _prepared_at(ctx, job, info) > since_s and find_job(ctx, head.snapshot, job)[0] is None:
+            births.append(_since(ctx, job, birth))
     return [since for since in births if head.snapshot.fence <= since < below]
 
 
-def _since(session: TableContext, job: str, birth: int) -> int:
+def _since(ctx: TableContext, job: str, birth: int) -> int:
     """The version from which on a prepared job is checked for conflicts; its base version if its
     object cannot be read. [CF17]"""
     with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
-        prepared = read_prepared(session, job)
+        prepared = read_prepared(ctx, job)
         return birth if prepared is None else prepared.change.since
     return birth
 
 
-def _prepared_at(session: TableContext, job: str, info: ObjectInfo) -> float:
+def _prepared_at(ctx: TableContext, job: str, info: ObjectInfo) -> float:
     if info.modified > 0:
         return info.modified
-    prepared = read_prepared(session, job)
+    prepared = read_prepared(ctx, job)
     return prepared.prepared_at / 1e6 if prepared is not None else 0.0
 
 
@@ -348,19 +338,19 @@ def _birth(job: str, snapshot: Snapshot) -> int | None:
     return name.birth if name.table_id == snapshot.table_id else None
 
 
-def _keys_from(session: TableContext, snapshot: Snapshot, keep_keys: int) -> int:
+def _keys_from(ctx: TableContext, snapshot: Snapshot, keep_keys: int) -> int:
     """The version below which keys are forgotten. The runs are read only if there may be too many
     keys. [KY4]"""
     if len(snapshot.keys) + sum(run.rows for run in snapshot.key_runs) <= keep_keys:
         return 0
-    return retention.oldest_key_kept(_key_versions(session, snapshot), keep_keys)
+    return retention.oldest_key_kept(_key_versions(ctx, snapshot), keep_keys)
 
 
-def _key_versions(session: TableContext, snapshot: Snapshot) -> list[int]:
+def _key_versions(ctx: TableContext, snapshot: Snapshot) -> list[int]:
     """The version of each key that is remembered, without dropped ones."""
     newest = {key: (record.version, record.digest) for key, record in snapshot.keys.items()}
     for run in snapshot.key_runs:
-        table = session.manifests.run(run, KEY_RUN)
+        table = ctx.manifests.run(run, KEY_RUN)
         for key, *record in zip(
             *(table.column(name).to_pylist() for name in KEY_RUN.names), strict=True
         ):
@@ -368,12 +358,12 @@ def _key_versions(session: TableContext, snapshot: Snapshot) -> list[int]:
     return [version for version, digest in newest.values() if digest]
 
 
-def _is_rolled_back_above(session: TableContext, head: Head, fence: int) -> bool:
+def _is_rolled_back_above(ctx: TableContext, head: Head, fence: int) -> bool:
     """Whether there may be a rollback above the fence: keys that it restored have old records, and
     a job that can still commit may have begun without them. One request per version, if there are
     keys to forget. [KY4]"""
     for version in range(head.version, fence, -1):
-        old = head if version == head.version else read_object(session.store, version)
+        old = head if version == head.version else read_object(ctx.store, version)
         if old is None or any(commit.restored is not None for commit in old.snapshot.commits):
             return True
     return False
@@ -396,7 +386,7 @@ def _born_from(fence: int) -> Callable[[pa.Table], pa.Array]:
 
 
 def _rewritten(
-    session: TableContext,
+    ctx: TableContext,
     runs: tuple[RunRef, ...],
     kind: pa.Schema,
     keep: Callable[[pa.Table], pa.Array],
@@ -406,7 +396,7 @@ def _rewritten(
     [OB11]"""
     old, kept = [], []
     for run in runs:
-        table = session.manifests.run(run, kind)
+        table = ctx.manifests.run(run, kind)
         rest = table.filter(keep(table))
         if rest.num_rows < table.num_rows:
             old.append(run.path)
@@ -417,12 +407,12 @@ def _rewritten(
     if kind is KEY_RUN:
         together = newest_records(together)
     columns = {name: together.column(name).combine_chunks() for name in kind.names}
-    new = (put_run(session.store, columns, job=job, env=session.env),) if together.num_rows else ()
+    new = (put_run(ctx.store, columns, job=job, env=ctx.env),) if together.num_rows else ()
     return Rewritten(old=frozenset(old), new=new)
 
 
 def _foreign(
-    session: TableContext,
+    ctx: TableContext,
     horizon: Horizon,
     pending: frozenset[str],
     cut_s: float,
@@ -434,14 +424,12 @@ def _foreign(
     requested. [GC6]"""
     if not condemn and not pending:
         return frozenset(), frozenset()
-    there, chosen = _look_for_foreign(
-        session, horizon, pending, cut_s if condemn else None, progress
-    )
+    there, chosen = _look_for_foreign(ctx, horizon, pending, cut_s if condemn else None, progress)
     return chosen - pending, pending - there
 
 
 def _look_for_foreign(
-    session: TableContext,
+    ctx: TableContext,
     horizon: Horizon,
     pending: frozenset[str],
     cut_s: float | None,
@@ -454,20 +442,20 @@ def _look_for_foreign(
     period, and that lie in no other table, up to 10,000.
     """
     there, inner = set[str](), set[str]()
-    for info in session.store.list(""):
+    for info in ctx.store.list(""):
         if info.name in pending:
             there.add(info.name)
         if root := retention.inner_root(info.name):
             inner.add(root)
-    reach = collect(session, horizon, progress) if cut_s is not None else None
+    reach = collect(ctx, horizon, progress) if cut_s is not None else None
     # if another gc goes further at this moment, this one condemns nothing
     if cut_s is None or reach is None:
         return frozenset(there), frozenset()
     chosen: set[str] = set()
-    for info in session.store.list(""):
+    for info in ctx.store.list(""):
         if _is_to_condemn(info, horizon, reach.__contains__, reach.is_copy, cut_s, inner):
             chosen.add(info.name)
-        if len(chosen) >= session.tuning.budgets.condemned:
+        if len(chosen) >= ctx.tuning.budgets.condemned:
             break
     return frozenset(there), frozenset(chosen)
 

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..format.change import Rollback
 from ..log.table_context import TableContext
 from ..log.version_chain import Head
-from ..protocol.joint_consistency import find_misfit
+from ..protocol.joint_consistency import find_mismatch
 from ..runtime.outcome import Outcome
 from .rollback import plan_rollback
 from .tags import check_tag, plan_tag
@@ -23,21 +23,21 @@ from .tags import check_tag, plan_tag
 
 
 def tag_jointly(
-    sessions: Sequence[TableContext], name: str, *, keep_for: str | dt.timedelta | None
+    contexts: Sequence[TableContext], name: str, *, keep_for: str | dt.timedelta | None
 ) -> tuple[Outcome, ...]:
     """Tag one version of each table, such that each joint commit is in all of them or in none; all
     tables have the tag then, or none has moved it. One outcome for each. [MT1] [MT12]
 
     The requests of `read_jointly` and `commit_jointly`.
     """
-    for session in sessions:
-        check_tag(session, name, keep_for)
-    chosen = read_jointly(sessions)
+    for ctx in contexts:
+        check_tag(ctx, name, keep_for)
+    chosen = read_jointly(contexts)
     parts = []
-    for session, head in zip(sessions, chosen, strict=True):
-        newest = session.known or head
-        edit = plan_tag(session, newest, name, head.version, keep_for=keep_for)
-        parts.append(TablePart(session=session, head=newest, change=edit))
+    for ctx, head in zip(contexts, chosen, strict=True):
+        newest = ctx.known or head
+        edit = plan_tag(ctx, newest, name, head.version, keep_for=keep_for)
+        parts.append(TablePart(ctx=ctx, head=newest, change=edit))
     return commit_jointly(parts)
 
 
@@ -58,7 +58,7 @@ class JointRollback(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_joint_rollback(
-    sessions: Sequence[TableContext],
+    contexts: Sequence[TableContext],
     targets: Sequence[int | str],
     *,
     reason: str,
@@ -70,33 +70,30 @@ def plan_joint_rollback(
 
     settle: False leaves those attempts as they are: the commit of the plan may conflict with them.
     """
-    for session in sessions if settle else ():  # an abort in a home is a version, to be seen
-        settle_first(session, session.open())
-    plans = [_plan(each, target, reason) for each, target in zip(sessions, targets, strict=True)]
+    for ctx in contexts if settle else ():  # an abort in a home is a version, to be seen
+        settle_first(ctx, ctx.open())
+    plans = [_plan(each, target, reason) for each, target in zip(contexts, targets, strict=True)]
     ids = frozenset(head.snapshot.table_id for head, _ in plans)
-    _check_targets(sessions, [back for _, back in plans])
+    _check_targets(contexts, [back for _, back in plans])
     parts = []
-    for session, (head, back) in zip(sessions, plans, strict=True):
+    for ctx, (head, back) in zip(contexts, plans, strict=True):
         change = msgspec.structs.replace(back, beside=ids - {head.snapshot.table_id})
-        parts.append(TablePart(session=session, head=head, change=change))
+        parts.append(TablePart(ctx=ctx, head=head, change=change))
     return JointRollback(parts=tuple(parts))
 
 
-def _plan(session: TableContext, target: int | str, reason: str) -> tuple[Head, Rollback]:
+def _plan(ctx: TableContext, target: int | str, reason: str) -> tuple[Head, Rollback]:
     version, tag = (None, target) if isinstance(target, str) else (target, None)
-    return plan_rollback(session, version, tag=tag, reason=reason)
+    return plan_rollback(ctx, version, tag=tag, reason=reason)
 
 
-def _check_targets(sessions: Sequence[TableContext], plans: Sequence[Rollback]) -> None:
-    urls = {
-        back.target.table_id: session.store.url
-        for session, back in zip(sessions, plans, strict=True)
-    }
-    misfit = find_misfit({back.target.table_id: back.target for back in plans})
-    if misfit is not None:
+def _check_targets(contexts: Sequence[TableContext], plans: Sequence[Rollback]) -> None:
+    urls = {back.target.table_id: ctx.store.url for ctx, back in zip(contexts, plans, strict=True)}
+    mismatch = find_mismatch({back.target.table_id: back.target for back in plans})
+    if mismatch is not None:
         raise UsageError(
-            f"version {misfit.version} of {urls[misfit.table_id]} is part of a joint commit that "
-            f"{urls[misfit.home]} decided, and only one of the two targets is before it; nothing "
-            "was changed. Choose versions that have it in all tables or in none, as read_together "
+            f"version {mismatch.version} of {urls[mismatch.table_id]} is part of a joint commit "
+            f"that {urls[mismatch.home]} decided, and only one of the two targets is before it; "
+            "nothing was changed. Choose versions that have it in all tables or in none, as read_together "
             "returns them."
         )

@@ -69,7 +69,7 @@ class Lineage(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     exact: bool = False
 
 
-def trace(session: TableContext, source: str, position: int) -> Lineage | None:
+def trace(ctx: TableContext, source: str, position: int) -> Lineage | None:
     """The version and the live files that hold this position; None: no version does. [RD9]
 
     One request per manifest, and one for the version; if no file records its ranges, one for each
@@ -80,7 +80,7 @@ def trace(session: TableContext, source: str, position: int) -> Lineage | None:
             f"a position is a whole number, not {position!r}: texts have no order, so that "
             "no file can be found by one"
         )
-    head = session.open()
+    head = ctx.open()
     snapshot = head.snapshot
     have, origin = snapshot.watermarks.get(source), snapshot.origins.get(source)
     if isinstance(have, str):
@@ -88,13 +88,13 @@ def trace(session: TableContext, source: str, position: int) -> Lineage | None:
             f"source {source!r} has texts as positions, which have no order: which file "
             "holds one cannot be known"
         )
-    entries = tuple(_entries(session, snapshot))
+    entries = tuple(_entries(ctx, snapshot))
     holding = tuple(_holding(entries, source, position))
     if holding:  # they may hold what is read again after a rewind
         ranges = tuple(span for span, _ in holding)
         newest = max(span.version for span in ranges)
         commits = frozenset((newest, job) for span, job in holding if span.version == newest)
-        step = _brought_by(session, head, source, position, commits)
+        step = _brought_by(ctx, head, source, position, commits)
         version = newest if step is None else step.version
         silent = _brought(
             entries, commits if step is None else commits | {(step.version, step.commit.job)}
@@ -108,10 +108,10 @@ def trace(session: TableContext, source: str, position: int) -> Lineage | None:
             exact=not silent,
         )
     if have is None:
-        raise UsageError(unknown_source(session, snapshot, source))
+        raise UsageError(unknown_source(ctx, snapshot, source))
     if position >= have or (isinstance(origin, int) and position < origin):
         return None
-    step = _moved_over(session, head, source, position)
+    step = _moved_over(ctx, head, source, position)
     if step is None:
         return None
     files = _brought(entries, frozenset({(step.version, step.commit.job)}))
@@ -131,9 +131,9 @@ def _said_of(step: Step | None) -> dict[str, Any]:
     }
 
 
-def _moved_over(session: TableContext, head: Head, source: str, position: int) -> Step | None:
+def _moved_over(ctx: TableContext, head: Head, source: str, position: int) -> Step | None:
     """The newest commit that moved the source's watermark past this position."""
-    for step in steps(session, head, source):
+    for step in steps(ctx, head, source):
         if (
             isinstance(step.end, int)
             and position < step.end
@@ -144,13 +144,13 @@ def _moved_over(session: TableContext, head: Head, source: str, position: int) -
 
 
 def _brought_by(
-    session: TableContext, head: Head, source: str, position: int, commits: _Commits
+    ctx: TableContext, head: Head, source: str, position: int, commits: _Commits
 ) -> Step | None:
     """The commit of these, which are of one version; if that version only replaced files: the one
     that added their rows, as far as the history goes. None: the version is expired. [GC11]"""
     version = max(version for version, _ in commits)
     try:
-        snapshot = read_version(session.store, head, version).snapshot
+        snapshot = read_version(ctx.store, head, version).snapshot
     except SnapshotExpiredError:
         return None
     own = next((each for each in snapshot.commits if (version, each.job) in commits), None)
@@ -158,7 +158,7 @@ def _brought_by(
         each.operation == REPLACE for each in snapshot.commits
     ):
         with contextlib.suppress(SnapshotExpiredError):
-            if (step := _moved_over(session, head, source, position)) is not None:
+            if (step := _moved_over(ctx, head, source, position)) is not None:
                 return step
     return None if own is None else Step(version=version, commit=own, start=None, end=None)
 
@@ -188,8 +188,8 @@ def _brought(entries: Iterable[_Listed], commits: _Commits) -> tuple[FileRange, 
     )
 
 
-def _entries(session: TableContext, snapshot: Snapshot) -> Iterator[_Listed]:
-    table = planning.entries_table(session, snapshot)
+def _entries(ctx: TableContext, snapshot: Snapshot) -> Iterator[_Listed]:
+    table = planning.entries_table(ctx, snapshot)
     names = ("path", "added", "job", "sources")
     for path, added, job, ranges in zip(
         *(table.column(name).to_pylist() for name in names), strict=True
@@ -197,10 +197,10 @@ def _entries(session: TableContext, snapshot: Snapshot) -> Iterator[_Listed]:
         yield path, added, job, manifest_table.source_ranges(ranges)
 
 
-def unknown_source(session: TableContext, snapshot: Snapshot, source: str) -> str:
+def unknown_source(ctx: TableContext, snapshot: Snapshot, source: str) -> str:
     """The message for a source that the table does not know; it names those that it knows."""
     known = sorted(snapshot.watermarks)
     names = ", ".join(repr(name) for name in known[:5]) + (
         f" and {len(known) - 5} more" if len(known) > 5 else ""
     )
-    return f"{session.store.url} knows no source {shown(source)}; it knows {names or 'none'}"
+    return f"{ctx.store.url} knows no source {shown(source)}; it knows {names or 'none'}"

@@ -46,7 +46,7 @@ class ReachableObjects:
         folder. [GC5]"""
         return self.files.holds_elsewhere(name)
 
-    def take(self, session: TableContext, head: Head) -> None:
+    def take(self, ctx: TableContext, head: Head) -> None:
         """Add what one version lists; its manifests are read later, each once."""
         snapshot = head.snapshot
         inlined = frozenset(entry.path for entry in snapshot.added)
@@ -58,26 +58,26 @@ class ReachableObjects:
             for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs)
             for run in runs
         )
-        removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+        removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
         for ref in snapshot.manifests:
             self.objects.add(ref.path)
             # An entry is reached as long as one readable version has not removed it.
             _, before = self.manifests.get(ref.path, (ref, -1))
             self.manifests[ref.path] = ref, before & removed.get(ref.path, 0)
 
-    def read(self, session: TableContext, progress: Progress) -> None:
+    def read(self, ctx: TableContext, progress: Progress) -> None:
         """Add the files of all manifests. One request each, with one in memory at a time."""
         for number, (ref, removed) in enumerate(self.manifests.values()):
             if number % _TOLD == 0:
                 progress(f"reading manifests: {number:,} of {len(self.manifests):,}")
-            self.files.add(_live_paths(session, ref, removed))
+            self.files.add(_live_paths(ctx, ref, removed))
         self.manifests.clear()
 
 
-def _live_paths(session: TableContext, ref: ManifestRef, removed: int) -> Iterator[str]:
+def _live_paths(ctx: TableContext, ref: ManifestRef, removed: int) -> Iterator[str]:
     """The paths of a manifest's entries that at least one readable version has not removed. One
     request. [OB9]"""
-    paths = session.manifests.paths(ref)
+    paths = ctx.manifests.paths(ref)
     gone = removed & ((1 << ref.files) - 1)
     return (
         compress(paths, (not is_removed for is_removed in to_mask(gone, ref.files)))
@@ -86,7 +86,7 @@ def _live_paths(session: TableContext, ref: ManifestRef, removed: int) -> Iterat
     )
 
 
-def collect(session: TableContext, horizon: Horizon, progress: Progress) -> ReachableObjects | None:
+def collect(ctx: TableContext, horizon: Horizon, progress: Progress) -> ReachableObjects | None:
     """What the readable versions list, all of them read now; None: another gc has gone further,
     start over. [GC4]
 
@@ -96,13 +96,13 @@ def collect(session: TableContext, horizon: Horizon, progress: Progress) -> Reac
     """
     listed, last, damage = ReachableObjects(), None, None
     try:
-        last = _read_all(session, horizon, listed, progress)
+        last = _read_all(ctx, horizon, listed, progress)
     except CorruptMetadataError as error:
         damage = error
-    newest = newest_above(session.store, horizon.version, last)
+    newest = newest_above(ctx.store, horizon.version, last)
     if newest is None or newest.snapshot.table_id != horizon.table_id:
         raise TableNotFoundError(
-            f"the table at {session.store.url} was removed while gc ran; gc deleted nothing more"
+            f"the table at {ctx.store.url} was removed while gc ran; gc deleted nothing more"
         )
     if not horizon.is_readable_at(newest.snapshot):
         return None
@@ -112,13 +112,13 @@ def collect(session: TableContext, horizon: Horizon, progress: Progress) -> Reac
 
 
 def _read_all(
-    session: TableContext, horizon: Horizon, listed: ReachableObjects, progress: Progress
+    ctx: TableContext, horizon: Horizon, listed: ReachableObjects, progress: Progress
 ) -> Head | None:
     """Read all versions; returns the last one."""
     parent: Head | None = None
     void: list[Head] = []  # those right below the version that comes next
     versions = horizon.readable
-    heads = map_in_batches(session.store, partial(read_object, session.store), versions)
+    heads = map_in_batches(ctx.store, partial(read_object, ctx.store), versions)
     for number, (version, head) in enumerate(zip(versions, heads, strict=True)):
         if number % _TOLD == 0:
             progress(f"reading versions: {number:,} of {len(versions):,}")
@@ -130,13 +130,13 @@ def _read_all(
         below = head.snapshot.parent_digest
         for each in reversed(void):
             if each.digest == below:  # else others left it: nothing was built on it [LY15]
-                listed.take(session, each)
+                listed.take(ctx, each)
                 below = each.snapshot.parent_digest
         void.clear()
         _check_child(parent, head, below, horizon)
-        listed.take(session, head)
+        listed.take(ctx, head)
         parent = head
-    listed.read(session, progress)
+    listed.read(ctx, progress)
     return parent
 
 

@@ -17,7 +17,7 @@ from .lineage import unknown_source
 
 
 def rewind(
-    session: TableContext,
+    ctx: TableContext,
     source: str,
     to: Position,
     *,
@@ -31,8 +31,8 @@ def rewind(
     One request for each version back to the one that last had this watermark. It conflicts if the
     source moves meanwhile.
     """
-    head, back = plan_rewind(session, source, to, reason=reason, keep_keys=keep_keys, alone=alone)
-    outcome = commit(session, head, back)
+    head, back = plan_rewind(ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone)
+    outcome = commit(ctx, head, back)
     return (
         msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(back.keys)))
         if outcome.committed
@@ -41,7 +41,7 @@ def rewind(
 
 
 def plan_rewind(
-    session: TableContext,
+    ctx: TableContext,
     source: str,
     to: Position,
     *,
@@ -52,18 +52,18 @@ def plan_rewind(
     """The latest version, and the change that a rewind would commit now; nothing is written.
     [WM5]"""
     check_reason("rewind", reason)
-    head = session.open()
+    head = ctx.open()
     have = head.snapshot.watermarks.get(source)
     if source not in head.snapshot.origins and have is None:
-        raise UsageError(unknown_source(session, head.snapshot, source))
+        raise UsageError(unknown_source(ctx, head.snapshot, source))
     _check_target(source, have, to)
     # Only the history knows whether a source was ever at a text; a source without a position has
     # nothing to undo.
     is_walked = have is not None and (isinstance(to, str) or not keep_keys)
-    undone = _undone_keys(session, head, source, to) if is_walked else {}
+    undone = _undone_keys(ctx, head, source, to) if is_walked else {}
     undone = {} if keep_keys else undone
     return head, Rewind(
-        job=session.new_job(head),
+        job=ctx.new_job(head),
         birth=head.version,
         source=source,
         have=have,
@@ -102,17 +102,17 @@ def _check_target(source: str, have: Position, to: Position) -> None:
         )
 
 
-def _undone_keys(session: TableContext, head: Head, source: str, to: Position) -> dict[str, bool]:
+def _undone_keys(ctx: TableContext, head: Head, source: str, to: Position) -> dict[str, bool]:
     """The keys that a rewind drops, and whether a joint commit has them in other tables, too: of
     the commits that moved the source past `to`, newest first, unless the key was recorded again
     since. [WM5] [MT14]"""
     keys: dict[str, bool] = {}
     try:
-        for step in steps(session, head, source):
+        for step in steps(ctx, head, source):
             if is_left_by(to, step.end):
                 return keys
             key = step.commit.key
-            record = find_key_at(session, head, key)[1] if key is not None else None
+            record = find_key_at(ctx, head, key)[1] if key is not None else None
             if record is not None and record.version == step.version:
                 keys[str(key)] = step.is_joint
             if is_left_by(to, step.start):  # versions before that need not be readable

@@ -30,7 +30,7 @@ _NONE = KeyRecord(version=0, digest="")
 
 
 def rollback(
-    session: TableContext,
+    ctx: TableContext,
     version: int | None = None,
     *,
     tag: str | None = None,
@@ -43,8 +43,8 @@ def rollback(
     One request for the target, and one for each manifest and run that only one of the two versions
     lists. Deletes nothing.
     """
-    head, back = plan_rollback(session, version, tag=tag, reason=reason, alone=alone)
-    outcome = commit(session, head, back)
+    head, back = plan_rollback(ctx, version, tag=tag, reason=reason, alone=alone)
+    outcome = commit(ctx, head, back)
     return (
         msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(back.dropped)))
         if outcome.committed
@@ -53,7 +53,7 @@ def rollback(
 
 
 def plan_rollback(
-    session: TableContext,
+    ctx: TableContext,
     version: int | None = None,
     *,
     tag: str | None = None,
@@ -63,21 +63,21 @@ def plan_rollback(
     """The latest version, and the change that a rollback would commit now; nothing is written.
     [CF13]"""
     check_reason("rollback", reason)
-    head = session.open()
-    chosen = choose_version(session.store, head, version=version, as_of=None, tag=tag)
+    head = ctx.open()
+    chosen = choose_version(ctx.store, head, version=version, as_of=None, tag=tag)
     if chosen is None:
         raise UsageError("a rollback needs the version, or the tag, to go back to")
-    target = read_version(session.store, head, chosen).snapshot
+    target = read_version(ctx.store, head, chosen).snapshot
     if chosen >= head.version:
         raise UsageError(
-            f"{session.store.url}: version {head.version} is the newest already; there is "
+            f"{ctx.store.url}: version {head.version} is the newest already; there is "
             "nothing to roll back; where several tables are rolled back, leave this one out"
         )
-    with raise_if_expired(session.store, head.version), raise_if_expired(session.store, chosen):
-        taken, given = _differing(session, head.snapshot, target)
-        dropped, dropped_before = _dropped_keys(session, head.snapshot, target)
+    with raise_if_expired(ctx.store, head.version), raise_if_expired(ctx.store, chosen):
+        taken, given = _differing(ctx, head.snapshot, target)
+        dropped, dropped_before = _dropped_keys(ctx, head.snapshot, target)
     return head, Rollback(
-        job=session.new_job(head),
+        job=ctx.new_job(head),
         birth=head.version,
         target=target,
         touched=_touched(head.snapshot, target, taken, given),
@@ -98,12 +98,10 @@ def check_alone(url: str, head: Head, change: Rollback | Rewind) -> None:
         committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
 
 
-def _differing(
-    session: TableContext, head: Snapshot, target: Snapshot
-) -> tuple[pa.Table, pa.Table]:
+def _differing(ctx: TableContext, head: Snapshot, target: Snapshot) -> tuple[pa.Table, pa.Table]:
     """(entries only in the latest version, entries only in the target): a path that was removed and
     added again counts as another entry."""
-    before, after = planning.unshared_entries(session, head, target)
+    before, after = planning.unshared_entries(ctx, head, target)
     old, new = (_identity(table) for table in (before, after))
     return before.filter(pc.invert(pc.is_in(old, value_set=new))), after.filter(
         pc.invert(pc.is_in(new, value_set=old))
@@ -141,7 +139,7 @@ def _partitions(snapshot: Snapshot, table: pa.Table) -> Iterator[PartitionPatter
 
 
 def _dropped_keys(
-    session: TableContext, head: Snapshot, target: Snapshot
+    ctx: TableContext, head: Snapshot, target: Snapshot
 ) -> tuple[frozenset[str], dict[str, KeyRecord]]:
     """(keys that the latest version records and the target does not, records of keys that were
     invalidated after the target and stay so). [CF13] [KY7]
@@ -156,9 +154,9 @@ def _dropped_keys(
     suspects = {*head.keys, *target.keys}
     for run in (*head.key_runs, *target.key_runs):
         if run.path not in shared:
-            suspects.update(session.manifests.run(run, KEY_RUN).column("key").to_pylist())
-    before = _records(session, head, suspects)
-    after = _records(session, target, before.keys())
+            suspects.update(ctx.manifests.run(run, KEY_RUN).column("key").to_pylist())
+    before = _records(ctx, head, suspects)
+    after = _records(ctx, target, before.keys())
     gone = {
         key: record
         for key, record in before.items()
@@ -168,16 +166,14 @@ def _dropped_keys(
     return dropped, {key: record for key, record in gone.items() if key not in dropped}
 
 
-def _records(
-    session: TableContext, snapshot: Snapshot, keys: AbstractSet[str]
-) -> dict[str, KeyRecord]:
+def _records(ctx: TableContext, snapshot: Snapshot, keys: AbstractSet[str]) -> dict[str, KeyRecord]:
     """Key -> its newest record, for keys that have one. Reads only runs that may hold one of
     them."""
     newest: dict[str, KeyRecord] = {}
     names = pa.array(sorted(keys), pa.string())
     for run in snapshot.key_runs:
         if any(run.first <= key <= run.last for key in keys):
-            table = session.manifests.run(run, KEY_RUN)
+            table = ctx.manifests.run(run, KEY_RUN)
             for row in table.filter(pc.is_in(table.column("key"), value_set=names)).to_pylist():
                 if row["version"] > newest.get(row["key"], _NONE).version:
                     newest[row["key"]] = KeyRecord(version=row["version"], digest=row["digest"])

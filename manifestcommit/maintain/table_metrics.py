@@ -67,21 +67,21 @@ class TableMetrics(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     export_age_s: dict[str, float | None] = {}
 
 
-def table_metrics(session: TableContext, ends: Mapping[str, Any] | None = None) -> TableMetrics:
+def table_metrics(ctx: TableContext, ends: Mapping[str, Any] | None = None) -> TableMetrics:
     """The metrics as of this call. Opens the table, and takes two list requests for the objects of
     jobs, and a get per run of jobs. [WM1]
 
     ends: source -> its end, as for `Table.metrics`.
     """
     known = _check_ends(ends or {})
-    jobs = list(list_jobs(session, is_read=False))
-    assert session.known is not None  # the version by which the jobs were judged
-    snapshot = session.known.snapshot
+    jobs = list(list_jobs(ctx, is_read=False))
+    assert ctx.known is not None  # the version by which the jobs were judged
+    snapshot = ctx.known.snapshot
     prepared = [job for job in jobs if job.state == "prepared"]
-    now_us = session.env.now_us()
-    behind = exports.lags(session, snapshot)
+    now_us = ctx.env.now_us()
+    behind = exports.lags(ctx, snapshot)
     return TableMetrics(
-        table=session.store.url,
+        table=ctx.store.url,
         version=snapshot.version,
         head_age_s=_age_s(now_us, snapshot.committed_at / 1e6),
         data_age_s=data_age_s(snapshot, now_us),

@@ -33,49 +33,49 @@ from ..runtime.outcome import Outcome
 Said = Literal["committed", "aborted"]
 
 
-def settle(session: TableContext, said: Said | None, *, reason: str | None = None) -> Outcome:
+def settle(ctx: TableContext, said: Said | None, *, reason: str | None = None) -> Outcome:
     """Commit a version that is no member, on top of one that is; "unchanged" where none is. [MT10]
 
     said: what became of the member, as an operator decides; only where its home cannot be asked.
     """
-    newest = open_object(session.store)
+    newest = open_object(ctx.store)
     if newest.snapshot.pending is None:
         return Outcome(kind="unchanged", job_id="", version=newest.version)
     part: Part | None = None
     if said is None:
-        head = session.open()
+        head = ctx.open()
     else:
-        _check_unknown(session, newest)
-        head, part = _as_said(session, newest, said), Settlement(newest.snapshot.pending.table_id)
+        _check_unknown(ctx, newest)
+        head, part = _as_said(ctx, newest, said), Settlement(newest.snapshot.pending.table_id)
     change = Write(
-        job=session.new_job(head),
+        job=ctx.new_job(head),
         birth=head.version,
         operation="settle",
         reason=reason if said is None else f"as {said}: {reason}",
     )
-    return commit(session, head, change, committers=Committers.THIS_PROCESS, part=part)
+    return commit(ctx, head, change, committers=Committers.THIS_PROCESS, part=part)
 
 
-def _check_unknown(session: TableContext, newest: Head) -> None:
+def _check_unknown(ctx: TableContext, newest: Head) -> None:
     """UsageError where the home can be asked, and may still decide."""
     assert newest.snapshot.pending is not None
     try:
-        settled_head(session.store, newest)
+        settled_head(ctx.store, newest)
     except (StoreError, CorruptMetadataError):
         return
     raise UsageError(
-        f"{session.store.url}: what became of version {newest.version} is for the table at "
+        f"{ctx.store.url}: what became of version {newest.version} is for the table at "
         f"{newest.snapshot.pending.home} to tell, which can be asked; nothing was changed. Settle "
         "without an outcome"
     )
 
 
-def _as_said(session: TableContext, newest: Head, said: Said) -> Head:
+def _as_said(ctx: TableContext, newest: Head, said: Said) -> Head:
     """What to build the next version on."""
     if said == "committed":
         return newest
     assert newest.snapshot.pending is not None
-    base = read_object(session.store, newest.snapshot.pending.base)
+    base = read_object(ctx.store, newest.snapshot.pending.base)
     if base is None:
         raise missing_version(newest.snapshot.pending.base)
     return Head(snapshot=state_before(newest.snapshot, base.snapshot), digest=newest.digest)
@@ -86,7 +86,7 @@ _LATEST_US = 253_402_300_799_000_000
 
 
 def tag(
-    session: TableContext,
+    ctx: TableContext,
     name: str,
     version: int | None = None,
     *,
@@ -97,15 +97,15 @@ def tag(
 
     version: None: the latest; keep_for: how long from now gc has to keep it, None: until `untag`.
     """
-    check_tag(session, name, keep_for)
-    head = session.open()
-    chosen = choose_version(session.store, head, version=version, as_of=None, tag=None)
-    number = head.version if chosen is None else read_version(session.store, head, chosen).version
-    return commit(session, head, plan_tag(session, head, name, number, keep_for=keep_for))
+    check_tag(ctx, name, keep_for)
+    head = ctx.open()
+    chosen = choose_version(ctx.store, head, version=version, as_of=None, tag=None)
+    number = head.version if chosen is None else read_version(ctx.store, head, chosen).version
+    return commit(ctx, head, plan_tag(ctx, head, name, number, keep_for=keep_for))
 
 
 def plan_tag(
-    session: TableContext,
+    ctx: TableContext,
     head: Head,
     name: str,
     version: int,
@@ -114,42 +114,40 @@ def plan_tag(
 ) -> TagEdit:
     """The change that gives a version this name; nothing is written. [GC10]"""
     return TagEdit(
-        job=session.new_job(head),
+        job=ctx.new_job(head),
         birth=head.version,
         operation="tag",
         name=name,
         version=version,
-        until=check_tag(session, name, keep_for),
+        until=check_tag(ctx, name, keep_for),
     )
 
 
-def untag(session: TableContext, name: str) -> Outcome:
+def untag(ctx: TableContext, name: str) -> Outcome:
     """Remove a tag: gc no longer keeps its version because of it. VersionNotFoundError if there is
     no such tag. [GC10]"""
     if not isinstance(name, str):
         raise UsageError(f"a tag's name is a text, not {name!r}")
-    head = session.open()
-    choose_version(session.store, head, version=None, as_of=None, tag=name)
-    job = session.new_job(head)
+    head = ctx.open()
+    choose_version(ctx.store, head, version=None, as_of=None, tag=name)
+    job = ctx.new_job(head)
     edit = TagEdit(job=job, birth=head.version, operation="untag", name=name)
-    return commit(session, head, edit)
+    return commit(ctx, head, edit)
 
 
-def check_tag(
-    session: TableContext, name: object, keep_for: str | dt.timedelta | None
-) -> int | None:
+def check_tag(ctx: TableContext, name: object, keep_for: str | dt.timedelta | None) -> int | None:
     """When a tag of this name ends, if it does, in microseconds; UsageError for what is no name or
     no time. [GC10]"""
     if not is_text(name) or any(unicodedata.category(letter) == "Cc" for letter in name):
         raise UsageError(
             f"a tag's name is a non-empty text without control characters, not {name!r}"
         )
-    return None if keep_for is None else _until(session, keep_for)
+    return None if keep_for is None else _until(ctx, keep_for)
 
 
-def _until(session: TableContext, keep_for: str | dt.timedelta) -> int:
+def _until(ctx: TableContext, keep_for: str | dt.timedelta) -> int:
     seconds = parse_age(keep_for, "keep_for")
-    until = session.env.now_us() + round(seconds * 1_000_000)
+    until = ctx.env.now_us() + round(seconds * 1_000_000)
     if seconds <= 0 or until > _LATEST_US:
         raise UsageError(
             f"keep_for is a time from now on, such as 30d, not {keep_for!r}; without it a "

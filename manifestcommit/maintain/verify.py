@@ -138,7 +138,7 @@ class Findings:
 
 
 def verify(
-    session: TableContext, *, deep: bool = False, progress: Progress | None = None
+    ctx: TableContext, *, deep: bool = False, progress: Progress | None = None
 ) -> VerifyReport:
     """Check that everything that readable versions list exists as listed, and that the chain is
     complete; findings name objects. [RD10]
@@ -151,21 +151,21 @@ def verify(
     say = progress or (lambda step: None)
     for _ in range(_TRIES):
         findings = Findings()
-        head = _newest_readable(session.store, findings)
+        head = _newest_readable(ctx.store, findings)
         if head is None:
             return VerifyReport(
-                url=session.store.url,
+                url=ctx.store.url,
                 first=0,
                 last=0,
                 deep=deep,
                 damages=findings.damages,
                 findings=findings.ordered(),
             )
-        report = _verify(session, head, findings, deep, say)
-        if report.is_sound or not _has_expired_since(session.store, head.snapshot):
+        report = _verify(ctx, head, findings, deep, say)
+        if report.is_sound or not _has_expired_since(ctx.store, head.snapshot):
             return report
     raise StoreError(
-        f"{session.store.url}: versions were expired {_TRIES} times while they were "
+        f"{ctx.store.url}: versions were expired {_TRIES} times while they were "
         "verified; try again when gc is done"
     )
 
@@ -213,9 +213,9 @@ def _has_expired_since(store: Store, head: Snapshot) -> bool:
 
 
 def _verify(
-    session: TableContext, head: Head, findings: Findings, deep: bool, say: Progress
+    ctx: TableContext, head: Head, findings: Findings, deep: bool, say: Progress
 ) -> VerifyReport:
-    store = session.store
+    store = ctx.store
     inventory = Inventory(store, head.snapshot, say)
     existing = _chosen(inventory, head.snapshot, findings)
     contents = Contents(store, head.snapshot, inventory, findings.add, deep=deep, progress=say)
@@ -224,10 +224,10 @@ def _verify(
     findings.add(*inventory.findings, *inventory.left_over())
     findings.add(*_above(store, head, inventory))
     _check_hint(store, inventory, findings)
-    findings.add(*_exports_behind(session, head.snapshot), *_unsettled(session, head))
+    findings.add(*_exports_behind(ctx, head.snapshot), *_unsettled(ctx, head))
     if deep and head.snapshot.constraints:
         say("checking constraints")
-        findings.add(*_violations(session, head.snapshot))
+        findings.add(*_violations(ctx, head.snapshot))
     if inventory.youngest.birth > head.version and inventory.youngest.birth > max(
         list_versions(store, head.version), default=0
     ):
@@ -247,19 +247,19 @@ def _verify(
         files=contents.files,
         bytes=contents.bytes,
         objects=inventory.objects,
-        data_age_s=data_age_s(head.snapshot, session.env.now_us()),
-        source_age_s=source_age_s(head.snapshot, session.env.now_us()),
+        data_age_s=data_age_s(head.snapshot, ctx.env.now_us()),
+        source_age_s=source_age_s(head.snapshot, ctx.env.now_us()),
         damages=findings.damages,
         findings=findings.ordered(),
     )
 
 
-def _violations(session: TableContext, snapshot: Snapshot) -> Iterator[VerifyFinding]:
+def _violations(ctx: TableContext, snapshot: Snapshot) -> Iterator[VerifyFinding]:
     """Rows of the newest version that violate a constraint of it. Files are read whose bounds leave
     it open; what cannot be read is damage of its own. [CK2]"""
     for name in snapshot.constraints:
         try:
-            found = gate().violation(session, snapshot, name)
+            found = gate().violation(ctx, snapshot, name)
         except (ManifestCommitError, OSError):
             continue
         if found is not None:
@@ -391,7 +391,7 @@ def _read(store: Store, version: int) -> Head | str | None:
         return reason(error)
 
 
-def _unsettled(session: TableContext, head: Head) -> Iterator[VerifyFinding]:
+def _unsettled(ctx: TableContext, head: Head) -> Iterator[VerifyFinding]:
     """What of joint commits depends on other tables, or is in one of the tables only. [MT1]
     [MT10]"""
     if head.top is not None and not head.is_void and head.top.snapshot.pending is not None:
@@ -400,16 +400,16 @@ def _unsettled(session: TableContext, head: Head) -> Iterator[VerifyFinding]:
             f"the table at {head.top.snapshot.pending.home} has not decided yet what becomes of it"
         )
         yield finding("member_is_undecided", name, text)
-    for root, why, torn in check_partners(session.store, head.snapshot):
+    for root, why, torn in check_partners(ctx.store, head.snapshot):
         if why:
             yield finding("partner_is_unsettled", "", f"{root} asks this table: {why}")
         if torn:
             yield finding("joint_commit_torn", "", torn)
 
 
-def _exports_behind(session: TableContext, head: Snapshot) -> Iterator[VerifyFinding]:
+def _exports_behind(ctx: TableContext, head: Snapshot) -> Iterator[VerifyFinding]:
     """The exports that do not show the newest version, although each commit is exported. [EX2]"""
-    for format, lag in exports.lags(session, head).items():
+    for format, lag in exports.lags(ctx, head).items():
         if lag.behind is None:
             text = f"nothing is exported to {format} yet, or others have removed what was"
             yield finding("export_is_behind", "", text)

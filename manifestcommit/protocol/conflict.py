@@ -26,7 +26,7 @@ from ..format.evolution import SchemaConflict, apply_edits, can_widen
 from ..format.fields import Field, members, type_text, walk
 from ..format.partitioning import PartitionPattern, first_overlap, of_partition
 from ..format.snapshot import MOST_CONSTRAINTS, REPLACE, Commit, Snapshot
-from ..format.watermark import WatermarkMismatch, find_misfit
+from ..format.watermark import WatermarkMismatch, find_mismatch
 from .apply import constraints_after, given_and_taken
 from .change_feed import held, judge, record_of
 from .joint_consistency import partners_since
@@ -68,7 +68,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
         rule: the name of the conflict rule, under which the specification explains it.
         mine: what this job declared.
         winner: what the other commit did, with its version.
-        misfit: how a watermark differs, where that is the conflict; None: elsewhere.
+        mismatch: how a watermark differs, where that is the conflict; None: elsewhere.
         violation: the rows that violate a constraint, where these are the conflict; None:
             elsewhere.
 
@@ -78,7 +78,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     mine: str
     winner: str
-    misfit: WatermarkMismatch | None = None
+    mismatch: WatermarkMismatch | None = None
     violation: Violation | None = None
 
 
@@ -388,14 +388,14 @@ def watermark_misfits(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """An advance does not start at the source's current watermark. [WM2]"""
-    misfit = find_misfit(head.watermarks, head.origins, change.advances, inputs.advanced)
-    if misfit is None:
+    mismatch = find_mismatch(head.watermarks, head.origins, change.advances, inputs.advanced)
+    if mismatch is None:
         return None
     return Conflict(
-        rule=f"watermark_{misfit.kind}",
-        mine=f"advances {misfit.source!r} from {misfit.want!r}",
-        winner=f"the current watermark is {misfit.have!r}",
-        misfit=misfit,
+        rule=f"watermark_{mismatch.kind}",
+        mine=f"advances {mismatch.source!r} from {mismatch.want!r}",
+        winner=f"the current watermark is {mismatch.have!r}",
+        mismatch=mismatch,
     )
 
 
@@ -552,14 +552,14 @@ def stream_skips_batches(
     record = record_of(head.streams, batch) if batch is not None else None
     if batch is None or record is None or judge(record, batch) != "gap":
         return None
-    misfit = WatermarkMismatch(
+    mismatch = WatermarkMismatch(
         kind="gap", source=batch.name, have=record.batch + 1, want=batch.batch, all_covered=False
     )
     return Conflict(
         rule="stream_skips_batches",
         mine=f"commits batch {batch.batch} of {batch.name!r}",
         winner=f"the table holds {held(record)} of that query",
-        misfit=misfit,
+        mismatch=mismatch,
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from ..format.snapshot import Snapshot
 
 
-class Misfit(msgspec.Struct, frozen=True, kw_only=True):
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
     """A table whose version does not fit the others.
 
     table_id: the table; home: the one that decided; version: the member's version; move: "up", the
@@ -27,17 +27,17 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
     move: Literal["up", "down"]
 
 
-def find_misfit(chosen: Mapping[str, Snapshot]) -> Misfit | None:
+def find_mismatch(chosen: Mapping[str, Snapshot]) -> Mismatch | None:
     """The first table, in the order of ids, whose version does not fit; None: the versions are
     consistent. chosen: id of a table -> the version that is read of it, homes included. [MT12]"""
     pairs = [(home, table_id) for home in sorted(chosen) for table_id in sorted(chosen)]
     for home, table_id in pairs:
         if (decided := _decided(chosen, home, table_id)) > chosen[table_id].version:
-            return Misfit(table_id=table_id, home=home, version=decided, move="up")
+            return Mismatch(table_id=table_id, home=home, version=decided, move="up")
     for home, table_id in pairs:
         record = chosen[table_id].homes.get(home)
         if record is not None and record.version > _decided(chosen, home, table_id):
-            return Misfit(table_id=table_id, home=home, version=record.version, move="down")
+            return Mismatch(table_id=table_id, home=home, version=record.version, move="down")
     return None
 
 

@@ -22,7 +22,7 @@ from ..format.snapshot import (
 
 # "newer": the member's table has gone on since it was read; "diverged": the home knows another
 # table with this id
-Fate = Literal["committed", "aborted", "undecided", "newer", "diverged"]
+MemberOutcome = Literal["committed", "aborted", "undecided", "newer", "diverged"]
 _MOST_ATTEMPTS = 4096  # at one joint commit that are looked for
 
 
@@ -41,7 +41,9 @@ def attempt_of(pending: Pending) -> str:
     return attempt_id(pending.job, pending.attempt)
 
 
-def fate_of(member: Snapshot, home: Snapshot, is_over: Callable[[str], bool]) -> Fate:
+def member_outcome(
+    member: Snapshot, home: Snapshot, is_over: Callable[[str], bool]
+) -> MemberOutcome:
     """What the latest version of the home says of a pending version. [MT6]
 
     home: read after `member`; it may be pending itself, since no member changes what this reads.

@@ -42,7 +42,7 @@ _WAITING = ("prepared", "published", "running")
 
 
 def read_report(
-    session: TableContext, *, last: int, with_gc: bool, ends: Mapping[str, Any] | None
+    ctx: TableContext, *, last: int, with_gc: bool, ends: Mapping[str, Any] | None
 ) -> ReportData:
     """What a report shows, as of this call.
 
@@ -50,19 +50,19 @@ def read_report(
     lists the objects of jobs; with_gc: what a dry run of gc reads, too. Memory: one version, one
     manifest, and what is shown.
     """
-    jobs, states = _jobs(session)
-    head = session.known
+    jobs, states = _jobs(ctx)
+    head = ctx.known
     assert head is not None  # the version by which the jobs were judged
     snapshot = head.snapshot
     behind = most_behind(snapshot.watermarks, lag_of(snapshot.watermarks, ends))
-    reducer = HistoryReducer(snapshot, last, session.store.url)
-    for each in itertools.islice(walk_back(session.store, head), last):
+    reducer = HistoryReducer(snapshot, last, ctx.store.url)
+    for each in itertools.islice(walk_back(ctx.store, head), last):
         reducer.add(each.snapshot)
     history = reducer.view()
     tags = sorted(((name, tag.version) for name, tag in snapshot.tags.items()), key=_newest)
     return ReportData(
-        url=session.store.url,
-        made_at=session.env.now_us(),
+        url=ctx.store.url,
+        made_at=ctx.env.now_us(),
         version=snapshot.version,
         committed_at=snapshot.committed_at,
         data_at=snapshot.data_at,
@@ -74,7 +74,7 @@ def read_report(
         tag_count=len(tags),
         tags=tuple(tags[:TAGS]),
         history=history,
-        file_view=_files(session, snapshot),
+        file_view=_files(ctx, snapshot),
         sources=tuple(
             SourceRow(
                 source=source,
@@ -88,9 +88,9 @@ def read_report(
         job_states=states,
         exports=tuple(
             ExportRow(format=format, version=lag.version, behind=lag.behind, age_s=lag.age_s)
-            for format, lag in exports.lags(session, snapshot).items()
+            for format, lag in exports.lags(ctx, snapshot).items()
         ),
-        gc=gc_rows(gc.plan(session, Policy())) if with_gc else None,
+        gc=gc_rows(gc.plan(ctx, Policy())) if with_gc else None,
     )
 
 
@@ -98,13 +98,13 @@ def _newest(tag: tuple[str, int]) -> tuple[int, str]:
     return -tag[1], tag[0]
 
 
-def _jobs(session: TableContext) -> tuple[tuple[JobRow, ...], dict[str, int]]:
+def _jobs(ctx: TableContext) -> tuple[tuple[JobRow, ...], dict[str, int]]:
     """The waiting jobs, the oldest first, and how many jobs are in each state."""
     states: Counter[str] = Counter()
-    url = session.store.url
+    url = ctx.store.url
 
     def waiting() -> Iterator[JobRow]:
-        for job in list_jobs(session):
+        for job in list_jobs(ctx):
             states[job.state] += 1
             if job.state in _WAITING:
                 yield JobRow(
@@ -119,25 +119,25 @@ def _jobs(session: TableContext) -> tuple[tuple[JobRow, ...], dict[str, int]]:
     return tuple(oldest), dict(states)
 
 
-def _files(session: TableContext, snapshot: Snapshot) -> FilesView:
+def _files(ctx: TableContext, snapshot: Snapshot) -> FilesView:
     if snapshot.schema is None:
         return FilesReducer(()).view()
     by_id = {field.id: field.name for field in snapshot.schema.fields}
     reducer = FilesReducer(tuple(by_id[field_id] for field_id in snapshot.partition_by))
-    with raise_if_expired(session.store, snapshot.version):
-        for table in _entries(session, snapshot):
+    with raise_if_expired(ctx.store, snapshot.version):
+        for table in _entries(ctx, snapshot):
             reducer.add(_size_classes(table), _groups(table, snapshot))
     return reducer.view()
 
 
-def _entries(session: TableContext, snapshot: Snapshot) -> Iterator[pa.Table]:
+def _entries(ctx: TableContext, snapshot: Snapshot) -> Iterator[pa.Table]:
     """Partition, rows and bytes of the live files, one manifest at a time."""
     names = [*(f"partition.{each}" for each in snapshot.partition_by), "rows", "bytes"]
-    yield session.manifests.inlined(snapshot).select(names)
+    yield ctx.manifests.inlined(snapshot).select(names)
     references = snapshot.manifests[:MANIFESTS]
-    removed = session.manifests.removed(snapshot) if references else {}
+    removed = ctx.manifests.removed(snapshot) if references else {}
     for ref in references:
-        yield session.manifests.columns(ref, snapshot, removed.get(ref.path, 0), names)
+        yield ctx.manifests.columns(ref, snapshot, removed.get(ref.path, 0), names)
 
 
 def _size_classes(table: pa.Table) -> list[int]:

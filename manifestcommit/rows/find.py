@@ -362,8 +362,8 @@ class ArrowRows:
 
     name: Executor = "arrow"
 
-    def __init__(self, session: TableContext) -> None:
-        self._session = session
+    def __init__(self, ctx: TableContext) -> None:
+        self._ctx = ctx
         self._kept: dict[str, tuple[pa.Table, int]] = {}  # path -> its new rows, how many updated
         self._found: dict[str, pa.Array] = {}  # path -> the source's row for each of its rows
         self._room, self._lock = _MOST_FOUND, Lock()
@@ -379,7 +379,7 @@ class ArrowRows:
         return Rules([Rule(condition.given, condition.form)])
 
     def match(self, change: RowChange, staged: Staged) -> AbstractContextManager[Match]:
-        return nullcontext(ArrowMatch(self._session, change, staged))
+        return nullcontext(ArrowMatch(self._ctx, change, staged))
 
     def find(
         self, change: RowChange, entries: pa.Table, rule: Rules, *, keep: bool = False
@@ -392,13 +392,13 @@ class ArrowRows:
         columns = rule.columns(snapshot.schema)
 
         def one(entry: pa.Table) -> tuple[int, int]:
-            with naming_files(self._session, snapshot, entry):
+            with naming_files(self._ctx, snapshot, entry):
                 if (only := rule.only) is not None:
-                    scanner = scanner_of(self._session, snapshot, entry, [], only.form)
+                    scanner = scanner_of(self._ctx, snapshot, entry, [], only.form)
                     count = int(scanner.count_rows())
                     return (0, count) if only.set is None else (count, 0)
                 updated = deleted = 0
-                scanner = scanner_of(self._session, snapshot, entry, columns, rule.filter)
+                scanner = scanner_of(self._ctx, snapshot, entry, columns, rule.filter)
                 found: list[pa.Array] = []
                 for rows in _grouped(scanner.to_batches(), rule.at_once):
                     decided = rule.decide(rows, new=False)
@@ -411,11 +411,11 @@ class ArrowRows:
                 return updated, deleted
 
         with nullcontext() if rule.only is None else evaluating(rule.only.where):
-            files = read_once(self._session, snapshot, entries, None if keep else columns)
+            files = read_once(self._ctx, snapshot, entries, None if keep else columns)
             if files is not None:
                 return self._divide(files, rule, keep=keep)
             counts = map_concurrently(
-                self._session.store, one, each_of(entries), is_much=size_of(entries) > MUCH_BYTES
+                self._ctx.store, one, each_of(entries), is_much=size_of(entries) > MUCH_BYTES
             )
         return dict(zip(entries.column("path").to_pylist(), counts, strict=True))
 
@@ -431,14 +431,14 @@ class ArrowRows:
                     yield from table.to_batches()
                 return
             found, start = self._held(paths), 0
-            for batch in scan(self._session, change.snapshot, some):
+            for batch in scan(self._ctx, change.snapshot, some):
                 own = None if found is None else found.slice(start, batch.num_rows)
                 start += batch.num_rows
                 decided = rule.decide(pa.Table.from_batches([batch]), found=own)
                 updated.append(int(decided.updated.sum()))
                 yield from decided.remaining().to_batches()
 
-        return rewrite(self._session, change, entries, rows), sum(updated)
+        return rewrite(self._ctx, change, entries, rows), sum(updated)
 
     def _hold(self, entry: pa.Table, found: Sequence[pa.Array]) -> None:
         """Keep which rows of the source the file's rows belong to: its digest says that they are
@@ -473,12 +473,12 @@ class ArrowRows:
 class ArrowMatch:
     """A source whose keys are in memory. rule: what becomes of the table's rows."""
 
-    def __init__(self, session: TableContext, change: RowChange, staged: Staged) -> None:
-        self._session, self._change, self._staged = session, change, staged
+    def __init__(self, ctx: TableContext, change: RowChange, staged: Staged) -> None:
+        self._ctx, self._change, self._staged = ctx, change, staged
         rules, schema = staged.rules, staged.plan.schema
         fields = staged.keys.fields if staged.whole else schema.fields
         empty = arrow_schema.arrow_schema(schema, physical=False, ids=False)
-        batches = list(staged_rows(session, staged.files, fields))
+        batches = list(staged_rows(ctx, staged.files, fields))
         self._source = pa.Table.from_batches(batches, None if batches else empty).combine_chunks()
         # no rows: no files, and nothing is asked of the keys
         names = [field.name for field in staged.keys.fields]
@@ -509,7 +509,7 @@ class ArrowMatch:
         def repeated() -> Iterator[pa.RecordBatch]:
             nonlocal start
             fields = self._staged.plan.schema.fields
-            for batch in staged_rows(self._session, self._staged.files, fields):
+            for batch in staged_rows(self._ctx, self._staged.files, fields):
                 some = often[start : start + batch.num_rows]
                 start += batch.num_rows
                 yield batch.take(pa.array(np.repeat(np.arange(batch.num_rows), some)))
@@ -522,16 +522,16 @@ class ArrowMatch:
         return self._write(batch for piece in pieces for batch in piece.to_batches())
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> NewFiles:
-        return write_rows(self._session, self._change.plan(sources=self._change.sources), batches)
+        return write_rows(self._ctx, self._change.plan(sources=self._change.sources), batches)
 
 
 def staged_rows(
-    session: TableContext, files: Sequence[Entry], fields: Sequence[Field]
+    ctx: TableContext, files: Sequence[Entry], fields: Sequence[Field]
 ) -> Iterator[pa.RecordBatch]:
     """These columns of the source, each value as it was stored, in the order of the files."""
     names, columns = [field.name for field in fields], [field.file_name for field in fields]
     for entry in files:
-        with session.store.open_input(entry.path) as opened:
+        with ctx.store.open_input(entry.path) as opened:
             for batch in pq.ParquetFile(opened).iter_batches(columns=columns):
                 yield batch.select(columns).rename_columns(names)
 

@@ -65,7 +65,7 @@ class MergeOn(NamedTuple):
 
 
 def merge(
-    session: TableContext,
+    ctx: TableContext,
     source: NewRows,
     on: MergeOn | Sequence[str] | str,
     clauses: Clauses,
@@ -78,9 +78,9 @@ def merge(
     others, and commit. whole: rows are the source's as a whole; `clauses` have no conditions and no
     values then. [RC1] [RC4]"""
     on = on if isinstance(on, MergeOn) else MergeOn(on)
-    source = for_each_try(session, source if on.by is None else _latest(source, on))
-    once = partial(_merge_once, session, source, on, clauses, choice, declared, whole)
-    return until_committed(session, once)
+    source = for_each_try(ctx, source if on.by is None else _latest(source, on))
+    once = partial(_merge_once, ctx, source, on, clauses, choice, declared, whole)
+    return until_committed(ctx, once)
 
 
 def _latest(source: NewRows, on: MergeOn) -> NewRows:
@@ -98,7 +98,7 @@ def _latest(source: NewRows, on: MergeOn) -> NewRows:
 
 
 def _merge_once(
-    session: TableContext,
+    ctx: TableContext,
     source: NewRows,
     on: MergeOn,
     clauses: Clauses,
@@ -106,7 +106,7 @@ def _merge_once(
     declared: Declared,
     whole: bool,
 ) -> RowOutcome:
-    change = RowChange(session, "merge", [*on.declared(), *clauses.declared()], declared)
+    change = RowChange(ctx, "merge", [*on.declared(), *clauses.declared()], declared)
     if change.already_committed:
         return finish(change)
     if on.merge_schema:
@@ -122,16 +122,16 @@ def _merge_once(
     partitions = partitions_of_keys(keys, staged.files, staged.plan.partition_by, by)
     change.read(({},) if clauses.by_source else partitions)
     with executor.match(change, staged) as match:
-        entries = planning.entries_of(session, snapshot, [])
+        entries = planning.entries_of(ctx, snapshot, [])
         if clauses.by_source:
-            entries = planning.entries_table(session, snapshot)
+            entries = planning.entries_table(ctx, snapshot)
         elif staged.rows:
             bounds, members = (
                 may_hold(keys, staged.files, staged.plan.partition_by),
                 match.members(),
             )
             wanted = bounds if members is None else And(args=(bounds, members))
-            entries = planning.entries_table(session, snapshot, wanted)
+            entries = planning.entries_table(ctx, snapshot, wanted)
         found = apply(change, executor, match.rule, entries, what="a key or a condition")
         if not whole:
             inserted = match.insert().register(change) if clauses.unmatched and staged.rows else 0
@@ -233,25 +233,25 @@ def _whole_rows(change: RowChange, source: NewRows, keys: MergeKeys, clauses: Cl
         plan = msgspec.structs.replace(plan, constraints={})
     new = source.write(plan, _check_columns(plan.schema, source.schema, keys, only_keys))
     rules = Compiled([Rule()] if clauses.matched else [], [], [])
-    return Staged(plan, new, entries_of(change.session, plan, new), keys, rules, whole=True)
+    return Staged(plan, new, entries_of(change.ctx, plan, new), keys, rules, whole=True)
 
 
 def _some_columns(
     change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, *, evolves: bool
 ) -> Staged:
     """Write the columns that the source has, and compile the clauses for them. [RC4] [RC9]"""
-    session, snapshot = change.session, change.snapshot
+    ctx, snapshot = change.ctx, change.snapshot
     assert snapshot.schema is not None
     columns = _source_columns(snapshot.schema, source.schema, keys, evolves=evolves)
     rules = compile_clauses(
-        clauses, snapshot.schema, columns, snapshot.partition_by, session.env.now_us(), keys
+        clauses, snapshot.schema, columns, snapshot.partition_by, ctx.env.now_us(), keys
     )
     plan = _of_keys(change.plan(), keys, columns)
     names = (find_column(source.schema, field.name).name for field in columns.fields)
     new = source.write(
         plan, {name: field.name for name, field in zip(names, columns.fields, strict=True)}
     )
-    return Staged(plan, new, entries_of(session, plan, new), keys, rules)
+    return Staged(plan, new, entries_of(ctx, plan, new), keys, rules)
 
 
 def _of_keys(plan: WritePlan, keys: MergeKeys, schema: Schema) -> WritePlan:

@@ -115,7 +115,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_changes(
-    session: TableContext,
+    ctx: TableContext,
     start: int,
     end: int | None,
     *,
@@ -123,16 +123,16 @@ def plan_changes(
     columns: Sequence[str] | str | None,
 ) -> Plan:
     """What is to be read, or the error that says why not; no data file was opened. [CH1] [CH6]"""
-    head, newest = open_range(session, start, end)
+    head, newest = open_range(ctx, start, end)
     last = newest.snapshot
     shown, keys = chosen_columns(last.schema or Schema(fields=()), on, columns)
-    versions = version_changes(session, head, newest, start, shown)
+    versions = version_changes(ctx, head, newest, start, shown)
     if not shown and versions:
         raise UsageError(
-            f"version {last.version} of {session.store.url} has no columns; nothing was read. Read "
+            f"version {last.version} of {ctx.store.url} has no columns; nothing was read. Read "
             "the changes up to another version"
         )
-    check_columns(session.store.url, shown, last.version, versions)
+    check_columns(ctx.store.url, shown, last.version, versions)
     return Plan(start=start, end=last, columns=shown, on=keys, versions=tuple(versions))
 
 
@@ -158,21 +158,21 @@ def chosen_columns(
     return shown, tuple(key.name for key in keys)
 
 
-def read_changes(session: TableContext, plan: Plan) -> pa.RecordBatchReader:
+def read_changes(ctx: TableContext, plan: Plan) -> pa.RecordBatchReader:
     """The rows, version by version, and within a version in no particular order. [CH2]"""
-    mark = arrow_metadata(mark_of(plan.end.table_id, session.store.url, plan.end.version))
+    mark = arrow_metadata(mark_of(plan.end.table_id, ctx.store.url, plan.end.version))
     schema = changes_schema(plan.columns).with_metadata(mark)
-    return pa.RecordBatchReader.from_batches(schema, _rows(session, plan, schema))
+    return pa.RecordBatchReader.from_batches(schema, _rows(ctx, plan, schema))
 
 
-def _rows(session: TableContext, plan: Plan, schema: pa.Schema) -> Batches:
+def _rows(ctx: TableContext, plan: Plan, schema: pa.Schema) -> Batches:
     try:
         for each in plan.versions:
-            for batch in rows_of_change(session, each, plan.columns, plan.on):
+            for batch in rows_of_change(ctx, each, plan.columns, plan.on):
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     except DataFileMissingError:
-        head = open_head(session.store).snapshot
-        check_all_readable(session.store.url, head, plan.start, plan.end.version)
+        head = open_head(ctx.store).snapshot
+        check_all_readable(ctx.store.url, head, plan.start, plan.end.version)
         raise
 
 
@@ -185,11 +185,11 @@ def changes_schema(columns: Sequence[Field]) -> pa.Schema:
 
 
 def rows_of_change(
-    session: TableContext, change: VersionChange, columns: Sequence[Field], on: Sequence[str]
+    ctx: TableContext, change: VersionChange, columns: Sequence[Field], on: Sequence[str]
 ) -> Batches:
     """The changed rows of one version, or of a part of it that is read by itself. [CH3] [CH4]"""
     removed, added = (
-        _rows_of(session, files, columns) if files.entries.num_rows else None
+        _rows_of(ctx, files, columns) if files.entries.num_rows else None
         for files in (change.removed, change.added)
     )
     differing: Iterator[tuple[ChangeType, pa.RecordBatch]]
@@ -206,9 +206,9 @@ def rows_of_change(
             yield pa.RecordBatch.from_arrays([*batch.columns, *more], schema=schema)
 
 
-def _rows_of(session: TableContext, files: Files, columns: Sequence[Field]) -> Batches:
+def _rows_of(ctx: TableContext, files: Files, columns: Sequence[Field]) -> Batches:
     """The rows of files as the version that lists them has them, in these columns. [CH6]"""
     there = {field.id: field for field in (files.snapshot.schema or Schema(fields=())).fields}
     names = [there[field.id].name for field in columns if field.id in there]
-    rows = scan(session, files.snapshot, files.entries, names)
+    rows = scan(ctx, files.snapshot, files.entries, names)
     return (as_columns(batch, there, columns) for batch in rows)

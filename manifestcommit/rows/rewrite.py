@@ -96,21 +96,21 @@ class Latest(NamedTuple):
     by: str
 
 
-def arrow_data(session: TableContext, data: Any) -> NewRows:
+def arrow_data(ctx: TableContext, data: Any) -> NewRows:
     """Rows with an Arrow stream, which this process writes."""
     schema, batches = record_batches(data)
 
     def write(plan: WritePlan, columns: Mapping[str, str]) -> NewFiles:
         given, names = list(columns), list(columns.values())
         if given == names == schema.names:
-            return write_rows(session, plan, batches)
+            return write_rows(ctx, plan, batches)
         chosen = (batch.select(given).rename_columns(names) for batch in batches)
-        return write_rows(session, plan, chosen)
+        return write_rows(ctx, plan, chosen)
 
     def latest(wanted: Latest) -> NewRows:
-        return arrow_data(session, _latest(pa.Table.from_batches(batches, schema), wanted))
+        return arrow_data(ctx, _latest(pa.Table.from_batches(batches, schema), wanted))
 
-    columns = from_arrow(schema, session.new_field_id)
+    columns = from_arrow(schema, ctx.new_field_id)
     marks = arrow_marks(schema.metadata)
     return NewRows(schema=columns, marks=marks, write=write, latest=latest)
 
@@ -136,24 +136,24 @@ def _latest(rows: pa.Table, wanted: Latest) -> pa.Table:
     return rows.filter(pa.array((places == highest[groups]) | alone))
 
 
-def for_each_try(session: TableContext, rows: NewRows) -> NewRows:
+def for_each_try(ctx: TableContext, rows: NewRows) -> NewRows:
     """The same rows for each try of a change. They are evaluated once: each later try copies the
     files of the one before it into files of its own job. [RC4] [RC11]"""
     written: list[tuple[WritePlan, NewFiles]] = []
-    schema = assign_new_ids(rows.schema, session.new_field_id)  # the same columns in each try
+    schema = assign_new_ids(rows.schema, ctx.new_field_id)  # the same columns in each try
 
     def write(plan: WritePlan, columns: Mapping[str, str]) -> NewFiles:
-        new = _copied(session, *written[-1], plan) if written else rows.write(plan, columns)
+        new = _copied(ctx, *written[-1], plan) if written else rows.write(plan, columns)
         written.append((plan, new))
         return new
 
     return rows._replace(schema=schema, write=write)
 
 
-def _copied(session: TableContext, before: WritePlan, new: NewFiles, plan: WritePlan) -> NewFiles:
+def _copied(ctx: TableContext, before: WritePlan, new: NewFiles, plan: WritePlan) -> NewFiles:
     """Copies of files of a job that lost, named as another job's. A conflict, if the table's
     columns, its partitioning or its constraints have changed since."""
-    store = session.store
+    store = ctx.store
     if any(getattr(before, name) != getattr(plan, name) for name in _SAME_IN_TRIES):
         others = Conflict(
             rule="schema",
@@ -184,15 +184,15 @@ def _copied(session: TableContext, before: WritePlan, new: NewFiles, plan: Write
             ) from error
         return copy
 
-    copies = map_concurrently(store, one, entries_of(session, before, new), is_much=True)
+    copies = map_concurrently(store, one, entries_of(ctx, before, new), is_much=True)
     return NewFiles(entries=copies, touched=new.touched, tasks=new.tasks, intake=new.intake)
 
 
-def entries_of(session: TableContext, plan: WritePlan, new: NewFiles) -> list[Entry]:
+def entries_of(ctx: TableContext, plan: WritePlan, new: NewFiles) -> list[Entry]:
     """The entry of every file that was written, those in manifests, too."""
     files = list(new.entries)
     for ref in new.manifests:
-        table = session.manifests.manifest(ref, plan.partition_by)
+        table = ctx.manifests.manifest(ref, plan.partition_by)
         files += manifest_table.from_table(
             table, schema=plan.schema, partition_by=plan.partition_by, inherited=0
         )
@@ -200,7 +200,7 @@ def entries_of(session: TableContext, plan: WritePlan, new: NewFiles) -> list[En
 
 
 def rewrite(
-    session: TableContext,
+    ctx: TableContext,
     change: RowChange,
     entries: pa.Table,
     rows: Callable[[pa.Table], Iterable[pa.RecordBatch]],
@@ -209,18 +209,18 @@ def rewrite(
     returns how many rows they have. Large files are shared among threads. [RC5]"""
     plan = change.plan(sources=ranges_of(entries))
     parts = _shares(entries)
-    attempts = [session.env.randomness(8).hex() for _ in parts]
+    attempts = [ctx.env.randomness(8).hex() for _ in parts]
 
     def one(number: int) -> NewFiles:
         batches, size = rows(parts[number]), size_of(parts[number])
-        return write_rows(session, plan, batches, task=number, attempt=attempts[number], size=size)
+        return write_rows(ctx, plan, batches, task=number, attempt=attempts[number], size=size)
 
-    done = map_concurrently(session.store, one, range(len(parts)), is_much=True)
+    done = map_concurrently(ctx.store, one, range(len(parts)), is_much=True)
     return sum(new.register(change) for new in done)
 
 
 def write_rows(
-    session: TableContext,
+    ctx: TableContext,
     plan: WritePlan,
     batches: Iterable[pa.RecordBatch],
     *,
@@ -230,10 +230,10 @@ def write_rows(
 ) -> NewFiles:
     """Write all rows to new files. attempt: by default a random one; size: bytes of the files that
     are read for them meanwhile: where these are many, a second thread encodes."""
-    attempt = session.env.randomness(8).hex() if attempt is None else attempt
+    attempt = ctx.env.randomness(8).hex() if attempt is None else attempt
     is_much = size > MUCH_BYTES
     with DataFileWriter(
-        session.store, plan, task=task, attempt=attempt, in_background=is_much
+        ctx.store, plan, task=task, attempt=attempt, in_background=is_much
     ) as writer:
         for batch in batches:
             writer.write(batch)
@@ -241,7 +241,7 @@ def write_rows(
 
 
 def scan(
-    session: TableContext,
+    ctx: TableContext,
     snapshot: Snapshot,
     entries: pa.Table,
     columns: list[str] | None = None,
@@ -254,19 +254,19 @@ def scan(
     sized = enumerate(entries.column("bytes").to_pylist())
     for places in pack_bins(sized, _PACK_BYTES):
         some = entries.slice(places[0], len(places))
-        with naming_files(session, snapshot, some):
+        with naming_files(ctx, snapshot, some):
             if is_part or size_of(some) > _WHOLE_BYTES:
-                yield from scanner_of(session, snapshot, some, columns, filter).to_batches()
+                yield from scanner_of(ctx, snapshot, some, columns, filter).to_batches()
                 continue
             files = each_of(some)
-            held = map_concurrently(session.store, partial(checked_bytes, session), files)
+            held = map_concurrently(ctx.store, partial(checked_bytes, ctx), files)
             for entry in files:  # the bytes of a file go before others are read
-                for batch in _batches_of(session, snapshot, entry, held.pop(0), columns):
+                for batch in _batches_of(ctx, snapshot, entry, held.pop(0), columns):
                     yield from _chosen(batch, filter)
 
 
 def read_once(
-    session: TableContext,
+    ctx: TableContext,
     snapshot: Snapshot,
     entries: pa.Table,
     columns: list[str] | None = None,
@@ -282,9 +282,9 @@ def read_once(
         nonlocal room
         held: list[pa.RecordBatch] = []
         is_large = size_of(entry) > _PACK_BYTES
-        with naming_files(session, snapshot, entry):
-            data = checked_bytes(session, entry)
-            for batch in _batches_of(session, snapshot, entry, data, columns, use_threads=is_large):
+        with naming_files(ctx, snapshot, entry):
+            data = checked_bytes(ctx, entry)
+            for batch in _batches_of(ctx, snapshot, entry, data, columns, use_threads=is_large):
                 size = batch.nbytes
                 with lock:
                     room -= size
@@ -293,13 +293,11 @@ def read_once(
                 held.append(batch)
         return held
 
-    schema, _ = marked_schemas(
-        snapshot.schema, snapshot.table_id, session.store.url, snapshot.version
-    )
+    schema, _ = marked_schemas(snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
     files: dict[str, pa.Table] = {}
-    found = map_concurrently(session.store, one, each_of(entries))
+    found = map_concurrently(ctx.store, one, each_of(entries))
     for path, batches in zip(entries.column("path").to_pylist(), found, strict=True):
         if batches is None:
             return None
@@ -332,7 +330,7 @@ def size_of(entries: pa.Table) -> int:
 
 
 def _batches_of(
-    session: TableContext,
+    ctx: TableContext,
     snapshot: Snapshot,
     entry: pa.Table,
     data: bytes | None,
@@ -343,11 +341,11 @@ def _batches_of(
     """The rows of one file. data: its bytes; None: another program wrote it."""
     if data is None:
         batches: Iterable[pa.RecordBatch] = scanner_of(
-            session, snapshot, entry, columns, None
+            ctx, snapshot, entry, columns, None
         ).to_batches()
         return batches
     rows = _batch_rows(entry)
-    return batches_of(session, snapshot, entry, data, columns, rows, use_threads=use_threads)
+    return batches_of(ctx, snapshot, entry, data, columns, rows, use_threads=use_threads)
 
 
 def _batch_rows(entries: pa.Table) -> int:
@@ -356,7 +354,7 @@ def _batch_rows(entries: pa.Table) -> int:
 
 
 def scanner_of(
-    session: TableContext,
+    ctx: TableContext,
     snapshot: Snapshot,
     entries: pa.Table,
     columns: list[str] | None,
@@ -364,7 +362,7 @@ def scanner_of(
 ) -> Any:
     from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
 
-    dataset = open_dataset(session, snapshot, entries)
+    dataset = open_dataset(ctx, snapshot, entries)
     return dataset.scanner(
         columns=columns,
         filter=filter,
@@ -375,7 +373,7 @@ def scanner_of(
 
 
 @contextmanager
-def naming_files(session: TableContext, snapshot: Snapshot, entries: pa.Table) -> Iterator[None]:
+def naming_files(ctx: TableContext, snapshot: Snapshot, entries: pa.Table) -> Iterator[None]:
     """Inside this block, the files of the entries are read: DataFileMissingError if one is gone,
     CorruptMetadataError if one cannot be read because it is damaged. [RD2]"""
     try:
@@ -384,7 +382,7 @@ def naming_files(session: TableContext, snapshot: Snapshot, entries: pa.Table) -
         paths = entries.column("path").to_pylist()
         path = next((each for each in paths if each in str(error)), paths[0])
         raise DataFileMissingError(
-            f"{session.store.url}: data file {path} of version {snapshot.version}, whose rows are "
+            f"{ctx.store.url}: data file {path} of version {snapshot.version}, whose rows are "
             "read, is gone; nothing was committed. If gc expired that version meanwhile, run the "
             "operation again, and gc with a `grace` that is longer than operations take. Otherwise "
             "something else removed the file: `manifestcommit verify` names all files that are "
@@ -393,10 +391,10 @@ def naming_files(session: TableContext, snapshot: Snapshot, entries: pa.Table) -
         ) from error
     except (pa.ArrowException, OSError):
         for entry in each_of(entries):
-            check_digest(session, entry)
+            check_digest(ctx, entry)
         from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
 
-        with open_dataset(session, snapshot, entries).naming_damage():
+        with open_dataset(ctx, snapshot, entries).naming_damage():
             raise
 
 

@@ -101,19 +101,19 @@ def is_lost(outcome: Outcome) -> bool:
     return outcome.conflict is not None and outcome.conflict.rule in _LOST
 
 
-def until_committed(session: TableContext, once: Callable[[], RowOutcome]) -> RowOutcome:
+def until_committed(ctx: TableContext, once: Callable[[], RowOutcome]) -> RowOutcome:
     """Change rows; where others were faster, do it again, as a new job at the newest version.
     once: looks at the rows, rewrites files and commits. [RC11]"""
-    tries, limits = 1, session.tuning.limits
+    tries, limits = 1, ctx.tuning.limits
     while True:
         try:
             return msgspec.structs.replace(once(), tries=tries)
         except LostRaceError as lost:
             if tries >= lost.most:
-                committed_or_raise(lost.outcome, session.store.url)
+                committed_or_raise(lost.outcome, ctx.store.url)
             conflict = lost.outcome.conflict
-            LOG.info("%r: try %d lost to others: %s", session.store.url, tries, conflict)
-        session.env.sleep(pause(session, tries, limits.first_pause_s, limits.longest_pause_s))
+            LOG.info("%r: try %d lost to others: %s", ctx.store.url, tries, conflict)
+        ctx.env.sleep(pause(ctx, tries, limits.first_pause_s, limits.longest_pause_s))
         tries += 1
 
 
@@ -126,7 +126,7 @@ class RowChange:
 
     def __init__(
         self,
-        session: TableContext,
+        ctx: TableContext,
         operation: Operation,
         texts: Sequence[str],
         declared: Declared = NOTHING,
@@ -136,25 +136,25 @@ class RowChange:
         if reason is not None:
             check_reason(operation, reason)
         self._advances = advances_of(declared.watermarks)
-        self.session, self.hold = session, declared.hold
+        self.ctx, self.hold = ctx, declared.hold
         self._operation, self._key, self._reason = operation, key, reason
-        self._ledger = WriteTotals(session.tally, session.env.now_us)
-        self.head, self.record = session.open(), None
+        self._ledger = WriteTotals(ctx.tally, ctx.env.now_us)
+        self.head, self.record = ctx.open(), None
         if key is not None:
-            self.head, self.record = find_key_at(session, self.head, key)
+            self.head, self.record = find_key_at(ctx, self.head, key)
         self._state, self._edits = self.head.snapshot, tuple[SchemaEdit, ...]()
         if self.snapshot.schema is None:
-            raise UsageError(f"{session.store.url} has no columns yet, and no rows")
+            raise UsageError(f"{ctx.store.url} has no columns yet, and no rows")
         self._declared = declaration(
             mode=operation, scope=list(texts), advances=self._advances, fingerprint=fingerprint
         )
-        self.id = session.new_job(self.head)
+        self.id = ctx.new_job(self.head)
         self._reads: tuple[PartitionPattern, ...] = ()
         self._pinned = declared.pinned
         self._told = BasedOn(declared.based_on)
         self._based_on: int | None = None
         if self.record is None:
-            self._told.version(self.head, session.store.url)
+            self._told.version(self.head, ctx.store.url)
         self._removed: dict[str, int] = {}
         self._entries: list[Entry] = []
         self._manifests: list[ManifestRef] = []
@@ -200,9 +200,9 @@ class RowChange:
     @property
     def metrics(self) -> JobMetrics:
         """The metrics so far."""
-        return self.session.meter(
-            self.id, self._operation, self._ledger.summary(self._tasks)
-        ).metrics("running")
+        return self.ctx.meter(self.id, self._operation, self._ledger.summary(self._tasks)).metrics(
+            "running"
+        )
 
     def evolve(self, edits: tuple[SchemaEdit, ...]) -> None:
         """Change the table's columns together with the rows, which are read and written with the
@@ -216,12 +216,12 @@ class RowChange:
         the version that the change is based on conflict, and those that are there do so now. [CF16]
         [CF17]"""
         self._reads = bounded((*self._reads, *partitions))
-        versions = (self._told.version(self.head, self.session.store.url), self._pinned)
+        versions = (self._told.version(self.head, self.ctx.store.url), self._pinned)
         if self._pinned is not None:
             self._reads = ({},)
         version = min((each for each in versions if each is not None), default=None)
         self._based_on = below(version, self.head.version, None, self._reads)
-        check_based_on(self.session, self.head, self.change())
+        check_based_on(self.ctx, self.head, self.change())
 
     def pin(self, version: int) -> None:
         """Record that the commit has read the whole table at this version. [MT16]"""
@@ -237,9 +237,9 @@ class RowChange:
     def plan(self, *, sources: tuple[SourceRange, ...] = ()) -> WritePlan:
         """Plan how its files are written: with the columns and the partitioning of the snapshot.
         Proves the store first. [DF3] [ST12]"""
-        self.session.prove(self.snapshot.proven)
+        self.ctx.prove(self.snapshot.proven)
         return plan_rewrite(
-            self.session.store.url, self.snapshot, self.id, sources=sources, is_new=True
+            self.ctx.store.url, self.snapshot, self.id, sources=sources, is_new=True
         )
 
     def remove(self, entries: pa.Table) -> None:
@@ -265,7 +265,7 @@ class RowChange:
         self._entries += entries
         self._manifests += manifests
         schema, partition_by = self.snapshot.schema, self.snapshot.partition_by
-        touched = touched or self.session.manifests.touched(
+        touched = touched or self.ctx.manifests.touched(
             manifests, schema=schema, partition_by=partition_by
         )
         own = (of_partition(partition_by, entry.partition) for entry in entries)
@@ -307,7 +307,7 @@ class RowChange:
     def commit_or_lose(self) -> Outcome:
         """Commit everything atomically, or raise the outcome's error; LostRaceError where it may be
         done again: not where rows were read from a version before. [RC11] [CF17]"""
-        outcome, url = self.commit(), self.session.store.url
+        outcome, url = self.commit(), self.ctx.store.url
         if is_lost(outcome) and self._told.version(self.head, url) is None:
             most = int(self.snapshot.properties.get(ROW_TRIES_PROPERTY, DEFAULT_ROW_TRIES))
             raise LostRaceError(outcome, most)
@@ -315,19 +315,19 @@ class RowChange:
 
     def stage(self) -> None:
         """Make it durable, for a process that looks at it and publishes it by its id. [CK5]"""
-        sealed = seal(self.session, self.head, self.change(), self.record, held=True)
-        put_prepared(self.session, self.id, sealed)
+        sealed = seal(self.ctx, self.head, self.change(), self.record, held=True)
+        put_prepared(self.ctx, self.id, sealed)
 
     def commit(self) -> Outcome:
         """Commit everything atomically. [CM1]-[CM8]"""
         change = self.change()
-        meter = self.session.meter(change.job, change.operation, change.summary)
+        meter = self.ctx.meter(change.job, change.operation, change.summary)
         if self.record is not None:
-            return measured(found_outcome(self.session, self.head, change), meter)
-        return commit(self.session, self.head, change, meter=meter)
+            return measured(found_outcome(self.ctx, self.head, change), meter)
+        return commit(self.ctx, self.head, change, meter=meter)
 
 
-def drop_removed(session: TableContext) -> int:
+def drop_removed(ctx: TableContext) -> int:
     """Rewrite every manifest from which files were removed, so that the latest version names none
     of these; returns how many were rewritten. [GC17]
 
@@ -335,16 +335,16 @@ def drop_removed(session: TableContext) -> int:
     """
     rewritten = tries = 0
     while True:
-        head = session.open()
-        removed = session.manifests.removed(head.snapshot)
+        head = ctx.open()
+        removed = ctx.manifests.removed(head.snapshot)
         path = next((ref.path for ref in head.snapshot.manifests if removed.get(ref.path)), None)
         if path is None:
             return rewritten
-        job = session.new_job(head)
+        job = ctx.new_job(head)
         merge = MergeManifests(job=job, birth=head.version, paths=frozenset({path}))
-        outcome = commit(session, head, merge)
+        outcome = commit(ctx, head, merge)
         if outcome.conflict is None or tries >= _TRIES:
-            committed_or_raise(outcome, session.store.url)
+            committed_or_raise(outcome, ctx.store.url)
             rewritten += 1
         else:  # another commit has merged it meanwhile: read the latest version again
             tries += 1

@@ -31,7 +31,7 @@ class RowFeed(VersionFeed[VersionChange]):
 
     def _whole(self, snapshot: Snapshot) -> Given[VersionChange]:
         """All live rows are inserted at the version with which the stream begins."""
-        entries = entries_table(self._session, snapshot)
+        entries = entries_table(self._ctx, snapshot)
         return self._checked(
             VersionChange(
                 version=snapshot.version,
@@ -49,7 +49,7 @@ class RowFeed(VersionFeed[VersionChange]):
             if snapshot.version == 1
             else self._snapshot(self._version_before(snapshot.version), at)
         )
-        return self._checked(change_between(self._session, before, snapshot, self._columns))
+        return self._checked(change_between(self._ctx, before, snapshot, self._columns))
 
     def _checked(self, change: VersionChange) -> Given[VersionChange]:
         refusal: ManifestCommitError | None = None

@@ -41,41 +41,41 @@ class VersionChange(msgspec.Struct, frozen=True, kw_only=True):
     added: Files
 
 
-def open_range(session: TableContext, start: int, end: int | None) -> tuple[Head, Head]:
+def open_range(ctx: TableContext, start: int, end: int | None) -> tuple[Head, Head]:
     """The newest version, and the version `end`, where changes from `start` up to it can be read.
     end: None: the newest version. [CH1]
 
     SnapshotExpiredError if a version between them may not be read any more. [RD3]
     """
-    head = session.open()
-    last = head if end is None else read_version(session.store, head, end)
+    head = ctx.open()
+    last = head if end is None else read_version(ctx.store, head, end)
     if start > last.version:
         raise UsageError(
             f"changes lead from an older version to a newer one, and version {start} is newer than "
             f"{last.version}"
         )
     if start in head.snapshot.void:  # was never a state of the table [MT8]
-        read_version(session.store, head, start)  # its error
-    check_all_readable(session.store.url, head.snapshot, start, last.version)
+        read_version(ctx.store, head, start)  # its error
+    check_all_readable(ctx.store.url, head.snapshot, start, last.version)
     return head, last
 
 
 def version_changes(
-    session: TableContext, head: Head, last: Head, start: int, columns: Sequence[Field]
+    ctx: TableContext, head: Head, last: Head, start: int, columns: Sequence[Field]
 ) -> list[VersionChange]:
     """What became of the files at each version above `start`, up to the last one; versions that
     changed none are left out. start: 0: before the first version. One request for each version, and
     those for manifests that only one of two neighbours lists. [CH1] [RD3]"""
     try:
         found = [
-            change_between(session, before, snapshot, columns)
-            for before, snapshot in itertools.pairwise(_snapshots(session, last, start))
+            change_between(ctx, before, snapshot, columns)
+            for before, snapshot in itertools.pairwise(_snapshots(ctx, last, start))
             if not is_unchanged(snapshot)
         ]
     except CorruptMetadataError:
-        confirm(session, head, start, last.version)  # what is missing may have expired
+        confirm(ctx, head, start, last.version)  # what is missing may have expired
         raise
-    confirm(session, head, start, last.version)
+    confirm(ctx, head, start, last.version)
     return [each for each in found if each.removed.entries.num_rows or each.added.entries.num_rows]
 
 
@@ -85,14 +85,14 @@ def is_unchanged(snapshot: Snapshot) -> bool:
 
 
 def change_between(
-    session: TableContext, before: Snapshot, snapshot: Snapshot, columns: Sequence[Field]
+    ctx: TableContext, before: Snapshot, snapshot: Snapshot, columns: Sequence[Field]
 ) -> VersionChange:
     """What became of the files from one version to the next one: all of them change where these
     columns do without any file. [CH6]"""
     if changes_every_row(columns, _fields(before), _fields(snapshot), snapshot.commits):
-        removed, added = (entries_table(session, each) for each in (before, snapshot))
+        removed, added = (entries_table(ctx, each) for each in (before, snapshot))
     else:
-        removed, added = differing_entries(session, before, snapshot)
+        removed, added = differing_entries(ctx, before, snapshot)
     return VersionChange(
         version=snapshot.version,
         committed_at=snapshot.committed_at,
@@ -148,23 +148,23 @@ def check_columns(
                 )
 
 
-def confirm(session: TableContext, head: Head, start: int, end: int) -> None:
+def confirm(ctx: TableContext, head: Head, start: int, end: int) -> None:
     """Check that what was read was readable, according to the latest version read afterwards.
     [RD3]"""
-    newest = newest_above(session.store, head.version, head)
+    newest = newest_above(ctx.store, head.version, head)
     if newest is None or newest.snapshot.table_id != head.snapshot.table_id:
         raise TableNotFoundError(
-            f"the table at {session.store.url} was removed while its changes were read"
+            f"the table at {ctx.store.url} was removed while its changes were read"
         )
-    check_all_readable(session.store.url, newest.snapshot, start, end)
+    check_all_readable(ctx.store.url, newest.snapshot, start, end)
 
 
-def _snapshots(session: TableContext, last: Head, start: int) -> Iterator[Snapshot]:
+def _snapshots(ctx: TableContext, last: Head, start: int) -> Iterator[Snapshot]:
     """Each version from `start` to the last one, one after the other."""
     for version in range(max(start, 1), last.version + 1):
         if version in last.snapshot.void:
             continue
-        stored = last if version == last.version else read_object(session.store, version)
+        stored = last if version == last.version else read_object(ctx.store, version)
         if stored is None:
             raise missing_version(version)
         if start == 0 and version == 1:

@@ -30,7 +30,7 @@ from .row_change import NOTHING, Declared, RowChange, RowOutcome, until_committe
 
 
 def delete_where(
-    session: TableContext,
+    ctx: TableContext,
     condition: Any,
     choice: Choice,
     declared: Declared = NOTHING,
@@ -39,14 +39,14 @@ def delete_where(
 ) -> RowOutcome:
     """Delete exactly the rows for which the condition is true; a row for which it is null stays.
     [RC2]"""
-    once = partial(_delete_once, session, condition, choice, declared, dry_run)
-    return until_committed(session, once)
+    once = partial(_delete_once, ctx, condition, choice, declared, dry_run)
+    return until_committed(ctx, once)
 
 
 def _delete_once(
-    session: TableContext, condition: Any, choice: Choice, declared: Declared, dry_run: bool
+    ctx: TableContext, condition: Any, choice: Choice, declared: Declared, dry_run: bool
 ) -> RowOutcome:
-    change = RowChange(session, "delete", ["where", text_of(condition)], declared)
+    change = RowChange(ctx, "delete", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
     schema = change.snapshot.schema
@@ -62,7 +62,7 @@ def _delete_once(
 
 
 def update_where(
-    session: TableContext,
+    ctx: TableContext,
     values: Mapping[str, Any],
     condition: Any,
     declared: Declared = NOTHING,
@@ -71,29 +71,29 @@ def update_where(
 ) -> RowOutcome:
     """Set columns of exactly the rows for which the condition is true; None: of all rows. [RC7]"""
     condition = pc.scalar(True) if condition is None else condition
-    once = partial(_update_once, session, values, condition, declared, dry_run)
-    return until_committed(session, once)
+    once = partial(_update_once, ctx, values, condition, declared, dry_run)
+    return until_committed(ctx, once)
 
 
 def _update_once(
-    session: TableContext,
+    ctx: TableContext,
     values: Mapping[str, Any],
     condition: Any,
     declared: Declared,
     dry_run: bool,
 ) -> RowOutcome:
     texts = ["where", text_of(condition), "set", *declared_set(values)]
-    change = RowChange(session, "update", texts, declared)
+    change = RowChange(ctx, "update", texts, declared)
     if change.already_committed:
         return finish(change)
     schema = change.snapshot.schema
     assert schema is not None
     inputs = arrow_schema(schema, physical=False, ids=False)
     new = Assignments(
-        values, schema, columns_of(schema), inputs, session_of(now_us=session.env.now_us())
+        values, schema, columns_of(schema), inputs, session_of(now_us=ctx.env.now_us())
     )
     wanted = _understood_here(condition, schema)
-    entries, executor = _examined(change, wanted), ArrowRows(session)
+    entries, executor = _examined(change, wanted), ArrowRows(ctx)
     counts = _by_partition(change, executor, wanted, entries)
     if counts is not None:
         counts = {path: (rows, 0) for path, (_, rows) in counts.items()}
@@ -103,7 +103,7 @@ def _update_once(
 
 
 def overwrite_where(
-    session: TableContext,
+    ctx: TableContext,
     data: NewRows,
     condition: Any,
     choice: Choice,
@@ -113,20 +113,20 @@ def overwrite_where(
 ) -> RowOutcome:
     """Replace exactly the rows for which the condition is true; a row for which it is null stays.
     Refused if it is not true for a row of the data (Delta's `replaceWhere`). [RC10] [RC1]"""
-    data = for_each_try(session, data)
-    once = partial(_overwrite_once, session, data, condition, choice, declared, merge_schema)
-    return until_committed(session, once)
+    data = for_each_try(ctx, data)
+    once = partial(_overwrite_once, ctx, data, condition, choice, declared, merge_schema)
+    return until_committed(ctx, once)
 
 
 def _overwrite_once(
-    session: TableContext,
+    ctx: TableContext,
     data: NewRows,
     condition: Any,
     choice: Choice,
     declared: Declared,
     merge_schema: bool,
 ) -> RowOutcome:
-    change = RowChange(session, "overwrite", ["where", text_of(condition)], declared)
+    change = RowChange(ctx, "overwrite", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
     missing = _fit_columns(change, data, merge_schema)
@@ -143,7 +143,7 @@ def _overwrite_once(
         rule = executor.deleting(wanted, snapshot.schema)
         counts = executor.find(change, entries, rule, keep=True)
     gone = sum(rows for _, rows in counts.values())
-    if missing and 0 < gone == _rows(planning.entries_table(session, snapshot)):
+    if missing and 0 < gone == _rows(planning.entries_table(ctx, snapshot)):
         check_missing(missing, snapshot.properties, whole=True)
     rule = executor.deleting(wanted, snapshot.schema)
     found = apply(change, executor, rule, entries, counts)
@@ -156,7 +156,7 @@ def _examined(change: RowChange, wanted: Condition) -> pa.Table:
     snapshot = change.snapshot
     assert snapshot.schema is not None
     change.read(partitions_of(wanted.predicate, snapshot.schema, snapshot.partition_by))
-    return planning.entries_table(change.session, snapshot, wanted.predicate)
+    return planning.entries_table(change.ctx, snapshot, wanted.predicate)
 
 
 def _by_partition(
@@ -195,7 +195,7 @@ def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[
         None,
         merge=merge_schema,
         new_id=partial(next, ids),
-        url=change.session.store.url,
+        url=change.ctx.store.url,
     )
     check_missing(layout.missing, change.snapshot.properties, whole=False)
     change.evolve(layout.edits)
@@ -204,13 +204,13 @@ def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[
 
 def _stage(change: RowChange, data: NewRows) -> pa.Table:
     """Write the data once, as any write does; its entries."""
-    session, snapshot = change.session, change.snapshot
+    ctx, snapshot = change.ctx, change.snapshot
     plan = change.plan(sources=change.sources)
     new = data.write(plan, {field.name: field.name for field in data.schema.fields})
     new.register(change)
     assert snapshot.schema is not None
     entries = manifest_table.to_table(
-        entries_of(session, plan, new), schema=plan.schema, partition_by=plan.partition_by
+        entries_of(ctx, plan, new), schema=plan.schema, partition_by=plan.partition_by
     )
     return manifest_table.align(entries, schema=plan.schema, partition_by=plan.partition_by)
 

@@ -475,8 +475,8 @@ def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> Con
 def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
     if conflict.violation is not None:
         return constraint_error(url, conflict.violation)
-    misfit = conflict.misfit
-    if misfit is None:
+    mismatch = conflict.mismatch
+    if mismatch is None:
         rerun = " Read the table again and run the job again if its result still holds."
         if conflict.rule == "undoes_a_joint_commit":  # no rerun helps, and `winner` says what does
             rerun = ""
@@ -497,15 +497,15 @@ def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
             "positions that are texts must be equal",
             f"; none of the latest {VERSIONS_SEARCHED} versions committed this range",
         ),
-    }[misfit.kind]
-    done = f"Begin at {misfit.have!r}{remedy}."
-    if misfit.all_covered:
+    }[mismatch.kind]
+    done = f"Begin at {mismatch.have!r}{remedy}."
+    if mismatch.all_covered:
         done = "Every range of this job is in the table already, so a rerun may treat it as done."
-    return _WATERMARK_ERRORS[misfit.kind](
-        f"{url}: source {misfit.source!r} is at {misfit.have!r}, this job starts at "
-        f"{misfit.want!r}: {what}. Nothing was committed. {done}",
-        source=misfit.source,
-        have=misfit.have,
-        want=misfit.want,
-        all_covered=misfit.all_covered,
+    return _WATERMARK_ERRORS[mismatch.kind](
+        f"{url}: source {mismatch.source!r} is at {mismatch.have!r}, this job starts at "
+        f"{mismatch.want!r}: {what}. Nothing was committed. {done}",
+        source=mismatch.source,
+        have=mismatch.have,
+        want=mismatch.want,
+        all_covered=mismatch.all_covered,
     )

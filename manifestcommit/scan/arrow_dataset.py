@@ -287,7 +287,7 @@ def constants_in(
 
 
 def open_dataset(
-    session: TableContext, snapshot: Snapshot, table: pa.Table, data: bytes | None = None
+    ctx: TableContext, snapshot: Snapshot, table: pa.Table, data: bytes | None = None
 ) -> ds.Dataset:
     """Open exactly the rows of these entries, with user-visible column names; a missing file is an
     error, and so is a link. [RD2] [SE2]
@@ -298,7 +298,7 @@ def open_dataset(
     checked.
     """
     logical, physical = marked_schemas(
-        snapshot.schema, snapshot.table_id, session.store.url, snapshot.version
+        snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version
     )
     if table.num_rows == 0:
         return ds.dataset(logical.empty_table())
@@ -310,8 +310,8 @@ def open_dataset(
         held = ds.FileSystemDataset([fragment], physical, kind, None, pc.scalar(True))
         return held if logical.equals(physical) else RenamedDataset(held, logical, physical)
     paths = table.column("path").to_pylist()
-    check_files(session.store, paths, must_exist=True)
-    filesystem, base = session.store.filesystem()
+    check_files(ctx.store, paths, must_exist=True)
+    filesystem, base = ctx.store.filesystem()
     if hasattr(filesystem, "handler"):  # it is none of pyarrow's own
         sizes = dict(zip(paths, table.column("bytes").to_pylist(), strict=True))
         filesystem = knowing_sizes(filesystem, sizes)
@@ -324,13 +324,13 @@ def open_dataset(
         root_partition=pc.scalar(True),
     )
     others = table.filter(pc.is_null(table.column("digest")))
-    footers = footers_of(others, session.store.url) if others.num_rows else {}
+    footers = footers_of(others, ctx.store.url) if others.num_rows else {}
     listed = zip(others.column("bytes").to_pylist(), footers.items(), strict=True)
     # a partition column has one value in a file: there is nothing that could be left out
     doubtful = doubtful_columns(physical) - set(_partition_names(snapshot))
     dataset = CheckedDataset(
         dataset,
-        session.store.url,
+        ctx.store.url,
         base,
         {f"{base}/{path}": (path, size, footer) for size, (path, footer) in listed},
         doubtful if others.num_rows else frozenset(),

@@ -64,8 +64,8 @@ class VersionFeed(ABC, Generic[T]):
     _back = 0  # how many versions before a version are needed to know what it brought
     _gives = "added"
 
-    def __init__(self, session: TableContext, *, columns: Sequence[Field], pinned: int) -> None:
-        self._session = session
+    def __init__(self, ctx: TableContext, *, columns: Sequence[Field], pinned: int) -> None:
+        self._ctx = ctx
         self._columns = tuple(columns)
         self._pinned = pinned
         self._head: Head | None = None
@@ -146,7 +146,7 @@ class VersionFeed(ABC, Generic[T]):
             if at.version == end.version:
                 if end.files > len(given.files):
                     raise UsageError(
-                        f"{self._session.store.url}: this batch was planned with files of version "
+                        f"{self._ctx.store.url}: this batch was planned with files of version "
                         f"{end.version} that the stream is not given now; nothing was read. Start "
                         "the query with the onOverwrite that it had."
                     )
@@ -204,19 +204,18 @@ class VersionFeed(ABC, Generic[T]):
 
     @property
     def _url(self) -> str:
-        return self._session.store.url
+        return self._ctx.store.url
 
     def _look(self) -> Head:
         """The latest version as of this call; one list request if it is still the known one.
         [RD1]"""
         if self._head is None:
-            self._head = self._session.open()
+            self._head = self._ctx.open()
             return self._head
         # A listed version may be deleted before it is fetched, and created again by a stalled
         # writer: so list again.
         self._head = (
-            newest_above(self._session.store, self._head.version, self._head)
-            or self._session.open()
+            newest_above(self._ctx.store, self._head.version, self._head) or self._ctx.open()
         )
         return self._head
 
@@ -248,7 +247,7 @@ class VersionFeed(ABC, Generic[T]):
         if version == self._head.version:
             return self._head.snapshot
         self._unconfirmed.add(version)
-        stored = read_object(self._session.store, version)
+        stored = read_object(self._ctx.store, version)
         if stored is None:
             self._confirm(at)
             raise missing_version(version)
@@ -288,13 +287,13 @@ class Feed(VersionFeed[File]):
 
     def __init__(
         self,
-        session: TableContext,
+        ctx: TableContext,
         *,
         columns: Sequence[Field],
         pinned: int,
         on_overwrite: OnOverwrite = "fail",
     ) -> None:
-        super().__init__(session, columns=columns, pinned=pinned)
+        super().__init__(ctx, columns=columns, pinned=pinned)
         self._on_overwrite = on_overwrite
 
     def constants(self, files: Iterable[File]) -> Constants:
@@ -305,7 +304,7 @@ class Feed(VersionFeed[File]):
 
     def _whole(self, snapshot: Snapshot) -> Given[File]:
         """All live files, by the version that added them, then by path."""
-        entries = entries_table(self._session, snapshot, in_order=False)
+        entries = entries_table(self._ctx, snapshot, in_order=False)
         table = entries.select(["added", "path", "bytes"]).sort_by(
             [("added", "ascending"), ("path", "ascending")]
         )
@@ -352,12 +351,12 @@ class Feed(VersionFeed[File]):
         older manifest can hold them, and a merged one of its own also holds older entries."""
         version = snapshot.version
         if any(entry.added == version for entry in snapshot.added):
-            inlined = self._session.manifests.inlined(snapshot)
+            inlined = self._ctx.manifests.inlined(snapshot)
             yield inlined.filter(pc.equal(inlined.column("added"), version))
         references = [ref for ref in snapshot.manifests if ref.added == version]
-        removed = self._session.manifests.removed(snapshot) if references else {}
+        removed = self._ctx.manifests.removed(snapshot) if references else {}
         for ref in references:
-            table = self._session.manifests.live(ref, snapshot, removed.get(ref.path, 0))
+            table = self._ctx.manifests.live(ref, snapshot, removed.get(ref.path, 0))
             yield table.filter(pc.equal(table.column("added"), version))
 
     def _checked(
@@ -371,7 +370,7 @@ class Feed(VersionFeed[File]):
                     table,
                     snapshot.schema or Schema(fields=()),
                     snapshot.partition_by,
-                    self._session.store.url,
+                    self._ctx.store.url,
                 )
                 for table in tables
             ]

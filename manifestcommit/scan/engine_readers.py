@@ -59,20 +59,20 @@ _TYPES = {
 
 
 def duckdb_relation(
-    session: TableContext, snapshot: Snapshot, connection: duckdb.DuckDBPyConnection
+    ctx: TableContext, snapshot: Snapshot, connection: duckdb.DuckDBPyConnection
 ) -> duckdb.DuckDBPyRelation:
     """Exactly the rows of the snapshot, with the columns and types that its dataset has. [RD42]"""
     if snapshot.schema is None:
         raise UsageError(
-            f"{session.store.url} has no columns yet, and DuckDB knows no relation without any; "
+            f"{ctx.store.url} has no columns yet, and DuckDB knows no relation without any; "
             "write into the table first"
         )
     schema = snapshot.schema
     release = _release("duckdb")
-    own, others = _split(session, snapshot, lambda kind: _duckdb_reads(kind, release))
+    own, others = _split(ctx, snapshot, lambda kind: _duckdb_reads(kind, release))
     paths = own.column("path").to_pylist()
     if any(map(_GLOB.search, paths)) or not _may_open_files(connection):
-        paths, others = [], planning.entries_table(session, snapshot)
+        paths, others = [], planning.entries_table(ctx, snapshot)
     parts = []
     if paths:
         rows = pc.sum(own.column("rows")).as_py()
@@ -84,15 +84,15 @@ def duckdb_relation(
     if others.num_rows or not paths:
         from .arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
-        parts.append(connection.from_arrow(open_dataset(session, snapshot, others)))
+        parts.append(connection.from_arrow(open_dataset(ctx, snapshot, others)))
     return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
 
-def polars_frame(session: TableContext, snapshot: Snapshot) -> polars.LazyFrame:
+def polars_frame(ctx: TableContext, snapshot: Snapshot) -> polars.LazyFrame:
     """Exactly the rows of the snapshot, with the columns and types that its dataset has. [RD42]"""
     import polars
 
-    own, others = _split(session, snapshot, _polars_reads)
+    own, others = _split(ctx, snapshot, _polars_reads)
     parts = []
     if own.num_rows and snapshot.schema is not None:
         # Polars takes columns and the number of rows from the first file: the newest has them all
@@ -101,12 +101,12 @@ def polars_frame(session: TableContext, snapshot: Snapshot) -> polars.LazyFrame:
     if others.num_rows or not own.num_rows:
         from .arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
-        parts.append(polars.scan_pyarrow_dataset(open_dataset(session, snapshot, others)))
+        parts.append(polars.scan_pyarrow_dataset(open_dataset(ctx, snapshot, others)))
     return parts[0] if len(parts) == 1 else polars.concat(parts)
 
 
 def _split(
-    session: TableContext, snapshot: Snapshot, reads: Callable[[FieldType], bool]
+    ctx: TableContext, snapshot: Snapshot, reads: Callable[[FieldType], bool]
 ) -> tuple[pa.Table, pa.Table]:
     """The entries of the files that an engine's own reader can read, with whole paths, and those of
     all others.
@@ -116,8 +116,8 @@ def _split(
     """
     from pyarrow.fs import LocalFileSystem  # late: only readers need it
 
-    entries = planning.entries_table(session, snapshot)
-    filesystem, base = session.store.filesystem()
+    entries = planning.entries_table(ctx, snapshot)
+    filesystem, base = ctx.store.filesystem()
     schema = snapshot.schema or Schema(fields=())
     most = MOST_PARTITIONED_FILES if snapshot.partition_by else MOST_FILES
     if (
@@ -129,7 +129,7 @@ def _split(
     is_own = pc.is_valid(entries.column("digest"))
     own, others = entries.filter(is_own), entries.filter(pc.invert(is_own))
     paths = own.column("path").to_pylist()
-    check_files(session.store, paths, must_exist=True)
+    check_files(ctx.store, paths, must_exist=True)
     whole = pa.array([f"{base}/{path}" for path in paths], pa.string())
     return own.set_column(own.column_names.index("path"), "path", whole), others
 

@@ -31,31 +31,31 @@ from ..store.base import is_remote
 _REQUEST_BYTES = 8 << 20
 
 
-def checked_bytes(session: TableContext, entry: pa.Table) -> bytes | None:
+def checked_bytes(ctx: TableContext, entry: pa.Table) -> bytes | None:
     """All bytes of one file; None if another program wrote it: only its footer is known [AF3].
     CorruptMetadataError where they are not what was written: a file with the same rows would have a
     digest that hides the damage. [RC1]"""
     digest = entry.column("digest")[0].as_py()
     if digest is None:
         return None
-    data = b"".join(_parts(session, entry, together=not is_remote(session.store)))
+    data = b"".join(_parts(ctx, entry, together=not is_remote(ctx.store)))
     if codec.digest(data) != digest:
-        raise _damaged(session.store.url, entry)
+        raise _damaged(ctx.store.url, entry)
     return data
 
 
-def check_digest(session: TableContext, entry: pa.Table) -> None:
+def check_digest(ctx: TableContext, entry: pa.Table) -> None:
     """CorruptMetadataError where the file is not what was written; its parts are not held."""
     digest, found = entry.column("digest")[0].as_py(), hashlib.sha256()
     if digest is not None:
-        for part in _parts(session, entry):
+        for part in _parts(ctx, entry):
             found.update(part)
         if codec.digest_of(found) != digest:
-            raise _damaged(session.store.url, entry)
+            raise _damaged(ctx.store.url, entry)
 
 
 def batches_of(
-    session: TableContext,
+    ctx: TableContext,
     snapshot: Snapshot,
     entry: pa.Table,
     data: bytes,
@@ -67,7 +67,7 @@ def batches_of(
     """The rows of one file with these bytes, with user-visible names of columns. use_threads:
     decode columns in parallel."""
     logical, physical = marked_schemas(
-        snapshot.schema, snapshot.table_id, session.store.url, snapshot.version
+        snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version
     )
     names = logical.names if columns is None else columns
     places = [logical.get_field_index(name) for name in names]
@@ -78,7 +78,7 @@ def batches_of(
         # a column is younger than the file, or has another type by now
         from .arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
 
-        held = open_dataset(session, snapshot, entry, data)
+        held = open_dataset(ctx, snapshot, entry, data)
         yield from held.to_batches(columns=names, batch_size=batch_rows, use_threads=use_threads)
         return
     shown = pa.schema([logical.field(place) for place in places], logical.metadata)
@@ -87,11 +87,11 @@ def batches_of(
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in chosen], schema=shown)
 
 
-def _parts(session: TableContext, entry: pa.Table, *, together: bool = False) -> Iterator[bytes]:
+def _parts(ctx: TableContext, entry: pa.Table, *, together: bool = False) -> Iterator[bytes]:
     """The bytes of a file in order: from a store behind a network by concurrent requests, since one
     connection does not use its bandwidth. together: in one part."""
     path, size = (entry.column(name)[0].as_py() for name in ("path", "bytes"))
-    store = session.store
+    store = ctx.store
     step = max(1, size) if together else _REQUEST_BYTES
 
     def part(start: int) -> bytes:

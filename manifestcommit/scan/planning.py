@@ -32,7 +32,7 @@ _BOOKKEEPING = ("path", "rows", "bytes", "digest", "added", "job")
 
 
 def entries_table(
-    session: TableContext,
+    ctx: TableContext,
     snapshot: Snapshot,
     predicate: Predicate | None = None,
     *,
@@ -49,18 +49,18 @@ def entries_table(
     if snapshot.schema is None:
         return pa.table({name: pa.array([], kind) for name, kind in manifest_table.FIXED})
     if predicate is None:
-        tables = _of_each(session, snapshot, snapshot.manifests, lambda live: live)
+        tables = _of_each(ctx, snapshot, snapshot.manifests, lambda live: live)
     else:
-        tables = _matching(session, snapshot, predicate)
+        tables = _matching(ctx, snapshot, predicate)
     # without entries, only the columns
     tables = [table for table in tables if table.num_rows] or tables[:1]
-    inlined = session.manifests.inlined(snapshot)
+    inlined = ctx.manifests.inlined(snapshot)
     tables.append(inlined if predicate is None else _matching_entries(inlined, snapshot, predicate))
     join = manifest_table.unite if in_order else manifest_table.stack
     return join(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
 
 
-def entries_of(session: TableContext, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
+def entries_of(ctx: TableContext, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
     """The live entries with one of these paths, in no particular order. One request per manifest
     that may have any. [OB6]"""
     assert snapshot.schema is not None
@@ -73,42 +73,40 @@ def entries_of(session: TableContext, snapshot: Snapshot, paths: Sequence[str]) 
     def having(table: pa.Table) -> pa.Table:
         return table.filter(pc.is_in(table.column("path"), value_set=wanted))
 
-    tables = _of_each(
-        session, snapshot, [ref for ref in snapshot.manifests if may_have(ref)], having
-    )
-    tables.append(having(session.manifests.inlined(snapshot)))
+    tables = _of_each(ctx, snapshot, [ref for ref in snapshot.manifests if may_have(ref)], having)
+    tables.append(having(ctx.manifests.inlined(snapshot)))
     return manifest_table.stack(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
 
 
 def _of_each(
-    session: TableContext,
+    ctx: TableContext,
     snapshot: Snapshot,
     references: Sequence[ManifestRef],
     take: Callable[[pa.Table], pa.Table],
 ) -> list[pa.Table]:
     """Apply `take` to the live entries of each manifest, all of whose bytes are read: that may be
     much work."""
-    with raise_if_expired(session.store, snapshot.version):
-        removed = session.manifests.removed(snapshot) if references else {}
+    with raise_if_expired(ctx.store, snapshot.version):
+        removed = ctx.manifests.removed(snapshot) if references else {}
         return map_concurrently(
-            session.store,
-            lambda ref: take(session.manifests.live(ref, snapshot, removed.get(ref.path, 0))),
+            ctx.store,
+            lambda ref: take(ctx.manifests.live(ref, snapshot, removed.get(ref.path, 0))),
             references,
             is_much=sum(ref.bytes for ref in references) > PART_BYTES,
         )
 
 
-def _matching(session: TableContext, snapshot: Snapshot, predicate: Predicate) -> list[pa.Table]:
+def _matching(ctx: TableContext, snapshot: Snapshot, predicate: Predicate) -> list[pa.Table]:
     """The entries that may match, by manifest. The footers of many manifests are evaluated
     together. [RD12]"""
     references = _matching_manifests(snapshot, predicate)
     tables: list[pa.Table] = []
-    with raise_if_expired(session.store, snapshot.version):
-        removed = session.manifests.removed(snapshot) if references else {}
+    with raise_if_expired(ctx.store, snapshot.version):
+        removed = ctx.manifests.removed(snapshot) if references else {}
         for some in pack_bins(((ref, _room(ref)) for ref in references), _FOOTERS_BYTES):
             asked = [_Asked(ref=ref, removed=removed.get(ref.path, 0)) for ref in some]
             parts = map_concurrently(
-                session.store, lambda manifest: _parts(session, snapshot, manifest), asked
+                ctx.store, lambda manifest: _parts(ctx, snapshot, manifest), asked
             )
             groups = _matching_groups(
                 [part for part in parts if part is not None], snapshot, predicate
@@ -124,8 +122,8 @@ def _matching(session: TableContext, snapshot: Snapshot, predicate: Predicate) -
                 if manifest.parts is None or manifest.groups or at == 0
             ]
             tables += map_concurrently(
-                session.store,
-                lambda manifest: _matching_rows(session, snapshot, manifest, predicate),
+                ctx.store,
+                lambda manifest: _matching_rows(ctx, snapshot, manifest, predicate),
                 asked,
             )
     return tables
@@ -146,9 +144,9 @@ class _Asked(NamedTuple):
     groups: Sequence[int] = ()
 
 
-def _parts(session: TableContext, snapshot: Snapshot, asked: _Asked) -> ManifestParts | None:
+def _parts(ctx: TableContext, snapshot: Snapshot, asked: _Asked) -> ManifestParts | None:
     check_removed(asked.ref, asked.removed)
-    return session.manifests.parts(asked.ref, snapshot.partition_by)
+    return ctx.manifests.parts(asked.ref, snapshot.partition_by)
 
 
 def _matching_groups(
@@ -173,15 +171,13 @@ def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate)
 
 
 def _matching_rows(
-    session: TableContext, snapshot: Snapshot, asked: _Asked, predicate: Predicate
+    ctx: TableContext, snapshot: Snapshot, asked: _Asked, predicate: Predicate
 ) -> pa.Table:
     """Read the filter's columns of the row groups that may match, then the other columns of the
     entries that remain. [RD12]"""
     ref, removed, parts, groups = asked
     if parts is None:
-        return _matching_entries(
-            session.manifests.live(ref, snapshot, removed), snapshot, predicate
-        )
+        return _matching_entries(ctx.manifests.live(ref, snapshot, removed), snapshot, predicate)
     schema, partition_by = snapshot.schema, snapshot.partition_by
     assert schema is not None
     if not groups:
@@ -315,11 +311,11 @@ def _bounds_struct(table: pa.Table, field: Field) -> pa.ChunkedArray:
 
 
 def differing_entries(
-    session: TableContext, start: Snapshot, end: Snapshot
+    ctx: TableContext, start: Snapshot, end: Snapshot
 ) -> tuple[pa.Table, pa.Table]:
     """(entries only in `start`, those only in `end`), by partition, then path. Manifests that both
     list are not opened. [RD8]"""
-    before, after = unshared_entries(session, start, end)
+    before, after = unshared_entries(ctx, start, end)
     old, new = (table.column("path").combine_chunks() for table in (before, after))
     return (
         _in_order(before.filter(pc.invert(pc.is_in(before.column("path"), value_set=new))), start),
@@ -337,24 +333,24 @@ def _in_order(entries: pa.Table, snapshot: Snapshot) -> pa.Table:
 
 
 def unshared_entries(
-    session: TableContext, start: Snapshot, end: Snapshot
+    ctx: TableContext, start: Snapshot, end: Snapshot
 ) -> tuple[pa.Table, pa.Table]:
     """The live entries of both, in no particular order, without those of manifests that both list,
     which are not opened. [RD8]"""
-    shared = _shared_manifests(session, start, end)
+    shared = _shared_manifests(ctx, start, end)
     own = [
         msgspec.structs.replace(
             snapshot, manifests=tuple(r for r in snapshot.manifests if r.path not in shared)
         )
         for snapshot in (start, end)
     ]
-    before, after = (entries_table(session, snapshot, in_order=False) for snapshot in own)
+    before, after = (entries_table(ctx, snapshot, in_order=False) for snapshot in own)
     return before, after
 
 
-def _shared_manifests(session: TableContext, start: Snapshot, end: Snapshot) -> frozenset[str]:
+def _shared_manifests(ctx: TableContext, start: Snapshot, end: Snapshot) -> frozenset[str]:
     common = {ref.path for ref in start.manifests} & {ref.path for ref in end.manifests}
     if not common:
         return frozenset()
-    gone_before, gone_after = session.manifests.removed(start), session.manifests.removed(end)
+    gone_before, gone_after = ctx.manifests.removed(start), ctx.manifests.removed(end)
     return frozenset(path for path in common if gone_before.get(path, 0) == gone_after.get(path, 0))

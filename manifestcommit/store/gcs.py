@@ -317,7 +317,7 @@ class _Resumable:
 
     def __init__(self, backend: GcsBackend, key: str) -> None:
         self._backend, self._key = backend, key
-        self._session = backend.persist(lambda: backend.begin(key))
+        self._ctx = backend.persist(lambda: backend.begin(key))
         self._stored = 0
         self._waiting = b""
 
@@ -331,7 +331,7 @@ class _Resumable:
         self._backend.persist(lambda: self._push(str(total)))
 
     def discard(self) -> None:
-        self._backend.persist(lambda: self._backend.forget(self._key, self._session))
+        self._backend.persist(lambda: self._backend.forget(self._key, self._ctx))
 
     def _push(self, total: str) -> None:
         """When it is repeated, it sends bytes that the store has already; the store ignores
@@ -340,7 +340,7 @@ class _Resumable:
         span = f"{self._stored}-{last}" if self._waiting else "*"
         try:
             stored = self._backend.push(
-                self._key, self._session, f"{span}/{total or '*'}", self._waiting
+                self._key, self._ctx, f"{span}/{total or '*'}", self._waiting
             )
         except FileNotFoundError as error:
             raise StoreError(

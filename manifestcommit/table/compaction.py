@@ -39,7 +39,7 @@ LOG = logging.getLogger("manifestcommit.jobs")
 
 
 def compact(
-    session: TableContext,
+    ctx: TableContext,
     aim: CompactionOptions,
     *,
     where: Any,
@@ -50,7 +50,7 @@ def compact(
 ) -> Compaction:
     """Rewrite small files together, then merge small manifests. [GC11] [RC8]"""
     names = [sort_by] if isinstance(sort_by, str) else sort_by or []
-    snapshot = session.open().snapshot
+    snapshot = ctx.open().snapshot
     schema = snapshot.schema or Schema(fields=())
     columns = [evolution.find_column(schema, name).name for name in names]
     target = target_file_size_of(snapshot) if aim.target is None else aim.target
@@ -58,18 +58,18 @@ def compact(
     is_large = snapshot.totals.bytes > FEW_BYTES and running_session() is not None
     if spark is None and not is_large and sorts_here(schema, columns, sorted_bytes):
         LOG.info("compact: files are read and rewritten by this process")
-        rewrite = rewriter(session, sort_by=columns)
+        rewrite = rewriter(ctx, sort_by=columns)
     else:
         from ..spark.operations.rewrite import rewriter as with_spark  # late: an extra
 
-        spark = _session(spark)
+        spark = _ctx(spark)
         rewrite = with_spark(spark, sort_by=columns, storage_options=storage_options)
     choose = chosen(where, spark, snapshot)
-    return engine.compact(session, aim, rewrite, choose=choose, progress=progress)
+    return engine.compact(ctx, aim, rewrite, choose=choose, progress=progress)
 
 
 def plan_compaction(
-    session: TableContext,
+    ctx: TableContext,
     aim: CompactionOptions,
     *,
     where: Any,
@@ -77,11 +77,11 @@ def plan_compaction(
     only_manifests: bool,
 ) -> pa.Table:
     """What a compaction would do now, group by group; nothing is changed. [GC16]"""
-    snapshot = session.open().snapshot
+    snapshot = ctx.open().snapshot
     groups: Iterable[Group] = ()
     if not only_manifests:
-        groups = engine.find_groups(session, snapshot, aim, chosen(where, spark, snapshot))
-    return engine.describe_plan(session, snapshot, groups)
+        groups = engine.find_groups(ctx, snapshot, aim, chosen(where, spark, snapshot))
+    return engine.describe_plan(ctx, snapshot, groups)
 
 
 def chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose | None:
@@ -98,14 +98,14 @@ def chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose
         check_spark("where", where)
         from ..spark.operations.rewrite import choose_with
 
-        return choose_with(_session(spark), where)
+        return choose_with(_ctx(spark), where)
 
     if spark is None and isinstance(where, str):
         return choose_by_sql(where, snapshot, with_spark)
     return with_spark()
 
 
-def _session(spark: SparkSession | None) -> SparkSession:
+def _ctx(spark: SparkSession | None) -> SparkSession:
     """The one given, the active one, or a new one."""
     from ..spark.dataframe import active_session
 

@@ -41,14 +41,14 @@ _HIDDEN = {
 def check_meaning(name: str, texts: Iterable[Any], spark: SparkSession | None = None) -> None:
     """UsageError, which names the argument, where a setting of the session, by default the active
     one, gives SQL another meaning than this process does. Anything but texts passes. [RC8]"""
-    session = spark if spark is not None else running_session()
-    if session is None:
+    ctx = spark if spark is not None else running_session()
+    if ctx is None:
         return
     for text in texts:
         for setting, (sign, instead) in _OTHER_MEANINGS.items():
             if not isinstance(text, str) or sign not in _HIDDEN[sign].sub("", text):
                 continue
-            if str(session.conf.get(setting, "false")).lower() == "true":
+            if str(ctx.conf.get(setting, "false")).lower() == "true":
                 refusal = UsageError(
                     f"invalid {name} {shown(text)}: with {setting}=true Spark reads {sign} in it "
                     f"otherwise than this process; nothing was done. Give {instead}"

@@ -86,7 +86,7 @@ def create_table(
     """
     table = Table(path, storage_options)
     alter.create(
-        table._session.noting(message, metadata),
+        table._ctx.noting(message, metadata),
         _schema_of(schema),
         [partition_by] if isinstance(partition_by, str) else partition_by or [],
         properties or {},

@@ -60,7 +60,7 @@ class TableReads:
             UsageError: `path` is no path or URL of a store that is supported.
         """
         self._storage_options = StorageOptions(storage_options)
-        self._session = TableContext(open_store(path, self._storage_options))
+        self._ctx = TableContext(open_store(path, self._storage_options))
 
     def __repr__(self) -> str:
         # in a traceback of its own constructor
@@ -69,7 +69,7 @@ class TableReads:
     def _repr_html_(self) -> str:
         """What was read last, if anything was: showing a table asks nothing of the store."""
         members: dict[str, Any] = {"table": self.url}
-        if (head := self._session.known) is not None:
+        if (head := self._ctx.known) is not None:
             totals, schema = head.snapshot.totals, head.snapshot.schema
             members |= {"version read last": head.version, "files": totals.files}
             members |= {"rows": totals.rows, "bytes": totals.bytes}
@@ -79,7 +79,7 @@ class TableReads:
     @property
     def url(self) -> str:
         """Return the canonical URL of the table path; no request is sent."""
-        return self._session.store.url
+        return self._ctx.store.url
 
     @property
     def version(self) -> int:
@@ -93,7 +93,7 @@ class TableReads:
 
         Spec: RD1.
         """
-        return self._session.open().snapshot.version
+        return self._ctx.open().snapshot.version
 
     @property
     def schema(self) -> pa.Schema:
@@ -107,7 +107,7 @@ class TableReads:
 
         Spec: RD1, SC1.
         """
-        return _arrow_schema(self._session.open().snapshot)
+        return _arrow_schema(self._ctx.open().snapshot)
 
     @checked()
     def snapshot(
@@ -173,12 +173,10 @@ class TableReads:
         Spec: RD6, RD41.
         """
         snapshot = self.snapshot(version, as_of, tag)
-        filter, predicate = without_spark(
-            "filter", filter, snapshot, now_us=self._session.env.now_us()
-        )
+        filter, predicate = without_spark("filter", filter, snapshot, now_us=self._ctx.env.now_us())
         if is_for_spark(filter):
             predicate = predicate_of("filter", filter, snapshot)
-        entries = planning.entries_table(self._session, snapshot, predicate, in_order=False)
+        entries = planning.entries_table(self._ctx, snapshot, predicate, in_order=False)
         return Listing(planning.describe_files(entries, snapshot))
 
     @checked()
@@ -210,7 +208,7 @@ class TableReads:
         Spec: PT1, RD6.
         """
         snapshot = self.snapshot(version, as_of, tag)
-        entries = planning.entries_table(self._session, snapshot, in_order=False)
+        entries = planning.entries_table(self._ctx, snapshot, in_order=False)
         return Listing(planning.describe_partitions(entries, snapshot))
 
     @checked()
@@ -247,9 +245,7 @@ class TableReads:
         from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         snapshot = self._rows_of(version, as_of, tag)
-        return open_dataset(
-            self._session, snapshot, planning.entries_table(self._session, snapshot)
-        )
+        return open_dataset(self._ctx, snapshot, planning.entries_table(self._ctx, snapshot))
 
     @checked()
     def to_arrow(
@@ -293,13 +289,11 @@ class TableReads:
         snapshot = self._rows_of(version, as_of, tag)
         names = _chosen(snapshot, columns)
         given = filter
-        filter, predicate = without_spark(
-            "filter", filter, snapshot, now_us=self._session.env.now_us()
-        )
+        filter, predicate = without_spark("filter", filter, snapshot, now_us=self._ctx.env.now_us())
         if is_for_spark(filter) and snapshot.schema is not None:
             return self._through_spark(names, filter, snapshot)
-        entries = planning.entries_table(self._session, snapshot, predicate)
-        dataset = open_dataset(self._session, snapshot, entries)
+        entries = planning.entries_table(self._ctx, snapshot, predicate)
+        dataset = open_dataset(self._ctx, snapshot, entries)
         if filter is None:
             return dataset.to_table(columns=names, fragment_readahead=_FILES_AT_ONCE)
         with evaluating(given, "filter:"):
@@ -424,7 +418,7 @@ class TableReads:
 
         snapshot = self._rows_of(version, as_of, tag)
         names = _chosen(snapshot, columns)
-        frame = polars_frame(self._session, snapshot)
+        frame = polars_frame(self._ctx, snapshot)
         return frame if names is None else frame.select(names)
 
     @checked()
@@ -470,7 +464,7 @@ class TableReads:
         from ..scan.engine_readers import duckdb_relation  # late: DuckDB is not always there
 
         return duckdb_relation(
-            self._session,
+            self._ctx,
             self._rows_of(version, as_of, tag),
             duckdb.connect(":default:") if connection is None else connection,
         )
@@ -543,7 +537,7 @@ class TableReads:
 
         Spec: WM1.
         """
-        return self._session.open().snapshot.watermarks
+        return self._ctx.open().snapshot.watermarks
 
     @checked()
     def lineage(self, source: str, position: int) -> Lineage | None:
@@ -565,7 +559,7 @@ class TableReads:
 
         Spec: RD9.
         """
-        return trace(self._session, source, position)
+        return trace(self._ctx, source, position)
 
     @checked()
     def changed_files(
@@ -589,10 +583,10 @@ class TableReads:
 
         Spec: RD8.
         """
-        head = self._session.open()
-        start = read_version(self._session.store, head, start_version).snapshot
+        head = self._ctx.open()
+        start = read_version(self._ctx.store, head, start_version).snapshot
         end = (
-            read_version(self._session.store, head, end_version).snapshot
+            read_version(self._ctx.store, head, end_version).snapshot
             if end_version is not None
             else head.snapshot
         )
@@ -601,7 +595,7 @@ class TableReads:
                 "changes lead from an older version to a newer one, and version "
                 f"{start.version} is newer than {end.version}"
             )
-        before, after = planning.differing_entries(self._session, start, end)
+        before, after = planning.differing_entries(self._ctx, start, end)
         return {
             "added": Listing(planning.describe_files(after, end)),
             "removed": Listing(planning.describe_files(before, start)),
@@ -645,7 +639,7 @@ class TableReads:
 
         Spec: CK1.
         """
-        snapshot = self._session.open().snapshot
+        snapshot = self._ctx.open().snapshot
         if not snapshot.constraints or snapshot.schema is None:
             return {}
         from ..gate.rows import text_of  # late: few tables have any
@@ -659,16 +653,16 @@ class TableReads:
         """The version whose rows the caller gets."""
         snapshot = self._at(version, as_of, tag).snapshot
         if version is None and as_of is None and tag is None:
-            self._session.note_read(snapshot)
+            self._ctx.note_read(snapshot)
         return snapshot
 
     def _at(self, version: int | None, as_of: str | dt.datetime | None, tag: str | None) -> Head:
-        head = self._session.open()
-        chosen = choose_version(self._session.store, head, version=version, as_of=as_of, tag=tag)
-        return head if chosen is None else read_version(self._session.store, head, chosen)
+        head = self._ctx.open()
+        chosen = choose_version(self._ctx.store, head, version=version, as_of=as_of, tag=tag)
+        return head if chosen is None else read_version(self._ctx.store, head, chosen)
 
     def _history(self) -> Iterator[dict[str, Any]]:
-        for each in walk_back(self._session.store, self._session.open()):
+        for each in walk_back(self._ctx.store, self._ctx.open()):
             snapshot = each.snapshot
             joint = joint_of(snapshot, self.url)
             for commit in snapshot.commits:
@@ -697,7 +691,7 @@ class TableReads:
         predicate = predicate_of("filter", filter, snapshot, spark)
         from ..spark.dataframe import active_session, read_snapshot  # late: pyspark is an extra
 
-        entries = planning.entries_table(self._session, snapshot, predicate)
+        entries = planning.entries_table(self._ctx, snapshot, predicate)
         return read_snapshot(
             spark or active_session(),
             self.url,

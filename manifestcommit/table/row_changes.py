@@ -48,7 +48,7 @@ def is_simple(given: Any) -> bool:
 class RowChanges:
     """The methods of a table that change single rows, by rewriting files (copy-on-write)."""
 
-    _session: TableContext
+    _ctx: TableContext
     _storage_options: StorageOptions
 
     def _declared(
@@ -140,10 +140,10 @@ class RowChanges:
         Spec: RC2, RC6, RC8, RC11, CF17.
         """
         check_meaning("where", [where], spark)
-        session = self._session.noting(message, metadata)
+        ctx = self._ctx.noting(message, metadata)
         declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
-        choice = self._choice(spark, session)
-        return delete_where(session, where, choice, declared, dry_run=dry_run)
+        choice = self._choice(spark, ctx)
+        return delete_where(ctx, where, choice, declared, dry_run=dry_run)
 
     @checked(where=optional(condition), reason=optional(REASON))
     def update(
@@ -206,9 +206,9 @@ class RowChanges:
         """
         check_meaning("where", [where])
         check_meaning("set", set.values())
-        session = self._session.noting(message, metadata)
+        ctx = self._ctx.noting(message, metadata)
         declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
-        return update_where(session, set, where, declared, dry_run=dry_run)
+        return update_where(ctx, set, where, declared, dry_run=dry_run)
 
     @checked(
         source=rows,
@@ -317,7 +317,7 @@ class RowChanges:
         Spec: RC3, RC4, RC6, RC8, RC9, RC11, RC12, CF17, WM2.
         """
         is_spark = is_spark_dataframe(source)
-        session = self._session.noting(message, metadata)
+        ctx = self._ctx.noting(message, metadata)
         declared = self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish)
         clauses = Clauses(
             as_clauses("when_matched", when_matched, (Update, Delete)),
@@ -329,11 +329,11 @@ class RowChanges:
             check_meaning(name, (text for clause in some for text in clause_texts(clause)))
         is_whole = is_simple(when_matched) and is_simple(when_not_matched) and not clauses.by_source
         spark = spark or (source.sparkSession if is_spark else None)
-        choice, new = self._choice(spark, session), self._new_rows(source, session)
+        choice, new = self._choice(spark, ctx), self._new_rows(source, ctx)
         if (keep is None) != (by is None):
             raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
         compared = MergeOn(on, null_safe, by, merge_schema)
-        return merge(session, new, compared, clauses, choice, declared, whole=is_whole)
+        return merge(ctx, new, compared, clauses, choice, declared, whole=is_whole)
 
     @checked(source=rows, reason=optional(REASON))
     def merge_into(
@@ -468,37 +468,37 @@ class RowChanges:
         """
         is_spark = is_spark_dataframe(data)
         check_meaning("where", [where], spark or (data.sparkSession if is_spark else None))
-        session = self._session.noting(message, metadata)
+        ctx = self._ctx.noting(message, metadata)
         spark = spark or (data.sparkSession if is_spark else None)
-        new = self._new_rows(data, session)
+        new = self._new_rows(data, ctx)
         return overwrite_where(
-            session,
+            ctx,
             new,
             where,
-            self._choice(spark, session),
+            self._choice(spark, ctx),
             self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish),
             merge_schema=merge_schema,
         )
 
-    def _new_rows(self, data: Any, session: TableContext) -> NewRows:
+    def _new_rows(self, data: Any, ctx: TableContext) -> NewRows:
         """Rows of a caller."""
         if not is_spark_dataframe(data):
-            return arrow_data(session, data)
+            return arrow_data(ctx, data)
         from ..spark.operations.rows import spark_data  # late: pyspark is an extra
 
-        return spark_data(session, data, storage_options=self._storage_options)
+        return spark_data(ctx, data, storage_options=self._storage_options)
 
-    def _choice(self, spark: SparkSession | None, session: TableContext) -> Choice:
+    def _choice(self, spark: SparkSession | None, ctx: TableContext) -> Choice:
         """Who does the work: this process, or Spark. [RC8]"""
 
         def with_spark() -> RowExecutor:
             from ..spark.dataframe import active_session  # late: pyspark is an extra
             from ..spark.operations.rows import SparkRows
 
-            return SparkRows(spark or active_session(), session, self._storage_options)
+            return SparkRows(spark or active_session(), ctx, self._storage_options)
 
         return Choice(
-            ArrowRows(session),
+            ArrowRows(ctx),
             with_spark,
             is_given=spark is not None,
             is_active=running_session() is not None,
@@ -509,7 +509,7 @@ class RowChanges:
 class RemovedFiles:
     """The method of a table that forgets the names of removed files."""
 
-    _session: TableContext
+    _ctx: TableContext
 
     @checked()
     def drop_removed(
@@ -538,4 +538,4 @@ class RemovedFiles:
 
         Spec: GC17.
         """
-        return drop_removed(self._session.noting(message, metadata))
+        return drop_removed(self._ctx.noting(message, metadata))

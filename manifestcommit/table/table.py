@@ -101,9 +101,9 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: WM5, WM6, KY7, MT14.
         """
-        session = self._session.noting(message, metadata)
+        ctx = self._ctx.noting(message, metadata)
         return committed_or_raise(
-            rewind(session, source, to, reason=reason, keep_keys=keep_keys, alone=alone), self.url
+            rewind(ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone), self.url
         )
 
     @checked()
@@ -147,8 +147,8 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: CF13, WM6, KY7, MT14.
         """
-        session = self._session.noting(message, metadata)
-        outcome = rollback(session, version, tag=tag, reason=reason, alone=alone)
+        ctx = self._ctx.noting(message, metadata)
+        outcome = rollback(ctx, version, tag=tag, reason=reason, alone=alone)
         return committed_or_raise(outcome, self.url)
 
     @checked(keep_for=optional(age))
@@ -183,8 +183,8 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: GC10, RD5.
         """
-        session = self._session.noting(message, metadata)
-        return committed_or_raise(tag(session, name, version, keep_for=keep_for), self.url)
+        ctx = self._ctx.noting(message, metadata)
+        return committed_or_raise(tag(ctx, name, version, keep_for=keep_for), self.url)
 
     @checked()
     def untag(
@@ -212,7 +212,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: GC10.
         """
-        return committed_or_raise(untag(self._session.noting(message, metadata), name), self.url)
+        return committed_or_raise(untag(self._ctx.noting(message, metadata), name), self.url)
 
     @checked()
     def resolve(self, job_id: str) -> Resolution:
@@ -234,7 +234,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: CM23.
         """
-        return resolve_job(self._session, job_id)
+        return resolve_job(self._ctx, job_id)
 
     @checked()
     def abort(
@@ -266,9 +266,9 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: AB3, AB4.
         """
-        session = self._session.noting(message, metadata)
-        outcome = give_up(session, job_id)
-        beside = tables_beside(session, job_id)
+        ctx = self._ctx.noting(message, metadata)
+        outcome = give_up(ctx, job_id)
+        beside = tables_beside(ctx, job_id)
         if outcome.kind in ("aborted", "fenced"):  # fenced: it can not commit, and never did
             return Resolution("aborted", together=beside)
         return Resolution("committed", committed_or_raise(outcome, self.url).version, beside)
@@ -285,7 +285,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: AB3.
         """
-        return list(list_jobs(self._session))
+        return list(list_jobs(self._ctx))
 
     @checked()
     def recover(self, *, abort: bool = False) -> JobResults:
@@ -310,7 +310,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: AB3, AB4, WM7.
         """
-        return JobResults(settle_prepared(self._session, abort=abort))
+        return JobResults(settle_prepared(self._ctx, abort=abort))
 
     @checked(outcome=optional(one_of("committed", "aborted")), reason=optional(REASON))
     def settle(
@@ -346,7 +346,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """
         if (outcome is None) != (reason is None):
             raise UsageError("outcome: expected together with reason, or neither; nothing was done")
-        done = settle(self._session.noting(message, metadata), outcome, reason=reason)
+        done = settle(self._ctx.noting(message, metadata), outcome, reason=reason)
         return done if done.kind == "unchanged" else committed_or_raise(done, self.url)
 
     @checked()
@@ -370,7 +370,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: WM1.
         """
-        found = table_metrics(self._session, ends)
+        found = table_metrics(self._ctx, ends)
         record_table(found)
         return found
 
@@ -415,7 +415,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
         from ..report import page, reading  # late: Jinja2 is an extra
 
         page.check_installed()
-        data = reading.read_report(self._session, last=last, with_gc=gc, ends=ends)
+        data = reading.read_report(self._ctx, last=last, with_gc=gc, ends=ends)
         made = page.Report(html=page.render(data), version=data.version)
         if path is not None:
             made.save(path)
@@ -445,7 +445,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: RD10, OB10.
         """
-        return verify(self._session, deep=deep, progress=progress)
+        return verify(self._ctx, deep=deep, progress=progress)
 
     @checked()
     def gc(
@@ -486,7 +486,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
         Spec: GC1, GC5, GC9.
         """
         return gc_engine.run(
-            self._session.noting(message, metadata),
+            self._ctx.noting(message, metadata),
             _policy(grace, keep_versions, keep_for, keep_keys, keep_keys_for),
             foreign=foreign,
             progress=progress or (lambda _: None),
@@ -528,7 +528,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
         Spec: GC5.
         """
         made = gc_engine.plan(
-            self._session,
+            self._ctx,
             _policy(grace, keep_versions, keep_for, keep_keys, keep_keys_for),
             foreign=foreign,
             progress=progress or (lambda _: None),
@@ -583,11 +583,11 @@ class Table(RowChanges, RemovedFiles, TableReads):
         Spec: GC11, GC16, RC8.
         """
         progress = progress or (lambda _: None)
-        session = self._session.noting(message, metadata)
+        ctx = self._ctx.noting(message, metadata)
         if only_manifests:
-            return merge_manifests(session, progress=progress)
+            return merge_manifests(ctx, progress=progress)
         return compact(
-            session,
+            ctx,
             _goals(target_file_size, max_bytes),
             where=where,
             sort_by=sort_by,
@@ -629,7 +629,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
         Spec: GC16.
         """
         return plan_compaction(
-            self._session,
+            self._ctx,
             _goals(target_file_size, max_bytes),
             where=where,
             spark=spark,
@@ -654,7 +654,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: ST12.
         """
-        return examine(self._session.store, progress=progress)
+        return examine(self._ctx.store, progress=progress)
 
     @checked()
     def adopt(
@@ -702,15 +702,15 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         with Progress(f"reading the footers of {self.url}") as progress:
-            session = self._session.noting(message, metadata)
+            ctx = self._ctx.noting(message, metadata)
             if from_ is None:
-                return _adopt(session, partition_by=names, progress=progress, rewrite=rewrite)
+                return _adopt(ctx, partition_by=names, progress=progress, rewrite=rewrite)
             if names is not None:
                 raise UsageError("partition_by: with from_ the partition columns are the table's")
             from ..intake.formats import source_of  # late: most programs do without
 
-            source = source_of(session, from_, rewrite)
-            return _adopt(session, progress=progress, source=source)
+            source = source_of(ctx, from_, rewrite)
+            return _adopt(ctx, progress=progress, source=source)
 
     @checked()
     def add_column(
@@ -746,9 +746,9 @@ class Table(RowChanges, RemovedFiles, TableReads):
         kind = _kind_of(name, type)
         return self._alter(
             lambda schema, _: evolution.add_column(
-                schema, name, kind, new_id=self._session.new_field_id
+                schema, name, kind, new_id=self._ctx.new_field_id
             ),
-            self._session.noting(message, metadata),
+            self._ctx.noting(message, metadata),
         )
 
     @checked()
@@ -781,7 +781,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """
         return self._alter(
             lambda schema, _: evolution.rename_column(schema, name, new_name),
-            self._session.noting(message, metadata),
+            self._ctx.noting(message, metadata),
         )
 
     @checked()
@@ -822,7 +822,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
         kind = _kind_of(name, type)
         return self._alter(
             lambda schema, _: evolution.widen_column(schema, name, kind),
-            self._session.noting(message, metadata),
+            self._ctx.noting(message, metadata),
         )
 
     @checked(comment=optional(note))
@@ -858,7 +858,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """
         return self._alter(
             lambda schema, _: evolution.comment_column(schema, name, comment),
-            self._session.noting(message, metadata),
+            self._ctx.noting(message, metadata),
         )
 
     @checked()
@@ -890,7 +890,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
             lambda schema, partition_by: evolution.drop_column(
                 schema, name, partition_by=partition_by
             ),
-            self._session.noting(message, metadata),
+            self._ctx.noting(message, metadata),
         )
 
     @checked()
@@ -929,8 +929,8 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: CM9, DF11, EX2, EX9, OB15, SC8.
         """
-        session = self._session.noting(message, metadata)
-        return committed_or_raise(alter.set_properties(session, properties), session.store.url)
+        ctx = self._ctx.noting(message, metadata)
+        return committed_or_raise(alter.set_properties(ctx, properties), ctx.store.url)
 
     @checked()
     def add_constraint(
@@ -973,8 +973,8 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """
         from ..gate import constraints  # late: few tables have any
 
-        session = self._session.noting(message, metadata)
-        return committed_or_raise(constraints.add(session, name, condition), self.url)
+        ctx = self._ctx.noting(message, metadata)
+        return committed_or_raise(constraints.add(ctx, name, condition), self.url)
 
     @checked()
     def drop_constraint(
@@ -1003,11 +1003,11 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """
         from ..gate import constraints  # late: few tables have any
 
-        session = self._session.noting(message, metadata)
-        return committed_or_raise(constraints.drop(session, name), self.url)
+        ctx = self._ctx.noting(message, metadata)
+        return committed_or_raise(constraints.drop(ctx, name), self.url)
 
-    def _alter(self, edit: alter.Editing, session: TableContext) -> Outcome:
-        return committed_or_raise(alter.edit_schema(session, edit), session.store.url)
+    def _alter(self, edit: alter.Editing, ctx: TableContext) -> Outcome:
+        return committed_or_raise(alter.edit_schema(ctx, edit), ctx.store.url)
 
     @overload
     def changed_rows(
@@ -1086,12 +1086,12 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """
         from ..rows.read_changes import plan_changes, read_changes  # late: rarely used
 
-        plan = plan_changes(self._session, start_version, end_version, on=on, columns=columns)
+        plan = plan_changes(self._ctx, start_version, end_version, on=on, columns=columns)
         if spark is not None:
             from ..spark.read.changes import changes_frame  # late: pyspark is an extra
 
-            return changes_frame(spark, self._session.store.url, plan, self._storage_options)
-        return read_changes(self._session, plan)
+            return changes_frame(spark, self._ctx.store.url, plan, self._storage_options)
+        return read_changes(self._ctx, plan)
 
     @checked(to=one_of("iceberg", "delta", "spark-catalog"))
     def export(self, to: str, version: int | None = None) -> Export:
@@ -1125,7 +1125,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """
         from ..export.exporter import export_format  # late: most programs do without
 
-        return export_format(self._session, self._session.open(), to, version)
+        return export_format(self._ctx, self._ctx.open(), to, version)
 
     @checked()
     def create_table_sql(self, name: str) -> str:
@@ -1154,7 +1154,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """
         from ..export.exporter import create_table_sql  # late: most programs do without
 
-        return create_table_sql(self._session, name)
+        return create_table_sql(self._ctx, name)
 
 
 def _kind_of(name: str, type: str | pa.DataType) -> Any:

@@ -8,16 +8,16 @@ from .history.joint import check_joint as check_joint_history
 from .history.operation import Contradiction, Operation, read_history
 from .history.recorder import Recorder
 from .history.serial_order import UndecidedError
-from .simulation.pipelines import BrokenPipelineError, simulate
+from .simulation.pipelines import PipelineViolationError, simulate
 from .simulation.simulated_store import SimulatedStore
 
 __all__ = [
-    "BrokenPipelineError",
     "Contradiction",
     "CountingStore",
     "Died",
     "FaultStore",
     "Operation",
+    "PipelineViolationError",
     "Recorder",
     "SimulatedStore",
     "UndecidedError",

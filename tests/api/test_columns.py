@@ -162,7 +162,7 @@ def test_two_edits_at_once_commute_or_one_is_told(
     table: Table, monkeypatch: pytest.MonkeyPatch, mine: Callable[[Table], mc.Outcome], theirs: Callable[[Table], Any], clash: bool
 ) -> None:
     """[CF8] [SC9] [SC5]"""
-    other, session = Table(table.url), table._session
+    other, session = Table(table.url), table._ctx
     opened = session.open
 
     def open_and_lose() -> Any:

@@ -251,7 +251,7 @@ def test_a_reader_finds_damage_in_any_version(fed: Fed) -> None:
 
 def test_what_stands_twice_in_the_chain_is_found(fed: Fed) -> None:
     """[IV1]"""
-    links = check.read_chain(mc.Table(fed.root)._session.store)
+    links = check.read_chain(mc.Table(fed.root)._ctx.store)
     assert check.check_chain(links) == []
     copied = msgspec.structs.replace(links[-1], snapshot={**links[-1].snapshot, "commits": links[-2].snapshot["commits"]})
     assert ["one job" in each or "one key" in each for each in check.check_chain([*links[:-1], copied])] == [True, True]
@@ -261,7 +261,7 @@ def test_what_stands_twice_in_the_chain_is_found(fed: Fed) -> None:
 
 def test_what_only_gc_and_tags_may_change_is_found(fed: Fed) -> None:
     """[GC1] [GC2] [GC3]"""
-    links = check.read_chain(mc.Table(fed.root)._session.store)
+    links = check.read_chain(mc.Table(fed.root)._ctx.store)
     tag = {"t": {"version": 1}}
     for older, newer, said in (
         ({"fence": 2}, {}, "fence went back from 2 to 1"),
@@ -281,7 +281,7 @@ def test_after_a_rewind_a_watermark_is_lower_and_a_key_may_be_there_again(fed: F
     for source in SOURCES:
         mc.Table(fed.root).rewind(source, 2 * STEP, reason="again")
     fed.feed(ranges)
-    links = check.read_chain(mc.Table(fed.root)._session.store)
+    links = check.read_chain(mc.Table(fed.root)._ctx.store)
     assert check.check_chain(links) == []
     without = [link for link in links if link.snapshot["commits"][0]["operation"] != "rewind"]
     assert any("1 times one key in two versions" in each for each in check.check_chain(without))

@@ -52,7 +52,7 @@ def told(tmp_path: Path) -> Path:
                     running.told(outcome)
             look(recorder, url)
         look(recorder, url, 2)
-        witness(recorder, commits_of(read_chain(mc.Table(url)._session.store)), set())
+        witness(recorder, commits_of(read_chain(mc.Table(url)._ctx.store)), set())
     with Recorder(histories_folder(tmp_path, "state") / "writer 0.0.jsonl", process="writer 0.0") as recorder:
         for generation in (1, 2):
             job = mc.begin(slots)

@@ -82,7 +82,7 @@ class Lake:
             advance = Advance(source="s", start=at, end=int(at or 0) + 1)
             job = session.new_job(head)
             made = Write(job=job, birth=head.version, operation="append", declared="d", key=key, advances=(advance,), **change)
-            found.append(TablePart(session=session, head=head, change=made))
+            found.append(TablePart(ctx=session, head=head, change=made))
         return found
 
     def moved(self) -> list[int]:
@@ -104,8 +104,8 @@ def dying(parts: Sequence[TablePart], after: int) -> Iterator[list[TablePart]]:
         if next(count) >= after:
             raise Crash
 
-    stores: list[Store] = [FaultStore(part.session.store, on_call=on_call) for part in parts]
-    yield [msgspec.structs.replace(part, session=TableContext(store, part.session.env)) for part, store in zip(parts, stores, strict=True)]
+    stores: list[Store] = [FaultStore(part.ctx.store, on_call=on_call) for part in parts]
+    yield [msgspec.structs.replace(part, ctx=TableContext(store, part.ctx.env)) for part, store in zip(parts, stores, strict=True)]
 
 
 def stopped(parts: Sequence[TablePart], after: int) -> tuple[Outcome, ...] | None:
@@ -151,9 +151,9 @@ def tables_on_disk(folder: Path) -> list[str]:
 
 def counted(parts: Sequence[TablePart]) -> tuple[list[TablePart], Callable[[], list[tuple[str, str]]]]:
     """The parts in a process whose requests are recorded: table and kind of each."""
-    stores = [CountingStore(part.session.store) for part in parts]
+    stores = [CountingStore(part.ctx.store) for part in parts]
     made = [
-        TablePart(session=TableContext(store, part.session.env), head=part.head, change=part.change)
+        TablePart(ctx=TableContext(store, part.ctx.env), head=part.head, change=part.change)
         for part, store in zip(parts, stores, strict=True)
     ]
     return made, lambda: [(store.url, call.kind) for store in stores for call in store.calls]

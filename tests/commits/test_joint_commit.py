@@ -246,8 +246,8 @@ def test_what_is_decided_is_told_whatever_is_decided_on_top_of_it_and_fails_then
             raise StoreError("no answer")
 
     def behind(part: TablePart, on_call: Callable[[Any], None]) -> TablePart:
-        session = TableContext(FaultStore(part.session.store, on_call=on_call), lake.env)
-        return TablePart(session=session, head=part.head, change=part.change)
+        session = TableContext(FaultStore(part.ctx.store, on_call=on_call), lake.env)
+        return TablePart(ctx=session, head=part.head, change=part.change)
 
     outcomes = commit_jointly([behind(home, at_home), behind(member, at_member)])
     assert [(each.kind, each.version) for each in outcomes] == [("committed", 2)] * 2

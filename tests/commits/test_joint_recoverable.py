@@ -71,7 +71,7 @@ def again(lake: Lake, parts: Sequence[TablePart], *, end: int, other: Sequence[i
         made = _ending(part, end).change
         job = session.new_job(part.head) if number in other else made.job
         assert isinstance(made, Write)
-        found.append(msgspec.structs.replace(part, session=session, change=msgspec.structs.replace(made, job=job, **change)))
+        found.append(msgspec.structs.replace(part, ctx=session, change=msgspec.structs.replace(made, job=job, **change)))
     return found
 
 
@@ -87,8 +87,8 @@ def meeting(parts: Sequence[TablePart], at: int, meet: Any) -> list[TablePart]:
 
 
 def watched(parts: Sequence[TablePart], on_call: Callable[[Any], None]) -> list[TablePart]:
-    stores = [FaultStore(part.session.store, on_call=on_call) for part in parts]
-    return [msgspec.structs.replace(part, session=TableContext(store, part.session.env)) for part, store in zip(parts, stores, strict=True)]
+    stores = [FaultStore(part.ctx.store, on_call=on_call) for part in parts]
+    return [msgspec.structs.replace(part, ctx=TableContext(store, part.ctx.env)) for part, store in zip(parts, stores, strict=True)]
 
 
 def recorded(lake: Lake) -> list[int | None]:
@@ -472,7 +472,7 @@ def test_a_member_whose_answer_was_lost_is_known_as_its_own(lake: Lake, at: int,
     """And no other run's, although it is committed without a clear answer. [CM6] [ST14]"""
     count = itertools.count()
     parts = [
-        msgspec.structs.replace(part, session=TableContext(Lossy(part.session.store, count, at, is_lost=is_lost), lake.env))
+        msgspec.structs.replace(part, ctx=TableContext(Lossy(part.ctx.store, count, at, is_lost=is_lost), lake.env))
         for part in run_of(lake)
     ]
     assert [each.kind for each in commit_jointly(parts)] == ["committed"] * 3 and next(count) == 3 + is_lost  # asked again

@@ -61,7 +61,7 @@ def test_a_rewind_drops_the_keys_of_joint_commits_only_where_that_is_asked_for()
     url = lake.urls[1]
     commit_jointly(lake.parts(key="day"))
     (part,) = lake.parts([1], key="alone")
-    assert commit(part.session, part.head, part.change).committed
+    assert commit(part.ctx, part.head, part.change).committed
     assert rewind(lake.at(url), "s", 1, reason="r").dropped_keys == ("alone",)
     assert rule_of(rewind(lake.at(url), "s", 0, reason="r")) == RULE
     assert rewind(lake.at(url), "s", 0, reason="r", alone=True).dropped_keys == ("day",)

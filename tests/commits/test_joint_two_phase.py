@@ -43,9 +43,9 @@ def prepare(lake: Lake, which: list[int] | None = None, *, but: int | None = Non
     together = together_of(parts)
     for number, part in enumerate(parts):
         assert isinstance(part.change, Write)
-        sealed = seal(part.session, part.head, prepared_together(part.change, together), None)
+        sealed = seal(part.ctx, part.head, prepared_together(part.change, together), None)
         if number != but:
-            put_prepared(part.session, part.change.job, sealed)
+            put_prepared(part.ctx, part.change.job, sealed)
     return [each.job for each in together]
 
 
@@ -139,7 +139,7 @@ def test_a_conflict_leaves_all_prepared_under_the_next_attempt() -> None:
     assert commit(session, head, Write(job=session.new_job(head), birth=1, operation="append", advances=(begin,))).committed
     together = together_of(parts)
     for part in parts:
-        put_prepared(part.session, part.change.job, seal(part.session, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
+        put_prepared(part.ctx, part.change.job, seal(part.ctx, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
     for which in (0, 1):
         (result,) = settle_prepared(lake.at(lake.urls[which]))
         assert isinstance(result.error, mc.errors.WatermarkGapError) and open_store(lake.urls[1]).url in str(result.error)
@@ -208,7 +208,7 @@ def test_who_is_overtaken_by_the_next_attempt_reports_its_versions() -> None:
     for job, at in zip(jobs, (home, lake.at(lake.urls[1])), strict=True):
         change = prepared[job]
         assert change is not None
-        made.append(TablePart(session=at, head=at.open(), change=change.change, is_prepared=True))
+        made.append(TablePart(ctx=at, head=at.open(), change=change.change, is_prepared=True))
     found = commit_declared(made)
     member = made[1]
     assert late[0].version == found[member.table_id].version == lake.head(1).snapshot.recent_jobs[jobs[1]]
@@ -446,7 +446,7 @@ def test_a_later_range_waits_for_an_earlier_one_in_every_table() -> None:
     first = Write(job=session.new_job(head), birth=1, operation="append", advances=(msgspec.structs.replace(later, start=0, end=5),))
     put_prepared(session, first.job, seal(session, head, first, None))
     for part in parts:
-        put_prepared(part.session, part.change.job, seal(part.session, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
+        put_prepared(part.ctx, part.change.job, seal(part.ctx, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
     (result,) = settle_prepared(lake.at(lake.urls[0]))
     assert isinstance(result.error, mc.errors.WatermarkGapError) and lake.moved() == [0, 0]
     assert [each.error for each in settle_prepared(lake.at(lake.urls[1]))] == [None, None]
@@ -563,7 +563,7 @@ def test_preparing_n_tables_takes_2n_requests(count: int) -> None:
     together = together_of(parts)
     calls: list[Any] = []
     for part in parts:
-        store = CountingStore(part.session.store)
+        store = CountingStore(part.ctx.store)
         session = TableContext(store, lake.env)
         put_prepared(session, part.change.job, seal(session, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
         calls += store.calls

@@ -84,7 +84,7 @@ class Table:
     def _publish(self, number: int) -> str:
         """A job that has asked others for help, and whose process has died."""
         job = self._prepare(None, number)
-        prepared = read_prepared(mc.Table(self.url)._session, job)
+        prepared = read_prepared(mc.Table(self.url)._ctx, job)
         assert isinstance(prepared, Prepared)
         data = codec.encode_intent(prepared)
         assert data is not None

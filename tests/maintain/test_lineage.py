@@ -319,9 +319,9 @@ def test_a_rewind_loses_against_an_advance_that_came_between(store: MemoryStore,
     root = tmp_path / "t"
     mc.write(rows([1]), root, key="a", watermarks={"s": (0, 10)})
     table = mc.Table(root)
-    stale = table._session.open()
+    stale = table._ctx.open()
     mc.write(rows([2]), root, key="b", watermarks={"s": (10, 20)})
-    table._session.open = lambda: stale  # type: ignore[method-assign]
+    table._ctx.open = lambda: stale  # type: ignore[method-assign]
     with pytest.raises(CommitConflictError) as caught:
         table.rewind("s", 0, reason="x")
     assert caught.value.rule == "watermark_was_moved"
@@ -336,10 +336,10 @@ def test_a_rewind_loses_where_the_source_moved_away_and_back(tmp_path: Path, the
     mc.write(rows([1]), root, key="a", watermarks={"s": (start, back)})
     mc.write(rows([2]), root, key="b", watermarks={"s": there})
     table = mc.Table(root)
-    stale = table._session.open()
+    stale = table._ctx.open()
     mc.Table(root).rewind("s", back, reason="x")
     mc.write(rows([2]), root, key="c", watermarks={"s": there})
-    table._session.open = lambda: stale  # type: ignore[method-assign]
+    table._ctx.open = lambda: stale  # type: ignore[method-assign]
     with pytest.raises(CommitConflictError) as caught:
         table.rewind("s", back, reason="x")
     assert caught.value.rule == "watermark_was_moved"

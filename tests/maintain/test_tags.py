@@ -201,9 +201,9 @@ def test_the_conflict_is_an_exception_that_names_version_and_tag(tmp_path: Path,
     for number in range(3):
         mc.write(rows([number]), root)
     table = mc.Table(root)
-    stale = table._session.open()
-    put_version(table._session.store, stale, fence=4, expired=4)
-    table._session.open = lambda: stale  # type: ignore[method-assign]
+    stale = table._ctx.open()
+    put_version(table._ctx.store, stale, fence=4, expired=4)
+    table._ctx.open = lambda: stale  # type: ignore[method-assign]
     monkeypatch.setattr(engine_tags, "read_version", lambda store, head, version: read_object(store, version))  # it was readable then
     with pytest.raises(CommitConflictError, match="version 2") as caught:
         table.tag("a tag é%", 2)

@@ -160,7 +160,7 @@ def test_watermarks_come_first() -> None:
     at = head(watermarks={"s": 5}, origins={"s": 0})
     made = msgspec.structs.replace(overwrite({}), advances=(Advance(source="s", start=0, end=5),))
     clash = find_conflict(at, made, [won({})], ConflictInputs())
-    assert clash is not None and clash.rule == "watermark_overlap" and clash.misfit is not None and clash.misfit.all_covered
+    assert clash is not None and clash.rule == "watermark_overlap" and clash.mismatch is not None and clash.mismatch.all_covered
 
 
 def ids(start: int) -> Any:

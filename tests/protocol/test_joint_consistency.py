@@ -9,7 +9,7 @@ from tests.spec import golden
 
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import HomeRecord, JointRecord, Snapshot
-from manifestcommit.protocol.joint_consistency import Misfit, find_misfit, lowest_allowed
+from manifestcommit.protocol.joint_consistency import Mismatch, find_mismatch, lowest_allowed
 
 IDS = [f"{number:016x}" for number in range(3)]
 
@@ -52,7 +52,7 @@ def test_versions_fit_exactly_where_each_joint_commit_is_in_all_or_in_none(commi
     chains, _ = histories(commits)
     lengths = tuple(data.draw(st.integers(1, len(chain))) for chain in chains)
     chosen = {table_id: chain[length - 1] for table_id, chain, length in zip(IDS, chains, lengths, strict=True)}
-    if find_misfit(chosen) is None:
+    if find_mismatch(chosen) is None:
         # a commit of two members under a home is in both or in neither, since the home is among them
         assert is_cut(commits, lengths)
     else:
@@ -64,7 +64,7 @@ def test_every_moment_of_the_history_is_consistent(commits: list[list[int]]) -> 
     chains, moments = histories(commits)
     for lengths in moments:
         chosen = {table_id: chain[length - 1] for table_id, chain, length in zip(IDS, chains, lengths, strict=True)}
-        assert find_misfit(chosen) is None
+        assert find_mismatch(chosen) is None
         for table_id, length in zip(IDS, lengths, strict=True):
             assert lowest_allowed(chosen, table_id) <= length
 
@@ -73,7 +73,7 @@ def test_a_misfit_says_where_to_go() -> None:
     chains, _ = histories([[0, 1], [0, 1, 2], [1]])
     home, member, other = chains
     late = {IDS[0]: home[2], IDS[1]: member[1], IDS[2]: other[1]}
-    assert find_misfit(late) == Misfit(table_id=IDS[1], home=IDS[0], version=3, move="up") and lowest_allowed(late, IDS[1]) == 3
+    assert find_mismatch(late) == Mismatch(table_id=IDS[1], home=IDS[0], version=3, move="up") and lowest_allowed(late, IDS[1]) == 3
     early = {IDS[0]: home[1], IDS[1]: member[3], IDS[2]: other[0]}
-    assert find_misfit(early) == Misfit(table_id=IDS[1], home=IDS[0], version=3, move="down") and lowest_allowed(early, IDS[1]) == 2
-    assert find_misfit({IDS[1]: member[3]}) is None and lowest_allowed({}, IDS[1]) == 0
+    assert find_mismatch(early) == Mismatch(table_id=IDS[1], home=IDS[0], version=3, move="down") and lowest_allowed(early, IDS[1]) == 2
+    assert find_mismatch({IDS[1]: member[3]}) is None and lowest_allowed({}, IDS[1]) == 0

@@ -17,8 +17,8 @@ from manifestcommit.protocol.joint_outcome import (
     as_decision,
     as_member,
     attempt_of,
-    fate_of,
     last_state,
+    member_outcome,
     share_of,
     state_before,
 )
@@ -35,7 +35,7 @@ def asked(home: Snapshot):
 
 
 def fate(home: Snapshot) -> str:
-    return fate_of(MEMBER, home, asked(home))
+    return member_outcome(MEMBER, home, asked(home))
 
 
 def told(version: int, attempt: str = ATTEMPT) -> Snapshot:
@@ -54,7 +54,7 @@ def test_a_committed_member_stays_so_whatever_is_recorded_later() -> None:
     """A late abort of a decided attempt, and a fence above its job, change nothing, and nobody looks into runs."""
     late = msgspec.structs.replace(HOME, recent_jobs={ATTEMPT: None, golden.HOME_JOB: None}, fence=4)
     assert fate(late) == "committed"
-    assert fate_of(MEMBER, HOME, lambda job: pytest.fail("asked for a run")) == "committed"
+    assert member_outcome(MEMBER, HOME, lambda job: pytest.fail("asked for a run")) == "committed"
 
 
 def test_a_home_that_knows_a_later_member_says_that_the_table_went_on() -> None:

@@ -109,7 +109,7 @@ def check_end(place: Place, records: Sequence[Record]) -> list[str]:
 def read_history(place: Place, records: Sequence[Record]) -> tuple[History | None, list[str]]:
     """None: there is no table, which may be a loss."""
     try:
-        head = mc.Table(place.url, place.direct)._session.open()
+        head = mc.Table(place.url, place.direct)._ctx.open()
     except mc.errors.TableNotFoundError:
         lost = [each.id for each in records if each.outcome == "committed"]
         return None, [f"there is no table, and {lost} were acknowledged"] if lost else []

@@ -99,7 +99,7 @@ def repeat(process: Process, record: Record) -> Outcome:
 def orphan(process: Process, record: Record) -> Outcome:
     """A job that writes and gives up, and an upload that nobody finishes."""
     job = begin(process, record)
-    store = process.table()._session.store
+    store = process.table()._ctx.store
     inner = getattr(store, "_inner", None)
     if record.arguments.get("uploads") and isinstance(inner, ObjectStore):
         inner._backend.upload(inner._key(f"day=x/00000-{'0' * 16}-0-{job.id}.parquet")).send(1, b"half a file")
@@ -191,7 +191,7 @@ def replace(process: Process, record: Record) -> Outcome:
     process.learn(record, job=job.id, rows=rows_in(data), removes=removes)
     job.write(data, partition_by=["day"])
     change = msgspec.structs.replace(change_of(job), operation="replace", remove=frozenset(files))
-    session = job._job._session
+    session = job._job._ctx
     return told(record, committed_or_raise(engine_commit(session, session.known or session.open(), change), process.url))
 
 

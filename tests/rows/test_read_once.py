@@ -121,7 +121,7 @@ def test_rows_that_take_more_memory_than_the_files_say_are_not_held(tmp_path: Pa
     """A file of one value repeated is small however many rows it has. [RC8]"""
     mc.write(pa.table({"id": pa.array(range(100_000)), "text": pa.array(["x" * 100] * 100_000)}), tmp_path / "t")
     table = mc.Table(tmp_path / "t")
-    each = table._session
+    each = table._ctx
     entries = planning.entries_table(each, each.open().snapshot)
     size = rewrite.size_of(entries)
     assert rewrite.read_once(each, each.open().snapshot, entries) is not None

@@ -272,7 +272,7 @@ def test_a_filter_gives_the_same_rows_over_the_pruned_files_as_over_all(
     table = mc.Table(root)
     assert bool(table.snapshot().manifests) is spilled
     dataset = table.dataset()
-    below = table._session.store.filesystem()[1] + "/"
+    below = table._ctx.store.filesystem()[1] + "/"
     whole = {each.path.removeprefix(below): each.to_table(schema=dataset.schema) for each in dataset.get_fragments()}
     assert sorted(whole) == sorted(table.files()["path"].to_pylist())
     for condition in wanted:
@@ -304,7 +304,7 @@ def test_files_of_overlapping_manifests_are_listed_without_being_sorted_and_read
     table = mc.Table(root)
     assert len(table.snapshot().manifests) == 3
     assert table.dataset().to_table().column("day").to_pylist() == sorted(days.to_pylist() * 3)
-    entries = planning.entries_table(table._session, table.snapshot())
+    entries = planning.entries_table(table._ctx, table.snapshot())
     assert entries.column("path").to_pylist() == sorted(entries.column("path").to_pylist())
     added = table.changed_files(2)["added"]
     assert added.column("day").to_pylist() == sorted(days.to_pylist() * 2), "changes, too, which are few"

@@ -63,8 +63,8 @@ def whole(table: mc.Table, columns: list[str] | None = None) -> pa.Table | None:
 
 
 def opened(table: mc.Table) -> tuple[Any, Any, pa.Table]:
-    snapshot = table._session.open().snapshot
-    return table._session, snapshot, planning.entries_table(table._session, snapshot)
+    snapshot = table._ctx.open().snapshot
+    return table._ctx, snapshot, planning.entries_table(table._ctx, snapshot)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten(table: m
     data = DAMAGE[damage](file.read_bytes())
     assert data != file.read_bytes()
     file.write_bytes(data)
-    table, version = mc.Table(table.url), table._session.open().version
+    table, version = mc.Table(table.url), table._ctx.open().version
     key = {"on": "id", "when_matched": "delete", "when_not_matched": None}
     for change in (
         lambda: table.delete("id = 1"),
@@ -133,7 +133,7 @@ def test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten(table: m
         with pytest.raises(mc.errors.CorruptMetadataError, match=re.escape(path)) as raised:
             change()
         assert raised.value.object_name == path
-    assert table._session.open().version == version
+    assert table._ctx.open().version == version
 
 
 @pytest.mark.parametrize("most", [0, 1 << 30])

@@ -69,10 +69,10 @@ def exporter(world: World) -> Callable[[Actor], None]:
         for number in range(_EXPORTS):
             order = _FORMATS if world.scheduler.choices.pick(f"order {actor.name}.{number}", 2) else _FORMATS[::-1]
             try:
-                head = worker.session.open()
+                head = worker.ctx.open()
                 for format in order:
                     with contextlib.suppress(*EXPECTED):
-                        export_format(worker.session, head, format)
+                        export_format(worker.ctx, head, format)
             except Died:
                 worker.begin_life()
             except StoreError:

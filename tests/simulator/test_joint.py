@@ -10,7 +10,7 @@ from tests.kit.sizes import rounds
 
 import manifestcommit as mc
 from manifestcommit.joint import PinnedTable
-from manifestcommit.testing import BrokenPipelineError, simulate
+from manifestcommit.testing import PipelineViolationError, simulate
 from manifestcommit.testing.simulation.simulator import run_theme
 
 BANKS = [f"sim://bank/{name} %+=#é" for name in ("a", "b", "c")]
@@ -164,5 +164,5 @@ def test_the_simulator_finds_what_reading_one_after_the_other_misses(monkeypatch
         return [PinnedTable(table, table.version, {}) for table in map(mc.Table, urls)]
 
     monkeypatch.setattr(mc, "read_together", alone, raising=False)
-    with pytest.raises(BrokenPipelineError):
+    with pytest.raises(PipelineViolationError):
         _ = [play(seed) for seed in range(40)]

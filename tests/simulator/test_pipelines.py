@@ -18,7 +18,7 @@ from tests.kit.sizes import rounds
 import manifestcommit as mc
 from manifestcommit.errors import UsageError
 from manifestcommit.store import open_store
-from manifestcommit.testing import BrokenPipelineError, check_history, read_history, simulate
+from manifestcommit.testing import PipelineViolationError, check_history, read_history, simulate
 
 LAKE = "sim://lake/a table %é"
 DAY = pa.table({"day": ["a=b/ é", None], "id": [1, 2]})
@@ -100,11 +100,11 @@ def test_a_pipeline_without_a_key_is_shown_to_double_its_rows() -> None:
         for seed in range(200):
             simulate({"careless": careless}, seed, check=check)
 
-    with pytest.raises(BrokenPipelineError, match="doubled") as caught:
+    with pytest.raises(PipelineViolationError, match="doubled") as caught:
         many()
     run = caught.value.run
     assert "create" in str(caught.value) and f"seed {run.seed}" in str(caught.value)
-    with pytest.raises(BrokenPipelineError) as again:
+    with pytest.raises(PipelineViolationError) as again:
         simulate({"careless": careless}, check=check, given=run.choices)
     assert again.value.run.trace == run.trace
 
@@ -114,7 +114,7 @@ def test_an_error_of_the_program_itself_breaks_the_pipeline() -> None:
         mc.write(DAY, LAKE)
         raise KeyError("mine")
 
-    with pytest.raises(BrokenPipelineError, match="KeyError: 'mine'"):
+    with pytest.raises(PipelineViolationError, match="KeyError: 'mine'"):
         simulate({"wrong": wrong}, 0)
 
 
@@ -125,7 +125,7 @@ def test_a_program_that_can_never_end_well_breaks_the_pipeline() -> None:
         mc.write(DAY, LAKE, key="k", watermarks={"s": (0, 1)})
         mc.write(DAY, LAKE, key="other", watermarks={"s": (5, 6)})
 
-    with pytest.raises(BrokenPipelineError, match="WatermarkGapError"):
+    with pytest.raises(PipelineViolationError, match="WatermarkGapError"):
         simulate({"never": never}, 0)
 
 
@@ -140,7 +140,7 @@ def test_tables_of_a_run_are_gone_after_it() -> None:
     simulate({"one": one}, check=check)
     with pytest.raises(UsageError, match="simulate"):
         mc.Table(LAKE)
-    with pytest.raises(BrokenPipelineError, match="TableNotFoundError"):
+    with pytest.raises(PipelineViolationError, match="TableNotFoundError"):
         simulate({}, check=ids)
 
 
@@ -148,7 +148,7 @@ def test_a_check_without_words_leaves_no_hole_in_the_sentence() -> None:
     def bare() -> None:
         raise AssertionError
 
-    with pytest.raises(BrokenPipelineError, match=r"^AssertionError; with seed 0, after"):
+    with pytest.raises(PipelineViolationError, match=r"^AssertionError; with seed 0, after"):
         simulate({}, 0, check=bare)
 
 

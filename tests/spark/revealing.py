@@ -77,7 +77,7 @@ def _succeed(spark: Any, root: str, options: dict[str, Any], said: _Said) -> Non
         job.write(frame, partition_by=["part"])
         said.note("job", job, vars(job), vars(job._job))
     table = mc.Table(root, options)
-    said.note("table", table, table._session, vars(table._session), table._session.store, vars(table._session.store))
+    said.note("table", table, table._ctx, vars(table._ctx), table._ctx.store, vars(table._ctx.store))
     said.note("outcome", mc.write(frame, root, key="second", storage_options=options))
 
     _explain("read_committed", mc.read_committed(root, columns=["id"], filter=F.col("part") == 1, storage_options=options), said)

@@ -295,7 +295,7 @@ class Reference:
             elif touched.scope == "all" or (touched.scope == "day" and job.empties(touched.day)):
                 may.add("conflict partition_was_touched")  # patterns cover what was touched, and may cover more [OB10]
 
-    def misfits(self, job: Job) -> dict[str, tuple[Position, Position]]:
+    def mismatches(self, job: Job) -> dict[str, tuple[Position, Position]]:
         """source -> where it is and where the job would start, for each that does not fit. [WM2]"""
         found: dict[str, tuple[Position, Position]] = {}
         marks = dict(self.now.marks)
@@ -310,7 +310,7 @@ class Reference:
         for source in {source for source, _, _ in job.advances}:
             if self.sources_set_back.get(source, 0) > job.birth:
                 said.add("conflict source_was_set_back")
-        for have, want in self.misfits(job).values():
+        for have, want in self.mismatches(job).values():
             if isinstance(have, int) and isinstance(want, int):
                 said.add("WatermarkGapError" if have < want else "WatermarkOverlapError")
             elif isinstance(have, str) and isinstance(want, str):

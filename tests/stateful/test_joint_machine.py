@@ -64,7 +64,7 @@ class Bank(RuleBasedStateMachine):
             advance = Advance(source=f"{'+' if amount > 0 else '-'}{number} é", start=None, end=abs(amount))
             job = session.new_job(head)
             change = Write(job=job, birth=head.version, operation="append", declared="d", key=key, advances=(advance,))
-            found.append(TablePart(session=session, head=head, change=change))
+            found.append(TablePart(ctx=session, head=head, change=change))
         return found
 
     def moves(self, which: Sequence[int], amount: int) -> dict[int, int]:
@@ -80,7 +80,7 @@ class Bank(RuleBasedStateMachine):
 
     def deposit(self, which: int, amount: int) -> None:
         (part,) = self.parts({which: amount})
-        assert commit(part.session, part.head, part.change).committed
+        assert commit(part.ctx, part.head, part.change).committed
         self.take({which: amount})
 
     # --- the rules ------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Bank(RuleBasedStateMachine):
             "settle": lambda: settle(self.lake.at(self.lake.urls[which[-1]]), None),
         }
         parts = [
-            msgspec.structs.replace(part, session=TableContext(FaultStore(part.session.store, on_call=meet), part.session.env))
+            msgspec.structs.replace(part, ctx=TableContext(FaultStore(part.ctx.store, on_call=meet), part.ctx.env))
             for part in self.parts(moves)
         ]
         outcomes = {outcome.kind for outcome in commit_jointly(parts)}

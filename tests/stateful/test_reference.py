@@ -230,8 +230,8 @@ class Model(RuleBasedStateMachine):
         else:
             assert said in allowed or ANY in allowed, state
         if isinstance(result, WatermarkError) and job.batch is None:
-            misfits = self.ref.misfits(job)
-            assert misfits.get(result.source) == (result.have, result.want), (state, misfits)
+            mismatches = self.ref.mismatches(job)
+            assert mismatches.get(result.source) == (result.have, result.want), (state, mismatches)
             assert result.all_covered in self.ref.covered(job), (state, result.all_covered)
 
     # --- plans -------------------------------------------------------------------------------------------------------------

@@ -150,12 +150,12 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def feed(self) -> Feed | RowFeed:
         """Created on first use, in the one process that plans. It is not sent to tasks."""
         if self._feed is None:
-            session = TableContext(open_store(self.url, self.storage_options))
+            ctx = TableContext(open_store(self.url, self.storage_options))
             columns, chosen = self.columns.fields, self.options.on_overwrite
             self._feed = (
-                RowFeed(session, columns=columns, pinned=self.pinned)
+                RowFeed(ctx, columns=columns, pinned=self.pinned)
                 if chosen == "changes"
-                else Feed(session, columns=columns, pinned=self.pinned, on_overwrite=chosen)
+                else Feed(ctx, columns=columns, pinned=self.pinned, on_overwrite=chosen)
             )
         return self._feed
 
@@ -258,7 +258,7 @@ class ManifestCommitDataSource(StoreSource):
         reads the same one. [SP4]"""
         # Spark does not say here whether this is a batch or a stream; options of the other one are
         # refused when that is known.
-        session = self._session((*READ_OPTIONS, *STREAM_READ_OPTIONS[1:5]))
+        session = self._ctx((*READ_OPTIONS, *STREAM_READ_OPTIONS[1:5]))
         # here, since Spark replaces errors of `streamReader` by its own
         options = _stream_options(self.options)
         snapshot = self._chosen(session).snapshot
@@ -272,7 +272,7 @@ class ManifestCommitDataSource(StoreSource):
         return with_marks(struct, mark)
 
     def reader(self, schema: StructType) -> FilesReader:
-        session = self._session(READ_OPTIONS)
+        session = self._ctx(READ_OPTIONS)
         snapshot = read_version(session.store, session.open(), self._pinned_version()).snapshot
         entries = entries_table(session, snapshot)
         files = zip(
@@ -299,7 +299,7 @@ class ManifestCommitDataSource(StoreSource):
                 f"{' and no '.join(given)}; nothing was read. "
                 'option("startingVersion", n) says with which version\'s files it begins.'
             )
-        session, pinned = self._session(STREAM_READ_OPTIONS), self._pinned_version()
+        session, pinned = self._ctx(STREAM_READ_OPTIONS), self._pinned_version()
         if not schema.fields:
             raise UsageError(
                 f"{session.store.url} has no columns yet; nothing was read. Start the stream "
@@ -324,7 +324,7 @@ class ManifestCommitDataSource(StoreSource):
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
         """Refuse everything that can be refused, before any task starts. [SP5] [SC3]"""
         _refuse_other_overwrites(self.options)
-        session = self._session(WRITE_OPTIONS)
+        session = self._ctx(WRITE_OPTIONS)
         return begin_write(
             session,
             schema,
@@ -341,7 +341,7 @@ class ManifestCommitDataSource(StoreSource):
                 None, storage_options=self._options_for(self.options.get("path") or "")
             )
         refuse_stream_options(self.options, overwrite=overwrite)
-        session = self._session(STREAM_WRITE_OPTIONS)
+        session = self._ctx(STREAM_WRITE_OPTIONS)
         planned = plan_batch(
             session,
             schema,
@@ -356,7 +356,7 @@ class ManifestCommitDataSource(StoreSource):
         )
         return StreamWriter(planned, storage_options=self._options_for(session.store.url))
 
-    def _session(self, known: tuple[str, ...]) -> TableContext:
+    def _ctx(self, known: tuple[str, ...]) -> TableContext:
         path = self.options.get("path")
         if not path:
             raise UsageError(
@@ -377,8 +377,8 @@ class ManifestCommitDataSource(StoreSource):
                 "manifestcommit.register(spark, storage_options={...}), or the environment."
             )
         check_reachable(path)
-        session = TableContext(open_store(path, self._options_for(path)), author=self.author)
-        return session.noting(*_note(self.options))
+        ctx = TableContext(open_store(path, self._options_for(path)), author=self.author)
+        return ctx.noting(*_note(self.options))
 
     def _pinned_version(self) -> int:
         if self._pinned is None:
@@ -393,7 +393,7 @@ class ManifestCommitDataSource(StoreSource):
         """A session with options still has local tables, which take none."""
         return self.storage_options if takes_options(path) else StorageOptions()
 
-    def _chosen(self, session: TableContext) -> Head:
+    def _chosen(self, ctx: TableContext) -> Head:
         given = {
             name: self.options[name]
             for name in READ_OPTIONS[1:4]
@@ -401,23 +401,23 @@ class ManifestCommitDataSource(StoreSource):
         }
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)} choose a version each; give one of them")
-        head = session.open()
+        head = ctx.open()
         name, text = next(iter(given.items()), ("", ""))
         version = choose_version(
-            session.store,
+            ctx.store,
             head,
             version=_integer(name, text) if name == "version" else None,
             as_of=text if name == "asOf" else None,
             tag=text if name == "tag" else None,
         )
-        return head if version is None else read_version(session.store, head, version)
+        return head if version is None else read_version(ctx.store, head, version)
 
 
 # --- Writing --------------------------------------------------------------------------------------
 
 
 def begin_write(
-    session: TableContext,
+    ctx: TableContext,
     struct: StructType,
     options: Mapping[str, str],
     *,
@@ -432,7 +432,7 @@ def begin_write(
         else None
     )
     job = Job.begin(
-        session, key=options.get("key"), fingerprint=options.get("fingerprint"), based_on=based_on
+        ctx, key=options.get("key"), fingerprint=options.get("fingerprint"), based_on=based_on
     )
     # for an INSERT through a view, the version that the view shows
     job.based_on.take(column_marks(struct), appends=True)

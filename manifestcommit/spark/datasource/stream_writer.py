@@ -125,7 +125,7 @@ def refuse_stream_options(options: Mapping[str, str], *, overwrite: bool) -> Non
 
 
 def plan_batch(
-    session: TableContext,
+    ctx: TableContext,
     struct: StructType,
     *,
     overwrite: bool,
@@ -145,8 +145,8 @@ def plan_batch(
             'option("key", ...) is a non-empty text that is the same whenever this query '
             f"starts, not {key!r}"
         )
-    began_us = session.env.now_us()
-    job = Job.begin(session)
+    began_us = ctx.env.now_us()
+    job = Job.begin(ctx)
     if overwrite:
         job.overwrite(None, conflict=conflict)
     schema = from_spark(struct.jsonValue())
@@ -156,14 +156,14 @@ def plan_batch(
         merge_schema=merge_schema,
         target_file_size=target_file_size,
     )
-    assert session.known is not None
-    streams = session.known.snapshot.streams
+    assert ctx.known is not None
+    streams = ctx.known.snapshot.streams
     if key is not None:
         # Only tasks know whether this query wrote under another name.
         streams = {key: streams[key]} if key in streams else streams
     if len(streams) > _STREAMS_TOLD:  # it only saves tasks their work
         streams = dict(sorted(streams.items(), key=lambda item: item[1].version)[-_STREAMS_TOLD:])
-    change = session.signed(job.change(), session.known.snapshot.properties)
+    change = ctx.signed(job.change(), ctx.known.snapshot.properties)
     return PlannedBatch(plan=plan, change=change, began_us=began_us, key=key, streams=streams)
 
 
@@ -198,13 +198,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """The batch's one commit; any other outcome raises, and ends the query with the text. [CM1]
         [CM10] [KY6]"""
         batch, planned, settled = _agreed(messages, batch_id)
-        session = TableContext(open_store(planned.plan.url, self.storage_options))
-        job = Job.begin(session)
+        ctx = TableContext(open_store(planned.plan.url, self.storage_options))
+        job = Job.begin(ctx)
         job.resume(planned.change, began_us=planned.began_us)
         job.take_batch(batch)
-        assert session.known is not None
+        assert ctx.known is not None
         if settled:
-            outcome = settled_outcome(session, session.known, job.change(), sent=False)
+            outcome = settled_outcome(ctx, ctx.known, job.change(), sent=False)
             if outcome is None:
                 raise StoreError(
                     f"{job.url}: the table's record of query {batch.query} was set back "
@@ -216,7 +216,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if (
             planned.key is None
             and batch.batch == 0
-            and (text := _stranger(session.known.snapshot, batch, job.url))
+            and (text := _stranger(ctx.known.snapshot, batch, job.url))
         ):
             _warn(text)
         written = collect(planned.plan, messages, self.storage_options)

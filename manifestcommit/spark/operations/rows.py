@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 Options = Mapping[str, Any] | None
 
 
-def spark_data(session: TableContext, df: DataFrame, *, storage_options: Options) -> NewRows:
+def spark_data(ctx: TableContext, df: DataFrame, *, storage_options: Options) -> NewRows:
     """The rows of a DataFrame, which Spark's tasks write and evaluate once. [SP1]"""
     check_running(df.sparkSession)
-    check_reachable(session.store.url)
+    check_reachable(ctx.store.url)
 
     def write(plan: WritePlan, columns: Mapping[str, str]) -> NewFiles:
         chosen = df
@@ -61,7 +61,7 @@ def spark_data(session: TableContext, df: DataFrame, *, storage_options: Options
 
     def latest(wanted: Latest) -> NewRows:
         rows = _latest(df, wanted)
-        return spark_data(session, rows, storage_options=storage_options)._replace(marks=marks)
+        return spark_data(ctx, rows, storage_options=storage_options)._replace(marks=marks)
 
     schema, marks = from_spark(df.schema.jsonValue()), marks_of(df)
     return NewRows(schema=schema, marks=marks, write=write, latest=latest)
@@ -103,12 +103,10 @@ class SparkRows:
 
     name: Executor = "spark"
 
-    def __init__(
-        self, spark: SparkSession, session: TableContext, storage_options: Options
-    ) -> None:
+    def __init__(self, spark: SparkSession, ctx: TableContext, storage_options: Options) -> None:
         check_running(spark)
-        check_reachable(session.store.url)
-        self._spark, self._session, self._options = spark, session, storage_options
+        check_reachable(ctx.store.url)
+        self._spark, self._ctx, self._options = spark, ctx, storage_options
 
     def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
         wanted = understand(self._spark, condition, schema, argument)
@@ -144,18 +142,18 @@ class SparkRows:
         files = zip(*(entries.column(name).to_pylist() for name in ("path", "bytes")), strict=True)
         df = read_named(
             self._spark,
-            self._session.store.url,
+            self._ctx.store.url,
             list(files),
             schema,
             columns=list(rule.columns),
             name_column=path,
-            constants=constants_in(entries, schema, snapshot.partition_by, self._session.store.url),
+            constants=constants_in(entries, schema, snapshot.partition_by, self._ctx.store.url),
             storage_options=self._options,
         )
         return rule.counts(df, path)  # type: ignore[no-any-return]  # a rule of this class
 
     def rewrite(self, change: RowChange, entries: pa.Table, rule: Any) -> tuple[int, None]:
-        url, plan = self._session.store.url, change.plan(sources=ranges_of(entries))
+        url, plan = self._ctx.store.url, change.plan(sources=ranges_of(entries))
         df = read_entries(self._spark, url, change.snapshot, entries, storage_options=self._options)
         new = write_entries(rule.remaining(df), plan, storage_options=self._options)
         return new.register(change), None
@@ -311,7 +309,7 @@ class SparkMatch:
         """The source as it was written: these columns of it, or all, each value as stored."""
         return read_files(
             self._spark,
-            self._change.session.store.url,
+            self._change.ctx.store.url,
             [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows],
             unpadded(self._staged.plan.schema),
             columns=None if columns is None else list(columns),

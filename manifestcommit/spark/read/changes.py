@@ -65,10 +65,10 @@ class ChangesReader:
         return with_change_columns(spark_schema(Schema(fields=self.columns)))
 
     def read(self, changes: Sequence[VersionChange]) -> Iterator[pa.RecordBatch]:
-        session = TableContext(open_store(self.url, self.storage_options))
+        ctx = TableContext(open_store(self.url, self.storage_options))
         target = arrow_schema_of(self.struct)
         for change in changes:
-            for batch in rows_of_change(session, change, self.columns, self.on):
+            for batch in rows_of_change(ctx, change, self.columns, self.on):
                 yield fitted(batch, target, target.names, {})
 
 

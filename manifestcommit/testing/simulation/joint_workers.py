@@ -181,8 +181,8 @@ def recover_together(crew: Sequence[Worker], *, abort: bool, first: int) -> None
         with ExitStack() as stack:
             for each in () if abort else crew:
                 stack.enter_context(each.world.oracle.recovering(each.actor))
-            session = TableContext(worker.store, worker.actor)
-            results = list(settle_prepared(session, abort=abort))
+            ctx = TableContext(worker.store, worker.actor)
+            results = list(settle_prepared(ctx, abort=abort))
         for result in results:
             jobs = next(each for each in worker.world.together if result.job_id in each.values())
             some = {each: since for each, since in begin.items() if each.table_id in jobs}

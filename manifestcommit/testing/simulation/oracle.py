@@ -154,14 +154,14 @@ class Oracle:
 
     def __init__(self, scheduler: Scheduler, store: Store, rules: Sequence[Rule] = RULES) -> None:
         self._scheduler, self._rules = scheduler, rules
-        self._session = TableContext(store, None)
+        self._ctx = TableContext(store, None)
         self.chain: list[State] = []
         self._sizes: dict[str, int] = {}
         self._declared: dict[str, list[Declared]] = {}
         self._carried: dict[str, int] = {}
         self._denied: dict[str, str] = {}
         self._needed: tuple[int, frozenset[str]] = (0, frozenset())
-        self.graves: dict[str, list[State]] = {}  # id -> the chain of a removed table
+        self.removed_tables: dict[str, list[State]] = {}  # id -> the chain of a removed table
         self.strays: dict[str, str] = {}  # name -> digest of what jobs of other tables have created
         self._acts: list[Act] = []
         self._begins: list[tuple[str, Position]] = []
@@ -306,7 +306,9 @@ class Oracle:
         """
         what = repr(told.key) if told.batch is None else str(told.batch)
         table_id = object_names.parse_job_id(told.job).table_id
-        states = self._chain_of(table_id)[0 if table_id in self.graves else max(since, 1) - 1 :]
+        states = self._chain_of(table_id)[
+            0 if table_id in self.removed_tables else max(since, 1) - 1 :
+        ]
         if version is None or all(done_at(state, told) != version for state in states):
             self.fail(
                 f"{what} was acknowledged at version {version}, and no head since {since} "
@@ -351,17 +353,17 @@ class Oracle:
 
     def told_gone(self, job: str) -> None:
         """An actor's result says that the table of its job was removed. [LY10]"""
-        if job and object_names.parse_job_id(job).table_id not in self.graves:
+        if job and object_names.parse_job_id(job).table_id not in self.removed_tables:
             self.fail(f"job {job} learned that its table was removed, and it was not [LY10]")
 
     def _chain_of(self, table_id: str) -> list[State]:
         """All versions of that table, removed or not."""
         if self.chain and self.chain[0].snapshot.table_id == table_id:
             return self.chain
-        return self.graves.get(table_id, [])
+        return self.removed_tables.get(table_id, [])
 
     def _deny(self, job: str, why: str) -> None:
-        if object_names.parse_job_id(job).table_id in self.graves:
+        if object_names.parse_job_id(job).table_id in self.removed_tables:
             return  # whatever happened to it, none of its objects are left
         if job in self._carried and self._carried[job] <= self.latest:
             self.fail(
@@ -378,7 +380,7 @@ class Oracle:
         if version is None:
             return
         snapshot = codec.decode_snapshot(data, name=name, pending=True)
-        if self.graves and self._is_stray(snapshot):
+        if self.removed_tables and self._is_stray(snapshot):
             if snapshot.parent_digest in self.strays.values():
                 self.fail(
                     f"{actor} built version {version} on what a job of another table had "
@@ -407,7 +409,7 @@ class Oracle:
         if self.chain:
             return snapshot.table_id != self.head.snapshot.table_id
         return (
-            snapshot.table_id in self.graves
+            snapshot.table_id in self.removed_tables
             or object_names.marker_name(snapshot.table_id) not in self._sizes
         )
 
@@ -415,7 +417,7 @@ class Oracle:
         """All objects below the path were removed; what was acknowledged for that table stays true
         for it. [LY10]"""
         if self.chain:
-            self.graves[self.head.snapshot.table_id] = self.chain
+            self.removed_tables[self.head.snapshot.table_id] = self.chain
         self.chain, self._needed = [], (0, frozenset())
         self._sizes.clear()
         self.strays.clear()
@@ -585,7 +587,7 @@ class Oracle:
         )
 
     def _spilled_files(self, snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
-        entries = planning.entries_table(self._session, snapshot)
+        entries = planning.entries_table(self._ctx, snapshot)
         columns = [
             entries.column(f"partition.{field_id}").to_pylist()
             for field_id in snapshot.partition_by
@@ -601,7 +603,7 @@ class Oracle:
     def _spilled_records(self, snapshot: Snapshot) -> tuple[dict[str, int], dict[str, int | None]]:
         newest: dict[str, tuple[int, str]] = {}
         for run in snapshot.key_runs:
-            for row in self._session.manifests.run(run, KEY_RUN).to_pylist():
+            for row in self._ctx.manifests.run(run, KEY_RUN).to_pylist():
                 newest[row["key"]] = max(
                     newest.get(row["key"], (0, "")), (row["version"], row["digest"])
                 )
@@ -610,7 +612,7 @@ class Oracle:
         for run in snapshot.job_runs:
             jobs |= {
                 row["job"]: row["version"]
-                for row in self._session.manifests.run(run, JOB_RUN).to_pylist()
+                for row in self._ctx.manifests.run(run, JOB_RUN).to_pylist()
             }
         return {key: version for key, (version, digest) in newest.items() if digest}, jobs
 
@@ -626,7 +628,9 @@ class Oracle:
             self.fail(f"{min(needed - there)} is needed and gone [IV2]")
         # left by a dead creator: gc leaves it
         stale = {name for name in there if object_names.parse_marker(name) is not None}
-        if self.graves and self.chain:  # nobody may delete what jobs of other tables have left
+        if (
+            self.removed_tables and self.chain
+        ):  # nobody may delete what jobs of other tables have left
             stale |= {
                 name
                 for name in there

@@ -32,7 +32,7 @@ _TOLD = 60
 _running: list[_Pipelines] = []
 
 
-class BrokenPipelineError(AssertionError):
+class PipelineViolationError(AssertionError):
     """A guarantee of the table, or of the pipeline, did not hold in a simulated run.
 
     Attributes:
@@ -87,8 +87,8 @@ def simulate(
         The run: its `trace`, `choices`, `steps` and `versions`.
 
     Raises:
-        BrokenPipelineError: a guarantee did not hold, or a program raised another error than this
-            package's.
+        PipelineViolationError: a guarantee did not hold, or a program raised another error than
+            this package's.
         UsageError: no program made a request, so that nothing was simulated; or a simulation runs
             already.
 
@@ -110,7 +110,7 @@ def simulate(
         world.scheduler, world.trace, theme="", seed=seed, history=History(), versions=versions
     )
     if run.violation is not None:
-        raise BrokenPipelineError(run) from world.scheduler.failure
+        raise PipelineViolationError(run) from world.scheduler.failure
     if actors and run.steps == 0:
         raise UsageError(
             "no program made a request to a table at sim://…, so that nothing was simulated: let "

@@ -202,7 +202,7 @@ def _start(versions: int, tight: bool, tells_times: bool, which: int) -> World:
     space.watcher, space.tells_times = oracle, tells_times
     world = World(scheduler=scheduler, trace=trace, space=space, oracle=oracle, history=History())
     worker = Worker(world, Actor(scheduler, "setup", _SETUP + 64_000 * bool(which) + which))
-    create_table(worker.session, schema=SCHEMA, partition_by=(2,), properties={})
+    create_table(worker.ctx, schema=SCHEMA, partition_by=(2,), properties={})
     deeds: list[Callable[[], None]] = [
         lambda: worker.publish(Work(day=0)),
         lambda: worker.tag("t0 é", 0),

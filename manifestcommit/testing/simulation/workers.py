@@ -161,7 +161,7 @@ class Worker:
         self._lives += 1
         self.actor.is_dead = False
         self.store = self._store_of(self.world)
-        self.session = TableContext(self.store, self.actor)
+        self.ctx = TableContext(self.store, self.actor)
 
     @property
     def table_id(self) -> str:
@@ -202,7 +202,7 @@ class Worker:
         except (*EXPECTED, TableNotFoundError, NotATableError, CorruptMetadataError) as error:
             if (
                 isinstance(error, TableNotFoundError | NotATableError | CorruptMetadataError)
-                and not world.oracle.graves
+                and not world.oracle.removed_tables
             ):
                 raise
             if isinstance(error, TableNotFoundError):
@@ -260,9 +260,7 @@ class Worker:
     ) -> tuple[Job, Declared]:
         """The job with everything that it is to commit, reported to the oracle and recorded in the
         history."""
-        job = Job.begin(
-            self.session, key=work.key, fingerprint=work.key, recoverable=work.recoverable
-        )
+        job = Job.begin(self.ctx, key=work.key, fingerprint=work.key, recoverable=work.recoverable)
         advances: tuple[Advance, ...] = ()
         if work.advances and work.number is not None and work.number < ADVANCING:
             advances = (Advance(source=SOURCE, start=work.number, end=work.number + 1),)
@@ -342,7 +340,7 @@ class Worker:
 
     def _change_rows(self, running: Running, edit: Edit) -> Outcome:
         oracle, day = self.world.oracle, DAYS[edit.day]
-        change = RowChange(self.session, edit.operation, [repr(day)], DeclaredRows(key=edit.key))
+        change = RowChange(self.ctx, edit.operation, [repr(day)], DeclaredRows(key=edit.key))
         told = Declared(job=change.id, key=edit.key)
         if not change.already_committed:
             told = self._rewritten(change, edit)
@@ -361,7 +359,7 @@ class Worker:
         """What it commits: files of its day go, and new ones take their place."""
         snapshot, day = change.snapshot, DAYS[edit.day]
         change.read((of_partition(snapshot.partition_by, (day,)),))
-        entries = planning.entries_table(self.session, snapshot)
+        entries = planning.entries_table(self.ctx, snapshot)
         days = entries.column(f"partition.{snapshot.partition_by[0]}").to_pylist()
         found = [row for row, its in enumerate(days) if its == day][: edit.most]
         gone = entries.take(pa.array(found, pa.int64()))
@@ -424,7 +422,7 @@ class Worker:
             self.attempt(
                 name,
                 {"job": job},
-                lambda running: self.settled(running, act(self.session, job), self.declared(job)),
+                lambda running: self.settled(running, act(self.ctx, job), self.declared(job)),
                 gives_up=gives_up,
                 **shared_job(job),
             )
@@ -441,7 +439,7 @@ class Worker:
     def _recover(self, running: Running, *, abort: bool) -> int:
         begin, self._since = running.operation.begin, len(self.world.oracle.chain)
         with contextlib.nullcontext() if abort else self.world.oracle.recovering(self.actor):
-            results = list(settle_prepared(self.session, abort=abort))
+            results = list(settle_prepared(self.ctx, abort=abort))
         for result in results:
             # Each of the jobs is an operation of its own.
             one = self.world.history.begin(
@@ -477,20 +475,20 @@ class Worker:
         self._alone(
             "tag",
             {"name": name, "back": back},
-            lambda _: tag(self.session, name, max(1, self.session.open().version - back)),
+            lambda _: tag(self.ctx, name, max(1, self.ctx.open().version - back)),
         )
 
     def untag(self, name: str) -> None:
         """Remove a tag."""
-        self._alone("untag", {"name": name}, lambda _: untag(self.session, name))
+        self._alone("untag", {"name": name}, lambda _: untag(self.ctx, name))
 
     def rollback(self, back: int) -> None:
         """Go back that many versions."""
 
         def act(running: Running) -> Outcome:
-            version = max(1, self.session.open().version - 1 - back)
+            version = max(1, self.ctx.open().version - 1 - back)
             running.note(restores=version)
-            return rollback(self.session, version, reason="a reason")
+            return rollback(self.ctx, version, reason="a reason")
 
         self._alone("rollback", {"back": back}, act)
 
@@ -499,7 +497,7 @@ class Worker:
         self._alone(
             "rewind",
             {"to": to},
-            lambda _: rewind(self.session, SOURCE, to, reason="a reason"),
+            lambda _: rewind(self.ctx, SOURCE, to, reason="a reason"),
             rewinds={SOURCE: to},
         )
 
@@ -522,12 +520,10 @@ class Worker:
         [LY14]"""
 
         def act(running: Running) -> int:
-            if not self.world.oracle.graves:
+            if not self.world.oracle.removed_tables:
                 self.store.remove_root()
-            self.session = TableContext(self.store, self.actor)
-            return create_table(
-                self.session, schema=SCHEMA, partition_by=(2,), properties={}
-            ).version
+            self.ctx = TableContext(self.store, self.actor)
+            return create_table(self.ctx, schema=SCHEMA, partition_by=(2,), properties={}).version
 
         self.attempt("remake", {}, act)
 
@@ -537,8 +533,8 @@ class Worker:
 
         def act(running: Running) -> int:
             since = len(self.world.oracle.chain)
-            session = _Declaring(self.store, self.actor, begun)
-            head = alter.create(session, SCHEMA, ["day"], {}, {SOURCE: position})
+            ctx = _Declaring(self.store, self.actor, begun)
+            head = alter.create(ctx, SCHEMA, ["day"], {}, {SOURCE: position})
             self.world.oracle.told_begins(SOURCE, position, since)
             looked = self.world.history.begin(
                 running.operation.process, "declared", outcome="failed"
@@ -566,7 +562,7 @@ class Worker:
 
         def act(running: Running) -> gc.GcReport:
             with self.world.oracle.collecting(self.actor, policy.keep_keys):
-                report = gc.run(self.session, policy)
+                report = gc.run(self.ctx, policy)
             running.collected(report.version, report.fence)
             return report
 
@@ -591,10 +587,10 @@ class Worker:
 
     def _read(self, running: Running, back: int | None) -> int:
         oracle = self.world.oracle
-        known, removed = oracle.latest, len(oracle.graves)
-        head = self.session.open()
+        known, removed = oracle.latest, len(oracle.removed_tables)
+        head = self.ctx.open()
         running.note(table=head.snapshot.table_id)
-        oracle.read(head, known if len(oracle.graves) == removed else 0)
+        oracle.read(head, known if len(oracle.removed_tables) == removed else 0)
         version = head.version if back is None else max(1, head.version - back)
         try:
             if back is not None:
@@ -604,11 +600,11 @@ class Worker:
             with raise_if_expired(self.store, version):
                 files = sorted(oracle.state_of(head.snapshot, head.digest).files)
         except SnapshotExpiredError:
-            if head.snapshot.table_id not in oracle.graves:
+            if head.snapshot.table_id not in oracle.removed_tables:
                 oracle.told_expired(version)
             raise
         missing = [path for path in files if not self._is_there(path)]
-        for path in missing if head.snapshot.table_id not in oracle.graves else ():
+        for path in missing if head.snapshot.table_id not in oracle.removed_tables else ():
             oracle.found_missing(head.version, path)
         if not missing:  # otherwise it has expired meanwhile
             running.saw(head.version, items=files, watermarks=head.snapshot.watermarks)
@@ -689,9 +685,9 @@ def _tell(running: Running, outcome: Outcome, told: Declared) -> None:
         assert outcome.version is not None
         running.committed(outcome.version, already=outcome.already_committed)
     elif outcome.conflict is not None:
-        misfit, rule = outcome.conflict.misfit, outcome.conflict.rule
+        mismatch, rule = outcome.conflict.mismatch, outcome.conflict.rule
         running.refused(
-            misfit.kind if misfit is not None else rule if rule in UNDONE else "conflict"
+            mismatch.kind if mismatch is not None else rule if rule in UNDONE else "conflict"
         )
     elif outcome.kind != "unknown":
         running.refused(
