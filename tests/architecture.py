@@ -100,7 +100,7 @@ def resolve(target: str, modules: Mapping[str, Module]) -> str:
 def room(name: str, modules: Mapping[str, Module]) -> str:
     """The innermost package that a module is in, without the package's own name; a module beside the packages is a room of its own.
 
-    `manifestcommit.format.fields` is in the room `core.schema`, `manifestcommit.table` in `table`, the package's own
+    `manifestcommit.format.fields` is in the room `format`, `manifestcommit.table` in `table`, the package's own
     `__init__` in `""`.
     """
     parts = name.split(".")

@@ -94,6 +94,6 @@ def _check_targets(contexts: Sequence[TableContext], plans: Sequence[Rollback]) 
         raise UsageError(
             f"version {mismatch.version} of {urls[mismatch.table_id]} is part of a joint commit "
             f"that {urls[mismatch.home]} decided, and only one of the two targets is before it; "
-            "nothing was changed. Choose versions that have it in all tables or in none, as read_together "
-            "returns them."
+            "nothing was changed. Choose versions that have it in all tables or in none, as "
+            "read_together returns them."
         )

@@ -17,7 +17,7 @@ REPO = Path(__file__).resolve().parents[2]
         ("manifestcommit/commits/commit_loop.py", "tests/commits/test_commit_loop.py"),
         ("./manifestcommit/store/s3.py", "tests/store/test_s3.py"),
         ("manifestcommit/commits/", "tests/commits"),
-        ("manifestcommit/store/backends", "tests/store"),
+        ("manifestcommit/store", "tests/store"),
         ("manifestcommit/format/fields.py", "tests/format/test_fields.py"),
         ("manifestcommit/errors.py", "tests/api/test_errors.py"),
         ("manifestcommit/table/table.py", "tests/api"),

@@ -32,7 +32,7 @@ SHARES = {
     "maintain": 0.85,
     "rows": 0.7,
     "faults": 0.7,
-    "fuzz": 0.22,
+    "fuzz": 0.21,
     "model": 0.15,
     "servers": 0.8,
     "simulator": 0.65,

@@ -99,7 +99,7 @@ def test_a_library_that_does_not_compare_watermarks_is_found(tmp_path: Path, mon
     url = str(tmp_path / "table")
     with Recorder(tmp_path / "writer.jsonl") as recorder:
         write(recorder, url, "first", watermarks={"s": (0, 10)})
-        monkeypatch.setattr("manifestcommit.protocol.conflict.find_misfit", lambda *_: None)
+        monkeypatch.setattr("manifestcommit.protocol.conflict.find_mismatch", lambda *_: None)
         write(recorder, url, "second", watermarks={"s": (5, 15)})
     wrong = judged(tmp_path)
     assert wrong is not None and "while it is at 10" in wrong.problem
