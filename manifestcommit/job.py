@@ -51,23 +51,24 @@ def write(
     path: Path,
     *,
     mode: Literal["append", "overwrite", "error", "ignore"] = ...,
+    key: str | None = ...,
+    watermarks: Ranges | None = ...,
     partition_by: list[str] | str | None = ...,
     overwrite: Overwritten = ...,
-    conflict: Literal["serializable", "blind", "fail"] = ...,
-    key: str | None = ...,
-    fingerprint: str | None = ...,
-    watermarks: Ranges | None = ...,
+    message: str | None = ...,
+    metadata: Mapping[str, str] | None = ...,
+    storage_options: Mapping[str, Any] | None = ...,
     merge_schema: bool = ...,
+    replace_schema: bool = ...,
     target_file_size: int | str | None = ...,
-    recoverable: bool = ...,
+    conflict: Literal["serializable", "blind", "fail"] = ...,
     based_on: int | None = ...,
+    fingerprint: str | None = ...,
+    recoverable: bool = ...,
     publish: Literal[True] = ...,
     on_violation: Literal["error", "quarantine"] = ...,
     quarantine: Path | None = ...,
     max_violations: int | float | None = ...,
-    message: str | None = ...,
-    metadata: Mapping[str, str] | None = ...,
-    storage_options: Mapping[str, Any] | None = ...,
 ) -> Outcome: ...
 
 
@@ -77,23 +78,24 @@ def write(
     path: Path,
     *,
     mode: Literal["append", "overwrite", "error", "ignore"] = ...,
+    key: str | None = ...,
+    watermarks: Ranges | None = ...,
     partition_by: list[str] | str | None = ...,
     overwrite: Overwritten = ...,
-    conflict: Literal["serializable", "blind", "fail"] = ...,
-    key: str | None = ...,
-    fingerprint: str | None = ...,
-    watermarks: Ranges | None = ...,
+    message: str | None = ...,
+    metadata: Mapping[str, str] | None = ...,
+    storage_options: Mapping[str, Any] | None = ...,
     merge_schema: bool = ...,
+    replace_schema: bool = ...,
     target_file_size: int | str | None = ...,
-    recoverable: bool = ...,
+    conflict: Literal["serializable", "blind", "fail"] = ...,
     based_on: int | None = ...,
+    fingerprint: str | None = ...,
+    recoverable: bool = ...,
     publish: Literal[False],
     on_violation: Literal["error", "quarantine"] = ...,
     quarantine: Path | None = ...,
     max_violations: int | float | None = ...,
-    message: str | None = ...,
-    metadata: Mapping[str, str] | None = ...,
-    storage_options: Mapping[str, Any] | None = ...,
 ) -> Staged: ...
 
 
@@ -103,24 +105,24 @@ def write(
     path: Path,
     *,
     mode: Literal["append", "overwrite", "error", "ignore"] = "append",
+    key: str | None = None,
+    watermarks: Ranges | None = None,
     partition_by: list[str] | str | None = None,
     overwrite: Overwritten = None,
-    conflict: Literal["serializable", "blind", "fail"] = "serializable",
-    key: str | None = None,
-    fingerprint: str | None = None,
-    watermarks: Ranges | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     merge_schema: bool = False,
     replace_schema: bool = False,
     target_file_size: int | str | None = None,
-    recoverable: bool = False,
+    conflict: Literal["serializable", "blind", "fail"] = "serializable",
     based_on: int | None = None,
+    fingerprint: str | None = None,
+    recoverable: bool = False,
     publish: bool = True,
     on_violation: Literal["error", "quarantine"] = "error",
     quarantine: Path | None = None,
     max_violations: int | float | None = None,
-    message: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> Outcome | Staged:
     """Write rows and commit them with their watermarks, atomically and exactly once.
 
@@ -138,29 +140,29 @@ def write(
             nothing then. Of several such first writes at once one creates the table. It exists once
             anything was committed to it, even if it is empty; what a first write that has not
             committed left behind does not count.
+        key: an idempotency key: a text that is the same on every rerun of this work; by default
+            none, and a rerun commits again.
+        watermarks: source -> (start, end), half-open, which advance with the commit; by default
+            none. Up to 256 of them are also kept with each file, for `Table.lineage`.
         partition_by: the columns that partition the table, for its first write, or with
             `replace_schema`; by default none, or those that it has.
         overwrite: what mode="overwrite" replaces: the whole table (None, the default), the
             partitions that are written ("dynamic"), or those named ({"day": "2013-01-01"}).
-        conflict: when an overwrite conflicts: "serializable", the default: if others committed into
-            what it replaces; "fail": also if there is anything to replace; "blind": never.
-        key: an idempotency key: a text that is the same on every rerun of this work; by default
-            none, and a rerun commits again.
-        fingerprint: declared with the key: the same key with another one is a KeyReusedError.
-            recoverable=True needs it, as a promise: wherever and whenever computed under this key
-            and fingerprint, each partition has the same rows. Name in it all that decides them,
-            such as the input and the program's release. By default nothing is declared.
-        watermarks: source -> (start, end), half-open, which advance with the commit; by default
-            none. Up to 256 of them are also kept with each file, for `Table.lineage`.
+        message: what the commit is for, a text of up to 2,000 characters, kept in the commit's
+            record and shown by `Table.history`; by default none.
+        metadata: name -> text, such as {"airflow_run": "…", "git": "…"}, kept and shown likewise;
+            by default none. Up to 32 entries of 8 KiB together. Neither is declared with
+            the key. What looks like a credential is refused.
+        storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
+            environment. They reach Spark's tasks, and no plan, log, manifest or error.
+
         merge_schema: add the columns that the data has and the table has not; by default False.
         replace_schema: with mode="overwrite", for the whole table: it gets the data's columns and
             types, and the partitioning of `partition_by` ([]: none; left out: its own), in the same
             commit; older versions stay as they were. By default False.
         target_file_size: bytes, or a text such as "128MB"; by default the table's own.
-        recoverable: keep finished tasks for a rerun of this key and fingerprint, which computes the
-            others only. Where Spark cuts partitions by samples (a global sort, repartitionByRange)
-            it is refused; it cannot be seen where an RDD, a checkpoint too, was made from a sorted
-            DataFrame. By default False.
+        conflict: when an overwrite conflicts: "serializable", the default: if others committed into
+            what it replaces; "fail": also if there is anything to replace; "blind": never.
         based_on: the version of this table that the rows were read from, if they were: an overwrite
             then conflicts with every commit since, not only with those since the job began. By
             default what the rows carry: DataFrames of `read_committed` and
@@ -169,6 +171,14 @@ def write(
             and `slice` do, and joins, `group_by` and `concat_tables` of other tables do not. Rows
             that went through pandas, Polars, DuckDB, an RDD or a checkpoint do not. Give it where
             the rows are computed.
+        fingerprint: declared with the key: the same key with another one is a KeyReusedError.
+            recoverable=True needs it, as a promise: wherever and whenever computed under this key
+            and fingerprint, each partition has the same rows. Name in it all that decides them,
+            such as the input and the program's release. By default nothing is declared.
+        recoverable: keep finished tasks for a rerun of this key and fingerprint, which computes the
+            others only. Where Spark cuts partitions by samples (a global sort, repartitionByRange)
+            it is refused; it cannot be seen where an RDD, a checkpoint too, was made from a sorted
+            DataFrame. By default False.
         publish: False stages the job: the rows are written, and nobody reads them before `publish`
             of the staged job that is returned. It can be read and checked before, from any process.
             By default True.
@@ -179,13 +189,6 @@ def write(
         quarantine: the path of that table; by default the table's with ".refused" at its end.
         max_violations: how many rows may be refused so, or, below 1.0, which share of the rows;
             more are an error. By default any number.
-        message: what the commit is for, a text of up to 2,000 characters, kept in the commit's
-            record and shown by `Table.history`; by default none.
-        metadata: name -> text, such as {"airflow_run": "…", "git": "…"}, kept and shown likewise;
-            by default none. Up to 32 entries of 8 KiB together. Neither is declared with
-            the key. What looks like a credential is refused.
-        storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
-            environment. They reach Spark's tasks, and no plan, log, manifest or error.
 
     Returns:
         The outcome: the version that holds the rows, and whether an earlier run committed them.

@@ -130,6 +130,13 @@ def test_every_type_of_a_field_is_exported(kind: type) -> None:
             assert part in public or part.__module__.partition(".")[0] in ELSEWHERE, f"{kind.__name__}.{field} is a {part}"
 
 
+@pytest.mark.parametrize("name", [name for name, call in CALLABLES.items() if typing.get_overloads(call)])
+def test_every_overload_has_every_parameter(name: str) -> None:
+    """In the same order: whoever reads one of them, or checks types by it, sees them all."""
+    for each in typing.get_overloads(CALLABLES[name]):
+        assert [*inspect.signature(each).parameters] == [*inspect.signature(CALLABLES[name]).parameters]
+
+
 @pytest.mark.parametrize("name", CALLABLES)
 def test_no_bool_is_positional(name: str) -> None:
     """`write(data, path, True)` would tell nobody what is true."""
