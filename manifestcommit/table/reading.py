@@ -64,7 +64,7 @@ class TableReads:
 
     def __repr__(self) -> str:
         # in a traceback of its own constructor
-        return f"Table({self.url!r})" if hasattr(self, "_session") else "Table(…)"
+        return f"Table({self.url!r})" if hasattr(self, "_ctx") else "Table(…)"
 
     def _repr_html_(self) -> str:
         """What was read last, if anything was: showing a table asks nothing of the store."""

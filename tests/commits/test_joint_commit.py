@@ -342,7 +342,7 @@ def test_a_stream_passes_a_void_version_over() -> None:
     lake = Lake(2)
     parts = lake.parts([0, 1])
     name = f"00000-{'a' * 16}-0-{parts[1].change.job}.parquet"
-    parts[1].session.store.put(name, b"x")
+    parts[1].ctx.store.put(name, b"x")
     entry = Entry(path=name, rows=1, bytes=1, job=parts[1].change.job)
     added = msgspec.structs.replace(parts[1].change, add=(entry,), schema=SCHEMA, partition_by=(), touched=({},))
     stopped([parts[0], msgspec.structs.replace(parts[1], change=added)], 2)
@@ -453,10 +453,10 @@ def test_a_conflict_after_a_member_was_placed_takes_one_abort() -> None:
     parts = lake.parts()
     commit_jointly(lake.parts())
     parts[1] = lake.parts([1])[0]
-    parts[0].session.open()
+    parts[0].ctx.open()
     counting, calls = counted(parts)
-    counting[0].session.known = parts[0].session.known
-    home = msgspec.structs.replace(counting[0], head=parts[0].session.known)
+    counting[0].ctx.known = parts[0].ctx.known
+    home = msgspec.structs.replace(counting[0], head=parts[0].ctx.known)
     assert [outcome.kind for outcome in commit_jointly([home, counting[1]])] == ["conflict", "aborted"]
     assert Counter(kind for at, kind in calls() if at == lake.urls[0]) == {"put_if_absent": 1, "list": 2, "put": 1}
     assert Counter(kind for at, kind in calls() if at == lake.urls[1]) == {"put_if_absent": 1, "list": 1}
@@ -629,7 +629,7 @@ def test_who_conflicts_after_it_placed_a_member_aborts_with_one_commit_of_the_ho
     commit_jointly(lake.parts())
     parts, calls = counted(lake.parts())
     (other,) = lake.parts([0])
-    assert commit(other.session, other.head, other.change).committed
+    assert commit(other.ctx, other.head, other.change).committed
     assert [outcome.kind for outcome in commit_jointly(parts)] == ["conflict", "aborted"]
     home = Counter(kind for at, kind in calls() if at == parts[0].url)
     assert home["put_if_absent"] == 2 and home["put"] == 1, "the decision, which another had taken, and the abort with its hint"

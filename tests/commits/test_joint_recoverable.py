@@ -299,7 +299,7 @@ def test_a_job_that_was_committed_alone_is_no_member(lake: Lake, which: int, at:
     alone = again(lake, parts, end=5)[which]
 
     def meet() -> None:
-        assert commit(alone.session, alone.head, alone.change).committed
+        assert commit(alone.ctx, alone.head, alone.change).committed
 
     outcomes = commit_jointly(meeting(parts, at, meet))
     assert "key_reused" in {each.kind for each in outcomes} <= {"key_reused", "aborted"}

@@ -390,7 +390,7 @@ def test_jobs_that_were_prepared_apart_have_no_common_outcome() -> None:
     lake = Lake(3)
     group, others, alone = prepare(lake), prepare(lake, [1, 2]), lake.parts([2])[0]
     assert isinstance(alone.change, Write)
-    put_prepared(alone.session, alone.change.job, seal(alone.session, alone.head, alone.change, None))
+    put_prepared(alone.ctx, alone.change.job, seal(alone.ctx, alone.head, alone.change, None))
 
     def check(*jobs: tuple[int, str]) -> None:
         together_or_refused([(lake.at(lake.urls[which]), job) for which, job in jobs])
