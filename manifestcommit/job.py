@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 
+from . import telemetry as telemetry  # observes jobs
 from .arguments import checked
 from .commits import job as engine_job
 from .commits.two_phase import commit_prepared

@@ -53,7 +53,7 @@ IsPending(o) == o.pend # NotPending
 IsAborted(o, h) == \/ <<o.pend.job, o.pend.n, o.pend.birth>> \in h.rec
                    \/ On("home's fence") /\ o.pend.birth < h.fence
 
-\* [MT6] protocol.joint_outcome.fate_of: what the home's newest object, whatever that is, says of the member at version v.
+\* [MT6] protocol.joint_outcome.member_outcome: what the home's newest object, whatever that is, says of the member at version v.
 Fate(t, v) ==
     LET o == chain[t][v]
         h == Newest(o.pend.home)
@@ -228,7 +228,7 @@ Behind(p) == {<<h, t>> \in Got(p) \X Got(p) : ReadAt(p, h).joint[t].v > s[p].got
 Ahead(p) == {<<h, t>> \in Got(p) \X Got(p) : ReadAt(p, t).homes[h] > ReadAt(p, h).joint[t].v}
 IsTooLow(p, t, v) == \E h \in Got(p) : ReadAt(p, h).joint[t].v > v
 
-\* [MT12] protocol.joint_consistency.find_misfit: one table that does not fit moves; where it cannot go back, its home is read again.
+\* [MT12] protocol.joint_consistency.find_mismatch: one table that does not fit moves; where it cannot go back, its home is read again.
 Mend(p) ==
     /\ s[p].pc = "reading" /\ Wanted(p) \subseteq Got(p)
     /\ CASE ~On("mend") \/ (Behind(p) = {} /\ Ahead(p) = {}) -> s' = [s EXCEPT ![p].pc = "done"]

@@ -16,7 +16,7 @@ Touches(job, part) ==
     \/ Writes(job) /\ PlanOf(job).part = part
     \/ PlanOf(job).kind = "rollback"
 
-\* [WM2] [KY6] format.watermark.find_misfit
+\* [WM2] [KY6] format.watermark.find_mismatch
 Fits(plan, st) ==
     /\ plan.end = 0 \/ st.wm = New \/ plan.start = st.wm \/ ~On("advance")
     /\ plan.batch = 0 \/ st.batch = plan.batch - 1

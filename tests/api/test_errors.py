@@ -24,6 +24,7 @@ TREE = {
     "ConstraintError": "ManifestCommitError",
     "CheckFailedError": "ManifestCommitError",
     "SchemaMismatchError": "ManifestCommitError",
+    "SourceError": "ManifestCommitError",
     "UnsupportedTypeError": "SchemaMismatchError",
     "OutcomeUnknownError": "ManifestCommitError",
     "TableNotFoundError": "ManifestCommitError",

@@ -13,7 +13,7 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.protocol.spill_policy import Budgets
 
 ROUND = 40
-STORES = Path(__file__).parents[3] / "spec" / "stores.md"
+STORES = Path(__file__).parents[2] / "spec" / "stores.md"
 
 
 @pytest.fixture

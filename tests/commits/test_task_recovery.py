@@ -62,7 +62,7 @@ from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
 HOSTILE_KEY = "a/../key\n\"'日本% +=#🦆"
-SCHEMAS = Path(__file__).resolve().parents[3] / "spec" / "v1" / "schemas"
+SCHEMAS = Path(__file__).resolve().parents[2] / "spec" / "v1" / "schemas"
 
 
 def table(store: MemoryStore | None = None) -> MemoryStore:

@@ -184,6 +184,8 @@ ALSO: dict[str, dict[str, Callable[[World], Any]]] = {
     "Table.overwrite_where": {"where": lambda world: "id > 0 OR id <= 0 OR id IS NULL"},
     "Table.merge": {"source": lambda world: ROWS},
     "Table.merge_into": {"source": lambda world: ROWS},
+    "load": {"source": lambda world: mc.sources.files("memory://doors-landing", settle="0s")},
+    "follow": {"source": lambda world: mc.sources.files("memory://doors-landing", settle="0s")},
 }
 # Arguments that mean something only together with another one.
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manifestcommit.errors import UsageError
-from manifestcommit.filter.merge_keys import MAX_FILES, key_columns, may_hold, partitions_of_keys
+from manifestcommit.filter.merge_keys import MAX_FILES, MergeKeys, key_columns, may_hold, partitions_of_keys
 from manifestcommit.filter.predicate import And, Compare, Constant, Or, Predicate
 from manifestcommit.format.entries import MAX_SOURCES, ColumnStats, Entry, SourceRange
 from manifestcommit.format.fields import ArrayType, Field, Schema
@@ -30,6 +30,10 @@ SCHEMA = Schema(
 def entry(day: str | None, low: Any = None, high: Any = None, *, nulls: int | None = None, rows: int = 10, each: int = 2) -> Entry:
     stats = {each: ColumnStats(nulls=nulls, min=low, max=high)} if low is not None or nulls is not None else {}
     return Entry(path=f"{day} {low}", partition=(day,), rows=rows, bytes=1, job="j", columns=stats)
+
+
+def keys(*fields: Field) -> MergeKeys:
+    return MergeKeys(fields, tuple(field.name for field in fields))
 
 
 def holds(predicate: Predicate, row: dict[str, Any]) -> bool:
@@ -58,37 +62,37 @@ def test_names_of_a_key_may_be_spelled_in_any_case() -> None:
 
 def test_rows_outside_of_all_bounds_hold_no_key() -> None:
     """[RC3]"""
-    found = may_hold((DAY, ID), [entry("a", 1, 5), entry("b", 100, 100), entry(None, 7, 7)], (1,))
+    found = may_hold(keys(DAY, ID), [entry("a", 1, 5), entry("b", 100, 100), entry(None, 7, 7)], (1,))
     for day, number, expected in (("a", 5, True), ("a", 6, False), ("b", 100, True), ("b", 5, False), ("c", 5, False), ("", 7, False)):
         assert holds(found, {"day": day, "id": number}) == expected, (day, number)
-    assert not holds(may_hold((ID,), [], ()), {"id": 1})
+    assert not holds(may_hold(keys(ID), [], ()), {"id": 1})
 
 
 def test_what_a_file_does_not_say_rules_nothing_out() -> None:
     """[RC3] [RD6]"""
     for unknown in (entry("a"), entry("a", nulls=3), entry("a", 5, None)):
-        assert holds(may_hold((ID,), [unknown], (1,)), {"id": 77})
-    assert not holds(may_hold((ID,), [entry("a", nulls=10)], (1,)), {"id": 77}), "only nulls, which are equal to nothing"
+        assert holds(may_hold(keys(ID), [unknown], (1,)), {"id": 77})
+    assert not holds(may_hold(keys(ID), [entry("a", nulls=10)], (1,)), {"id": 77}), "only nulls, which are equal to nothing"
     at = SCHEMA.fields[-1]
-    assert holds(may_hold((at,), [entry("a", "@-800000", "2013-01-01", each=8)], (1,)), {"at": None}), "beyond what Python can compare"
+    assert holds(may_hold(keys(at), [entry("a", "@-800000", "2013-01-01", each=8)], (1,)), {"at": None}), "beyond what Python can compare"
 
 
 def test_many_files_are_taken_together() -> None:
     """Work stays bounded, and no key is missed. [RC3]"""
     files = [entry("a", 10 * number, 10 * number + 1) for number in range(MAX_FILES + 1)]
-    found = may_hold((ID,), files, (1,))
+    found = may_hold(keys(ID), files, (1,))
     assert isinstance(found, Or) and len(found.args) == 1
     assert all(holds(found, {"id": 10 * number}) for number in range(MAX_FILES + 1)) and not holds(found, {"id": -1})
-    assert holds(may_hold((ID,), [*files, entry("a")], (1,)), {"id": -1})
+    assert holds(may_hold(keys(ID), [*files, entry("a")], (1,)), {"id": -1})
 
 
 def test_partitions_are_read_where_the_key_names_their_columns() -> None:
     """[CF16]"""
     files = [entry("a", 1, 5), entry("a", 9, 9), entry(None, 1, 1), entry("b", 1, 1, rows=0)]
-    assert partitions_of_keys((DAY, ID), files, (1,), (1,)) == ({1: "a"},)
-    assert partitions_of_keys((ID,), files, (1,), (1,)) == ({},)
-    assert partitions_of_keys((DAY, ID), files, (1,), ()) == ({},)
-    assert partitions_of_keys((DAY, ID), [], (1,), (1,)) == ()
+    assert partitions_of_keys(keys(DAY, ID), files, (1,), (1,)) == ({1: "a"},)
+    assert partitions_of_keys(keys(ID), files, (1,), (1,)) == ({},)
+    assert partitions_of_keys(keys(DAY, ID), files, (1,), ()) == ({},)
+    assert partitions_of_keys(keys(DAY, ID), [], (1,), (1,)) == ()
 
 
 def ranged(*ranges: tuple[str, Any, Any]) -> tuple[SourceRange, ...]:

@@ -89,6 +89,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "a batch of a stream": {"stream": StreamBatch(name="n", query="q", batch=1)},
     "a reason": {"reason": "x"},
     "a first write": {"first": True},
+    "another partitioning": {"repartitions": True},
     "a part of a joint commit": {"together": (TogetherJob(root="a%", table_id="0" * 16, job=job(2)),)},
     "what it has read": {"reads": ({},)},
     "another job's file": {"add": (entry(job(2)),)},

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.kit.row_tables import MERGES, changed, content, copy, merged, rows, shown
 
 import manifestcommit as mc
+from manifestcommit.filter.merge_keys import MergeKeys
 from manifestcommit.format.arrow_schema import from_arrow
 from manifestcommit.rows import find, rewrite
 from manifestcommit.rows.find import KeyIndex
@@ -129,13 +130,14 @@ def test_a_key_is_found_by_all_of_its_columns(data: st.DataObject) -> None:
 
     source = data.draw(st.lists(row, min_size=1, max_size=12))
     fields = from_arrow(schema, itertools.count(1).__next__).fields
+    keys = MergeKeys(fields, tuple(names))
     complete = [each for each in source if None not in each]
     if len(set(complete)) < len(complete):
         with pytest.raises(mc.errors.UsageError, match="rows with the key"):
-            KeyIndex(fields, table(source))
+            KeyIndex(keys, table(source))
         return
     asked = data.draw(st.lists(row, min_size=1, max_size=30))
-    found = KeyIndex(fields, table(source)).find(table(asked))
+    found = KeyIndex(keys, table(source)).find(table(asked))
     assert found.to_pylist() == [source.index(each) if None not in each and each in source else None for each in asked]
 
 

@@ -25,7 +25,7 @@ from manifestcommit.store.base import is_remote
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing import CountingStore, FaultStore
 
-REPO = Path(__file__).resolve().parents[3]
+REPO = Path(__file__).resolve().parents[2]
 
 
 class Far(MemoryStore):
