@@ -161,7 +161,17 @@ def _judged(check: Callable[[Any], Any], rows: Any) -> str | None:
         said = check(rows)
     except Exception as error:  # of whatever library
         return f"{type(error).__name__}: {error}"
-    return "it returned False" if said is False else None
+    return "it returned False" if _is_false(said) else None
+
+
+def _is_false(said: Any) -> bool:
+    """Whether it is False, of Python, pyarrow or numpy. What is no truth value, such as a frame
+    that a validator returns, is not."""
+    value = said.as_py() if hasattr(said, "as_py") else said
+    is_numpy = type(value).__module__ == "numpy" and str(getattr(value, "dtype", "")) == "bool"
+    if is_numpy and getattr(value, "ndim", 1) == 0:
+        value = bool(value)
+    return value is False
 
 
 def _repeated(rows: Any, columns: list[str]) -> str | None:

@@ -89,6 +89,8 @@ class Staged:
         self._prepared: Prepared = found
         self._view = _View(_Applied(self._ctx, found), self._options)
         self._checks: dict[str, Check] = {}
+        self._given: dict[str, Any] = {}  # name of a check -> what was given for it
+        self._failed: set[str] = set()
         self._audited: int | None = None
 
     def __repr__(self) -> str:
@@ -211,9 +213,11 @@ class Staged:
 
         Spec: CK6.
         """
-        made = [as_check(each) for each in checks]
-        self._run(made)
+        made = [self._named(each) for each in checks]
         self._checks |= {each.name: each for each in made}
+        self._failed |= {each.name for each in made}  # until they hold
+        self._run(made)
+        self._failed -= {each.name for each in made}
 
     def publish(self, *, base_version: int | None = None) -> Outcome:
         """Publish the job: commit it, once, from whichever process.
@@ -237,10 +241,18 @@ class Staged:
 
         Spec: CK5, CK6.
         """
+        if self._failed:
+            names = ", ".join(sorted(self._failed))
+            raise CheckFailedError(
+                f"{self.url}: checks of job {self.job_id} did not hold ({names}); nothing was "
+                "published. Make these again, or abort() the job.",
+                failed=dict.fromkeys(self._failed, "it did not hold before"),
+            )
         tried = 0
         while True:
             tried += 1
-            audited = base_version if base_version is not None else self._audited
+            known = [each for each in (base_version, self._audited) if each is not None]
+            audited = min(known, default=None)
             outcome = commit_prepared(
                 self._ctx,
                 self.job_id,
@@ -265,6 +277,15 @@ class Staged:
         Spec: CK5, AB4.
         """
         return Table(self.url, self._options).abort(self.job_id)
+
+    def _named(self, given: Any) -> Check:
+        """A check, under a name that no other one has: two lambdas are two checks. [CK6]"""
+        made, number = as_check(given), 1
+        name = made.name
+        while self._given.setdefault(name, given) is not given:
+            number += 1
+            name = f"{made.name} ({number})"
+        return msgspec.structs.replace(made, name=name)
 
     def _run(self, checks: list[Check]) -> None:
         """Make these checks, those of the table all on one version."""

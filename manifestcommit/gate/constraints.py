@@ -24,7 +24,8 @@ def add(ctx: TableContext, name: str, condition: str) -> Outcome:
 
     ConstraintError where a row violates it. Adding the same once more is no change.
     """
-    seen: set[str] = set()
+    seen: set[str] = set()  # files that are found to keep it
+    bound: Constraint | None = None
     tried = 0
     while True:
         tried += 1
@@ -33,6 +34,9 @@ def add(ctx: TableContext, name: str, condition: str) -> Outcome:
         if snapshot.schema is None:
             raise UsageError(f"{ctx.store.url} has no columns yet; nothing was changed")
         constraint = bind(ctx, {name: condition}, snapshot.schema)[name]
+        if bound is not None and bound.columns != constraint.columns:
+            seen.clear()  # the names in it are other columns now
+        bound = constraint
         if (there := _same(ctx, snapshot, name, constraint)) is not None:
             return _unchanged(head, there)
         found = first_violation(ctx, snapshot, {name: constraint}, seen)

@@ -22,7 +22,7 @@ class FollowedTable:
     """The changes of a table; made by `table`.
 
     Attributes:
-        name: what the position of this source is called in the loaded table.
+        name: how the position of this source in the loaded table begins; the table's id follows.
 
     Spec: LD5.
     """
@@ -34,26 +34,38 @@ class FollowedTable:
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield the versions that followed the position, some at a time."""
         del max_bytes  # a version is read in batches, whatever its size
-        given = positions.get(self.name)
-        start = given if isinstance(given, int) else 0
         try:
-            newest = self._followed.version
+            name, newest = self._now(positions)
         except TableNotFoundError:
             return
+        given = positions.get(name)
+        start = given if isinstance(given, int) else 0
         if start > newest:
-            raise SourceError(
-                f"{self.name}: the loaded table is at version {start}, and this one ends at "
-                f"{newest}: it was made again, or restored. Load it into a new table."
-            )
+            raise self._made_again()
         while start < newest:
             end = min(start + _MOST_VERSIONS, newest)
             first = start if given is not None or start else None
-            yield Chunk(ranges={self.name: (first, end)}, what=f"versions {start + 1} to {end}")
+            yield Chunk(ranges={name: (first, end)}, what=f"versions {start + 1} to {end}")
             start = end
+
+    def _now(self, positions: Mapping[str, Position]) -> tuple[str, int]:
+        """What the position is called, which holds the table's id, and the newest version. A table
+        that was removed and made again is another one, whatever its versions are."""
+        snapshot = self._followed.snapshot()
+        name = f"{self.name}#{snapshot.table_id}"
+        if any(each.startswith(f"{self.name}#") and each != name for each in positions):
+            raise self._made_again()
+        return name, snapshot.version
+
+    def _made_again(self) -> SourceError:
+        return SourceError(
+            f"{self.name}: the table was made again, or restored, since it was followed; nothing "
+            "was loaded. Load it into a new table."
+        )
 
     def rows(self, chunk: Chunk) -> pa.RecordBatchReader:
         """Read the changes of the chunk's versions, as `Table.changed_rows` has them."""
-        start, end = chunk.ranges[self.name]
+        start, end = next(iter(chunk.ranges.values()))
         if chunk.plan == "copy":
             return self._whole(int(end))
         try:
@@ -67,10 +79,11 @@ class FollowedTable:
 
     def copy(self, positions: Mapping[str, Position]) -> Chunk:
         """Return the whole table as one chunk, as of its newest version."""
-        given = positions.get(self.name)
-        newest = self._followed.version
+        name, newest = self._now(positions)
         return Chunk(
-            ranges={self.name: (given, newest)}, what=f"all of version {newest}", plan="copy"
+            ranges={name: (positions.get(name), newest)},
+            what=f"all of version {newest}",
+            plan="copy",
         )
 
     def _whole(self, version: int) -> pa.RecordBatchReader:

@@ -7,6 +7,7 @@ commit. The position is the number of that commit, so that two loaders cannot lo
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime as dt
 import fnmatch
 import os
@@ -16,8 +17,10 @@ from typing import Any, BinaryIO, Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..arguments import checked
+from ..display import visible
 from ..errors import (
     ManifestCommitError,
     SourceError,
@@ -26,6 +29,7 @@ from ..errors import (
     UsageError,
 )
 from ..files.foreign_footer import FooterJudge
+from ..format.fields import is_unicode
 from ..log.time_travel import parse_age
 from ..runtime.validation import anything, one_of, optional, text, wrong
 from ..store import ObjectInfo, StorageOptions, Store, open_store
@@ -46,6 +50,7 @@ _ENDINGS: dict[str, Format] = {
 FILES = ".files"  # what the table of loaded files is called: this behind the table's path
 _LEDGER = pa.schema(
     [
+        ("source", pa.string()),
         ("name", pa.string()),
         ("content", pa.string()),
         ("bytes", pa.int64()),
@@ -101,7 +106,7 @@ class LandingFiles:
     ) -> None:
         self._store: Store = open_store(url, storage_options)
         self.url = self._store.url
-        self.name = f"files:{self.url}" + (f"?{pattern}" if pattern != "*" else "")
+        self.name = f"files:{self.url}"  # of all patterns: a file may match two of them
         self._format, self._pattern, self._schema = format, pattern, schema
         self._file_column, self._on_changed = file_column, on_changed
         if settle_s is None:
@@ -125,9 +130,10 @@ class LandingFiles:
                 f"{table.url} is the root of a bucket, so that no table of loaded files can lie "
                 "beside it: load into a path below"
             )
-        self._table, self._ledger = table, Table(f"{table.url}{FILES}", options)
-        self._began = time.time()
-        return self
+        own = copy.copy(self)  # one source may be loaded into several tables at once
+        own._table, own._ledger = table, Table(f"{table.url}{FILES}", options)
+        own._began = time.time()
+        return own
 
     # --- which files there are --------------------------------------------------------------------
 
@@ -135,7 +141,9 @@ class LandingFiles:
         """Yield what is new, in order of names: as many files a chunk as fit its bytes."""
         start = positions.get(self.name)
         number = start if isinstance(start, int) else 0
-        known = self._known()  # after the position was read, so that it is at least as new
+        known, newest = self._known()  # after the position was read, so that it is at least as new
+        if newest > number:
+            raise self._ahead(newest)
         listed = self._settled()
         fresh = [file for file in listed if known.get(file.name, ("", True))[0] != content_of(file)]
         loaded = frozenset(name for name, (_, is_loaded) in known.items() if is_loaded)
@@ -160,7 +168,7 @@ class LandingFiles:
         first = f", {plan.files[0].name}" if len(plan.files) == 1 else first
         return Chunk(
             ranges={self.name: (start, end)},
-            what=f"{counted(len(plan.files), 'file')}, {size(total)}{first}",
+            what=visible(f"{counted(len(plan.files), 'file')}, {size(total)}{first}"),
             bytes=total,
             plan=plan,
         )
@@ -184,23 +192,44 @@ class LandingFiles:
             parts = file.name.split("/")
             if any(part.startswith((".", "_")) for part in parts):
                 continue  # markers and temporary files, as other tools write them
+            if not is_unicode(file.name):
+                raise SourceError(
+                    f"{self.name}: the name {visible(file.name)} is no Unicode text, so that it "
+                    "cannot be recorded; nothing more was loaded. Rename the file."
+                )
             if fnmatch.fnmatchcase(file.name, self._pattern):
                 yield file
 
-    def _known(self) -> dict[str, tuple[str, bool]]:
-        """Name of a file -> its content when it was loaded or failed last, and whether it was ever
-        loaded."""
+    def _ahead(self, newest: int) -> Exception:
+        """The table of loaded files knows more than the table that is loaded says: another loader
+        has committed meanwhile, or the table went back alone."""
+        assert self._table is not None and self._ledger is not None
+        try:
+            now = self._table.watermarks().get(self.name)
+        except TableNotFoundError:
+            now = None
+        if isinstance(now, int) and now >= newest:
+            return ChangedInputError(f"{self.name}: another loader was faster")
+        return SourceError(
+            f"{self._table.url} is at chunk {now or 0} of {self.name}, and {self._ledger.url} "
+            f"lists files up to chunk {newest}: the loaded table was removed or rolled back alone. "
+            "Nothing was loaded. Roll both back together, or remove both and load again."
+        )
+
+    def _known(self) -> tuple[dict[str, tuple[str, bool]], int]:
+        """Name of a file of this source -> its content when it was loaded or failed last, and
+        whether it was ever loaded; and the number of the last chunk."""
         assert self._ledger is not None
         try:
-            rows = self._ledger.to_arrow(["name", "content", "loaded", "chunk"])
+            rows = self._ledger.to_arrow(["source", "name", "content", "loaded", "chunk"])
         except TableNotFoundError:
-            return {}
+            return {}, 0
+        rows = rows.filter(pc.equal(rows.column("source"), self.url)).sort_by("chunk")
         known: dict[str, tuple[str, bool]] = {}
-        rows = rows.sort_by("chunk")
         columns = (rows.column(name).to_pylist() for name in ("name", "content", "loaded"))
         for name, content, is_loaded in zip(*columns, strict=True):
             known[name] = (content, is_loaded or known.get(name, ("", False))[1])
-        return known
+        return known, rows.column("chunk")[-1].as_py() if rows.num_rows else 0
 
     # --- their rows -------------------------------------------------------------------------------
 
@@ -301,6 +330,7 @@ class LandingFiles:
         entries = [(file, None) for file in plan.files] + list(plan.failed)
         rows = [
             {
+                "source": self.url,
                 "name": file.name,
                 "content": content_of(file),
                 "bytes": file.size_bytes,
@@ -376,11 +406,8 @@ class _Opened:
         self._name, self._column = name, file_column
         if file_column is not None and expected is not None and file_column in expected.names:
             expected = expected.remove(expected.get_field_index(file_column))
-        if format == "csv":
-            reader: Any = _csv(stream, expected, csv_options)
-            self._schema, self._batches = reader.schema, reader
-        elif format == "json":
-            reader = _json(stream, expected)
+        if format != "parquet":
+            reader = _text_reader(stream, format, expected, csv_options)
             self._schema, self._batches = reader.schema, reader
         else:
             file, _ = judge.open(stream)
@@ -403,6 +430,21 @@ class _Opened:
             if self._column is not None:
                 columns.append(pa.array([self._name] * batch.num_rows, pa.string()))
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _text_reader(
+    stream: BinaryIO, format: Format, expected: pa.Schema | None, csv_options: Mapping[str, Any]
+) -> Any:
+    """What reads the rows. A column of which the beginning holds no value is one of texts: without
+    a type it would fit no later file."""
+    reader = _csv(stream, expected, csv_options) if format == "csv" else _json(stream, expected)
+    empty = [field.name for field in reader.schema if pa.types.is_null(field.type)]
+    if not empty:
+        return reader
+    texts = pa.schema([(name, pa.string()) for name in empty])
+    known = pa.schema([*(expected or []), *texts])
+    stream.seek(0)
+    return _csv(stream, known, csv_options) if format == "csv" else _json(stream, known)
 
 
 def _csv(stream: BinaryIO, expected: pa.Schema | None, given: Mapping[str, Any]) -> Any:

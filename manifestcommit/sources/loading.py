@@ -269,7 +269,7 @@ class _Loader:
         self._companions: dict[str, str] = {}
         self._schemas: dict[str, Any] = {}
         for suffix, schema in getattr(self._source, "companions", {}).items():
-            self._companions[suffix] = os.fspath(path).rstrip("/") + suffix
+            self._companions[suffix] = self._table.url + suffix
             self._schemas[suffix] = schema
         self._chunks: Iterator[Chunk] | None = None
         self._committed: list[Outcome] = []
@@ -288,7 +288,12 @@ class _Loader:
 
     def plan(self) -> list[Chunk]:
         """What there is to load."""
-        return list(self._source.chunks(self.positions(), max_bytes=self._max_bytes))
+        for _ in range(_TRIES):
+            try:
+                return list(self._source.chunks(self.positions(), max_bytes=self._max_bytes))
+            except ChangedInputError as error:
+                LOG.info("%s", error)
+        raise SourceError(f"{self._source.name}: it changed all the time; nothing was loaded")
 
     def held_back(self) -> tuple[str, ...]:
         """What holds back more than there is to load."""
@@ -331,18 +336,19 @@ class _Loader:
                 self._chunks = iter(
                     self._source.chunks(self.positions(), max_bytes=self._max_bytes)
                 )
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                self._chunks = None
-                return False
+            chunk = None
             try:
+                chunk = next(self._chunks, None)
+                if chunk is None:
+                    self._chunks = None
+                    return False
                 self._commit(chunk, steps)
                 return True
             except ChangedInputError as error:
                 LOG.info("%s", error)
                 self._chunks = None
             except (WatermarkError, OutcomeUnknownError, CommitConflictError) as error:
-                if not self._may_go_on(error, chunk):
+                if chunk is None or not self._may_go_on(error, chunk):
                     raise
                 LOG.info("%s: looking at the table's position again: %s", self.url, error)
                 self._chunks = None
@@ -442,6 +448,7 @@ class _Loader:
         tx.rows(table).overwrite_where(
             pa.concat_tables(tables, promote_options="default") if tables else None,
             replaced,
+            merge_schema=self._write["merge_schema"],
             watermarks=dict(chunk.ranges),
         )
 

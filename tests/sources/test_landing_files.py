@@ -179,7 +179,7 @@ def test_markers_hidden_files_and_other_names_are_passed_over(tmp_path: Path, la
     for name in ("_SUCCESS", ".a.csv.crc", "_temporary/0/b.csv", "other.txt", "in/c.csv"):
         put(landing, name, "id\n1\n")
     outcome = mc.load(mc.sources.files(landing, pattern="*.csv"), tmp_path / "t")
-    assert outcome.rows == 1 and outcome.positions == {f"files:file://{landing}?*.csv": 1}
+    assert outcome.rows == 1 and outcome.positions == {f"files:file://{landing}": 1}
 
 
 def test_files_of_other_columns_come_with_merge_schema_only(tmp_path: Path, landing: Path) -> None:
@@ -250,6 +250,53 @@ def test_files_of_a_bucket_are_loaded_by_their_content(tmp_path: Path, rgw: Any)
     assert mc.load(source, table, storage_options=options).rows == 1
     assert sorted(mc.Table(table, storage_options=options).to_arrow().column("id").to_pylist()) == [1, 2, 3]
     assert "secret" not in repr([*mc.Table(table, storage_options=options).history()]).lower()
+
+
+def test_two_folders_and_two_patterns_feed_one_table_each_file_once(tmp_path: Path, landing: Path) -> None:
+    """Also files of one name, of which one is replaced; a file that both patterns match is one file."""
+    put(landing, "day.csv", "id\n1\n")
+    put(tmp_path / "other", "day.csv", "id\n2\n")
+    ours = [mc.sources.files(landing, file_column="_file", on_changed="replace", pattern=each) for each in ("*", "*.csv")]
+    for source in (*ours, other := mc.sources.files(tmp_path / "other", file_column="_file")):
+        mc.load(source, tmp_path / "t")
+    assert ids(tmp_path / "t") == [1, 2]
+    put(tmp_path / "other", "day.csv", "id\n3\n", seconds_ago=50)
+    for source in (other, *ours, other, *ours):
+        mc.load(source, tmp_path / "t")
+    assert ids(tmp_path / "t") == [1, 2, 3]
+
+
+def test_one_source_feeds_two_tables(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    source = mc.sources.files(landing)
+    rounds = [mc.follow(source, tmp_path / name, every="1s") for name in "tu"]
+    assert [next(each).rows for each in rounds] == [1, 1]
+    for each in reversed(rounds):
+        each.close()  # type: ignore[attr-defined]
+    assert mc.load(source, tmp_path / "t").chunks == mc.load(source, tmp_path / "u").chunks == 0
+
+
+def test_a_table_that_went_back_alone_is_told_from_one_that_has_nothing_new(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    source = mc.sources.files(landing)
+    mc.load(source, tmp_path / "t")
+    (tmp_path / "t").rename(tmp_path / "gone")
+    with pytest.raises(SourceError, match="was removed or rolled back alone"):
+        mc.load(source, tmp_path / "t")
+
+
+def test_a_column_without_values_at_first_gets_values_later(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.csv", "id,note\n1,\n")
+    put(landing, "b.jsonl", '{"id": 2, "note": null}\n')
+    put(landing, "c.csv", "id,note\n3,x\n")
+    mc.load(mc.sources.files(landing), tmp_path / "t", max_bytes=1)
+    assert sorted(mc.Table(tmp_path / "t").to_arrow().column("id").to_pylist()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["a\rb.csv", "\x07.csv", "a\nb.csv"])
+def test_names_that_a_terminal_would_obey_are_loaded(tmp_path: Path, landing: Path, name: str) -> None:
+    put(landing, name, "id\n1\n")
+    assert mc.load(mc.sources.files(landing), tmp_path / "t").rows == 1
 
 
 def test_a_source_of_ones_own_is_two_questions(tmp_path: Path) -> None:
