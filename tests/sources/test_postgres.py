@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -104,7 +105,7 @@ def test_an_open_transaction_is_named_and_its_rows_come_once(
         time.sleep(0.3)
         planned = mc.load(source, tmp_path / "t", dry_run=True)
         assert planned.chunks == 1 and len(planned.planned) == 2
-        assert f"(pid {pid} of me in postgres with forgotten), open for 0 s, holds back" in planned.planned[1]
+        assert re.search(rf"\(pid {pid} of me in postgres with forgotten\), open for \d+ s, holds back", planned.planned[1])
         assert [record.levelno for record in caplog.records if f"pid {pid}" in record.getMessage()] == [logging.WARNING]
         mc.load(source, tmp_path / "t")
         assert rows(tmp_path / "t") == [1]
@@ -234,7 +235,7 @@ def killed_loaders(server: Server, orders: str, table: Path, seconds: float) -> 
         each.start()
     began, deaths, chance = time.monotonic(), 0, random.Random(7)
     loaders = [loader(server, orders, table) for _ in range(2)]
-    while time.monotonic() - began < seconds:
+    while time.monotonic() - began < seconds or deaths < 4:  # a busy machine begins few in that time
         time.sleep(chance.random() * 5)
         ended = loaders.pop(chance.randint(0, 1))
         assert ended.poll() is None, ended.communicate()[1]
