@@ -76,7 +76,7 @@ def rolled_back(
     }
     origins = {**fresh, **target.origins}
     streams = _emptied(head, target)
-    dropped = {key: KeyRecord(version=version, digest="") for key in keys}
+    dropped = {key: KeyRecord(version=version, digest="") for key in sorted(keys)}
     return msgspec.structs.replace(
         head,
         schema=target.schema,
@@ -377,7 +377,7 @@ def _restored(head: Snapshot, change: Rollback, record: Commit) -> tuple[Snapsho
 
 def _rewound(head: Snapshot, change: Rewind) -> Snapshot:
     version, source = head.version + 1, change.source
-    dropped = {key: KeyRecord(version=version, digest="") for key in change.keys}
+    dropped = {key: KeyRecord(version=version, digest="") for key in sorted(change.keys)}
     return msgspec.structs.replace(
         head,
         watermarks=rewind_watermarks(head.watermarks, source, change.to),
