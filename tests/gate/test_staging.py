@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -355,3 +357,22 @@ def test_a_check_that_cannot_be_made_is_an_error(path: Path, given: Any) -> None
     """[CK6]"""
     with pytest.raises(mc.errors.UsageError):
         stage(path, rows(4)).check(given)
+
+
+@pytest.mark.parametrize("said", [False, np.False_, pa.scalar(False)], ids=["Python", "numpy", "pyarrow"])
+def test_a_check_fails_by_any_false(tmp_path: Path, said: object) -> None:
+    """[CK6]"""
+    staged = mc.write(pa.table({"id": [1]}), tmp_path / "t", publish=False)
+    with pytest.raises(mc.errors.CheckFailedError):
+        staged.check(lambda _: said)
+
+
+def test_two_checks_of_one_name_are_two_and_what_failed_is_not_published(tmp_path: Path) -> None:
+    """[CK6]"""
+    staged = mc.write(pa.table({"id": [1]}), tmp_path / "t", publish=False)
+    for made in ((lambda _: False, lambda _: True), (lambda _: True,)):
+        with pytest.raises(mc.errors.CheckFailedError) if len(made) == 2 else contextlib.nullcontext():
+            staged.check(*made)
+    with pytest.raises(mc.errors.CheckFailedError, match="did not hold"):
+        staged.publish()
+    assert mc.staged(tmp_path / "t", staged.job_id).publish().committed
