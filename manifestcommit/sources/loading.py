@@ -33,7 +33,7 @@ from ..log.time_travel import parse_age
 from ..runtime.outcome import Outcome
 from ..runtime.validation import size, wrong
 from ..store import StorageOptions
-from ..table.creation import create_table
+from ..table.creation import open_companion
 from ..table.table import Table
 from ..terminal.progress import Steps
 from ..transactions import Transaction, transaction
@@ -266,11 +266,8 @@ class _Loader:
         self._source: Any = source if opens is None else opens(path, self._options)
         self._max_bytes, self._max_errors = max_bytes, max_errors
         self._write, self._note = dict(write), dict(note)
-        self._companions: dict[str, str] = {}
-        self._schemas: dict[str, Any] = {}
-        for suffix, schema in getattr(self._source, "companions", {}).items():
-            self._companions[suffix] = self._table.url + suffix
-            self._schemas[suffix] = schema
+        self._schemas = dict(getattr(self._source, "companions", {}))  # of tables to be made
+        self._companions = {suffix: self._table.url + suffix for suffix in self._schemas}
         self._chunks: Iterator[Chunk] | None = None
         self._committed: list[Outcome] = []
         self._broken: dict[str, str] = {}
@@ -415,20 +412,10 @@ class _Loader:
         return next(iter(tx.outcome.outcomes.values()))
 
     def _make_companions(self) -> None:
-        """Make the tables beside, once, of a rank by which the loaded table decides. [MT2]"""
-        while self._schemas:
-            suffix, schema = next(iter(self._schemas.items()))
-            try:
-                _ = Table(self._companions[suffix], self._options).version
-            except TableNotFoundError:
-                create_table(
-                    self._companions[suffix],
-                    schema,
-                    rank=1,
-                    exist_ok=True,
-                    storage_options=self._options,
-                )
-            del self._schemas[suffix]
+        """Make the tables beside, once."""
+        for suffix, schema in self._schemas.items():
+            open_companion(self._companions[suffix], schema, self._table, self._options)
+        self._schemas = {}
 
     def _fill(self, job: Job, chunk: Chunk, *, replace_all: bool) -> None:
         if replace_all:
@@ -440,7 +427,7 @@ class _Loader:
         for data in _streams(self._source.rows(chunk)):
             job.write(data, sources=lineage, **self._write)
 
-    def _replace(self, tx: Transaction, table: str, chunk: Chunk, replaced: str) -> None:
+    def _replace(self, tx: Transaction, table: str, chunk: Chunk, replaced: Any) -> None:
         """The chunk's rows instead of those that match the condition."""
         import pyarrow as pa
 

@@ -120,7 +120,7 @@ class GenericBackend(Backend):
     def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
         super().__init__(options, scheme)
         self.name = f"{scheme}://"
-        self._scheme, self._bucket = scheme, bucket
+        self._scheme, self._bucket, self.sections = scheme, bucket, (scheme,)
         self.connection()
 
     @property

@@ -252,6 +252,21 @@ def test_files_of_a_bucket_are_loaded_by_their_content(tmp_path: Path, rgw: Any)
     assert "secret" not in repr([*mc.Table(table, storage_options=options).history()]).lower()
 
 
+def test_the_loaded_table_decides_joint_commits_with_that_of_its_files(tmp_path: Path, landing: Path) -> None:
+    """Whatever its own rank is. [LD3] [MT2]"""
+    mc.create_table(tmp_path / "t", pa.schema([("id", pa.int64())]), rank=7)
+    put(landing, "a.csv", "id\n1\n")
+    mc.load(mc.sources.files(landing), tmp_path / "t")
+    assert mc.Table(f"{tmp_path / 't'}.files")._ctx.open().snapshot.rank == 8
+
+
+def test_a_bucket_has_no_place_beside_it(rgw: Any, landing: Path) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    bucket = rgw.bucket()
+    with pytest.raises(UsageError, match=rf"s3://{bucket} is the root of a bucket.*\.files.*Load into a path below it"):
+        mc.load(mc.sources.files(landing), f"s3://{bucket}", storage_options=rgw.storage_options)
+
+
 def test_two_folders_and_two_patterns_feed_one_table_each_file_once(tmp_path: Path, landing: Path) -> None:
     """Also files of one name, of which one is replaced; a file that both patterns match is one file."""
     put(landing, "day.csv", "id\n1\n")
