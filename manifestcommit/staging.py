@@ -35,7 +35,7 @@ from .runtime.outcome import Outcome, committed_or_raise, constraint_error
 from .scan.planning import entries_table
 from .store import StorageOptions, open_store
 from .table.conditions import Condition
-from .table.reading import TableReads
+from .table.reading import TableReads, chosen
 from .table.table import Table
 
 if TYPE_CHECKING:
@@ -183,13 +183,14 @@ class Staged:
 
         Raises:
             DataFileMissingError: gc has deleted a file of the job, which is fenced.
+            UsageError: the table has no such column.
 
         Spec: CK5.
         """
         from .scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         own = self._own()
-        names = [columns] if isinstance(columns, str) else columns
+        names = chosen(own, columns)
         opened = open_dataset(self._ctx, own, entries_table(self._ctx, own))
         return opened.to_table(columns=names)
 

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import datetime as dt
 import fnmatch
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ from ..table.creation import companion_url
 from ..table.table import Table
 from ..terminal.render import counted, size
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
+
+LOG = logging.getLogger("manifestcommit.sources")
 
 Format = Literal["csv", "json", "parquet"]
 _ENDINGS: dict[str, Format] = {
@@ -76,8 +79,9 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def content_of(file: ObjectInfo) -> str:
-    """What tells one content of a name from another: its size and when it was written."""
-    return f"{file.size_bytes}-{file.modified!r}"
+    """What tells one content of a name from another: the store's ETag; where it has none, the size
+    and the time at which it was written."""
+    return file.etag or f"{file.size_bytes}-{file.modified!r}"
 
 
 class LandingFiles:
@@ -86,6 +90,8 @@ class LandingFiles:
     Attributes:
         url: where they land.
         name: what the table's position of this source is called.
+        held_back: which files are not loaded, because their time is in the future.
+        reading: the file that was opened last.
 
     Spec: LD3.
     """
@@ -118,6 +124,7 @@ class LandingFiles:
         self._ledger: Table | None = None
         self._columns: pa.Schema | None = None  # that are known, of the chunk that is read
         self._began = time.time()
+        self.held_back = self.reading = ""
 
     def open(self, path: str | os.PathLike[str], options: StorageOptions) -> LandingFiles:
         """This source, for one table: what it has loaded decides what is new."""
@@ -180,10 +187,18 @@ class LandingFiles:
         if wait_s > 0:
             time.sleep(wait_s)
             found = list(self._listed())
+        if self._settle_s <= 0:
+            return found
         now = time.time()
-        return [
-            file for file in found if self._settle_s <= 0 or file.modified + self._settle_s <= now
-        ]
+        early = [file.name for file in found if file.modified > now + self._settle_s]
+        self.held_back = ""
+        if early:
+            self.held_back = visible(
+                f"{counted(len(early), 'file')} with a time in the future, such as {early[0]}, "
+                "which may still be written: set it, or give settle='0s'"
+            )
+            LOG.warning("%s: %s", self.name, self.held_back)
+        return [file for file in found if file.modified + self._settle_s <= now]
 
     def _listed(self) -> Iterator[ObjectInfo]:
         for file in self._store.list(""):
@@ -272,7 +287,7 @@ class LandingFiles:
             raise BrokenInputError(
                 (file.name,), "its ending says no format: give format= to `files`"
             )
-        expected = self._expected()
+        expected, self.reading = self._expected(), file.name
         with _reading(file.name):
             try:
                 stream = streams.enter_context(self._store.open_input(file.name))

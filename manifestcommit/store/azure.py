@@ -416,6 +416,7 @@ def _info(blob: ElementTree.Element) -> ObjectInfo:
         name=unquote(name) if is_encoded else name,
         size_bytes=int(text_of(blob, "Properties/Content-Length")),
         modified=modified.timestamp(),
+        etag=blob.findtext("Properties/Etag", ""),
     )
 
 

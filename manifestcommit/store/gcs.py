@@ -35,7 +35,7 @@ from .retry import TransientError
 
 _OWN_HOST = "https://storage.googleapis.com"
 _LOGIN_S = 6.0  # two attempts of google-auth to reach a metadata server that does not answer
-_LISTED = "items(name,size,timeCreated),nextPageToken"
+_LISTED = "items(name,size,timeCreated,generation),nextPageToken"
 
 
 class Account:
@@ -365,6 +365,7 @@ def _info(item: Mapping[str, str]) -> ObjectInfo:
         name=item["name"],
         size_bytes=int(item["size"]),
         modified=datetime.fromisoformat(item["timeCreated"]).timestamp(),
+        etag=item.get("generation", ""),  # its etag changes with metadata, too
     )
 
 

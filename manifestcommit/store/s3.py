@@ -440,6 +440,7 @@ class S3Backend(HttpBackend):
                     name=_named(page, text_of(listed, "Key")),
                     size_bytes=int(text_of(listed, "Size")),
                     modified=_time(text_of(listed, "LastModified")),
+                    etag=listed.findtext("ETag", ""),
                 )
                 for listed in page.iterfind("Contents")
             ]
