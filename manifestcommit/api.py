@@ -16,12 +16,12 @@ from .joint import (
     rollback_together,
     tag_together,
 )
-from .maintain.adopt import Adoption, SkippedFile
-from .maintain.compaction import Compaction, LostGroup
-from .maintain.gc import GcReport, ObjectTotals
-from .maintain.lineage import FileRange, Lineage
-from .maintain.table_metrics import TableMetrics
-from .maintain.verify import VerifyReport
+from .operations.adopt import Adoption, SkippedFile
+from .operations.compaction import Compaction, LostGroup
+from .operations.gc import GcReport, ObjectTotals
+from .operations.lineage import FileRange, Lineage
+from .operations.table_metrics import TableMetrics
+from .operations.verify import VerifyReport
 from .protocol.audit import VerifyFinding
 from .protocol.conflict import Conflict, Violation
 from .report.page import Report

@@ -23,7 +23,7 @@ from .display import ReprMixin
 from .errors import UsageError
 from .job import Job, Path, commit
 from .log.table_context import TableContext
-from .maintain.joint_rollback import plan_joint_rollback, tag_jointly
+from .operations.joint_rollback import plan_joint_rollback, tag_jointly
 from .runtime.outcome import Outcome, error_of
 from .runtime.validation import optional, wrong
 from .store import StorageOptions, open_store

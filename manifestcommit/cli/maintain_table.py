@@ -22,9 +22,9 @@ from .safety import Plan, add_safety, decided
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..maintain.adopt import Adoption
-    from ..maintain.compaction import Compaction
-    from ..maintain.gc import GcReport
+    from ..operations.adopt import Adoption
+    from ..operations.compaction import Compaction
+    from ..operations.gc import GcReport
     from ..table import Table
     from ..table.listing import Listing
 

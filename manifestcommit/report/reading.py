@@ -17,8 +17,8 @@ from ..format.values import python_rows
 from ..log import exports
 from ..log.table_context import TableContext
 from ..log.version_chain import raise_if_expired, walk_back
-from ..maintain import gc
-from ..maintain.table_metrics import lag_of
+from ..operations import gc
+from ..operations.table_metrics import lag_of
 from ..protocol.retention import Policy
 from .data import (
     JOBS,

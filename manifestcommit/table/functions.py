@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..arguments import checked
 from ..job import Path
-from ..maintain.gc import GcReport
+from ..operations.gc import GcReport
 from .conditions import Condition
 from .table import Table
 

@@ -21,17 +21,17 @@ from ..format import arrow_schema, evolution
 from ..format.fields import parse_type
 from ..log.table_context import TableContext
 from ..log.time_travel import parse_age
-from ..maintain import alter
-from ..maintain import gc as gc_engine
-from ..maintain.adopt import Adoption
-from ..maintain.adopt import adopt as _adopt
-from ..maintain.compaction import Compaction, CompactionOptions, merge_manifests
-from ..maintain.gc import GcReport
-from ..maintain.rewind import rewind
-from ..maintain.rollback import rollback
-from ..maintain.table_metrics import TableMetrics, table_metrics
-from ..maintain.tags import settle, tag, untag
-from ..maintain.verify import VerifyReport, verify
+from ..operations import alter
+from ..operations import gc as gc_engine
+from ..operations.adopt import Adoption
+from ..operations.adopt import adopt as _adopt
+from ..operations.compaction import Compaction, CompactionOptions, merge_manifests
+from ..operations.gc import GcReport
+from ..operations.rewind import rewind
+from ..operations.rollback import rollback
+from ..operations.table_metrics import TableMetrics, table_metrics
+from ..operations.tags import settle, tag, untag
+from ..operations.verify import VerifyReport, verify
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
 from ..protocol.retention import Policy
 from ..runtime.outcome import JobResults, Outcome, committed_or_raise

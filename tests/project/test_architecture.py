@@ -227,7 +227,7 @@ def test_nothing_imports_itself_round_a_corner(ours) -> None:
 
 # What has no I/O, clock or randomness; the engine above it; and what neither shows anything.
 PURE = ("display", "format", "protocol", "filter")
-SILENT = (*PURE, "runtime", "log", "commits", "files", "scan", "rows", "maintain", "store", "export", "intake", "gate", "spark")
+SILENT = (*PURE, "runtime", "log", "commits", "files", "scan", "rows", "operations", "store", "export", "intake", "gate", "spark")
 
 
 @pytest.mark.parametrize("room", [room for room in ARROWS if room.split(".")[0] in SILENT])
