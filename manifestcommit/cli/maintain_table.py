@@ -62,6 +62,13 @@ def add_compact_command(commands: Commands) -> None:
         "--max-bytes", metavar="SIZE", help="rewrite no more than this in one run (default: 64GiB)"
     )
     compact.add_argument(
+        "--min-files",
+        type=int,
+        default=2,
+        metavar="N",
+        help="rewrite no fewer files into one (default: 2)",
+    )
+    compact.add_argument(
         "--only-manifests",
         action="store_true",
         help="merge manifests only; no data file is read, and no Spark is needed",
@@ -140,6 +147,7 @@ def _compact(options: argparse.Namespace) -> int:
     which = {
         "target_file_size": options.target_file_size,
         "where": options.where,
+        "min_files": options.min_files,
         "only_manifests": options.only_manifests,
         **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
     }
@@ -170,7 +178,6 @@ An AGE is a number and a unit: 90m, 24h, 7d, 2w.
   manifestcommit tag PATH NAME --version 7         keep one version, whatever its age
   manifestcommit gc PATH --grace 0s --keep-for 0s  nothing else writes: keep the newest version only
 """
-_GRACE, _KEEP_FOR, _KEEP_KEYS = "24h", "7d", 10_000
 
 
 def add_gc_command(commands: Commands) -> None:
@@ -200,35 +207,30 @@ def add_gc_command(commands: Commands) -> None:
 def _add_retention(gc: argparse.ArgumentParser) -> None:
     gc.add_argument(
         "--grace",
-        default=_GRACE,
         metavar="AGE",
-        help="jobs that began longer ago are fenced (default: 24h)",
+        help="jobs that began longer ago are fenced (default: the property gc.grace, or 24h)",
     )
     gc.add_argument(
         "--keep-versions",
         type=int,
-        default=1,
         metavar="N",
-        help="keep the last N versions readable (default: 1)",
+        help="keep the last N versions readable (default: gc.keep-versions, or 1)",
     )
     gc.add_argument(
         "--keep-for",
-        default=_KEEP_FOR,
         metavar="AGE",
-        help="keep readable what was the newest version so long ago (default: 7d)",
+        help="keep readable what was the newest version so long ago (default: gc.keep-for, or 7d)",
     )
     gc.add_argument(
         "--keep-keys",
         type=int,
-        default=_KEEP_KEYS,
         metavar="N",
-        help="remember the last N keys at least (default: 10000)",
+        help="remember the last N keys at least (default: gc.keep-keys, or 10000)",
     )
     gc.add_argument(
         "--keep-keys-for",
-        default="0s",
         metavar="AGE",
-        help="remember keys that were recorded within this time, too (default: 0s)",
+        help="remember keys that were recorded so lately, too (default: gc.keep-keys-for, or 0s)",
     )
 
 
@@ -299,7 +301,7 @@ def _gc(options: argparse.Namespace) -> int:
     table = table_of(options)
     if options.dry_run:
         return print_gc_plan(options, _called(options, table.plan_gc))
-    if _keeps_less(options):
+    if _keeps_less(options, table):
         status = decided(options, lambda: _plan(options, table), lambda: table.version)
         if status is not None:
             return status
@@ -320,18 +322,24 @@ def _called(options: argparse.Namespace, call: Any, **note: Any) -> Any:
         )
 
 
-def _keeps_less(options: argparse.Namespace) -> bool:
+def _keeps_less(options: argparse.Namespace, table: Table) -> bool:
     """Whether it deletes what a daily run keeps."""
-    from ..log.time_travel import parse_age  # late: `--help` needs no pyarrow
+    given = {name: getattr(options, name) for name in ("grace", "keep_for", "keep_keys")}
+    if options.foreign or all(value is None for value in given.values()):
+        return bool(options.foreign)
+    from ..log.time_travel import retention_of  # late: `--help` needs no pyarrow
 
+    snapshot = table.snapshot()
     try:
-        ages = (
-            parse_age(options.grace) < parse_age(_GRACE),
-            parse_age(options.keep_for) < parse_age(_KEEP_FOR),
-        )
+        asked = retention_of(snapshot, given)
     except UsageError:  # gc itself says so
         return False
-    return options.foreign or any(ages) or options.keep_keys < _KEEP_KEYS
+    kept = retention_of(snapshot)
+    return (
+        asked.grace_s < kept.grace_s
+        or asked.keep_for_s < kept.keep_for_s
+        or asked.keep_keys < kept.keep_keys
+    )
 
 
 def _kind(reason: str) -> str:
@@ -345,18 +353,16 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
     rows = [each for each in found.to_pylist() if each["action"] == "delete"]
     count, total = len(rows), sum(each["bytes"] for each in rows)
     reasons = Counter(_kind(each["reason"]) for each in rows)
-    kept = (
-        f"--keep-versions {options.keep_versions}, --keep-for {options.keep_for}, "
-        f"--grace {options.grace}, --keep-keys {options.keep_keys}, "
-        f"--keep-keys-for {options.keep_keys_for}"
-    )
+    names = ("keep_versions", "keep_for", "grace", "keep_keys", "keep_keys_for")
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    kept = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
     return Plan(
         version=version,
         what=f"delete for good what {options.path} no longer needs",
         effects=[
             f"deleted: {counted(count, 'object')}, {size_text(options, total)}",
             *(f"  {number:,}: {reason}" for reason, number in reasons.most_common(10)),
-            f"kept: {kept}",
+            f"kept: {kept or 'as by default'}",
         ],
         document={"version": version, "objects": count, "bytes": total},
     )
