@@ -46,6 +46,7 @@ _HOMES = {
     "job": "DroppedJobWarning Job begin commit commit_all write",
     "joint": "JointOutcome PinnedTable read_together rollback_together tag_together",
     "transactions": "Transaction TransactionRows transaction",
+    "upkeep": "maintain",
     "report.page": "Report",
     "sources.loading": "LoadOutcome follow load",
     "staging": "Staged staged",

@@ -37,6 +37,7 @@ from .table.creation import create_table
 from .table.listing import Listing
 from .table.merge_builder import MergeBuilder
 from .transactions import Transaction, TransactionRows, transaction
+from .upkeep import maintain
 from .version import __version__
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "follow",
     "gc",
     "load",
+    "maintain",
     "read_committed",
     "read_together",
     "register",

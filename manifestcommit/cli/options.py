@@ -52,13 +52,24 @@ class Commands:
         return parser
 
     def add(
-        self, name: str, run: Run, what: str, examples: Sequence[str] = ()
+        self,
+        name: str,
+        run: Run,
+        what: str,
+        examples: Sequence[str] = (),
+        *,
+        several: bool = False,
     ) -> argparse.ArgumentParser:
-        """A command about one table."""
+        """A command about one table, or several."""
         if no := answers_no(name):
             what = f"{what}; exit status 1 {no}"
         command = self.add_plain(name, run, what, examples)
-        command.add_argument("path", metavar="PATH", help="the table path: a local path or a URL")
+        command.add_argument(
+            "path",
+            metavar="PATH",
+            nargs="+" if several else None,
+            help="the table path: a local path or a URL",
+        )
         common = command.add_argument_group("options of every command")
         common.add_argument(
             "--format",

@@ -36,6 +36,7 @@ from .maintain_table import (
     add_compact_command,
     add_export_commands,
     add_gc_command,
+    add_maintain_command,
 )
 from .options import Commands
 
@@ -50,7 +51,13 @@ _GROUPS = {
         add_version_commands,
         add_settle_command,
     ),
-    "maintain": (add_compact_command, add_gc_command, add_adopt_command, add_export_commands),
+    "maintain": (
+        add_maintain_command,
+        add_compact_command,
+        add_gc_command,
+        add_adopt_command,
+        add_export_commands,
+    ),
     "check": (add_verify_command, add_store_commands),
     "help": (manual.add_commands,),
 }

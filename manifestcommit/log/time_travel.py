@@ -297,7 +297,7 @@ def retention_of(snapshot: Snapshot, asked: Mapping[str, Any] | None = None) -> 
         if (value := (asked or {}).get(argument_of(name))) is not None
     }
     texts = {name: given.get(name, snapshot.properties.get(name)) for name in RETENTION}
-    chosen = {
+    chosen: dict[str, Any] = {
         RETENTION[name]: retention_value(name, text)
         for name, text in texts.items()
         if text is not None
