@@ -1,7 +1,7 @@
-"""`maintain`: does for tables what is due, by their own figures, and says why. [UK1]-[UK6]
+"""`maintain`: does for tables what is due, by their own figures, and says why. [UK1]-[UK5]
 
-Internal: import from `manifestcommit`. It keeps no state, and calls the operations that a table has;
-so that a run may be killed, made twice at once, or be missed for a month.
+Internal: import from `manifestcommit`. It keeps no state and only calls the operations of `Table`,
+so that a run may be killed, overlap another one, or be missed for a month.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def maintain(
         A row for each table and step: `table`, `step`, `state`, `reason`, `result`, `bytes` (that
         are rewritten or deleted) and `seconds`. `state` is "done", "not due", "due" (in a dry run),
         "left" (time or bytes are used up), "waits" (for a job, or others were faster: the next call
-        does it) or "failed" (`result` says why; other tables and steps go on).
+        does it) or "failed" (`result` says why; other tables and steps go on). A table that cannot
+        be opened has one row, whose step is "open".
 
     Raises:
         UsageError: an argument is wrong.
@@ -107,7 +108,7 @@ def maintain(
     budget = _Budget(None if max_time is None else parse_age(max_time, "max_time"), max_bytes)
     note = {"message": message, "metadata": metadata}
     run = _Run(budget, progress or (lambda _: None), note, is_dry=dry_run)
-    several = tables if isinstance(tables, list | tuple) else [tables]
+    several: Any = tables if isinstance(tables, list | tuple) else [tables]
     options = StorageOptions(storage_options)
     opened = [each if isinstance(each, Table) else Table(each, options) for each in several]
     by_url = {table.url: table for table in opened}
@@ -166,27 +167,20 @@ class _Run:
 
     def table(self, table: Table) -> list[dict[str, Any]]:
         """The rows of one table. An error of one step or table holds up no other. [UK5]"""
-        rows = []
-        upkeep = _Upkeep(table, self)
+        try:
+            table.snapshot()
+        except ManifestCommitError as error:
+            failed = _Due("failed", "it cannot be opened"), _Done(str(error), failed=True)
+            return [_row(table.url, "open", *failed, seconds=0.0)]
+        rows, upkeep = [], _Upkeep(table, self)
         for step in STEPS:
             began = time.monotonic()
             due, done = self._step(upkeep, step)
-            state = due.state
+            row = _row(table.url, step, due, done, seconds=time.monotonic() - began)
+            upkeep.states[step] = row["state"]
+            rows.append(row)
             if done is not None:
-                state = "failed" if done.failed else due.state
-                LOG.info("%r: %s: %s: %s", table.url, step, state, done.result)
-            rows.append(
-                {
-                    "table": table.url,
-                    "step": step,
-                    "state": state,
-                    "reason": due.reason,
-                    "result": "" if done is None else done.result,
-                    "bytes": due.bytes if done is None else done.bytes,
-                    "seconds": round(time.monotonic() - began, 3),
-                }
-            )
-            upkeep.states[step] = state
+                LOG.info("%r: %s: %s: %s", table.url, step, row["state"], done.result)
         return rows
 
     def _step(self, upkeep: _Upkeep, step: str) -> tuple[_Due, _Done | None]:
@@ -217,6 +211,18 @@ class _Run:
             self._progress(f"{url}: {text}")
 
         return tell
+
+
+def _row(url: str, step: str, due: _Due, done: _Done | None, *, seconds: float) -> dict[str, Any]:
+    return {
+        "table": url,
+        "step": step,
+        "state": "failed" if done is not None and done.failed else due.state,
+        "reason": due.reason,
+        "result": "" if done is None else done.result,
+        "bytes": due.bytes if done is None else done.bytes,
+        "seconds": round(seconds, 3),
+    }
 
 
 class _Upkeep:
@@ -354,7 +360,8 @@ class _Upkeep:
         age_s = now_s - oldest.committed_at / 1e6
         due_s = policy.grace_s + (_IDLE_GC_EVERY_S if is_idle else _GC_EVERY_S)
         if snapshot.version < first or age_s < due_s:
-            return _Due("not due", f"gc has judged versions up to {snapshot.fence}, lately enough")
+            most = f"younger than {due_s / DAY_S:g} days"
+            return _Due("not due", f"what came after version {snapshot.fence} is {most}")
         for job in self._waiting():
             is_young = job.since > now_s - policy.prepared_grace_s
             if is_young and parse_job_id(job.job).birth <= snapshot.fence:
