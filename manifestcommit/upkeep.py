@@ -29,8 +29,8 @@ from .format.object_names import parse_job_id
 from .format.snapshot import Snapshot
 from .job import Path
 from .log import exports
-from .log.time_travel import parse_age, retention_of
-from .operations.alter import MAINTAIN_STEPS, STEPS, steps_of
+from .log.time_travel import parse_age
+from .operations.upkeep_properties import MAINTAIN_STEPS, STEPS, retention_of, steps_of
 from .protocol.compaction_plan import DEFAULT_MAX_BYTES
 from .protocol.retention import DAY_S
 from .runtime.environment import SystemEnv
@@ -67,7 +67,7 @@ def maintain(
     metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Listing:
-    """Do for each table what is due: exports, compaction, manifests, verification and gc.
+    """Run what is due for each table: exports, compaction, manifests, verification and gc.
 
     What is due follows from the table alone: its small files, its manifests, the age of the
     versions above the fence, its exports, and its properties `gc.*` and `maintain.steps`. Nothing

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from ..errors import UsageError
 from ..terminal.progress import Steps
 from ..terminal.render import counted
 from ..terminal.screen import print_table
-from .options import Commands, add_note, note_of, positive, storage_options_of, table_of
+from .options import Commands, add_note, note_of, positive, table_of
 from .output import size_cell, size_text, written
 from .safety import Plan, add_safety, decided
 
@@ -28,84 +27,6 @@ if TYPE_CHECKING:
     from ..operations.gc import GcReport
     from ..table import Table
     from ..table.listing import Listing
-
-# `manifestcommit maintain`: what is due for each table, or what was done.
-
-
-def add_maintain_command(commands: Commands) -> None:
-    """Register `maintain`."""
-    maintain = commands.add(
-        "maintain",
-        _maintain,
-        "do for each table what is due: exports, compaction, manifests, verification and gc",
-        [
-            "maintain /lake/flights /lake/orders --dry-run",
-            "maintain s3://lake/flights --max-time 30m --max-bytes 10GB",
-            "maintain s3://lake/flights s3://lake/orders --every 1h",
-        ],
-        several=True,
-    )
-    maintain.add_argument(
-        "--max-time", metavar="TIME", help="begin no step after this time (default: no limit)"
-    )
-    maintain.add_argument(
-        "--max-bytes",
-        metavar="SIZE",
-        help="compaction rewrites no more in all tables together (default: 64GiB)",
-    )
-    maintain.add_argument(
-        "--every",
-        metavar="TIME",
-        help="do it again and again, this long after the end of each time; it may be killed",
-    )
-    maintain.add_argument(
-        "--dry-run", action="store_true", help="change nothing; say what is due, and why"
-    )
-    add_note(maintain)
-
-
-def _maintain(options: argparse.Namespace) -> int:
-    from ..log.time_travel import parse_age  # late: `--help` needs no pyarrow
-    from ..upkeep import maintain
-
-    wait_s = None if options.every is None else parse_age(options.every, "every")
-    while True:
-        with Steps() as steps:
-            found = maintain(
-                options.path,
-                max_time=options.max_time,
-                dry_run=options.dry_run,
-                progress=steps,
-                storage_options=storage_options_of(options.storage_options),
-                **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
-                **note_of(options),
-            )
-        status = print_upkeep(options, found)
-        if wait_s is None:
-            return status
-        sys.stdout.flush()
-        time.sleep(wait_s)
-
-
-def print_upkeep(options: argparse.Namespace, found: Listing) -> int:
-    """What is due or was done, step by step; 1 if one failed."""
-    rows = found.to_pylist()
-    if not written(options, rows):
-        shown = [
-            (
-                each["table"],
-                each["step"],
-                each["state"],
-                size_cell(options, each["bytes"]) if each["bytes"] else "",
-                each["result"] or each["reason"],
-            )
-            for each in rows
-        ]
-        print_table(("table", "step", "state", "size", "why"), shown)
-        done = Counter(each["state"] for each in rows)
-        print(", ".join(f"{number} {state}" for state, number in done.items()), file=sys.stderr)
-    return 1 if any(each["state"] == "failed" for each in rows) else 0
-
 
 # `manifestcommit compact`: what would be rewritten, group by group with its reason, or what was.
 
@@ -141,11 +62,7 @@ def add_compact_command(commands: Commands) -> None:
         "--max-bytes", metavar="SIZE", help="rewrite no more than this in one run (default: 64GiB)"
     )
     compact.add_argument(
-        "--min-files",
-        type=int,
-        default=2,
-        metavar="N",
-        help="rewrite no fewer files into one (default: 2)",
+        "--min-files", type=int, default=2, metavar="N", help="of a new file (default: 2)"
     )
     compact.add_argument(
         "--only-manifests",
@@ -181,14 +98,8 @@ def print_compaction(options: argparse.Namespace, report: Compaction) -> int:
         return 0
     if report.version is None:
         found = report.lost or report.left_groups or report.left_manifests
-        print(
-            "nothing was committed"
-            if found
-            else (
-                "nothing was committed: no small files or manifests that could become fewer "
-                "were found"
-            )
-        )
+        why = "" if found else ": no small files or manifests that could become fewer were found"
+        print(f"nothing was committed{why}")
     else:
         rows = [
             ("files", report.files_before, report.files_after),
@@ -200,24 +111,16 @@ def print_compaction(options: argparse.Namespace, report: Compaction) -> int:
             ("manifests", report.manifests_before, report.manifests_after),
         ]
         print_table(("", "before", "after"), rows)
-        groups, rewritten, commits = (
-            counted(report.groups, "group"),
-            counted(report.rows, "row"),
-            counted(report.commits, "commit"),
-        )
+        groups, rewritten = counted(report.groups, "group"), counted(report.rows, "row")
+        commits = counted(report.commits, "commit")
         print(f"\nversion {report.version}: {groups} with {rewritten} in {commits}")
     for each in report.lost:
         what = f"{counted(each.files, 'file')} of {visible(each.partition)}"
         print(f"left as it was: {what}: {visible(each.why)} ({each.rule})", file=sys.stderr)
     if report.left_groups or report.left_manifests:
         groups, size = counted(report.left_groups, "group"), size_text(options, report.left_bytes)
-        print(
-            (
-                f"left for the next run: {groups}, {size}; "
-                f"{counted(report.left_manifests, 'manifest')}"
-            ),
-            file=sys.stderr,
-        )
+        manifests = counted(report.left_manifests, "manifest")
+        print(f"left for the next run: {groups}, {size}; {manifests}", file=sys.stderr)
     return 0
 
 
@@ -257,6 +160,17 @@ An AGE is a number and a unit: 90m, 24h, 7d, 2w.
   manifestcommit tag PATH NAME --version 7         keep one version, whatever its age
   manifestcommit gc PATH --grace 0s --keep-for 0s  nothing else writes: keep the newest version only
 """
+# argument -> its type, and what the help says of it
+_RETENTION: dict[str, tuple[type, str]] = {
+    "grace": (
+        str,
+        "jobs that began longer ago are fenced (default: gc.grace, or 24h)",
+    ),
+    "keep_versions": (int, "keep the last N versions readable (default: gc.keep-versions, or 1)"),
+    "keep_for": (str, "keep readable what was newest so long ago (default: gc.keep-for, or 7d)"),
+    "keep_keys": (int, "remember the last N keys at least (default: gc.keep-keys, or 10000)"),
+    "keep_keys_for": (str, "remember younger keys, too (default: gc.keep-keys-for, or 0s)"),
+}
 
 
 def add_gc_command(commands: Commands) -> None:
@@ -284,33 +198,9 @@ def add_gc_command(commands: Commands) -> None:
 
 
 def _add_retention(gc: argparse.ArgumentParser) -> None:
-    gc.add_argument(
-        "--grace",
-        metavar="AGE",
-        help="jobs that began longer ago are fenced (default: the property gc.grace, or 24h)",
-    )
-    gc.add_argument(
-        "--keep-versions",
-        type=int,
-        metavar="N",
-        help="keep the last N versions readable (default: gc.keep-versions, or 1)",
-    )
-    gc.add_argument(
-        "--keep-for",
-        metavar="AGE",
-        help="keep readable what was the newest version so long ago (default: gc.keep-for, or 7d)",
-    )
-    gc.add_argument(
-        "--keep-keys",
-        type=int,
-        metavar="N",
-        help="remember the last N keys at least (default: gc.keep-keys, or 10000)",
-    )
-    gc.add_argument(
-        "--keep-keys-for",
-        metavar="AGE",
-        help="remember keys that were recorded so lately, too (default: gc.keep-keys-for, or 0s)",
-    )
+    for name, (kind, what) in _RETENTION.items():
+        option, shown = f"--{name.replace('_', '-')}", "AGE" if kind is str else "N"
+        gc.add_argument(option, type=kind, metavar=shown, help=what)
 
 
 def print_gc_plan(options: argparse.Namespace, plan: Listing) -> int:
@@ -389,24 +279,19 @@ def _gc(options: argparse.Namespace) -> int:
 
 def _called(options: argparse.Namespace, call: Any, **note: Any) -> Any:
     with Steps() as steps:
-        return call(
-            grace=options.grace,
-            keep_versions=options.keep_versions,
-            keep_for=options.keep_for,
-            keep_keys=options.keep_keys,
-            keep_keys_for=options.keep_keys_for,
-            foreign=options.foreign,
-            progress=steps,
-            **note,
-        )
+        return call(**_kept(options), foreign=options.foreign, progress=steps, **note)
+
+
+def _kept(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in _RETENTION}
 
 
 def _keeps_less(options: argparse.Namespace, table: Table) -> bool:
     """Whether it deletes what a daily run keeps."""
-    given = {name: getattr(options, name) for name in ("grace", "keep_for", "keep_keys")}
-    if options.foreign or all(value is None for value in given.values()):
+    given = _kept(options)
+    if options.foreign or not any(value is not None for value in given.values()):
         return bool(options.foreign)
-    from ..log.time_travel import retention_of  # late: `--help` needs no pyarrow
+    from ..operations.upkeep_properties import retention_of  # late: `--help` needs no pyarrow
 
     snapshot = table.snapshot()
     try:
@@ -432,8 +317,7 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
     rows = [each for each in found.to_pylist() if each["action"] == "delete"]
     count, total = len(rows), sum(each["bytes"] for each in rows)
     reasons = Counter(_kind(each["reason"]) for each in rows)
-    names = ("keep_versions", "keep_for", "grace", "keep_keys", "keep_keys_for")
-    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    given = {name: value for name, value in _kept(options).items() if value is not None}
     kept = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
     return Plan(
         version=version,

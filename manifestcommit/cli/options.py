@@ -52,24 +52,13 @@ class Commands:
         return parser
 
     def add(
-        self,
-        name: str,
-        run: Run,
-        what: str,
-        examples: Sequence[str] = (),
-        *,
-        several: bool = False,
+        self, name: str, run: Run, what: str, examples: Sequence[str] = ()
     ) -> argparse.ArgumentParser:
-        """A command about one table, or several."""
+        """A command about one table."""
         if no := answers_no(name):
             what = f"{what}; exit status 1 {no}"
         command = self.add_plain(name, run, what, examples)
-        command.add_argument(
-            "path",
-            metavar="PATH",
-            nargs="+" if several else None,
-            help="the table path: a local path or a URL",
-        )
+        command.add_argument("path", metavar="PATH", help="the table path: a local path or a URL")
         common = command.add_argument_group("options of every command")
         common.add_argument(
             "--format",

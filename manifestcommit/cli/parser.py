@@ -36,9 +36,9 @@ from .maintain_table import (
     add_compact_command,
     add_export_commands,
     add_gc_command,
-    add_maintain_command,
 )
 from .options import Commands
+from .upkeep import add_maintain_command
 
 _GROUPS = {
     "inspect": (add_query_commands, add_content_commands, add_metrics_command, add_report_command),

@@ -6,8 +6,8 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,7 +15,6 @@ from ..errors import SnapshotExpiredError, UsageError, VersionNotFoundError
 from ..format.snapshot import Commit, KeyRecord, Snapshot, is_far
 from ..format.watermark import Advance, Position
 from ..protocol.joint_outcome import is_part
-from ..protocol.retention import Policy
 from ..runtime.environment import Env, SystemEnv
 from ..runtime.validation import wrong
 from ..store import Store
@@ -276,45 +275,6 @@ def parse_age(age: str | dt.timedelta, argument: str = "age") -> float:
             "24h or 7d",
         )
     return seconds
-
-
-# property -> the field of `Policy` that it sets
-RETENTION = {
-    "gc.grace": "grace_s",
-    "gc.keep-versions": "keep_versions",
-    "gc.keep-for": "keep_for_s",
-    "gc.keep-keys": "keep_keys",
-    "gc.keep-keys-for": "keep_keys_for_s",
-}
-
-
-def retention_of(snapshot: Snapshot, asked: Mapping[str, Any] | None = None) -> Policy:
-    """What gc keeps: what is asked for, or else what the table's properties say, or else the
-    defaults. asked: argument -> its value; None: not asked for. [GC1] [UK1]"""
-    given = {
-        name: value
-        for name in RETENTION
-        if (value := (asked or {}).get(argument_of(name))) is not None
-    }
-    texts = {name: given.get(name, snapshot.properties.get(name)) for name in RETENTION}
-    chosen: dict[str, Any] = {
-        RETENTION[name]: retention_value(name, text)
-        for name, text in texts.items()
-        if text is not None
-    }
-    return Policy(**chosen)
-
-
-def argument_of(name: str) -> str:
-    """The argument of gc that a property stands for."""
-    return name.removeprefix("gc.").replace("-", "_")
-
-
-def retention_value(name: str, value: Any) -> float | int:
-    """The value of a property of retention, or of its argument; UsageError if it is none."""
-    if RETENTION[name].endswith("_s"):
-        return parse_age(value, argument_of(name))
-    return int(value)
 
 
 def choose_version(

@@ -25,14 +25,12 @@ from ..format.watermark import Advance, Position
 from ..log import exports
 from ..log.table_context import TableContext, gate
 from ..log.table_root import open_or_free
-from ..log.time_travel import RETENTION, retention_value
 from ..log.version_chain import Head
 from ..protocol.write_layout import MISSING_COLUMNS
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import origins_of
+from .upkeep_properties import UPKEEP, check_upkeep
 
-MAINTAIN_STEPS = "maintain.steps"
-STEPS = ("export", "compact", "manifests", "verify", "gc")  # in the order in which they are taken
 # the properties that have a meaning in this release
 KNOWN = (
     TARGET_FILE_SIZE,
@@ -42,8 +40,7 @@ KNOWN = (
     ROW_TRIES_PROPERTY,
     AUTHOR_PROPERTY,
     exports.PROPERTY,
-    *RETENTION,
-    MAINTAIN_STEPS,
+    *UPKEEP,
 )
 Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 
@@ -283,37 +280,10 @@ def _check_properties(
         elif name == MISSING_COLUMNS:
             if value not in ("error", "null", None):
                 raise UsageError(f'property {name!r} is "error" or "null", not {value!r}')
-        elif name == MAINTAIN_STEPS:
-            if value is not None:
-                steps_of({name: value})
-        elif name in RETENTION:
-            _check_retention(name, value)
+        elif name in UPKEEP:
+            check_upkeep(name, value)
         elif value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
             raise UsageError(f"property {name!r} is a number above 0, not {value!r}")
-
-
-def steps_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The steps of upkeep that the table lets `maintain` take, in their order; UsageError for a
-    value that names no such step. [UK1]"""
-    value = properties.get(MAINTAIN_STEPS, ",".join(STEPS))
-    named = {part.strip() for part in value.split(",")}
-    if named != {"none"} and not named <= {*STEPS}:
-        raise UsageError(
-            f"property {MAINTAIN_STEPS!r} is 'none', or any of {', '.join(STEPS)}, split by "
-            f"commas; not {value!r}"
-        )
-    return tuple(step for step in STEPS if step in named)
-
-
-def _check_retention(name: str, value: str | None) -> None:
-    """Check that gc can keep so much. [UK1]"""
-    least = {"gc.keep-versions": 1, "gc.keep-keys": 0}.get(name)
-    if value is None:
-        return
-    if least is None:
-        retention_value(name, value)
-    elif not (value.isascii() and value.isdecimal() and int(value) >= least):
-        raise UsageError(f"property {name!r} is a number from {least} on, not {value!r}")
 
 
 def _check_author_parts(value: str | None) -> None:

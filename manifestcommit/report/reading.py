@@ -16,10 +16,10 @@ from ..format.snapshot import Snapshot
 from ..format.values import python_rows
 from ..log import exports
 from ..log.table_context import TableContext
-from ..log.time_travel import retention_of
 from ..log.version_chain import raise_if_expired, walk_back
 from ..operations import gc
 from ..operations.table_metrics import lag_of
+from ..operations.upkeep_properties import retention_of
 from .data import (
     JOBS,
     SIZE_CLASSES,

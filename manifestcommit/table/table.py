@@ -20,7 +20,6 @@ from ..errors import UsageError
 from ..format import arrow_schema, evolution
 from ..format.fields import parse_type
 from ..log.table_context import TableContext
-from ..log.time_travel import retention_of
 from ..operations import alter
 from ..operations import gc as gc_engine
 from ..operations.adopt import Adoption
@@ -31,6 +30,7 @@ from ..operations.rewind import rewind
 from ..operations.rollback import rollback
 from ..operations.table_metrics import TableMetrics, table_metrics
 from ..operations.tags import settle, tag, untag
+from ..operations.upkeep_properties import retention_of
 from ..operations.verify import VerifyReport, verify
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
 from ..runtime.outcome import JobResults, Outcome, committed_or_raise
@@ -486,12 +486,8 @@ class Table(RowChanges, RemovedFiles, TableReads):
         """
         ctx = self._ctx.noting(message, metadata)
         asked = _asked(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
-        return gc_engine.run(
-            ctx,
-            retention_of(ctx.open().snapshot, asked),
-            foreign=foreign,
-            progress=progress or (lambda _: None),
-        )
+        kept = retention_of(ctx.open().snapshot, asked)
+        return gc_engine.run(ctx, kept, foreign=foreign, progress=progress or (lambda _: None))
 
     @checked()
     def plan_gc(
@@ -528,15 +524,9 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
         Spec: GC5.
         """
-        ctx = self._ctx
         asked = _asked(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
-        made = gc_engine.plan(
-            ctx,
-            retention_of(ctx.open().snapshot, asked),
-            foreign=foreign,
-            progress=progress or (lambda _: None),
-        )
-        return Listing(made)
+        kept, say = retention_of(self._ctx.open().snapshot, asked), progress or (lambda _: None)
+        return Listing(gc_engine.plan(self._ctx, kept, foreign=foreign, progress=say))
 
     @checked()
     def compact(
@@ -919,7 +909,9 @@ class Table(RowChanges, RemovedFiles, TableReads):
         whole table); `write.author`: which of user, host, program and software commits record,
         split by commas, or "none"; by default all; `write.row-change-tries`: how often a change of
         rows that others were faster than is done at most, by default 10; `export.formats`:
-        "iceberg", "delta", "spark-catalog" or several, in which commits are exported.
+        "iceberg", "delta", "spark-catalog" or several, in which commits are exported;
+        `gc.grace`, `gc.keep-versions`, `gc.keep-for`, `gc.keep-keys` and `gc.keep-keys-for`: what
+        gc keeps where its caller does not say it; `maintain.steps`: which steps `maintain` takes.
 
         Args:
             properties: name -> value; None removes the property.
@@ -936,7 +928,7 @@ class Table(RowChanges, RemovedFiles, TableReads):
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
 
-        Spec: CM9, DF11, EX2, EX9, OB15, SC8.
+        Spec: CM9, DF11, EX2, EX9, OB15, SC8, UK1.
         """
         ctx = self._ctx.noting(message, metadata)
         return committed_or_raise(alter.set_properties(ctx, properties), ctx.store.url)

@@ -153,7 +153,7 @@ WALKS = {
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
     "sources": (("sources", "cli.load_table"), 3_500),
-    "upkeep": (("upkeep",), 400),
+    "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 700),
 }
 
 

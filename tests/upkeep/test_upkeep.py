@@ -14,7 +14,7 @@ from tests.upkeep.month import Month
 
 import manifestcommit as mc
 from manifestcommit.errors import ManifestCommitError, UsageError
-from manifestcommit.operations.alter import STEPS
+from manifestcommit.operations.upkeep_properties import STEPS
 from manifestcommit.upkeep import MIN_FILES
 
 
