@@ -283,7 +283,7 @@ class _Upkeep:
         rows = plan.select(["action", "files", "bytes"]).to_pylist()
         groups = [row for row in rows if row["action"] != "merge"]
         if not groups:
-            why = f"no {MIN_FILES} small files of a partition are worth one"
+            why = f"no partition has {MIN_FILES} small files that are worth one"
             return _Due("not due", f"{why}, of {_counted(snapshot.totals.files, 'file')}")
         files, size = sum(row["files"] for row in groups), sum(row["bytes"] for row in groups)
         reason = f"{_counted(files, 'small file')} would become {len(groups):,}"
@@ -324,7 +324,8 @@ class _Upkeep:
         merges = self._table.plan_compaction(only_manifests=True).column("files").to_pylist()
         if sum(merges) >= MIN_FILES or 1 in merges:
             return _Due("due", f"{_counted(sum(merges), 'manifest')} would become {len(merges):,}")
-        return _Due("not due", f"of {_counted(len(snapshot.manifests), 'manifest')}, few are small")
+        what = _counted(len(snapshot.manifests), "manifest")
+        return _Due("not due", f"no {MIN_FILES} small manifests can become fewer, of {what}")
 
     def _do_manifests(self, note: Mapping[str, Any]) -> _Done:
         made = self._table.compact(only_manifests=True, progress=self._say, **note)
@@ -361,7 +362,7 @@ class _Upkeep:
         due_s = policy.grace_s + (_IDLE_GC_EVERY_S if is_idle else _GC_EVERY_S)
         if snapshot.version < first or age_s < due_s:
             most = f"younger than {due_s / DAY_S:g} days"
-            return _Due("not due", f"what came after version {snapshot.fence} is {most}")
+            return _Due("not due", f"the versions after the fence, {snapshot.fence}, are {most}")
         for job in self._waiting():
             is_young = job.since > now_s - policy.prepared_grace_s
             if is_young and parse_job_id(job.job).birth <= snapshot.fence:

@@ -317,15 +317,16 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
     rows = [each for each in found.to_pylist() if each["action"] == "delete"]
     count, total = len(rows), sum(each["bytes"] for each in rows)
     reasons = Counter(_kind(each["reason"]) for each in rows)
-    given = {name: value for name, value in _kept(options).items() if value is not None}
-    kept = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
+    from ..operations import upkeep_properties as kept  # late: `--help` needs no pyarrow
+
+    asked = kept.retention_of(table.snapshot(), _kept(options))
     return Plan(
         version=version,
         what=f"delete for good what {options.path} no longer needs",
         effects=[
             f"deleted: {counted(count, 'object')}, {size_text(options, total)}",
             *(f"  {number:,}: {reason}" for reason, number in reasons.most_common(10)),
-            f"kept: {kept or 'as by default'}",
+            f"kept: {kept.retention_text(asked)}",
         ],
         document={"version": version, "objects": count, "bytes": total},
     )

@@ -53,6 +53,15 @@ def retention_value(name: str, value: Any) -> float | int:
     return int(value)
 
 
+def retention_text(kept: Policy) -> str:
+    """What gc keeps, as the arguments that say so."""
+    values = {argument_of(name): getattr(kept, field) for name, field in RETENTION.items()}
+    texts = {
+        name: f"{each:g}s" if isinstance(each, float) else each for name, each in values.items()
+    }
+    return ", ".join(f"--{name.replace('_', '-')} {text}" for name, text in texts.items())
+
+
 def steps_of(properties: Mapping[str, str]) -> tuple[str, ...]:
     """The steps of upkeep that the table lets `maintain` take, in their order; UsageError for a
     value that names no such step. [UK1]"""
