@@ -56,10 +56,11 @@ def retention_value(name: str, value: Any) -> float | int:
 def retention_text(kept: Policy) -> str:
     """What gc keeps, as the arguments that say so."""
     values = {argument_of(name): getattr(kept, field) for name, field in RETENTION.items()}
-    texts = {
-        name: f"{each:g}s" if isinstance(each, float) else each for name, each in values.items()
-    }
-    return ", ".join(f"--{name.replace('_', '-')} {text}" for name, text in texts.items())
+    texts = [
+        f"--{name.replace('_', '-')} {f'{value / 3600:g}h' if isinstance(value, float) else value}"
+        for name, value in values.items()
+    ]
+    return ", ".join(texts)
 
 
 def steps_of(properties: Mapping[str, str]) -> tuple[str, ...]:
