@@ -55,11 +55,12 @@ def retention_value(name: str, value: Any) -> float | int:
 
 def retention_text(kept: Policy) -> str:
     """What gc keeps, as the arguments that say so."""
-    values = {argument_of(name): getattr(kept, field) for name, field in RETENTION.items()}
-    texts = [
-        f"--{name.replace('_', '-')} {f'{value / 3600:g}h' if isinstance(value, float) else value}"
-        for name, value in values.items()
-    ]
+    texts = []
+    for name, field in RETENTION.items():
+        value = getattr(kept, field)
+        if isinstance(value, float):
+            value = f"{value / 3600:g}h" if value and value % 3600 == 0 else f"{value:g}s"
+        texts.append(f"--{argument_of(name).replace('_', '-')} {value}")
     return ", ".join(texts)
 
 
