@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import os
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -34,6 +35,7 @@ from .operations.upkeep_properties import MAINTAIN_STEPS, STEPS, retention_of, s
 from .protocol.compaction_plan import DEFAULT_MAX_BYTES
 from .protocol.retention import DAY_S
 from .runtime.environment import SystemEnv
+from .runtime.validation import roots, wrong
 from .store import StorageOptions
 from .table.listing import Listing
 from .table.table import Table
@@ -55,7 +57,16 @@ ROWS = pa.schema(
 Progress = Callable[[str], None]
 
 
-@checked()
+def some_tables(name: str, value: Any) -> list[Any]:
+    """Tables: one, or several, each by its path or as a `Table`."""
+    found = roots(name, value)
+    several = found if isinstance(found, list) else [found]
+    if not all(isinstance(each, str | os.PathLike | Table) for each in several):
+        raise wrong(name, value, "a table path, a Table, or several of them", "'s3://lake/flights'")
+    return several
+
+
+@checked(tables=some_tables)
 def maintain(
     tables: Path | Table | Iterable[Path | Table],
     *,
@@ -108,9 +119,9 @@ def maintain(
     budget = _Budget(None if max_time is None else parse_age(max_time, "max_time"), max_bytes)
     note = {"message": message, "metadata": metadata}
     run = _Run(budget, progress or (lambda _: None), note, is_dry=dry_run)
-    several: Any = tables if isinstance(tables, list | tuple) else [tables]
+    assert isinstance(tables, list)  # `checked` has made one of them
     options = StorageOptions(storage_options)
-    opened = [each if isinstance(each, Table) else Table(each, options) for each in several]
+    opened = [each if isinstance(each, Table) else Table(each, options) for each in tables]
     by_url = {table.url: table for table in opened}
     order = list(by_url)
     random.shuffle(order)  # two calls at once begin with other tables, and none is always the last
