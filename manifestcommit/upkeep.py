@@ -215,7 +215,7 @@ class _Run:
         return {**self._note, "message": self._note["message"] or f"upkeep: {reason}"}
 
     def progress(self, url: str) -> Progress:
-        """Tells what is done next, and ends the step once the time is used up. [UK4]"""
+        """A function that says what is done next, or ends the step: the time is used up. [UK4]"""
 
         def tell(text: str) -> None:
             self.budget.check()

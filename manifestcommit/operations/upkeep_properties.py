@@ -42,12 +42,12 @@ def retention_of(snapshot: Snapshot, asked: Mapping[str, Any] | None = None) -> 
 
 
 def argument_of(name: str) -> str:
-    """The argument of gc that a property stands for."""
+    """The argument of gc that a property is the default of."""
     return name.removeprefix("gc.").replace("-", "_")
 
 
 def retention_value(name: str, value: Any) -> float | int:
-    """The value of a property of retention, or of its argument; UsageError if it is none."""
+    """The value of a property of retention, or of its argument; UsageError if it cannot be one."""
     if RETENTION[name].endswith("_s"):
         return parse_age(value, argument_of(name))
     return int(value)
