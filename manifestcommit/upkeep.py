@@ -179,11 +179,11 @@ class _Run:
     def table(self, table: Table) -> list[dict[str, Any]]:
         """The rows of one table. An error of one step or table holds up no other. [UK5]"""
         try:
-            table.snapshot()
+            upkeep = _Upkeep(table, self)
         except ManifestCommitError as error:
             failed = _Due("failed", "it cannot be opened"), _Done(str(error), failed=True)
             return [_row(table.url, "open", *failed, seconds=0.0)]
-        rows, upkeep = [], _Upkeep(table, self)
+        rows = []
         for step in STEPS:
             began = time.monotonic()
             due, done = self._step(upkeep, step)
@@ -240,21 +240,22 @@ class _Upkeep:
     """What is due for one table, and the calls that do it."""
 
     def __init__(self, table: Table, run: _Run) -> None:
-        self._table, self._run = table, run
+        self._table, self._run, self._snapshot = table, run, table.snapshot()
         self.states: dict[str, str] = {}
+        self._read: dict[int, Snapshot] = {}
         self._say = run.progress(table.url)
 
     def due(self, step: str) -> _Due:
-        """Whether a step is due, by what the table is now. [UK2]"""
-        snapshot = self._table.snapshot()
-        if step not in steps_of(snapshot.properties):
+        """Whether a step is due, by what the table is since its last step. [UK2]"""
+        if step not in steps_of(self._snapshot.properties):
             return _Due("not due", f"the property {MAINTAIN_STEPS} leaves it out")
-        due: _Due = getattr(self, f"_due_{step}")(snapshot)
+        due: _Due = getattr(self, f"_due_{step}")(self._snapshot)
         return due
 
     def do(self, step: str, note: Mapping[str, Any]) -> _Done:
         """Take a step, by the operation that the table has for it. [UK1]"""
         done: _Done = getattr(self, f"_do_{step}")(note)
+        self._snapshot = self._table.snapshot()
         return done
 
     # exports
@@ -385,10 +386,12 @@ class _Upkeep:
         """A version, or the newest where that one is no state of the table."""
         if version >= snapshot.version:
             return snapshot
-        try:
-            return self._table.snapshot(version=version)
-        except VersionNotFoundError:
-            return snapshot
+        if version not in self._read:  # verification and gc ask for the same one
+            try:
+                self._read[version] = self._table.snapshot(version=version)
+            except VersionNotFoundError:
+                return snapshot
+        return self._read[version]
 
     def _do_verify(self, note: Mapping[str, Any]) -> _Done:
         found = self._table.verify(progress=self._say)

@@ -15,6 +15,8 @@ from tests.upkeep.month import Month
 import manifestcommit as mc
 from manifestcommit.errors import ManifestCommitError, UsageError
 from manifestcommit.operations.upkeep_properties import STEPS
+from manifestcommit.store import register_scheme
+from manifestcommit.store.local import LocalStore
 from manifestcommit.upkeep import MIN_FILES
 
 
@@ -65,6 +67,16 @@ def test_small_files_become_one_and_then_nothing_is_due(tmp_path: Path) -> None:
     assert table.files().num_rows == 1 and ids(table) == [*range(MIN_FILES)]
     version = table.version
     assert set(states(mc.maintain(table)).values()) == {"not due"} and table.version == version
+
+
+def test_a_table_for_which_nothing_is_due_costs_a_few_reads(tmp_path: Path) -> None:
+    """An hourly call for a thousand tables is cheap. [UK2]"""
+    fill(tmp_path / "t", 3)
+    counted = mc.testing.CountingStore(LocalStore(str(tmp_path / "t")))
+    register_scheme("counted", lambda _: counted)
+    assert set(states(mc.maintain("counted://t")).values()) == {"not due"}
+    requests = counted.requests()
+    assert requests.total() <= 9 and requests.keys() <= {"list", "get"}, requests
 
 
 def test_few_small_files_wait_for_more(tmp_path: Path) -> None:
