@@ -16,12 +16,12 @@ from .joint import (
     rollback_together,
     tag_together,
 )
-from .maintain.adopt import Adoption, SkippedFile
-from .maintain.compaction import Compaction, LostGroup
-from .maintain.gc import GcReport, ObjectTotals
-from .maintain.lineage import FileRange, Lineage
-from .maintain.table_metrics import TableMetrics
-from .maintain.verify import VerifyReport
+from .operations.adopt import Adoption, SkippedFile
+from .operations.compaction import Compaction, LostGroup
+from .operations.gc import GcReport, ObjectTotals
+from .operations.lineage import FileRange, Lineage
+from .operations.table_metrics import TableMetrics
+from .operations.verify import VerifyReport
 from .protocol.audit import VerifyFinding
 from .protocol.conflict import Conflict, Violation
 from .report.page import Report
@@ -37,6 +37,7 @@ from .table.creation import create_table
 from .table.listing import Listing
 from .table.merge_builder import MergeBuilder
 from .transactions import Transaction, TransactionRows, transaction
+from .upkeep import maintain
 from .version import __version__
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "follow",
     "gc",
     "load",
+    "maintain",
     "read_committed",
     "read_together",
     "register",

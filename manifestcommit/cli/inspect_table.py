@@ -325,7 +325,7 @@ def _version(text: str) -> int:
 
 
 def _history(options: argparse.Namespace) -> int:
-    from ..maintain.describe import partners_text
+    from ..operations.describe import partners_text
     from .job_ids import short  # late: `--help` needs no pyarrow
 
     table = table_of(options)
@@ -373,14 +373,14 @@ def _history(options: argparse.Namespace) -> int:
 
 def _said(row: dict[str, Any], name: str) -> str:
     """What a commit's record says of it, short enough for a line."""
-    from ..maintain.describe import author_text  # late: `--help` needs no pyarrow
+    from ..operations.describe import author_text  # late: `--help` needs no pyarrow
 
     text = author_text(row[name]) if name == "author" else plain_text(row[name] or "")
     return cut(text)
 
 
 def _describe(options: argparse.Namespace) -> int:
-    from ..maintain.describe import partners_text
+    from ..operations.describe import partners_text
     from .job_ids import short
 
     document = table_of(options).describe(**chosen(options))

@@ -38,6 +38,7 @@ from .maintain_table import (
     add_gc_command,
 )
 from .options import Commands
+from .upkeep import add_maintain_command
 
 _GROUPS = {
     "inspect": (add_query_commands, add_content_commands, add_metrics_command, add_report_command),
@@ -50,7 +51,13 @@ _GROUPS = {
         add_version_commands,
         add_settle_command,
     ),
-    "maintain": (add_compact_command, add_gc_command, add_adopt_command, add_export_commands),
+    "maintain": (
+        add_maintain_command,
+        add_compact_command,
+        add_gc_command,
+        add_adopt_command,
+        add_export_commands,
+    ),
     "check": (add_verify_command, add_store_commands),
     "help": (manual.add_commands,),
 }

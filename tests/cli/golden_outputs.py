@@ -69,6 +69,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "settle": [([], ()), (["--outcome", "aborted", "--reason", "disk lost"], ()), (["--outcome", "aborted"], ())],
     "tag": [(["2013 q1", "--version", "2"], ())],
     "untag": [(["first load"], ["y\n"])],
+    "maintain": [(["--dry-run"], ()), (["memory://no-table"], ())],
     "compact": [(["--only-manifests", "--dry-run"], ()), (["--only-manifests"], ())],
     "gc": [(["--dry-run"], ()), ([], ()), (["--keep-for", "0s", "--foreign"], ["n\n"])],
     "adopt": [([], ())],

@@ -18,7 +18,7 @@ from manifestcommit.errors import (
 from manifestcommit.format import object_names
 from manifestcommit.format.change import TagEdit
 from manifestcommit.log.version_chain import open_head, read_object
-from manifestcommit.maintain.gc import GcReport, run
+from manifestcommit.operations.gc import GcReport, run
 from manifestcommit.protocol.conflict import is_readable
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.outcome import committed_or_raise

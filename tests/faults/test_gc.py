@@ -43,9 +43,9 @@ from manifestcommit.files import row_buffer as engine_rows
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.partitioning import NULL_FOLDER
 from manifestcommit.log.version_chain import open_head, read_object
-from manifestcommit.maintain.gc import run
-from manifestcommit.maintain.rollback import rollback
-from manifestcommit.maintain.verify import verify
+from manifestcommit.operations.gc import run
+from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import KeepsUnfinished, LocalStore, Store, Unfinished
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore

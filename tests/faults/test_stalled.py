@@ -30,8 +30,8 @@ from manifestcommit.log.version_chain import (
     read_object,
     read_version,
 )
-from manifestcommit.maintain import gc as gc_engine
-from manifestcommit.maintain.rewind import rewind
+from manifestcommit.operations import gc as gc_engine
+from manifestcommit.operations.rewind import rewind
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.outcome import error_of
 from manifestcommit.scan.change_feed import Feed

@@ -140,7 +140,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 69_020, "modules": 255, "loaded": 88, "lines of tests": 91_750}
+CEILINGS = {"lines": 69_020, "modules": 255, "loaded": 88, "lines of tests": 91_700}
 WALKS = {
     "append": {"modules": 46, "switches": 345, "depth": 19},
     "read": {"modules": 25, "switches": 88, "depth": 15},
@@ -153,6 +153,7 @@ WALKS = {
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
     "sources": (("sources", "cli.load_table"), 3_500),
+    "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 700),
 }
 
 
@@ -169,7 +170,7 @@ def test_the_package_and_its_tests_do_not_grow(ours) -> None:
         path
         for path in (REPO / "tests").rglob("*")
         if not any(part.startswith(".") for part in path.parts[len(REPO.parts) :])
-        and path.relative_to(REPO / "tests").parts[0] not in DOORS
+        and not {path.relative_to(REPO / "tests").parts[0], path.stem} & {*DOORS}
     ]
     counts = {
         "lines": sum(lines[name] for name in house),
@@ -227,7 +228,7 @@ def test_nothing_imports_itself_round_a_corner(ours) -> None:
 
 # What has no I/O, clock or randomness; the engine above it; and what neither shows anything.
 PURE = ("display", "format", "protocol", "filter")
-SILENT = (*PURE, "runtime", "log", "commits", "files", "scan", "rows", "maintain", "store", "export", "intake", "gate", "spark")
+SILENT = (*PURE, "runtime", "log", "commits", "files", "scan", "rows", "operations", "store", "export", "intake", "gate", "spark")
 
 
 @pytest.mark.parametrize("room", [room for room in ARROWS if room.split(".")[0] in SILENT])
