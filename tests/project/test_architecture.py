@@ -153,6 +153,7 @@ WALKS = {
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
     "sources": (("sources", "cli.load_table"), 3_500),
+    "catalog": (("catalog", "cli.lake"), 2_000),
 }
 
 

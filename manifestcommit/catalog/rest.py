@@ -1,0 +1,373 @@
+"""Iceberg's REST catalog over the exports of a lake's tables, read-only. [LK5]-[LK8]
+
+Each response follows from the objects of the store: the process keeps nothing but the list of
+tables, for some seconds, and may end at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..errors import ManifestCommitError, StoreDeniedError, StoreError, UsageError
+from ..export import iceberg_export
+from ..export.iceberg_metadata import metadata_name, read_document
+from ..runtime.environment import SystemEnv
+from ..store import StorageOptions, Store, open_store
+from .lake import FoundTable, find_tables, marker_at, objection
+
+# Of the tables at the lake's root: Iceberg has no table outside of a namespace.
+ROOT = "default"
+_SEPARATOR = "\x1f"  # between the levels of a namespace in a path, as Iceberg says
+_MOST_BYTES = 256 << 20
+_MOST_PAGE = 10_000
+_PATHS = (
+    "/v1/config",
+    "/v1/namespaces",
+    "/v1/namespaces/{namespace}",
+    "/v1/namespaces/{namespace}/tables",
+    "/v1/namespaces/{namespace}/tables/{table}",
+)
+_ENDPOINTS = [
+    *(f"GET /v1/{{prefix}}{path.removeprefix('/v1')}" for path in _PATHS[1:]),
+    *(f"HEAD /v1/{{prefix}}{_PATHS[each].removeprefix('/v1')}" for each in (2, 4)),
+]
+_READ_ONLY = (
+    "this catalog is read-only: tables are written with manifestcommit, which exports each commit"
+)
+
+
+class RestError(Exception):
+    """An error in the form of the standard. [LK7]"""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.message = status, kind, message
+
+    def response(self) -> Response:
+        error = {"message": self.message, "type": self.kind, "code": self.status}
+        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        return _json({"error": error}, status=self.status, headers=headers)
+
+
+class Index(NamedTuple):
+    """The tables by namespace and name, and when they were listed, in microseconds."""
+
+    tables: dict[tuple[str, ...], dict[str, FoundTable]]
+    listed_us: int
+
+
+class Catalog:
+    """The tables of one lake, as requests need them."""
+
+    def __init__(
+        self, store: Store, options: StorageOptions | None = None, *, refresh_s: float = 10.0
+    ) -> None:
+        """refresh_s: how old a list of tables may be. A table that is loaded is looked for itself,
+        so that a new one can be read at once."""
+        self.store, self._options, self._refresh_us = store, options, int(refresh_s * 1e6)
+        self._index: Index | None = None
+        self._lock = threading.Lock()
+        self.env = SystemEnv()
+
+    def index(self) -> Index:
+        """The tables, listed at most `refresh_s` ago. One request at a time lists them."""
+        with self._lock:
+            now_us = self.env.now_us()
+            if self._index is None or not 0 <= now_us - self._index.listed_us < self._refresh_us:
+                self._index = indexed(find_tables(self.store), now_us)
+            return self._index
+
+    def open(self, namespace: Sequence[str], name: str) -> tuple[Store, str]:
+        """A table's path and id; RestError if there is none of this name. One list request, in the
+        namespace `default` two. [LK6]"""
+        paths = [(*namespace, name), *([(name,)] if [*namespace] == [ROOT] else [])]
+        stores = [
+            open_store("/".join([self.store.url, *path]), self._options)
+            for path in paths
+            if not any(map(objection, path))
+        ]
+        found = [(store, table_id) for store in stores if (table_id := marker_at(store))]
+        if len(found) > 1:
+            raise RestError(
+                400,
+                "BadRequestException",
+                f"two tables are {ROOT}.{name} here: {found[0][0].url} and {found[1][0].url}; "
+                "name one of these folders otherwise",
+            )
+        if not found:
+            shown = ".".join([*namespace, name])
+            raise RestError(
+                404, "NoSuchTableException", f"there is no table {shown!r} in {self.store.url}"
+            )
+        return found[0]
+
+
+def indexed(found: Sequence[FoundTable], now_us: int) -> Index:
+    """The tables that can have a name here, by their namespaces. [LK6]"""
+    tables: dict[tuple[str, ...], dict[str, FoundTable]] = {}
+    for each in found:
+        if each.name is not None:
+            tables.setdefault(each.path[:-1] or (ROOT,), {})[each.path[-1]] = each
+    return Index(tables=tables, listed_us=now_us)
+
+
+class Export(NamedTuple):
+    """What the newest export of a table is known by. version: that it shows."""
+
+    store: Store
+    table_id: str
+    version: int
+
+    @property
+    def tag(self) -> str:
+        return f'"{self.table_id}-{self.version}"'
+
+
+def newest_export(store: Store, table_id: str) -> Export:
+    """The newest exported version; RestError where there is none. One request. [LK5]"""
+    version = iceberg_export.exported_version(store)
+    if version is None:
+        raise RestError(
+            404,
+            "NoSuchTableException",
+            f"the table at {store.url} is there and has no Iceberg export: run "
+            f"`manifestcommit export {store.url} --to iceberg` once, or set its property "
+            "export.formats=iceberg, by which each commit exports it",
+        )
+    return Export(store, table_id, version)
+
+
+def load(export: Export) -> dict[str, Any]:
+    """The exported document, as clients take it. One request. [LK5]"""
+    name = metadata_name(export.version)
+    try:
+        data = export.store.get(name, 0, _MOST_BYTES)
+        if read_document(data).table_id != export.table_id:
+            raise ValueError("it is of a table that was removed from this path")
+    except (FileNotFoundError, ValueError) as error:
+        raise RestError(
+            503,
+            "ServiceUnavailableException",
+            f"the export of {export.store.url} cannot be read ({error}): "
+            "`manifestcommit export` makes it anew",
+        ) from None
+    location = f"{iceberg_export.data_url(export.store)}/{name}"
+    return {"metadata-location": location, "metadata": json.loads(data), "config": {}}
+
+
+# --- HTTP ---------------------------------------------------------------------------------------
+
+
+def make_app(
+    catalog: Catalog, *, token: str | None = None, hosts: Sequence[str] = ("*",)
+) -> Starlette:
+    """The server of a catalog. token: what requests have to bear; hosts: names by which it may be
+    called, so that a page of another site cannot. [LK8]"""
+    calls: dict[str, Callable[[Catalog, Request], Response]] = dict(
+        zip(_PATHS, (_config, _namespaces, _namespace, _tables, _table), strict=True)
+    )
+    routes = [
+        Route(path, _endpoint(catalog, call), methods=["GET"]) for path, call in calls.items()
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False)],
+        exception_handlers={HTTPException: _refused, Exception: _failed},
+    )
+    app.router.redirect_slashes = False
+    if token is not None:
+        app.add_middleware(_TokenCheck, token=token)
+    return app
+
+
+class _TokenCheck:
+    """Answers nothing but to requests that bear the token. [LK8]"""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app, self._expected = app, f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        given = dict(scope.get("headers", ())).get(b"authorization", b"")
+        if scope["type"] == "http" and not hmac.compare_digest(given, self._expected):
+            what = "a request bears the token of this catalog: Authorization: Bearer …"
+            await RestError(401, "NotAuthorizedException", what).response()(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _endpoint(
+    catalog: Catalog, call: Callable[[Catalog, Request], Response]
+) -> Callable[[Request], Awaitable[Response]]:
+    """Requests to the store take time: each call runs in a thread."""
+
+    async def answer(request: Request) -> Response:
+        return await run_in_threadpool(_answered, catalog, call, request)
+
+    return answer
+
+
+def _answered(
+    catalog: Catalog, call: Callable[[Catalog, Request], Response], request: Request
+) -> Response:
+    try:
+        return call(catalog, request)
+    except RestError as problem:
+        return problem.response()
+    except StoreDeniedError as error:
+        return RestError(403, "ForbiddenException", str(error)).response()
+    except StoreError as error:
+        return RestError(503, "ServiceUnavailableException", str(error)).response()
+    except ManifestCommitError as error:
+        return RestError(500, "InternalServerError", str(error)).response()
+
+
+def _config(catalog: Catalog, request: Request) -> Response:
+    return _json({"defaults": {}, "overrides": {}, "endpoints": _ENDPOINTS})
+
+
+def _namespaces(catalog: Catalog, request: Request) -> Response:
+    """Those directly below the parent."""
+    parent, index = _levels(request.query_params.get("parent", "")), catalog.index()
+    below = {each[: len(parent) + 1] for each in index.tables if each[: len(parent)] == parent}
+    if parent and not below:
+        raise _no_namespace(catalog, parent)
+    shown, more = _page(request, sorted(below - {parent}))
+    return _tagged(request, {"namespaces": [list(each) for each in shown], **more})
+
+
+def _namespace(catalog: Catalog, request: Request) -> Response:
+    namespace = _levels(request.path_params["namespace"])
+    if not any(each[: len(namespace)] == namespace for each in catalog.index().tables):
+        raise _no_namespace(catalog, namespace)
+    if request.method == "HEAD":
+        return Response(status_code=204)
+    return _tagged(request, {"namespace": list(namespace), "properties": {}})
+
+
+def _tables(catalog: Catalog, request: Request) -> Response:
+    namespace, index = _levels(request.path_params["namespace"]), catalog.index()
+    if not any(each[: len(namespace)] == namespace for each in index.tables):
+        raise _no_namespace(catalog, namespace)
+    shown, more = _page(request, sorted(index.tables.get(namespace, {})))
+    found = [{"namespace": list(namespace), "name": name} for name in shown]
+    return _tagged(request, {"identifiers": found, **more})
+
+
+def _table(catalog: Catalog, request: Request) -> Response:
+    namespace = _levels(request.path_params["namespace"])
+    export = newest_export(*catalog.open(namespace, request.path_params["table"]))
+    headers = {"ETag": export.tag}
+    if request.method == "HEAD":
+        return Response(status_code=204, headers=headers)
+    if _is_known(request, export.tag):
+        return Response(status_code=304, headers=headers)
+    return _json(load(export), headers=headers)
+
+
+def _levels(text: str) -> tuple[str, ...]:
+    return tuple(text.split(_SEPARATOR)) if text else ()
+
+
+def _no_namespace(catalog: Catalog, namespace: Sequence[str]) -> RestError:
+    shown = f"no table is in the namespace {'.'.join(namespace)!r} of {catalog.store.url}"
+    return RestError(404, "NoSuchNamespaceException", shown)
+
+
+def _page(request: Request, found: list[Any]) -> tuple[list[Any], dict[str, str]]:
+    """The page that was asked for, and the token of the next: the last member of this one, so that
+    what comes and goes in between moves no other member out of sight."""
+    asked, token = request.query_params.get("pageSize"), request.query_params.get("pageToken")
+    if asked is not None and not (asked.isascii() and asked.isdecimal() and int(asked) > 0):
+        raise RestError(400, "BadRequestException", "pageSize is a number from 1 on")
+    after = _levels(token or "")
+    rest = [each for each in found if (each if isinstance(each, tuple) else (each,)) > after]
+    if asked is None or len(rest) <= (size := min(int(asked), _MOST_PAGE)):
+        return rest, {}
+    last = rest[size - 1]
+    return rest[:size], {
+        "next-page-token": last if isinstance(last, str) else _SEPARATOR.join(last)
+    }
+
+
+def _tagged(request: Request, content: Any) -> Response:
+    """A response by whose ETag the same one is not sent twice."""
+    body = json.dumps(content, separators=(",", ":")).encode()
+    headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()[:32]}"'}
+    if _is_known(request, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _is_known(request: Request, tag: str) -> bool:
+    known = request.headers.get("if-none-match", "")
+    return any(each.strip().removeprefix("W/") in (tag, "*") for each in known.split(","))
+
+
+def _json(content: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    body = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+    return Response(body, status_code=status, media_type="application/json", headers=headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Every other path and method, in the standard's form. [LK7]"""
+    if request.method not in ("GET", "HEAD"):
+        return RestError(406, "UnsupportedOperationException", _READ_ONLY).response()
+    what = f"this catalog has no {request.url.path!r}"
+    return RestError(404, "NotFoundException", what).response()
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return RestError(
+        500, "InternalServerError", "an error of the server; its log has it"
+    ).response()
+
+
+def serve(
+    catalog: Catalog, *, host: str, port: int, token: str | None, told: Callable[[str], None]
+) -> None:
+    """Answer requests until SIGTERM or Ctrl-C. port: 0 for any that is free; told: gets the
+    address. [LK8]"""
+    check_reach(host, token)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another "
+            "--port, or 0 for any that is free"
+        ) from None
+    shown = f"[{host}]" if ":" in host else host
+    hosts = ("*",) if token is not None else (shown, "localhost", "127.0.0.1", "[::1]")
+    app = make_app(catalog, token=token, hosts=hosts)
+    config = uvicorn.Config(
+        app, access_log=False, log_level="warning", lifespan="off", ws="none", server_header=False
+    )
+    with listener:
+        told(f"http://{shown}:{listener.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def check_reach(host: str, token: str | None) -> None:
+    """UsageError where others could read without a token. [LK8]"""
+    if token is None and host not in ("127.0.0.1", "::1", "localhost"):
+        raise UsageError(
+            f"invalid --host {host!r}: others reach it, and without a token everyone reads the "
+            "lake. Give --token-file FILE or MANIFESTCOMMIT_SERVE_TOKEN, or leave it at 127.0.0.1, "
+            "behind a proxy that asks who it is"
+        )
