@@ -197,14 +197,15 @@ class Lake:
         store = open_store(self._url(parts_of(name)), self._options)
         if not any(_is_metadata(info.name) for info in store.list(object_names.VERSIONS)):
             raise TableNotFoundError(f"there is no table {name!r} in {self.url}")
-        store.delete(info.name for info in list(store.list(object_names.MARKERS)))
+        markers = [info.name for info in store.list(object_names.MARKERS)]
+        store.delete(markers)
         found = sorted((info.name for info in store.list("")), key=_is_last)
         last = next((at for at, each in enumerate(found) if _is_last(each)[0]), len(found))
         store.delete(found[:last])
         # as long as a version is there, no other table can be: another call was faster
         if not marker_at(store):
             store.delete(found[last:])
-        return len(found)
+        return len(markers) + len(found)
 
     def _url(self, path: Sequence[str]) -> str:
         return "/".join([self.url.rstrip("/"), *path])

@@ -13,16 +13,18 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import ManifestCommitError, StoreDeniedError, StoreError, UsageError
 from ..export import iceberg_export
@@ -33,6 +35,7 @@ from .lake import FoundTable, find_tables, marker_at, objection
 
 # Of the tables at the lake's root: Iceberg has no table outside of a namespace.
 ROOT = "default"
+_OWN_NAMES = ("127.0.0.1", "::1", "localhost")
 _SEPARATOR = "\x1f"  # between the levels of a namespace in a path, as Iceberg says
 _MOST_BYTES = 256 << 20
 _MOST_PAGE = 10_000
@@ -174,41 +177,41 @@ def load(export: Export) -> dict[str, Any]:
 # --- HTTP ---------------------------------------------------------------------------------------
 
 
-def make_app(
-    catalog: Catalog, *, token: str | None = None, hosts: Sequence[str] = ("*",)
-) -> Starlette:
-    """The server of a catalog. token: what requests have to bear; hosts: names by which it may be
-    called, so that a page of another site cannot. [LK8]"""
-    calls: dict[str, Callable[[Catalog, Request], Response]] = dict(
-        zip(_PATHS, (_config, _namespaces, _namespace, _tables, _table), strict=True)
-    )
-    routes = [
-        Route(path, _endpoint(catalog, call), methods=["GET"]) for path, call in calls.items()
-    ]
+def make_app(catalog: Catalog, *, token: str | None = None) -> Starlette:
+    """The server of a catalog. token: what requests have to bear; without one, they have to call
+    this machine by a name of its own, which a page of another site cannot. [LK8]"""
+    calls = zip(_PATHS, (_config, _namespaces, _namespace, _tables, _table), strict=True)
     app = Starlette(
-        routes=routes,
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False)],
+        routes=[Route(path, _endpoint(catalog, call), methods=["GET"]) for path, call in calls],
+        middleware=[Middleware(_Guard, expected=None if token is None else f"Bearer {token}")],
         exception_handlers={HTTPException: _refused, Exception: _failed},
     )
     app.router.redirect_slashes = False
-    if token is not None:
-        app.add_middleware(_TokenCheck, token=token)
     return app
 
 
-class _TokenCheck:
-    """Answers nothing but to requests that bear the token. [LK8]"""
+class _Guard:
+    """Passes on requests that bear the token; without one, those that come to this machine by a
+    name of its own. [LK8]"""
 
-    def __init__(self, app: Any, token: str) -> None:
-        self._app, self._expected = app, f"Bearer {token}".encode()
+    def __init__(self, app: ASGIApp, expected: str | None) -> None:
+        self._app, self._expected = app, expected
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        given = dict(scope.get("headers", ())).get(b"authorization", b"")
-        if scope["type"] == "http" and not hmac.compare_digest(given, self._expected):
-            what = "a request bears the token of this catalog: Authorization: Bearer …"
-            await RestError(401, "NotAuthorizedException", what).response()(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        await (self._app if refusal is None else refusal.response())(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> RestError | None:
+        if self._expected is None:
+            if urlsplit(f"//{headers.get('host', '')}").hostname in _OWN_NAMES:
+                return None
+            what = "without a token this catalog is served to its own machine only"
+            return RestError(403, "ForbiddenException", what)
+        given = headers.get("authorization", "")
+        if hmac.compare_digest(given.encode(), self._expected.encode()):
+            return None
+        what = "a request bears the token of this catalog: Authorization: Bearer …"
+        return RestError(401, "NotAuthorizedException", what)
 
 
 def _endpoint(
@@ -343,6 +346,16 @@ def serve(
 ) -> None:
     """Answer requests until SIGTERM or Ctrl-C. port: 0 for any that is free; told: gets the
     address. [LK8]"""
+    server, listener, address = make_server(catalog, host=host, port=port, token=token)
+    with listener:
+        told(address)
+        server.run(sockets=[listener])
+
+
+def make_server(
+    catalog: Catalog, *, host: str, port: int, token: str | None
+) -> tuple[uvicorn.Server, socket.socket, str]:
+    """The server, what it is to listen on, and its address. [LK8]"""
     check_reach(host, token)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -352,20 +365,21 @@ def serve(
             f"cannot listen on {host} port {port}: {error.strerror or error}; choose another "
             "--port, or 0 for any that is free"
         ) from None
-    shown = f"[{host}]" if ":" in host else host
-    hosts = ("*",) if token is not None else (shown, "localhost", "127.0.0.1", "[::1]")
-    app = make_app(catalog, token=token, hosts=hosts)
     config = uvicorn.Config(
-        app, access_log=False, log_level="warning", lifespan="off", ws="none", server_header=False
+        make_app(catalog, token=token),
+        access_log=False,  # paths only, but those of all readers
+        log_level="warning",
+        lifespan="off",
+        ws="none",
+        server_header=False,
     )
-    with listener:
-        told(f"http://{shown}:{listener.getsockname()[1]}")
-        uvicorn.Server(config).run(sockets=[listener])
+    shown = f"[{host}]" if ":" in host else host
+    return uvicorn.Server(config), listener, f"http://{shown}:{listener.getsockname()[1]}"
 
 
 def check_reach(host: str, token: str | None) -> None:
     """UsageError where others could read without a token. [LK8]"""
-    if token is None and host not in ("127.0.0.1", "::1", "localhost"):
+    if token is None and host not in _OWN_NAMES:
         raise UsageError(
             f"invalid --host {host!r}: others reach it, and without a token everyone reads the "
             "lake. Give --token-file FILE or MANIFESTCOMMIT_SERVE_TOKEN, or leave it at 127.0.0.1, "
