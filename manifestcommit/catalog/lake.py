@@ -9,13 +9,12 @@ import msgspec
 import pyarrow as pa
 
 from ..arguments import RULES, checked
-from ..errors import NotATableError, TableNotFoundError, UsageError
+from ..errors import TableNotFoundError, UsageError
 from ..format import object_names
 from ..job import Path
 from ..runtime.concurrency import map_concurrently
 from ..runtime.validation import optional, text
 from ..store import Store, open_store
-from ..store.base import folders
 from ..table import Table
 from ..table.creation import create_table
 from ..table.listing import Listing
@@ -81,7 +80,7 @@ class Lake:
             null where a folder cannot be part of one; `Table` opens it by its URL.
 
         Raises:
-            UsageError: the namespace is no name, or the prefix is a table itself.
+            UsageError: the namespace is no name or inside of a table, or the prefix is a table.
             StoreError: the store failed.
 
         Spec: LK1, LK2.
@@ -152,7 +151,9 @@ class Lake:
 
     @checked(name=_NAME, new_name=_NAME)
     def rename(self, name: str, new_name: str) -> None:
-        """Refuse, and say what to do: a name is a path, and object stores cannot rename a folder.
+        """Rename a table: always refused, and the error says what to do instead.
+
+        A name is a path, and object stores cannot rename a folder.
 
         Args:
             name: of the table.
@@ -272,7 +273,9 @@ def find_tables(store: Store, within: tuple[str, ...] = ()) -> list[FoundTable]:
     folder; 32 at the same time. [LK1]"""
     found, level, above = list[FoundTable](), [within], [within[:end] for end in range(len(within))]
     if any(map_concurrently(store, lambda path: _marker(store, path), above)):
-        raise NotATableError(f"{'.'.join(within)!r} lies inside of a table in {store.url}")
+        raise UsageError(
+            f"invalid namespace {'.'.join(within)!r}: it lies inside of a table in {store.url}"
+        )
     while level:
         markers = map_concurrently(store, lambda path: _marker(store, path), level, limit=_AT_ONCE)
         found += [
@@ -295,6 +298,25 @@ def find_tables(store: Store, within: tuple[str, ...] = ()) -> list[FoundTable]:
             f"{store.url} is a table, and a lake is a folder of tables: give the folder above it"
         )
     return found
+
+
+def folders(store: Store, prefix: str) -> list[str]:
+    """The names of the folders directly below `prefix`, which ends with a slash or is empty. A
+    store that lists them by one request, whatever they hold, has a method of this name; otherwise
+    one list request for each folder skips what it holds. [LK1]"""
+    listed = getattr(store, "folders", None)
+    if listed is not None:
+        return list(listed(prefix))
+    found, start = list[str](), prefix
+    while True:
+        for info in store.list(prefix, start_from=start):
+            name, slash, _ = info.name.removeprefix(prefix).partition("/")
+            if slash:
+                found.append(name)
+                start = f"{prefix}{name}0"  # the character after the slash
+                break
+        else:
+            return found
 
 
 def marker_at(store: Store) -> str:

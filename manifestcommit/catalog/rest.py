@@ -168,7 +168,7 @@ def load(export: Export) -> dict[str, Any]:
             503,
             "ServiceUnavailableException",
             f"the export of {export.store.url} cannot be read ({error}): "
-            "`manifestcommit export` makes it anew",
+            "`manifestcommit export` writes it again",
         ) from None
     location = f"{iceberg_export.data_url(export.store)}/{name}"
     return {"metadata-location": location, "metadata": json.loads(data), "config": {}}

@@ -159,25 +159,6 @@ def store_beside(store: Store, url: str) -> Store | None:
     return found
 
 
-def folders(store: Store, prefix: str) -> list[str]:
-    """The names of the folders directly below `prefix`, which ends with a slash or is empty. A
-    store that lists them by one request, whatever they hold, has a method of this name; otherwise
-    one list request for each folder skips what it holds. [LK1]"""
-    listed = getattr(store, "folders", None)
-    if listed is not None:
-        return list(listed(prefix))
-    found, start = list[str](), prefix
-    while True:
-        for info in store.list(prefix, start_from=start):
-            name, slash, _ = info.name.removeprefix(prefix).partition("/")
-            if slash:
-                found.append(name)
-                start = f"{prefix}{name}0"  # the character after the slash
-                break
-        else:
-            return found
-
-
 def check_files(store: Store, names: Iterable[str], *, must_exist: bool = False) -> None:
     """StoreError if one of these data files is a link, is reached through one, or is not a plain
     file: for readers that open paths themselves. A store whose objects are files has a method of

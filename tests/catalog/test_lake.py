@@ -15,18 +15,16 @@ from tests.store.test_store import HOSTILE, NOT_ON_AZURE
 
 import manifestcommit as mc
 from manifestcommit.catalog import lake as lake_module
-from manifestcommit.catalog.lake import find_tables, objection
+from manifestcommit.catalog.lake import find_tables, folders, objection
 from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
     ManifestCommitError,
-    NotATableError,
     TableNotFoundError,
     UsageError,
 )
 from manifestcommit.format import object_names
 from manifestcommit.store import Store, open_store
-from manifestcommit.store.base import folders
 from manifestcommit.testing import CountingStore
 
 pytest_plugins = ()
@@ -175,7 +173,7 @@ def test_a_table_is_no_lake(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a table, and a lake is a folder of tables"):
         mc.lake(tmp_path / "a" / "b").tables()
     for inside in ("a.b.c", "a.b.c.d"):
-        with pytest.raises(NotATableError, match="inside of a table"):
+        with pytest.raises(UsageError, match="inside of a table"):
             mc.lake(tmp_path).tables(inside)
 
 

@@ -65,6 +65,7 @@ PYSPARK_GUESTS = {
     "spark": {"top", "late", "typing"},
     "job": {"late", "typing"},
     "joint": {"typing"},
+    "catalog": {"typing"},
     "staging": {"typing"},
     "table": {"late", "typing"},
     "api": {"typing"},
@@ -286,7 +287,7 @@ LOADED_LATE = {"rich", "sqlglot"}
 
 def test_what_the_package_needs_is_installed_with_it(ours) -> None:
     """Without an extra, `pip install` brings whatever is imported as the package is: else its first line fails at the user's."""
-    of_extras = ("spark", "store.http")
+    of_extras = ("spark", "store.http", "catalog.rest")
     needed = {
         found.target.partition(".")[0]
         for name, module in ours.items()
