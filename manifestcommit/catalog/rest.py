@@ -327,7 +327,7 @@ def _json(content: Any, *, status: int = 200, headers: dict[str, str] | None = N
     return Response(body, status_code=status, media_type="application/json", headers=headers)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+def _refused(request: Request, error: Exception) -> Response:
     """Every other path and method, in the standard's form. [LK7]"""
     if request.method not in ("GET", "HEAD"):
         return RestError(406, "UnsupportedOperationException", _READ_ONLY).response()
@@ -335,7 +335,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     return RestError(404, "NotFoundException", what).response()
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+def _failed(request: Request, error: Exception) -> Response:
     return RestError(
         500, "InternalServerError", "an error of the server; its log has it"
     ).response()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..display import visible
 from ..errors import UsageError
-from ..terminal.render import counted, render_table
+from ..terminal.render import counted
+from ..terminal.screen import print_table
 from ..version import install
 from .inspect_table import rows_of
 from .options import Commands, storage_options_of
@@ -64,8 +65,7 @@ def _tables(options: argparse.Namespace) -> int:
     if written(options, rows):
         return 0
     if rows:
-        cells = [[each["name"] or "", each["url"]] for each in rows]
-        print(render_table(["name", "url"], cells))
+        print_table(["name", "url"], [(each["name"] or "", each["url"]) for each in rows])
     print(f"{counted(len(rows), 'table')} in {visible(opened.url)}", file=sys.stderr)
     return 0
 
