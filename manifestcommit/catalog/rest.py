@@ -1,4 +1,5 @@
-"""Iceberg's REST catalog over the exports of a lake's tables, read-only. [LK5]-[LK8]
+"""Iceberg's REST catalog over the exports of a lake's tables, and pages of them, read-only.
+[LK5]-[LK9]
 
 Each response follows from the objects of the store: the process keeps nothing but the list of
 tables, for some seconds, and may end at any time.
@@ -6,6 +7,8 @@ tables, for some seconds, and may end at any time.
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hashlib
 import hmac
 import json
@@ -22,23 +25,32 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..errors import ManifestCommitError, StoreDeniedError, StoreError, UsageError
+from ..errors import (
+    ManifestCommitError,
+    StoreDeniedError,
+    StoreError,
+    TableNotFoundError,
+    UsageError,
+)
 from ..export import iceberg_export
 from ..export.iceberg_metadata import metadata_name, read_document
 from ..runtime.environment import SystemEnv
 from ..store import StorageOptions, Store, open_store
-from .lake import FoundTable, find_tables, marker_at, objection
+from . import pages
+from .lake import FoundTable, find_tables, marker_at, objection, parts_of
 
 # Of the tables at the lake's root: Iceberg has no table outside of a namespace.
 ROOT = "default"
+_BASIC = 'Basic realm="lake", charset="UTF-8"'
 _OWN_NAMES = ("127.0.0.1", "::1", "localhost")
 _SEPARATOR = "\x1f"  # between the levels of a namespace in a path, as Iceberg says
 _MOST_BYTES = 256 << 20
 _MOST_PAGE = 10_000
+_MOST_SEARCH = 200  # characters
 _PATHS = (
     "/v1/config",
     "/v1/namespaces",
@@ -58,13 +70,14 @@ _READ_ONLY = (
 class RestError(Exception):
     """An error in the form of the standard. [LK7]"""
 
-    def __init__(self, status: int, kind: str, message: str) -> None:
+    def __init__(self, status: int, kind: str, message: str, *, asks: str = "Bearer") -> None:
+        """asks: how to bear a token, where that is lacking."""
         super().__init__(message)
-        self.status, self.kind, self.message = status, kind, message
+        self.status, self.kind, self.message, self._asks = status, kind, message, asks
 
     def response(self) -> Response:
         error = {"message": self.message, "type": self.kind, "code": self.status}
-        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        headers = {"WWW-Authenticate": self._asks} if self.status == 401 else {}
         return _json({"error": error}, status=self.status, headers=headers)
 
 
@@ -87,6 +100,7 @@ class Catalog:
         self._index: Index | None = None
         self._lock = threading.Lock()
         self.env = SystemEnv()
+        self.rows = pages.Kept(self._read_rows, self._refresh_us)
 
     def index(self) -> Index:
         """The tables, listed at most `refresh_s` ago. One request at a time lists them."""
@@ -96,15 +110,19 @@ class Catalog:
                 self._index = indexed(find_tables(self.store), now_us)
             return self._index
 
+    def _read_rows(self) -> tuple[list[pages.Row], int]:
+        now_us = self.env.now_us()
+        return pages.read_rows(self.store, self._options, find_tables(self.store)), now_us
+
+    def below(self, path: Sequence[str]) -> Store:
+        """The store at these folders of the lake."""
+        return open_store("/".join([self.store.url, *path]), self._options)
+
     def open(self, namespace: Sequence[str], name: str) -> tuple[Store, str]:
         """A table's path and id; RestError if there is none of this name. One list request, in the
         namespace `default` two. [LK6]"""
         paths = [(*namespace, name), *([(name,)] if [*namespace] == [ROOT] else [])]
-        stores = [
-            open_store("/".join([self.store.url, *path]), self._options)
-            for path in paths
-            if not any(map(objection, path))
-        ]
+        stores = [self.below(path) for path in paths if not any(map(objection, path))]
         found = [(store, table_id) for store in stores if (table_id := marker_at(store))]
         if len(found) > 1:
             raise RestError(
@@ -180,10 +198,13 @@ def load(export: Export) -> dict[str, Any]:
 def make_app(catalog: Catalog, *, token: str | None = None) -> Starlette:
     """The server of a catalog. token: what requests have to bear; without one, they have to call
     this machine by a name of its own, which a page of another site cannot. [LK8]"""
-    calls = zip(_PATHS, (_config, _namespaces, _namespace, _tables, _table), strict=True)
+    calls = dict(zip(_PATHS, (_config, _namespaces, _namespace, _tables, _table), strict=True))
+    calls |= {"/": _lake_page, "/tables/{name}": _table_page, "/tables/{name}/report": _report}
     app = Starlette(
-        routes=[Route(path, _endpoint(catalog, call), methods=["GET"]) for path, call in calls],
-        middleware=[Middleware(_Guard, expected=None if token is None else f"Bearer {token}")],
+        routes=[
+            Route(path, _endpoint(catalog, call), methods=["GET"]) for path, call in calls.items()
+        ],
+        middleware=[Middleware(_Guard, token=token)],
         exception_handlers={HTTPException: _refused, Exception: _failed},
     )
     app.router.redirect_slashes = False
@@ -194,24 +215,36 @@ class _Guard:
     """Passes on requests that bear the token; without one, those that come to this machine by a
     name of its own. [LK8]"""
 
-    def __init__(self, app: ASGIApp, expected: str | None) -> None:
-        self._app, self._expected = app, expected
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app, self._token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        refusal = None
+        if scope["type"] == "http":
+            refusal = self._refusal(Headers(scope=scope), scope["path"].startswith("/v1/"))
         await (self._app if refusal is None else refusal.response())(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> RestError | None:
-        if self._expected is None:
+    def _refusal(self, headers: Headers, is_api: bool) -> RestError | None:
+        if self._token is None:
             if urlsplit(f"//{headers.get('host', '')}").hostname in _OWN_NAMES:
                 return None
             what = "without a token this catalog is served to its own machine only"
             return RestError(403, "ForbiddenException", what)
-        given = headers.get("authorization", "")
-        if hmac.compare_digest(given.encode(), self._expected.encode()):
+        if hmac.compare_digest(_borne(headers, is_api).encode(), self._token.encode()):
             return None
         what = "a request bears the token of this catalog: Authorization: Bearer …"
-        return RestError(401, "NotAuthorizedException", what)
+        if not is_api:
+            what = "the password of these pages is the token of this catalog, whatever the name"
+        return RestError(401, "NotAuthorizedException", what, asks="Bearer" if is_api else _BASIC)
+
+
+def _borne(headers: Headers, is_api: bool) -> str:
+    """The token that a request bears; a browser sends it as the password for the pages."""
+    kind, _, given = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "basic" and not is_api:
+        with contextlib.suppress(ValueError):
+            return base64.b64decode(given, validate=True).decode().partition(":")[2]
+    return given if kind.lower() == "bearer" else ""
 
 
 def _endpoint(
@@ -281,6 +314,50 @@ def _table(catalog: Catalog, request: Request) -> Response:
     if _is_known(request, export.tag):
         return Response(status_code=304, headers=headers)
     return _json(load(export), headers=headers)
+
+
+def _lake_page(catalog: Catalog, request: Request) -> Response:
+    now_us = catalog.env.now_us()
+    rows, made_us = catalog.rows.get(now_us)
+    search = request.query_params.get("q", "")[:_MOST_SEARCH]
+    return _html(pages.lake_page(catalog.store.url, rows, made_us, max(now_us, made_us), search))
+
+
+def _table_page(catalog: Catalog, request: Request) -> Response:
+    return _of_table(
+        catalog,
+        request,
+        lambda name, store: _html(pages.table_page(catalog.store.url, name, store)),
+    )
+
+
+def _report(catalog: Catalog, request: Request) -> Response:
+    return _of_table(
+        catalog, request, lambda _, store: _html(pages.report(store), policy="sandbox")
+    )
+
+
+def _of_table(
+    catalog: Catalog, request: Request, page: Callable[[str, Store], Response]
+) -> Response:
+    """The page of the table that the path names, or one that says why there is none."""
+    name = request.path_params["name"]
+    try:
+        return page(name, catalog.below(parts_of(name)))
+    except (UsageError, TableNotFoundError) as error:
+        return _html(pages.problem_page("There is no such table", str(error)), status=404)
+    except ManifestCommitError as error:
+        return _html(pages.problem_page("The table cannot be shown", str(error)), status=503)
+
+
+def _html(text: str, *, status: int = 200, policy: str | None = None) -> Response:
+    headers = {
+        "Content-Security-Policy": policy or pages.policy(),
+        "Cache-Control": "no-store",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return HTMLResponse(text, status_code=status, headers=headers)
 
 
 def _levels(text: str) -> tuple[str, ...]:

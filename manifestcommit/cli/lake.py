@@ -33,7 +33,7 @@ def add_lake_commands(commands: Commands) -> None:
     serve = commands.add(
         "serve",
         _serve,
-        "serve the tables below a prefix as Iceberg's REST catalog, read-only",
+        "serve the tables below a prefix as Iceberg's REST catalog and as pages, read-only",
         [
             "serve s3://bucket/lake",
             "serve s3://bucket/lake --host 0.0.0.0 --token-file /etc/lake.token",
@@ -92,8 +92,8 @@ def _serve(options: argparse.Namespace) -> int:
         port=options.port,
         token=_token(options.token_file),
         told=lambda address: print(
-            f"{visible(catalog.store.url)} is served at {address}: Iceberg's REST catalog, "
-            "read-only",
+            f"{visible(catalog.store.url)} is served at {address}: pages, and Iceberg's REST "
+            "catalog, read-only",
             file=sys.stderr,
             flush=True,
         ),

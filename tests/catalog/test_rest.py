@@ -39,7 +39,7 @@ PATHS = (
     "/v1/transactions/commit",
     "/v1/oauth/tokens",
     "/v1/namespaces/sales/views",
-    "/",
+    "/v1/none",
 )
 
 
