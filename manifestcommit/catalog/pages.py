@@ -54,8 +54,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kept:
-    """What takes long to read: kept, and read again in the background when it is old. Whoever asks
-    gets what is there, and how old it is. [LK9]"""
+    """What takes long to read: kept, and read again in the background when it is old. Each
+    call gets what is there, and how old it is. [LK9]"""
 
     def __init__(self, read: Callable[[], tuple[list[Row], int]], refresh_us: int) -> None:
         self._read, self._refresh_us = read, refresh_us
