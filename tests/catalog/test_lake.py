@@ -10,6 +10,9 @@ import pyarrow as pa
 import pytest
 from tests.kit.sizes import rest_thorough
 from tests.store.conftest import KINDS, QUICK_KINDS, root_of
+from tests.store.conftest import azure_root as azure_root
+from tests.store.conftest import gcs_root as gcs_root
+from tests.store.conftest import s3_root as s3_root
 from tests.store.places import Place
 from tests.store.test_store import HOSTILE, NOT_ON_AZURE
 
@@ -27,7 +30,6 @@ from manifestcommit.format import object_names
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing import CountingStore
 
-pytest_plugins = ()
 ONE = pa.schema([("n", pa.int64())])
 
 
@@ -53,21 +55,6 @@ class OnlyProtocol:
 @pytest.fixture(params=rest_thorough(KINDS, *QUICK_KINDS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return root_of(request.param, request, tmp_path)
-
-
-@pytest.fixture(scope="session")
-def s3_root(rgw: Any) -> Place:
-    return Place(url=f"s3://{rgw.bucket()}", options=rgw.storage_options)
-
-
-@pytest.fixture(scope="session")
-def azure_root(azurite: Any) -> Place:
-    return Place(url=f"az://{azurite.container()}", options=azurite.storage_options)
-
-
-@pytest.fixture(scope="session")
-def gcs_root(fake_gcs: Any) -> Place:
-    return Place(url=f"gs://{fake_gcs.bucket()}", options=fake_gcs.storage_options)
 
 
 def names(found: Any) -> list[str | None]:
