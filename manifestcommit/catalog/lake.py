@@ -179,8 +179,8 @@ class Lake:
         Its marker goes first: from then on it is in no list, cannot be read, and no job of it can
         commit. A drop that was interrupted may be repeated. Stop its writers first: what they
         write later stays as orphan files. Create no table of that name before this call has
-        returned. Where it took part in commits of several tables, the others no longer see how
-        those that it decides have ended: finish them first.
+        returned. Where it took part in commits of several tables, make the others independent of it
+        first, by `Table.settle`.
 
         Args:
             name: the table's name. All objects below its folder are deleted.

@@ -98,6 +98,7 @@ def fetched(server: Server, path: str, status: int = 200, headers: dict[str, str
 
 
 def test_the_page_of_a_lake_has_each_table_with_its_figures(lake: mc.Lake, server: Server) -> None:
+    """[LK9]"""
     page = opened(server)
     assert page.links == ["/tables/flights", "/tables/sales.eu.orders", "/tables/sales.orders", "/tables/sales.plain"]
     assert "4 tables. As of 20" in page.text and "s ago." in page.text
@@ -189,7 +190,7 @@ def test_pages_write_nothing(lake: mc.Lake, server: Server) -> None:
 
 
 def test_only_the_first_waits_for_what_is_read_again(lake: mc.Lake) -> None:
-    """And each sees how old it is."""
+    """And each sees how old it is. [LK9]"""
     going, ended = threading.Event(), threading.Event()
     ended.set()
     catalog = rest.Catalog(open_store(lake.url), refresh_s=0)
