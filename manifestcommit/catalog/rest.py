@@ -174,8 +174,9 @@ def newest_export(store: Store, table_id: str) -> Export:
     return Export(store, table_id, version)
 
 
-def load(export: Export) -> dict[str, Any]:
-    """The exported document, as clients take it. One request. [LK5]"""
+def load(export: Export) -> bytes:
+    """The exported document, as clients take it: its bytes are those of the store. One request.
+    [LK5]"""
     name = metadata_name(export.version)
     try:
         data = export.store.get(name, 0, _MOST_BYTES)
@@ -188,8 +189,8 @@ def load(export: Export) -> dict[str, Any]:
             f"the export of {export.store.url} cannot be read ({error}): "
             "`manifestcommit export` writes it again",
         ) from None
-    location = f"{iceberg_export.data_url(export.store)}/{name}"
-    return {"metadata-location": location, "metadata": json.loads(data), "config": {}}
+    location = json.dumps(f"{iceberg_export.data_url(export.store)}/{name}")
+    return b'{"metadata-location":%b,"metadata":%b,"config":{}}' % (location.encode(), data)
 
 
 # --- HTTP ---------------------------------------------------------------------------------------
@@ -313,7 +314,7 @@ def _table(catalog: Catalog, request: Request) -> Response:
         return Response(status_code=204, headers=headers)
     if _is_known(request, export.tag):
         return Response(status_code=304, headers=headers)
-    return _json(load(export), headers=headers)
+    return Response(load(export), media_type="application/json", headers=headers)
 
 
 def _lake_page(catalog: Catalog, request: Request) -> Response:

@@ -110,6 +110,15 @@ def test_more_folders_than_a_page_are_all_found(rgw: Any) -> None:
     assert folders(store, "") == [f"f{number:04}" for number in range(1005)]
 
 
+def test_a_bucket_itself_is_a_lake(rgw: Any) -> None:
+    """[LK1]"""
+    lake = mc.lake(f"s3://{rgw.bucket()}", rgw.storage_options)
+    for name in ("a", "b.c"):
+        lake.create(name, ONE)
+    assert names(lake.tables()) == ["a", "b.c"] and lake.table("a").to_arrow().num_rows == 0
+    assert lake.drop("a") and names(lake.tables()) == ["b.c"]
+
+
 def test_a_store_of_a_users_own_is_asked_once_for_each_folder(tmp_path: Path) -> None:
     inner = open_store(tmp_path)
     for folder in "abc":
