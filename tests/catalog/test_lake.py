@@ -6,14 +6,19 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.kit.sizes import rest_thorough
 from tests.store.conftest import KINDS, QUICK_KINDS, root_of
 from tests.store.conftest import azure_root as azure_root
 from tests.store.conftest import gcs_root as gcs_root
 from tests.store.conftest import s3_root as s3_root
 from tests.store.places import Place
+from tests.store.test_other import Toy
+from tests.store.test_other import toy as toy
 from tests.store.test_store import HOSTILE, NOT_ON_AZURE
 
 import manifestcommit as mc
@@ -110,6 +115,17 @@ def test_more_folders_than_a_page_are_all_found(rgw: Any) -> None:
     assert folders(store, "") == [f"f{number:04}" for number in range(1005)]
 
 
+def test_folders_of_a_strangers_filesystem_are_found(toy: str) -> None:
+    """One that fsspec brings, and that lists whole trees. [LK1]"""
+    fsspec.register_implementation(toy, Toy)
+    store = open_store(f"{toy}://bucket/lake")
+    for name in ("a/b/t/x", "a/c/x", "a/plain", "d/x"):
+        store.put(name, b"1")
+    mark(store, "a/b/t")
+    assert folders(store, "") == ["a", "d"] and folders(store, "a/") == ["b", "c"] and folders(store, "none/") == []
+    assert [each.path for each in find_tables(store)] == [("a", "b", "t")]
+
+
 def test_a_bucket_itself_is_a_lake(rgw: Any) -> None:
     """[LK1]"""
     lake = mc.lake(f"s3://{rgw.bucket()}", rgw.storage_options)
@@ -148,6 +164,29 @@ def test_what_belongs_to_tables_is_not_searched(tmp_path: Path) -> None:
     store = Counting(inner)
     assert [each.path for each in find_tables(store)] == [("t",)]
     assert not [call for call in store.calls if call.name.startswith(("t/inner", "_hidden", ".dot", "plain/day=1"))]
+
+
+PARTS = st.sampled_from(["a", "b", "a0", "_x", ".x", "day=1", "é", "v1.2", "_manifest"])
+
+
+@given(
+    tables=st.sets(st.lists(PARTS, min_size=1, max_size=4).map("/".join), max_size=6),
+    others=st.sets(st.lists(PARTS, min_size=1, max_size=5).map("/".join), max_size=8),
+)
+def test_a_search_finds_what_a_list_of_everything_shows(tables: set[str], others: set[str]) -> None:
+    """[LK1]"""
+    store = open_store(f"memory://{secrets.token_hex(8)}/lake")
+    for folder in tables:
+        mark(store, folder)
+    for folder in others:
+        store.put(f"{folder}/file", b"")
+    wanted = []
+    for folder in sorted(tables):
+        parts = folder.split("/")
+        above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+        if not tables.intersection(above) and not [part for part in parts if part.startswith(("_", ".")) or "=" in part]:
+            wanted.append(tuple(parts))
+    assert sorted(each.path for each in find_tables(store)) == wanted
 
 
 def test_a_folder_that_cannot_be_named_is_listed_by_its_url(tmp_path: Path) -> None:
