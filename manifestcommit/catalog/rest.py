@@ -92,7 +92,7 @@ class Catalog:
     """The tables of one lake, as requests need them."""
 
     def __init__(
-        self, store: Store, options: StorageOptions | None = None, *, refresh_s: float = 10.0
+        self, store: Store, options: StorageOptions | None = None, *, refresh_s: float = 60.0
     ) -> None:
         """refresh_s: how old a list of tables may be. A table that is loaded is looked for itself,
         so that a new one can be read at once."""

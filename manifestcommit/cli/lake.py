@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from .options import Commands, storage_options_of
 from .output import written
 
 _TOKEN = "MANIFESTCOMMIT_SERVE_TOKEN"
+_LEAST = 8  # characters of a token
 
 
 def add_lake_commands(commands: Commands) -> None:
@@ -50,9 +52,9 @@ def add_lake_commands(commands: Commands) -> None:
     )
     serve.add_argument(
         "--refresh",
-        default="10s",
+        default="60s",
         metavar="TIME",
-        help="how old a list of tables may be (default: 10s)",
+        help="how old a list of tables may be (default: 60s)",
     )
 
 
@@ -102,18 +104,24 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _token(file: str | None) -> str | None:
-    """The token; neither it nor a name that may be it is ever shown. [SE1]"""
-    if file is None:
-        return os.environ.get(_TOKEN, "").strip() or None
-    try:
-        token = Path(file).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+    """The token; neither it nor a name that may be it is ever shown. [SE1] [LK8]"""
+    source, token = f"${_TOKEN}", os.environ.get(_TOKEN, "").strip()
+    if file is not None:
+        source = "--token-file"
+        try:
+            token = Path(file).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise UsageError(
+                f"invalid --token-file: expected the name of a file, which cannot be read: {reason}"
+            ) from None
+    if not token and file is None:
+        return None
+    if len(token) < _LEAST or not re.fullmatch(r"[!-~]+", token):
         raise UsageError(
-            f"invalid --token-file: expected the name of a file, which cannot be read: {reason}"
-        ) from None
-    if not token:
-        raise UsageError("invalid --token-file: the file is empty; it holds the token")
+            f"invalid {source}: expected a token of {_LEAST} ASCII characters or more, without "
+            "spaces, such as `openssl rand -hex 32` prints"
+        )
     return token
 
 

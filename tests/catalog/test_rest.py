@@ -311,6 +311,17 @@ def test_the_command_serves_until_it_is_told_to_end(lake: mc.Lake, tmp_path: Pat
         assert TOKEN not in shown and "Traceback" not in shown
 
 
+@pytest.mark.parametrize("token", ["", "short", "with a space in it", "schlüssel-wort", "two-lines\nof-token", "\0" * 9])
+def test_a_token_that_no_client_can_send_is_refused(lake: mc.Lake, tmp_path: Path, token: str) -> None:
+    """By an error that does not show it. [LK8]"""
+    file = tmp_path / "token"
+    file.write_text(token)
+    command = [sys.executable, "-m", "manifestcommit", "serve", lake.url, "--token-file", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "invalid --token-file: expected a token of 8" in done.stderr
+    assert not token or token not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
