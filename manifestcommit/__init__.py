@@ -42,6 +42,7 @@ _HOMES = {
     "rows.row_change": "RowOutcome",
     "rows.clauses": "Delete Insert Update",
     "runtime.outcome": "JobMetrics JobResult JobResults Outcome",
+    "catalog.lake": "Lake lake",
     "export.export_result": "Export",
     "job": "DroppedJobWarning Job begin commit commit_all write",
     "joint": "JointOutcome PinnedTable read_together rollback_together tag_together",

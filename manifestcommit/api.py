@@ -4,6 +4,7 @@ the module of a name when it is first used, and never this one.
 Internal: import them from `manifestcommit`.
 """
 
+from .catalog.lake import Lake, lake
 from .commits.resolve import JobInfo, Resolution
 from .export.export_result import Export
 from .format.snapshot import Snapshot
@@ -59,6 +60,7 @@ __all__ = [
     "JobResult",
     "JobResults",
     "JointOutcome",
+    "Lake",
     "Lineage",
     "Listing",
     "LoadOutcome",
@@ -90,6 +92,7 @@ __all__ = [
     "create_table",
     "follow",
     "gc",
+    "lake",
     "load",
     "maintain",
     "read_committed",

@@ -30,6 +30,7 @@ from .inspect_table import (
     add_query_commands,
     add_report_command,
 )
+from .lake import add_lake_commands
 from .load_table import add_load_commands
 from .maintain_table import (
     add_adopt_command,
@@ -58,6 +59,7 @@ _GROUPS = {
         add_adopt_command,
         add_export_commands,
     ),
+    "lake": (add_lake_commands,),
     "check": (add_verify_command, add_store_commands),
     "help": (manual.add_commands,),
 }

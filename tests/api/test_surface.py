@@ -244,7 +244,7 @@ CALLED = {
     "properties": "set_properties",
     "constraints": "add_constraint",
 }
-WITHOUT_TABLE = {"help", "completion"}
+WITHOUT_TABLE = {"help", "completion", "tables", "serve"}
 PLACE = {"self", "path", "storage_options"}
 # A rehearsal that results in something else than the act is a call of its own.
 DRY_RUNS = {"gc": "plan_gc", "compact": "plan_compaction"}

@@ -82,6 +82,8 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
         (["--to", "hudi"], ()),
     ],
     "create-table-sql": [(["lake.flights"], ())],
+    "tables": [([], ()), (["--namespace", "none"], ()), (["--namespace", "a..b", "--json"], ())],
+    "serve": [(["--host", "0.0.0.0"], ())],
     "verify": [([], ())],
     "doctor": [([], ())],
 }
@@ -126,6 +128,8 @@ def outputs(name: str, columns: int) -> str:
             return "\n".join(_of_several(columns))
         url = f"memory://lake{next(_NUMBER):03}/flights"
         job = _parquet(url) if name == "adopt" else _table(url)
+        if name in ("tables", "serve"):
+            url = url.rpartition("/")[0]
         parts = []
         for more, answers in CASES[name]:
             given = [job if each == JOB else each for each in more]
