@@ -14,6 +14,7 @@ from tests.upkeep.month import Month
 
 import manifestcommit as mc
 from manifestcommit.errors import ManifestCommitError, UsageError
+from manifestcommit.format.object_names import version_name
 from manifestcommit.operations.upkeep_properties import STEPS
 from manifestcommit.store import register_scheme
 from manifestcommit.store.local import LocalStore
@@ -144,6 +145,21 @@ def test_gc_waits_for_a_prepared_job_that_holds_the_fence(old: mc.Table, month: 
     assert states(found)["gc"] == "waits" and job_id in reason(found, "gc") and states(found)["verify"] == "waits"
     month.days(7)
     assert states(mc.maintain(old))["gc"] == "done"
+
+
+def test_a_number_of_no_version_above_the_fence_does_not_hold_gc_off(month: Month) -> None:
+    """The newest version, which is always young in a busy table, says nothing of the oldest one. [UK2] [LY15]"""
+    table, other = fill(month.path("t"), 2), fill(month.path("other"), 4)
+    stray = version_name(table.version + 1)
+    month.store("t").put(stray, month.store("other").get(stray))
+    table.gc(grace="0s")
+    assert table.snapshot().void == (table.snapshot().fence + 1,) and other.version == 5
+    done = []
+    for day in range(6):
+        mc.write(rows(100 + day), month.path("t"))
+        done.append(states(mc.maintain(table))["gc"])
+        month.days(1)
+    assert "done" in done, done
 
 
 def test_properties_say_which_steps_are_taken(tmp_path: Path) -> None:
@@ -370,7 +386,7 @@ def test_the_history_says_why(tmp_path: Path) -> None:
     """[OB15]"""
     table = fill(tmp_path / "t")
     mc.maintain(table)
-    assert messages(table) == [f"upkeep: {MIN_FILES} small files would become 1"]
+    assert messages(table) == [f"upkeep: {MIN_FILES} small files can become 1"]
     fill(tmp_path / "u")
     mc.maintain(tmp_path / "u", message="nightly", metadata={"run": "7"})
     assert messages(mc.Table(tmp_path / "u")) == ["nightly"]
