@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -317,8 +317,10 @@ def test_without_time_nothing_is_begun(tmp_path: Path) -> None:
     assert set(states(mc.maintain(table, max_time="0s")).values()) == {"left"} and table.version == MIN_FILES + 1
 
 
-def test_time_ends_compaction_between_two_commits(tmp_path: Path, set_budgets: SetBudgets) -> None:
+def test_time_ends_compaction_between_two_commits(tmp_path: Path, set_budgets: SetBudgets, monkeypatch: pytest.MonkeyPatch) -> None:
     """[UK4]"""
+    now_s = [0.0]
+    monkeypatch.setattr("manifestcommit.upkeep.time", SimpleNamespace(monotonic=lambda: now_s[0]))
     set_budgets(batch_groups=1)
     for part in range(3):
         for number in range(MIN_FILES):
@@ -327,9 +329,9 @@ def test_time_ends_compaction_between_two_commits(tmp_path: Path, set_budgets: S
 
     def slow(text: str) -> None:
         if "1 of 3" in text:
-            time.sleep(1.1)
+            now_s[0] += 61.0
 
-    found = mc.maintain(table, max_time="1s", progress=slow)
+    found = mc.maintain(table, max_time="1m", progress=slow)
     assert states(found)["compact"] == "left" == states(found)["gc"]
     assert MIN_FILES < len(table.files()) < 3 * MIN_FILES, "what was committed stays"
     assert states(mc.maintain(table))["compact"] == "done" and len(table.files()) == 3
@@ -376,6 +378,22 @@ def test_wrong_arguments_are_refused_before_anything_is_read(tmp_path: Path, wro
     """[SE3]"""
     with pytest.raises((UsageError, ManifestCommitError), match=next(iter(wrong))):
         mc.maintain(tmp_path / "t", **wrong)
+
+
+def test_tables_on_s3_are_kept_by_the_callers_options(rgw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[UK1] [UK5]"""
+    monkeypatch.setattr("manifestcommit.upkeep._GC_EVERY_S", -60.0)  # the store's clock has whole seconds
+    bucket, options = rgw.bucket(), rgw.storage_options
+    urls = [f"s3://{bucket}/lake/a", f"s3://{bucket}/lake/b c"]
+    for url in urls:
+        for number in range(MIN_FILES):
+            mc.write(rows(number), url, storage_options=options)
+        mc.Table(url, options).set_properties({"gc.grace": "0s", "gc.keep-for": "0s", "export.formats": "iceberg"})
+    found = mc.maintain(urls, storage_options=options)
+    for step in ("compact", "verify", "gc"):
+        assert states(found, step) == dict.fromkeys(urls, "done"), found.to_pylist()
+    assert [ids(mc.Table(url, options)) for url in urls] == [[*range(MIN_FILES)]] * 2
+    assert [len(mc.Table(url, options).files()) for url in urls] == [1, 1]
 
 
 def messages(table: mc.Table) -> Sequence[str]:
