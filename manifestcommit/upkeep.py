@@ -122,11 +122,14 @@ def maintain(
     run = _Run(budget, progress or (lambda _: None), note, is_dry=dry_run)
     assert isinstance(tables, list)  # `checked` has made one of them
     options = StorageOptions(storage_options)
-    opened = [each if isinstance(each, Table) else Table(each, options) for each in tables]
-    by_url = {table.url: table for table in opened}
+
+    def opened(each: Path | Table) -> Table:  # again where it is its turn: what it read is freed
+        return each if isinstance(each, Table) else Table(each, options)
+
+    by_url = {opened(each).url: each for each in tables}
     order = list(by_url)
     random.shuffle(order)  # two calls at once begin with other tables, and none is always the last
-    found = {url: run.table(by_url[url]) for url in order}
+    found = {url: run.table(opened(by_url[url])) for url in order}
     rows = [row for url in by_url for row in found[url]]
     return Listing(pa.Table.from_pylist(rows, ROWS))
 
