@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..runtime.validation import wrong
 
+_NULL = type(None)
 _UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
@@ -36,7 +37,7 @@ def rows_of(
     for place, value in enumerate(values):
         try:
             found = {} if value is None else (decode or msgspec.json.decode)(value)
-            if not isinstance(found, Mapping):
+            if type(found) is not dict and not isinstance(found, Mapping):
                 raise TypeError(f"expected an object, not {type(found).__name__}")
         except Exception as error:  # of whatever callable
             broken[place] = _said(error)
@@ -80,8 +81,8 @@ def _table(objects: Sequence[Mapping[str, Any]], expected: pa.Schema | None) -> 
             name: None for name in types if name not in expected.names
         }
     columns = {
-        name: _column(name, [each.get(name) for each in objects], type)
-        for name, type in types.items()
+        name: _column(name, [each.get(name) for each in objects], kind)
+        for name, kind in types.items()
     }
     if not columns:
         if objects:
@@ -90,44 +91,52 @@ def _table(objects: Sequence[Mapping[str, Any]], expected: pa.Schema | None) -> 
     return pa.table(columns)
 
 
-def _column(name: str, values: list[Any], type: pa.DataType | None) -> pa.Array:
+def _column(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
     """A text may be the value of a column of any type, as JSON has no moments and no decimals."""
     try:
-        if type is not None:
+        if kind is not None and not _is_kept(set(map(type, values)), kind):
             for value in values:
-                _check_kept(value, type)
+                _check_kept(value, kind)
         try:
-            found = pa.array(values, type)
+            found = pa.array(values, kind)
         except (pa.ArrowException, TypeError):
-            if type is None or not all(value is None or isinstance(value, str) for value in values):
+            if kind is None or not all(value is None or isinstance(value, str) for value in values):
                 raise
-            found = pa.array(values, pa.string()).cast(type)
+            found = pa.array(values, pa.string()).cast(kind)
     except _UNFIT as error:
         raise ValueError(f"{name!r}: {_said(error)}") from None
     # a column without a value has no type that later rows could fit
     return found.cast(pa.string()) if pa.types.is_null(found.type) else found
 
 
-def _check_kept(value: Any, type: pa.DataType) -> None:
+def _is_kept(given: set[type], kind: pa.DataType) -> bool:
+    """Whether no value of these types can be changed by this one of Arrow."""
+    types = pa.types
+    if types.is_nested(kind) or types.is_temporal(kind):
+        return given <= {str, _NULL}
+    return not types.is_integer(kind) or given <= {int, str, _NULL}
+
+
+def _check_kept(value: Any, kind: pa.DataType) -> None:
     """ValueError for what pyarrow would silently change: it cuts what is behind the point, takes
     whole numbers for moments, and ignores members that a struct's type does not have."""
     if value is None or isinstance(value, str):
         return
-    if pa.types.is_integer(type):
+    if pa.types.is_integer(kind):
         if isinstance(value, float | bool):
             raise ValueError(f"{value!r} is no whole number")
-    elif pa.types.is_temporal(type):
+    elif pa.types.is_temporal(kind):
         if isinstance(value, int | float):
-            raise ValueError(f"the number {value!r} says no unit, and is not taken for {type}")
-    elif pa.types.is_struct(type) and isinstance(value, Mapping):
-        fields = {field.name: field.type for field in type}
+            raise ValueError(f"the number {value!r} says no unit, and is not taken for {kind}")
+    elif pa.types.is_struct(kind) and isinstance(value, Mapping):
+        fields = {field.name: field.type for field in kind}
         for name, member in value.items():
             if name not in fields:
-                raise ValueError(f"the member {name!r} is not in {type}")
+                raise ValueError(f"the member {name!r} is not in {kind}")
             _check_kept(member, fields[name])
-    elif pa.types.is_list(type) and isinstance(value, list):
+    elif pa.types.is_list(kind) and isinstance(value, list):
         for each in value:
-            _check_kept(each, type.value_type)
+            _check_kept(each, kind.value_type)
 
 
 def _said(error: Exception) -> str:

@@ -156,7 +156,7 @@ class KafkaRecords:
             open_ = {
                 each: (begins[each], high)
                 for each, (_, high) in ends.items()
-                if begins[each] < high or (known[each] is None and high > 0)
+                if begins[each] < high or (known[each] is None and self._start != "earliest")
             }
             if not open_:
                 return

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.servers.servers import free_port
 
 import manifestcommit as mc
+from manifestcommit.cli.main import main
 from manifestcommit.errors import SchemaMismatchError, SourceError, UsageError
 from manifestcommit.sources import kafka_topic
 
@@ -114,6 +115,27 @@ def test_the_first_load_begins_where_it_is_told_to(tmp_path: Any, cluster: Clust
     cluster.send({"id": 3})
     mc.load(source, tmp_path / "t")
     assert [row for (row,) in rows(tmp_path / "t", "id")] == expected
+
+
+def test_latest_is_the_end_at_the_first_load_also_of_a_topic_without_records(tmp_path: Any, cluster: Cluster) -> None:
+    cluster.send({"id": 0}, partition=1)
+    source = kafka(cluster.servers, TOPIC, start="latest", schema=pa.schema([("id", pa.int64())]))
+    first = mc.load(source, tmp_path / "t")
+    assert (first.rows, first.positions) == (0, {f"{source.name}/{each}": int(each == 1) for each in range(4)})
+    for partition in range(4):
+        cluster.send({"id": 1 + partition}, partition=partition)
+    mc.load(source, tmp_path / "t")
+    assert rows(tmp_path / "t", "id") == [(1,), (2,), (3,), (4,)]
+
+
+def test_the_command_loads_a_topic(tmp_path: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.send({"id": 1}, {"id": 2})
+    (tmp_path / "settings.json").write_text('{"client.id": "loader"}')
+    given = ["--servers", cluster.servers, "--kafka-settings", str(tmp_path / "settings.json"), "--record-columns", "offset"]
+    assert main(["load", str(tmp_path / "t"), f"kafka:{TOPIC}", *given, "--dry-run"]) == 0
+    assert "2 offsets of 1 partition of orders" in capsys.readouterr().out
+    assert main(["load", str(tmp_path / "t"), f"kafka:{TOPIC}", *given]) == 0
+    assert "loaded 2 rows in 1 commit" in capsys.readouterr().out and rows(tmp_path / "t", "id", "_offset") == [(1, 0), (2, 1)]
 
 
 def test_a_record_that_cannot_be_decoded_ends_the_load(tmp_path: Any, cluster: Cluster) -> None:
