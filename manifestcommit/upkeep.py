@@ -7,6 +7,7 @@ so that a run may be killed, overlap another one, or be missed for a month.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import logging
 import os
 import random
@@ -121,11 +122,14 @@ def maintain(
     run = _Run(budget, progress or (lambda _: None), note, is_dry=dry_run)
     assert isinstance(tables, list)  # `checked` has made one of them
     options = StorageOptions(storage_options)
-    opened = [each if isinstance(each, Table) else Table(each, options) for each in tables]
-    by_url = {table.url: table for table in opened}
+
+    def opened(each: Path | Table) -> Table:  # again where it is its turn: what it read is freed
+        return each if isinstance(each, Table) else Table(each, options)
+
+    by_url = {opened(each).url: each for each in tables}
     order = list(by_url)
     random.shuffle(order)  # two calls at once begin with other tables, and none is always the last
-    found = {url: run.table(by_url[url]) for url in order}
+    found = {url: run.table(opened(by_url[url])) for url in order}
     rows = [row for url in by_url for row in found[url]]
     return Listing(pa.Table.from_pylist(rows, ROWS))
 
@@ -298,7 +302,7 @@ class _Upkeep:
             why = f"no partition has {MIN_FILES} small files that are worth one"
             return _Due("not due", f"{why}, of {_counted(snapshot.totals.files, 'file')}")
         files, size = sum(row["files"] for row in groups), sum(row["bytes"] for row in groups)
-        reason = f"{_counted(files, 'small file')} would become {len(groups):,}"
+        reason = f"{_counted(files, 'small file')} can become {len(groups):,}"
         if job := self._replaces_files():
             return _Due("waits", f"{reason}, and job {job} is prepared to replace files", size)
         if groups[0]["bytes"] > left:
@@ -335,7 +339,7 @@ class _Upkeep:
             return _Due("not due", "compaction has merged them")
         merges = self._table.plan_compaction(only_manifests=True).column("files").to_pylist()
         if sum(merges) >= MIN_FILES or 1 in merges:
-            return _Due("due", f"{_counted(sum(merges), 'manifest')} would become {len(merges):,}")
+            return _Due("due", f"{_counted(sum(merges), 'manifest')} can become {len(merges):,}")
         what = _counted(len(snapshot.manifests), "manifest")
         return _Due("not due", f"no {MIN_FILES} small manifests can become fewer, of {what}")
 
@@ -366,7 +370,7 @@ class _Upkeep:
     def _gc(self, snapshot: Snapshot) -> _Due:
         """gc is due once the oldest version that no gc has judged is a day older than the grace
         period; a week, where only gc has committed since. [UK2]"""
-        policy, first = retention_of(snapshot), snapshot.fence + 1
+        policy, first = retention_of(snapshot), _first_above_fence(snapshot)
         oldest = self._version(snapshot, first)
         is_idle = first == snapshot.version and _is_of_gc(snapshot)
         now_s = SystemEnv().now_us() / 1e6
@@ -408,6 +412,12 @@ class _Upkeep:
         size = sum(each.bytes for each in report.deleted.values())
         kept = f"readable from version {report.expired} on"
         return _Done(f"deleted {_counted(count, 'object')}; {kept}", size)
+
+
+def _first_above_fence(snapshot: Snapshot) -> int:
+    """The number of the first version above the fence; some are of no version. [MT8]"""
+    void = {*snapshot.void}
+    return next(each for each in itertools.count(snapshot.fence + 1) if each not in void)
 
 
 def _is_of_gc(snapshot: Snapshot) -> bool:
