@@ -469,8 +469,9 @@ def _export(options: argparse.Namespace) -> int:
     names = options.to.split(",")
     if not set(names) <= set(_FORMATS):
         raise UsageError(
-            f"invalid --to {options.to!r}: expected {', '.join(_FORMATS)}, or several, split by "
-            "commas, such as iceberg,delta"
+            f"expected {', '.join(_FORMATS)}, or several, split by commas, such as iceberg,delta",
+            argument="--to",
+            given=repr(options.to),
         )
     table = table_of(options)
     made = [table.export(name, version=options.version) for name in names]

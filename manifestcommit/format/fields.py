@@ -314,13 +314,13 @@ def parse_type(text: str) -> FieldType:
         type = parser.type()
         parser.expect("")
     except _NoTypeError as error:
-        refusal = UsageError(
-            f"invalid type {shown(text)}: {error}. Give the name "
+        raise UsageError(
+            f"{error}. Give the name "
             "of a type of Spark or SQL, such as 'bigint', 'numeric(10,2)', 'array<int>', "
-            "'map<string, double>' or 'struct<a: int, b: string>', or a pyarrow type"
-        )
-        refusal.argument = "type"
-        raise refusal from error
+            "'map<string, double>' or 'struct<a: int, b: string>', or a pyarrow type",
+            argument="type",
+            given=shown(text),
+        ) from error
     return type
 
 

@@ -411,8 +411,9 @@ class TableReads:
             return found
         if filter is not None:
             raise UsageError(
-                "invalid filter: with lazy=True the frame filters by itself, so call its method: "
-                "table.to_polars(lazy=True).filter(polars.col('flight') == 1545)"
+                "with lazy=True the frame filters by itself, so call its method: "
+                "table.to_polars(lazy=True).filter(polars.col('flight') == 1545)",
+                argument="filter",
             )
         from ..scan.engine_readers import polars_frame  # late: Polars is not always there
 
@@ -524,7 +525,9 @@ class TableReads:
 
         Spec: RD3, OB15.
         """
-        return History(itertools.islice(self._history(), limit))
+        found = History(itertools.islice(self._history(), limit))
+        found.url = self.url
+        return found
 
     def watermarks(self) -> dict[str, int | str]:
         """Return how far every source has been read, as of this call.

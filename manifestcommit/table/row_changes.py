@@ -23,7 +23,6 @@ from ..rows.clauses import (
     check_not_empty,
     clause_texts,
 )
-from ..rows.conditions import running_session
 from ..rows.find import ArrowRows, Choice, RowExecutor
 from ..rows.merge import MergeOn, merge
 from ..rows.rewrite import NewRows, arrow_data
@@ -64,8 +63,9 @@ class RowChanges:
         """What a row change is declared with, and who commits it."""
         if not publish and reason is not None:
             raise UsageError(
-                "invalid reason: of what is staged (publish=False), a message is recorded instead; "
-                "nothing was done"
+                "of what is staged (publish=False), a message is recorded instead; "
+                "nothing was done",
+                argument="reason",
             )
         return Declared(
             key=key,
@@ -497,12 +497,7 @@ class RowChanges:
 
             return SparkRows(spark or active_session(), ctx, self._storage_options)
 
-        return Choice(
-            ArrowRows(ctx),
-            with_spark,
-            is_given=spark is not None,
-            is_active=running_session() is not None,
-        )
+        return Choice(ArrowRows(ctx), with_spark, is_given=spark is not None)
 
 
 @part_of("Table")

@@ -147,12 +147,12 @@ def check_repeatable(
         if "deterministic" in str(error):
             what = "a random value, or another one that depends on when and where a row is read"
     if what is not None:
-        refusal = UsageError(
-            f"invalid {argument} {str(condition)!r}: it has {what}, and is evaluated more than "
-            "once; nothing was done. Compute the value first, and name it in the condition"
+        raise UsageError(
+            f"it has {what}, and is evaluated more than "
+            "once; nothing was done. Compute the value first, and name it in the condition",
+            argument=argument,
+            given=repr(str(condition)),
         )
-        refusal.argument = argument
-        raise refusal
 
 
 def _clock(condition: Any, schema: Schema) -> str | None:
