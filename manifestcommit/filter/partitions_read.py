@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from ..errors import UsageError
-from ..format.fields import Field, Schema, WireValue, decimal_parts
+from ..format.fields import INTEGERS, MOMENTS, Field, Schema, WireValue, decimal_parts
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.spark_json import has_own_order
 from ..format.values import encode
@@ -110,10 +110,9 @@ def _wire(value: Any, field: Field) -> WireValue:
 
 _PYTHON: dict[str, type] = {
     "boolean": bool,
-    **dict.fromkeys(("byte", "short", "integer", "long"), int),
+    **dict.fromkeys(INTEGERS, int),
     "string": str,
     "date": date,
-    "timestamp": datetime,
-    "timestamp_ntz": datetime,
+    **dict.fromkeys(MOMENTS, datetime),
     "decimal": Decimal,
 }

@@ -22,7 +22,17 @@ import pyarrow.compute as pc
 from ..errors import UsageError
 from ..format.arrow_schema import arrow_type
 from ..format.evolution import find_column
-from ..format.fields import MAX_PRECISION, Field, Schema, StructType, decimal_parts, type_text
+from ..format.fields import (
+    EXACT,
+    FLOATS,
+    MAX_PRECISION,
+    MOMENTS,
+    Field,
+    Schema,
+    StructType,
+    decimal_parts,
+    type_text,
+)
 from ..format.spark_json import has_own_order
 from .predicate import ColumnPath
 from .sql_syntax import IncompleteError, NotUnderstoodError, number, parse, terms, written
@@ -31,7 +41,6 @@ from .sql_syntax import IncompleteError, NotUnderstoodError, number, parse, term
 Resolve: TypeAlias = Callable[[tuple[str, ...]], tuple[ColumnPath, Field]]
 
 _INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 20}  # digits of the decimal for each
-_FLOATS = ("float", "double")
 _COMPARED = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
 _CALCULATED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
@@ -455,7 +464,7 @@ def _whole_number(function: Callable[[Any], Any]) -> Callable[[list[Typed]], Typ
         arg = args[0]
         if arg.type in _INTEGERS:
             return Typed(to_type(arg, "long"), "long")
-        if arg.type in _FLOATS:
+        if arg.type in FLOATS:
             found = function(to_type(arg, "double"))
             found = pc.if_else(pc.is_nan(found), pc.scalar(0.0), found)
             return Typed(found.cast(pa.int64()), "long")
@@ -476,7 +485,7 @@ def _round(args: list[Typed]) -> Typed | None:
         return None
     if arg.type in _INTEGERS:
         return Typed(arg.expression, arg.type)
-    if arg.type in _FLOATS:
+    if arg.type in FLOATS:
         if to:
             return None
         rounded = pc.round(arg.expression, 0, round_mode="half_towards_infinity")
@@ -493,7 +502,7 @@ def _round(args: list[Typed]) -> Typed | None:
 
 def _isnan(args: list[Typed]) -> Typed | None:
     match args:
-        case [arg] if arg.type in _FLOATS:
+        case [arg] if arg.type in FLOATS:
             is_nan = pc.is_nan(arg.expression)
             return Typed(pc.and_kleene(arg.expression.is_valid(), is_nan), "boolean")
     return None
@@ -709,7 +718,7 @@ _FUNCTIONS: dict[str, Callable[[list[Typed]], Typed | None]] = {
 
 def _is_number(kind: Any) -> bool:
     return isinstance(kind, str) and (
-        kind in _INTEGERS or kind in _FLOATS or decimal_parts(kind) is not None
+        kind in _INTEGERS or kind in FLOATS or decimal_parts(kind) is not None
     )
 
 
@@ -730,7 +739,7 @@ def _common(one: Any, other: Any, is_utc: bool = False) -> str:
         raise NotUnderstoodError(
             f"{type_text(one)} and {type_text(other)} together are not understood without Spark"
         )
-    if one in _FLOATS or other in _FLOATS:
+    if one in FLOATS or other in FLOATS:
         return "double"
     if one in _INTEGERS and other in _INTEGERS:
         return str(max((one, other), key=lambda kind: _INTEGERS[kind]))
@@ -809,7 +818,7 @@ def _not(found: Typed) -> Typed:
 def _cast(part: Typed, kind: str) -> Typed:
     if kind == "string" and part.type in _INTEGERS:
         return Typed(part.expression.cast(pa.string()), "string")
-    widens = _is_number(part.type) and _is_number(kind) and part.type not in _FLOATS
+    widens = _is_number(part.type) and _is_number(kind) and part.type not in FLOATS
     if part.type == "void" or widens or (part.type == "float" and kind == "double"):
         return Typed(to_type(part, kind), kind)
     raise NotUnderstoodError(
@@ -826,7 +835,7 @@ def _literal_as(part: Typed, kind: Any) -> Typed | None:
     if not (part.is_literal and isinstance(kind, str)):
         return None
     try:
-        if kind in ("timestamp", "timestamp_ntz"):
+        if kind in MOMENTS:
             return _moment(value, kind, part.is_utc)
         if kind == "date" and isinstance(value, str) and _DAY.fullmatch(value):
             return _of(date.fromisoformat(value), kind)
@@ -867,7 +876,7 @@ def _alike_in_list(
         kind = reduce(
             lambda one, other: _common(one, other, subject.is_utc), [subject.type, *kinds]
         )
-        if kind in _FLOATS and subject.type not in _FLOATS:
+        if kind in FLOATS and subject.type not in FLOATS:
             first, *rest = _alike([subject, *members])
             return first, rest
     return subject, members
@@ -886,7 +895,7 @@ def _members(subject: Typed, members: Sequence[Typed]) -> list[Any] | None:
         bound = 2 ** (arrow_type(subject.type).bit_width - 1)
         fitting = [each.value for each in found if -bound <= each.value < bound]
         return fitting or None
-    is_same = subject.type not in _FLOATS and all(each.type == subject.type for each in found)
+    is_same = subject.type not in FLOATS and all(each.type == subject.type for each in found)
     return [each.value for each in found] if is_same and _has_order(subject.type) else None
 
 
@@ -942,7 +951,7 @@ def _comparable(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Expression
 
 def _beside_number(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Expression, Any]:
     value = right.value
-    if left.type in _FLOATS or right.type in _FLOATS:
+    if left.type in FLOATS or right.type in FLOATS:
         column = left.expression
         if left.type != "double":
             column = to_type(left, "double")
@@ -957,9 +966,7 @@ def _beside_number(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Express
 
 
 def _has_order(kind: str) -> bool:
-    return kind in ("boolean", "string", "binary", "date", "timestamp", "timestamp_ntz") or (
-        _is_number(kind)
-    )
+    return kind in EXACT.difference(_INTEGERS) or (_is_number(kind))
 
 
 def _compared(
@@ -967,17 +974,17 @@ def _compared(
 ) -> pc.Expression:
     """The comparison; Spark's NaN equals itself and is above every other number."""
     if sign == "!=":
-        if kind not in _FLOATS or _is_plain(right):
+        if kind not in FLOATS or _is_plain(right):
             return a != b
         return pc.invert(_compared("=", a, b, kind, right))
     if sign == ">=":
-        if kind not in _FLOATS:
+        if kind not in FLOATS:
             return pc.greater_equal(a, b)
         if _is_plain(right):
             return pc.or_kleene(pc.greater_equal(a, b), pc.is_nan(a))
         return pc.invert(_compared("<", a, b, kind, right))
     plain = _COMPARED[sign](a, b)
-    if kind not in _FLOATS:
+    if kind not in FLOATS:
         return plain
     if _is_plain(right):
         return pc.or_kleene(plain, pc.is_nan(a)) if sign == ">" else plain

@@ -122,7 +122,7 @@ class Rows(list[dict[str, Any]]):
             yield [self.value(row, name) for name in names]
 
     def value(self, row: Mapping[str, Any], name: str) -> Any:
-        """What stands in a cell."""
+        """The content of a cell."""
         value = row.get(name) if isinstance(row, Mapping) else row
         return "" if value is None else value
 
