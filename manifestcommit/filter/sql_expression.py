@@ -20,11 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UsageError
-from ..format.arrow_schema import arrow_type
+from ..format.arrow_schema import arrow_schema, arrow_type
 from ..format.evolution import find_column
 from ..format.fields import (
     EXACT,
     FLOATS,
+    INTEGERS,
     MAX_PRECISION,
     MOMENTS,
     Field,
@@ -34,8 +35,18 @@ from ..format.fields import (
     type_text,
 )
 from ..format.spark_json import has_own_order
-from .predicate import ColumnPath
-from .sql_syntax import IncompleteError, NotUnderstoodError, number, parse, terms, written
+from .arrow_expression import parse_expression
+from .predicate import And, ColumnPath, Or, Predicate, Unknown
+from .sql_syntax import (
+    IncompleteError,
+    NotUnderstoodError,
+    conjuncts,
+    number,
+    parse,
+    terms,
+    with_operators,
+    written,
+)
 
 # names -> the columns that it means and their field; UsageError if there is none
 Resolve: TypeAlias = Callable[[tuple[str, ...]], tuple[ColumnPath, Field]]
@@ -134,6 +145,33 @@ def compile_value(
     return found
 
 
+def pruning(text: str, schema: Schema, session: Session) -> Predicate:
+    """What planning may take from a condition; `Unknown` for each term that only Spark can
+    evaluate, or that is none. Never an error. [RD6]"""
+    compiler = _Compiler(columns_of(schema), session)
+    columns = arrow_schema(schema, physical=False, ids=False)
+
+    def of(node: Any) -> Predicate:
+        node = node.unnest()
+        if type(node).__name__ in ("And", "Or"):
+            args = tuple(of(each) for each in terms(node))
+            return And(args=args) if type(node).__name__ == "And" else Or(args=args)
+        try:
+            return parse_expression(compiler.boolean(node), columns, "the condition")
+        except UsageError as error:
+            return Unknown(why=str(error))
+
+    try:
+        return of(with_operators(parse(text)))
+    except UsageError as error:
+        some = conjuncts(text)
+        if len(some) == 1:
+            return Unknown(why=str(error))
+        return And(args=tuple(pruning(each, schema, session) for each in some))
+    except RecursionError:
+        return Unknown(why="parts nested so deeply")
+
+
 def columns_of(schema: Schema) -> Resolve:
     """The columns of a table and the members of its structs, by their names."""
 
@@ -225,7 +263,7 @@ class _Compiler:
 
     def _terms(self, node: Any) -> Typed:
         join = pc.and_kleene if type(node).__name__ == "And" else pc.or_kleene
-        return Typed(balanced([self._boolean(each) for each in terms(node)], join), "boolean")
+        return Typed(balanced([self.boolean(each) for each in terms(node)], join), "boolean")
 
     def _between(self, node: Any) -> Typed:
         subject, low, high = (self.typed(node.args[key]) for key in ("this", "low", "high"))
@@ -280,7 +318,7 @@ class _Compiler:
                 return _compare("<=>", subject, _of(wanted.this, "boolean"))
         raise NotUnderstoodError(f"IS {written(wanted)} is not understood without Spark")
 
-    def _boolean(self, node: Any) -> pc.Expression:
+    def boolean(self, node: Any) -> pc.Expression:
         found = self.typed(node)
         if found.type == "void":
             return _null("boolean")
@@ -313,7 +351,7 @@ class _Compiler:
         if subject is None and any(type(when.unnest()).__name__ == "Null" for when, _ in pairs):
             raise NotUnderstoodError("WHEN NULL is not understood without Spark")
         conditions = [
-            self._boolean(when)
+            self.boolean(when)
             if subject is None
             else _compare("=", subject, self.typed(when)).expression
             for when, _ in pairs
@@ -357,7 +395,7 @@ _FORMS: dict[str, Callable[[_Compiler, Any], Typed]] = {
     "Dot": _Compiler._column,
     "And": _Compiler._terms,
     "Or": _Compiler._terms,
-    "Not": lambda compiler, node: Typed(pc.invert(compiler._boolean(node.this)), "boolean"),
+    "Not": lambda compiler, node: Typed(pc.invert(compiler.boolean(node.this)), "boolean"),
     "Is": _Compiler._is,
     "In": _Compiler._in,
     "Between": _Compiler._between,
@@ -670,7 +708,10 @@ def _like(column: pc.Expression, pattern: str) -> pc.Expression:
         return column == pc.scalar(pattern)
     if not re.fullmatch(r"(?:[^\\]|\\[%_\\])*", pattern, re.DOTALL):
         raise NotUnderstoodError(f"LIKE {pattern!r} is not understood without Spark")
-    prefix, whole = pattern[: min(ends)], pc.match_like(column, pattern)
+    prefix = pattern[: min(ends)]
+    if pattern == f"{prefix}%":
+        return pc.starts_with(column, prefix)
+    whole = pc.match_like(column, pattern)
     # the first part says the same again, in a form that skips files
     return pc.and_kleene(pc.starts_with(column, prefix), whole) if prefix else whole
 
@@ -929,9 +970,12 @@ def _compare(sign: str, left: Typed, right: Typed) -> Typed:
         return Typed(is_null, "boolean")
     a, b, kind = _comparable(left, right)
     if sign == "<=>":
+        equal = _compared("=", a, b, kind, right)
+        if right.is_literal:
+            return Typed(a.is_valid() & equal, "boolean")
         both = pc.and_kleene(a.is_null(), b.is_null())
         same = pc.and_kleene(a.is_valid(), b.is_valid())
-        return Typed(both | (same & _compared("=", a, b, kind, right)), "boolean")
+        return Typed(both | (same & equal), "boolean")
     return Typed(_compared(sign, a, b, kind, right), "boolean")
 
 
@@ -951,6 +995,10 @@ def _comparable(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Expression
 
 def _beside_number(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Expression, Any]:
     value = right.value
+    is_small = right.type == "double" and left.type in INTEGERS[:-1] and abs(value) < 2**63
+    if is_small and value.is_integer():  # every value of the column is a double, too
+        value = int(value)
+        right = literal(value)
     if left.type in FLOATS or right.type in FLOATS:
         column = left.expression
         if left.type != "double":

@@ -32,7 +32,7 @@ from ...format.fields import Schema
 from ..read.scan import spark_schema
 from ..runtime.versions import query_loggers
 from .columns import to_column
-from .sql import from_column, from_sql
+from .sql import for_pruning
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -118,12 +118,7 @@ def understand(
             column = F.expr(condition) if isinstance(condition, str) else condition
             empty = spark.createDataFrame([], spark_schema(schema))
             empty.filter(column).schema  # noqa: B018  # a Connect session analyses here
-            return Condition(
-                predicate=from_sql(spark, condition)
-                if isinstance(condition, str)
-                else from_column(empty, condition),
-                column=column,
-            )
+            return Condition(predicate=for_pruning(empty, condition, schema), column=column)
     except AnalysisException as error:
         raise UsageError(f"{_cannot(condition, error)}; nothing was done") from error
 
