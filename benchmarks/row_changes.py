@@ -51,6 +51,7 @@ from benchmarks.measure import (
     work_folder,
 )
 
+MODULE = "benchmarks.row_changes"  # what a child runs
 FIGURES = ["work_s", "work_cpu_s", "peak_mb", "cpu_s"]
 WORK = ("delete one", "delete", "update", "merge five", "merge", "overwrite", "compact")
 SIDES = {  # side -> the work that it can do
@@ -135,11 +136,11 @@ def flights(first: int, count: int, seed: int = 0) -> pa.Table:
     )
 
 
-def child(folder: Path, side: str, work: str, rows: int, left: dict[int, set[int]]) -> Callable[[int], Figures]:
+def child(folder: Path, side: str, work: str, rows: int, left: dict[int, set[int]], module: str = MODULE) -> Callable[[int], Figures]:
     """A round in a process of its own, whose peak of memory is its own, too."""
 
     def run(number: int) -> Figures:
-        command = [sys.executable, "-m", "benchmarks.row_changes", "--rows", str(rows), "--child", side, work, str(folder / side)]
+        command = [sys.executable, "-m", module, "--rows", str(rows), "--child", side, work, str(folder / side)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         told: dict[str, float] = json.loads(done.stdout)

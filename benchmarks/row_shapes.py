@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -29,9 +28,10 @@ import numpy as np
 import pyarrow as pa
 
 import manifestcommit as mc
-from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, work_folder
-from benchmarks.row_changes import peak_mb, properties
+from benchmarks.measure import Contestant, interleave, parser, report, rounds_of, work_folder
+from benchmarks.row_changes import child, peak_mb, properties
 
+MODULE = "benchmarks.row_shapes"  # what a child runs
 FIGURES = ["work_s", "work_cpu_s", "peak_mb"]
 SIDES = ("manifestcommit", "deltalake", "deltalake zstd")
 NARROW = ("partitions", "merge over partitions", "upsert", "upsert by texts")
@@ -61,7 +61,7 @@ def main() -> int:
                 for side in SIDES:
                     fill(folder / side, side, base, partition_by)
                 left: dict[int, set[int]] = {}
-                sides = [Contestant(name=side, run=child(folder, side, shape, size, left)) for side in SIDES]
+                sides = [Contestant(name=side, run=child(folder, side, shape, size, left, MODULE)) for side in SIDES]
                 interleave(sides, rounds=rounds_of(chosen))
                 assert all(len(each) == 1 for each in left.values()), f"{shape}: the sides differ: {left}"
                 report("row_shapes", {"shape": shape, "size": size}, sides, figures=FIGURES)
@@ -122,20 +122,6 @@ def fill(root: Path, side: str, base: pa.Table, partition_by: str | None) -> Non
         mc.write(base, root, partition_by=partition_by)
     else:
         write_deltalake(str(root), base, partition_by=partition_by, writer_properties=properties(side))
-
-
-def child(folder: Path, side: str, shape: str, size: int, left: dict[int, set[int]]) -> Callable[[int], Figures]:
-    """A round in a process of its own, whose peak of memory is its own, too."""
-
-    def run(number: int) -> Figures:
-        command = [sys.executable, "-m", "benchmarks.row_shapes", "--rows", str(size), "--child", side, shape, str(folder / side)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        told: dict[str, float] = json.loads(done.stdout)
-        left.setdefault(number, set()).add(int(told.pop("rows")))
-        return told
-
-    return run
 
 
 def one_round(side: str, shape: str, root: Path, size: int) -> dict[str, float]:

@@ -8,6 +8,7 @@ raises an error or returns False; `on_table` hands it the whole table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -68,13 +69,14 @@ def expect_unique(columns: list[str] | str) -> Check:
     It reads these columns of the whole table. Rows with a null in one of them are not compared.
 
     Args:
-        columns: the column, or several that are compared together.
+        columns: the column, or several that are compared together; nested ones cannot be. All NaN
+            are one value, and so are 0.0 and -0.0.
 
     Returns:
         The check.
 
     Raises:
-        UsageError: `columns` are no names.
+        UsageError: `columns` are no names; `Staged.check` says whether the table has them.
 
     Spec: CK6.
     """
@@ -82,7 +84,7 @@ def expect_unique(columns: list[str] | str) -> Check:
     return Check(
         name=f"expect_unique({', '.join(given)})",
         reads_table=True,
-        run=lambda staged: _repeated(staged.to_arrow(given), given),
+        run=lambda staged: _repeated(staged.to_arrow(given)),
     )
 
 
@@ -174,10 +176,22 @@ def _is_false(said: Any) -> bool:
     return value is False
 
 
-def _repeated(rows: Any, columns: list[str]) -> str | None:
+def _repeated(rows: Any) -> str | None:
     """The values that come more than once, of which a few are named."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    columns = rows.column_names
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_nested(field.type):
+            raise UsageError(
+                f"expect_unique: the column {field.name!r} is {field.type}, whose values cannot be "
+                "compared. Name other columns, or compare them in a callable."
+            )
+        if pa.types.is_floating(field.type):
+            zero, nan = (pa.scalar(value, field.type) for value in (0.0, math.nan))
+            one = pc.add(rows.column(place), zero)  # -0.0 + 0.0 is 0.0
+            rows = rows.set_column(place, field.name, pc.if_else(pc.is_nan(one), nan, one))
     counted = rows.drop_null().group_by(columns).aggregate([([], "count_all")])
     often = counted.filter(pc.greater(counted.column("count_all"), 1))
     if not often.num_rows:

@@ -12,16 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from .errors import TableNotFoundError, UsageError
+from .errors import UsageError
 from .files.row_buffer import record_batches
-from .format.snapshot import Snapshot
 from .gate.rows import Splitter
 from .job import Path, is_spark_dataframe
 from .log.table_context import TableContext
 from .protocol.conflict import Violation
 from .runtime.outcome import Outcome, constraint_error
 from .store import StorageOptions, open_store
-from .table.creation import create_table
+from .table.creation import companion_url, open_companion
 from .table.table import Table
 from .transactions import transaction
 
@@ -70,7 +69,7 @@ def write_quarantined(
         raise UsageError(f"the data has the column {min(taken)!r}, which the quarantine adds")
     columns = pa.schema([*(field.with_nullable(True) for field in schema), *_COLUMNS])
     with transaction(
-        {"rows": path, "refused": _opened(beside, columns, head, given)},
+        {"rows": path, "refused": open_companion(beside, columns, Table(path, given), given)},
         key=key,
         fingerprint=fingerprint,
         message=message,
@@ -92,28 +91,10 @@ def write_quarantined(
 
 
 def companion_of(path: Path, quarantine: Path | None, options: StorageOptions) -> str:
-    """Where refused rows go: by default beside the table, which a bucket's root is not."""
+    """Where refused rows go: by default beside the table."""
     if quarantine is not None:
         return open_store(quarantine, options).url
-    url = open_store(path, options).url
-    if "/" not in url.partition("://")[2].strip("/") and not url.startswith("file:"):
-        raise UsageError(
-            f"{url} is the root of a bucket, beside which is no place for refused rows; nothing "
-            "was done. Give quarantine=…"
-        )
-    return f"{url}.refused"
-
-
-def _opened(beside: str, columns: pa.Schema, head: Snapshot, options: StorageOptions) -> Table:
-    """The table of refused rows, made where there is none. Its rank is higher than that of the
-    table beside, which decides. [MT2]"""
-    table = Table(beside, options)
-    try:
-        table._ctx.open()
-    except TableNotFoundError:
-        rank = min(head.rank + 1, 2**31 - 1)
-        create_table(beside, columns, rank=rank, exist_ok=True, storage_options=options)
-    return table
+    return companion_url(open_store(path, options).url, ".refused", "Give quarantine=…")
 
 
 def _check_most(url: str, split: _Split, most: int | float | None) -> None:

@@ -26,7 +26,7 @@ from .format import object_names
 from .format.change import Prepared
 from .format.evolution import apply_edits
 from .format.snapshot import Snapshot
-from .gate.rows import bind, check_change, first_violation
+from .gate.rows import bind, check_change, first_violation, own_state
 from .log.table_context import TableContext
 from .log.version_chain import Head
 from .protocol.apply import apply
@@ -36,7 +36,7 @@ from .runtime.outcome import Outcome, committed_or_raise, constraint_error
 from .scan.planning import entries_table
 from .store import StorageOptions, open_store
 from .table.conditions import Condition
-from .table.reading import TableReads
+from .table.reading import TableReads, chosen
 from .table.table import Table
 
 if TYPE_CHECKING:
@@ -182,13 +182,14 @@ class Staged:
 
         Raises:
             DataFileMissingError: gc has deleted a file of the job, which is fenced.
+            UsageError: the table has no such column.
 
         Spec: CK5.
         """
         from .scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         own = self._own()
-        names = [columns] if isinstance(columns, str) else columns
+        names = chosen(own, columns)
         opened = open_dataset(self._ctx, own, entries_table(self._ctx, own))
         return opened.to_table(columns=names)
 
@@ -309,16 +310,11 @@ class Staged:
         """A state that has the job's own files only."""
         head, change = self._ctx.open().snapshot, self._prepared.change
         base = change.initial or head.schema
-        holds = self._prepared.done is None
-        return msgspec.structs.replace(
-            head,
-            schema=change.schema or (apply_edits(base, change.edits) if base else None),
-            partition_by=change.partition_by or (),
-            added=change.add if holds else (),
-            manifests=change.add_manifests if holds else (),
-            removed={},
-            removed_runs=(),
-        )
+        schema = change.schema or (apply_edits(base, change.edits) if base else None)
+        own = own_state(head, change, schema)
+        if self._prepared.done is None:
+            return own
+        return msgspec.structs.replace(own, added=(), manifests=())
 
     def _violation(self, condition: str) -> str | None:
         """Why the condition is no one of every row that the job adds."""

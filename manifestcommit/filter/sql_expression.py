@@ -238,7 +238,7 @@ class _Compiler:
     """Compiles sqlglot's tree, class by class of its nodes."""
 
     def __init__(self, resolve: Resolve, session: Session) -> None:
-        self._resolve, self._ctx = resolve, session
+        self._resolve, self._session = resolve, session
 
     def typed(self, node: Any) -> Typed:
         name = type(node).__name__
@@ -250,7 +250,7 @@ class _Compiler:
             found = _FORMS[name](self, node)
         else:
             raise NotUnderstoodError(f"{written(node)} is not understood without Spark")
-        return found._replace(is_utc=self._ctx.is_utc)
+        return found._replace(is_utc=self._session.is_utc)
 
     def _literal(self, node: Any) -> Typed:
         return _of(node.this, "string") if node.is_string else _of(*number(node.this))
@@ -292,8 +292,8 @@ class _Compiler:
 
     def _call(self, name: str, args: list[Typed]) -> Typed:
         if name in _CLOCK and not args:
-            return _time(name, self._ctx)
-        if self._ctx.has_spark and name in _DOUBTFUL and args[:1] and args[0].type == "string":
+            return _time(name, self._session)
+        if self._session.has_spark and name in _DOUBTFUL and args[:1] and args[0].type == "string":
             raise NotUnderstoodError(f"{name} of some texts is not understood without Spark")
         if name not in _FUNCTIONS:
             raise NotUnderstoodError(f"the function {name} is not understood without Spark")
@@ -332,7 +332,7 @@ class _Compiler:
             path, field = self._resolve(names)
         except UsageError:
             if len(names) == 1 and names[0].lower() in _CLOCK[:2] and not node.this.quoted:
-                return _time(names[0].lower(), self._ctx)
+                return _time(names[0].lower(), self._session)
             raise
         if has_own_order(field):
             raise NotUnderstoodError(f"the column {'.'.join(path)!r} has an order of Spark's own")

@@ -169,17 +169,22 @@ def check_change(
     assert head.schema is not None or change.initial is not None
     base = change.initial if head.schema is None else head.schema
     assert base is not None
-    own = msgspec.structs.replace(
+    own = own_state(head, change, apply_edits(base, change.edits))
+    constraints = {name: head.constraints[name] for name in names}
+    return first_violation(ctx, own, constraints)
+
+
+def own_state(head: Snapshot, change: Write, schema: Schema | None) -> Snapshot:
+    """A state that has the files which a change adds, and no others."""
+    return msgspec.structs.replace(
         head,
-        schema=apply_edits(base, change.edits),
+        schema=schema,
         partition_by=change.partition_by or (),
         added=change.add,
         manifests=change.add_manifests,
         removed={},
         removed_runs=(),
     )
-    constraints = {name: head.constraints[name] for name in names}
-    return first_violation(ctx, own, constraints)
 
 
 def first_violation(

@@ -67,7 +67,8 @@ class Source(Protocol):
     chunk without a part that cannot be decoded; `replaces(chunk)`, a condition on the rows that the
     chunk's replace; `copy(positions)`, the whole source as one chunk; `open(path, options)`,
     which returns the source for this table; `held_back`, a text for a dry run on what keeps more
-    from being loaded. `files` has examples of them.
+    from being loaded; `reading`, the part that rows come from, for errors. `files` has examples of
+    them.
 
     Spec: LD1.
     """

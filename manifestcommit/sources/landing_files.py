@@ -10,6 +10,7 @@ import contextlib
 import copy
 import datetime as dt
 import fnmatch
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,9 +35,12 @@ from ..log.time_travel import parse_age
 from ..runtime.validation import anything, one_of, optional, text, wrong
 from ..store import ObjectInfo, StorageOptions, Store, open_store
 from ..store.base import is_remote
+from ..table.creation import companion_url
 from ..table.table import Table
 from ..terminal.render import counted, size
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
+
+LOG = logging.getLogger("manifestcommit.sources")
 
 Format = Literal["csv", "json", "parquet"]
 _ENDINGS: dict[str, Format] = {
@@ -75,8 +79,9 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def content_of(file: ObjectInfo) -> str:
-    """What tells one content of a name from another: the store's ETag, or size and time."""
-    return getattr(file, "etag", "") or f"{file.size_bytes}-{file.modified!r}"
+    """What tells one content of a name from another: the store's ETag; where it has none, the size
+    and the time at which it was written."""
+    return file.etag or f"{file.size_bytes}-{file.modified!r}"
 
 
 class LandingFiles:
@@ -85,6 +90,8 @@ class LandingFiles:
     Attributes:
         url: where they land.
         name: what the table's position of this source is called.
+        held_back: which files are not loaded, because their time is in the future.
+        reading: the file that was opened last.
 
     Spec: LD3.
     """
@@ -115,7 +122,9 @@ class LandingFiles:
         self._csv_options = dict(csv_options)
         self._table: Table | None = None
         self._ledger: Table | None = None
+        self._columns: pa.Schema | None = None  # that are known, of the chunk that is read
         self._began = time.time()
+        self.held_back = self.reading = ""
 
     def open(self, path: str | os.PathLike[str], options: StorageOptions) -> LandingFiles:
         """This source, for one table: what it has loaded decides what is new."""
@@ -125,13 +134,9 @@ class LandingFiles:
                 f"{table.url} and the files at {self.url} are one folder, or one is inside the "
                 "other: the table's own files would be loaded. Use two folders side by side."
             )
-        if "/" not in table.url.partition("://")[2].strip("/"):
-            raise UsageError(
-                f"{table.url} is the root of a bucket, so that no table of loaded files can lie "
-                "beside it: load into a path below"
-            )
+        beside = companion_url(table.url, FILES, "Load into a path below it.")
         own = copy.copy(self)  # one source may be loaded into several tables at once
-        own._table, own._ledger = table, Table(f"{table.url}{FILES}", options)
+        own._table, own._ledger = table, Table(beside, options)
         own._began = time.time()
         return own
 
@@ -164,11 +169,11 @@ class LandingFiles:
 
     def _chunk(self, plan: _Plan, start: Position | None, end: Position) -> Chunk:
         total = sum(file.size_bytes for file in plan.files)
-        first = f", {plan.files[0].name} …" if len(plan.files) > 1 else ""
-        first = f", {plan.files[0].name}" if len(plan.files) == 1 else first
+        first = f", {plan.files[0].name}" if plan.files else ""
+        more = " …" if len(plan.files) > 1 else ""
         return Chunk(
             ranges={self.name: (start, end)},
-            what=visible(f"{counted(len(plan.files), 'file')}, {size(total)}{first}"),
+            what=visible(f"{counted(len(plan.files), 'file')}, {size(total)}{first}{more}"),
             bytes=total,
             plan=plan,
         )
@@ -182,10 +187,18 @@ class LandingFiles:
         if wait_s > 0:
             time.sleep(wait_s)
             found = list(self._listed())
+        if self._settle_s <= 0:
+            return found
         now = time.time()
-        return [
-            file for file in found if self._settle_s <= 0 or file.modified + self._settle_s <= now
-        ]
+        early = [file.name for file in found if file.modified > now + self._settle_s]
+        self.held_back = ""
+        if early:
+            self.held_back = visible(
+                f"{counted(len(early), 'file')} with a time in the future, such as {early[0]}, "
+                "which may still be written: set it, or give settle='0s'"
+            )
+            LOG.warning("%s: %s", self.name, self.held_back)
+        return [file for file in found if file.modified + self._settle_s <= now]
 
     def _listed(self) -> Iterator[ObjectInfo]:
         for file in self._store.list(""):
@@ -236,7 +249,7 @@ class LandingFiles:
     def rows(self, chunk: Chunk) -> Iterator[pa.RecordBatchReader]:
         """Yield the rows of the chunk's files, files of the same columns as one stream."""
         plan: _Plan = chunk.plan
-        waiting = list(plan.files)
+        waiting, self._columns = list(plan.files), self._schema
         with FooterJudge() as judge, contextlib.ExitStack() as streams:
             while waiting:
                 first = self._opened(waiting[0], judge, streams)
@@ -274,7 +287,7 @@ class LandingFiles:
             raise BrokenInputError(
                 (file.name,), "its ending says no format: give format= to `files`"
             )
-        expected = self._expected()
+        expected, self.reading = self._expected(), file.name
         with _reading(file.name):
             try:
                 stream = streams.enter_context(self._store.open_input(file.name))
@@ -294,15 +307,13 @@ class LandingFiles:
             )
 
     def _expected(self) -> pa.Schema | None:
-        """The columns that are known: those declared, or the table's."""
-        if self._schema is not None:
-            return self._schema
+        """The columns that are known: those declared, or the table's, which is asked until it has
+        some: the first rows of a chunk give a new table its own."""
         assert self._table is not None
-        try:
-            found = self._table.schema
-        except TableNotFoundError:
-            return None
-        return found if len(found) else None
+        if self._columns is None:
+            with contextlib.suppress(TableNotFoundError):
+                self._columns = self._table.schema or None
+        return self._columns
 
     def _check_unchanged(self, files: Sequence[ObjectInfo]) -> None:
         """The files are still what they were when they were listed: what was read is what is
@@ -356,19 +367,13 @@ class LandingFiles:
         )
         return self._chunk(reduced, start, end)
 
-    def replaces(self, chunk: Chunk) -> str | None:
+    def replaces(self, chunk: Chunk) -> pc.Expression | None:
         """Return the condition on the rows of files that were loaded before with another content;
         None: there are none."""
         plan: _Plan = chunk.plan
         if self._on_changed != "replace" or not plan.changed:
             return None
-        column = (self._file_column or "").replace("`", "``")
-        texts = ", ".join(_sql_text(name) for name in sorted(f.name for f in plan.files))
-        return f"`{column}` IN ({texts})"
-
-
-def _sql_text(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        return pc.field(self._file_column).isin([file.name for file in plan.files])
 
 
 class _reading:  # noqa: N801  # reads as a statement
@@ -447,14 +452,22 @@ def _text_reader(
     return _csv(stream, known, csv_options) if format == "csv" else _json(stream, known)
 
 
-def _csv(stream: BinaryIO, expected: pa.Schema | None, given: Mapping[str, Any]) -> Any:
+def _csv_kinds() -> dict[str, tuple[Any, set[str]]]:
+    """Each group of pyarrow's options, its class, and the names in it."""
     from pyarrow import csv  # late: most loads read one format
 
     kinds = (csv.ReadOptions, csv.ParseOptions, csv.ConvertOptions)
-    options: dict[str, Any] = {}
-    for group, kind in zip(_CSV_GROUPS, kinds, strict=True):
-        names = {name for name in dir(kind) if not name.startswith("_")}
-        options[group] = kind(**{name: value for name, value in given.items() if name in names})
+    names = [{name for name in dir(kind) if not name.startswith("_")} for kind in kinds]
+    return dict(zip(_CSV_GROUPS, zip(kinds, names, strict=True), strict=True))
+
+
+def _csv(stream: BinaryIO, expected: pa.Schema | None, given: Mapping[str, Any]) -> Any:
+    from pyarrow import csv
+
+    options: dict[str, Any] = {
+        group: kind(**{name: value for name, value in given.items() if name in names})
+        for group, (kind, names) in _csv_kinds().items()
+    }
     if expected is not None:
         types = {field.name: field.type for field in expected}
         options["convert_options"].column_types = {
@@ -485,11 +498,7 @@ def _groups(files: Sequence[ObjectInfo], max_bytes: int) -> Iterator[tuple[Objec
 
 
 def _check_csv_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    from pyarrow import csv
-
-    kinds = (csv.ReadOptions, csv.ParseOptions, csv.ConvertOptions)
-    known = {name for kind in kinds for name in dir(kind) if not name.startswith("_")}
-    unknown = sorted(set(given) - known)
+    unknown = sorted(set(given).difference(*(names for _, names in _csv_kinds().values())))
     if unknown:
         raise wrong(
             "csv_options", unknown[0], "names of options of pyarrow.csv", "{'delimiter': ';'}"

@@ -24,6 +24,7 @@ from ..display import ReprMixin
 from ..errors import (
     CommitConflictError,
     OutcomeUnknownError,
+    SchemaMismatchError,
     SourceError,
     TableNotFoundError,
     WatermarkError,
@@ -34,14 +35,22 @@ from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome
 from ..runtime.validation import size, wrong
 from ..store import StorageOptions
-from ..table.creation import create_table
+from ..table.creation import open_companion
+from ..table.row_changes import RowChanges
 from ..table.table import Table
 from ..terminal.progress import Steps
-from ..transactions import Transaction, transaction
+from ..transactions import transaction
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position, Source
 
 LOG = logging.getLogger("manifestcommit.sources")
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_active: set[threading.Event] = set()  # of the `follow`s of the main thread
+_handlers: dict[int, Any] = {}  # of signals, from before the first of these
+
+
+class _OutrunError(SourceError):
+    """Other loaders were faster each time."""
 
 
 class LoadOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +227,7 @@ def follow(
                     write={"partition_by": partition_by, "merge_schema": merge_schema},
                     note={"message": message, "metadata": metadata},
                 )
-                with Steps() as steps:
+                with Steps() as steps, contextlib.suppress(_OutrunError):
                     while not stop.is_set() and loader.load_next(steps):
                         pass
                 if (outcome := loader.outcome()).chunks:
@@ -236,14 +245,21 @@ def _stopping() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
-    for each in before:
-        signal.signal(each, lambda *_: stop.set())
+    if not _active:
+        _handlers.update((each, signal.signal(each, _stop)) for each in _SIGNALS)
+    _active.add(stop)
     try:
         yield stop
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        _active.discard(stop)
+        while not _active and _handlers:
+            number, handler = _handlers.popitem()
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _stop(*_: Any) -> None:
+    for each in _active:
+        each.set()
 
 
 class _Loader:
@@ -266,13 +282,12 @@ class _Loader:
         self._source: Any = source if opens is None else opens(path, self._options)
         self._max_bytes, self._max_errors = max_bytes, max_errors
         self._write, self._note = dict(write), dict(note)
-        self._companions: dict[str, str] = {}
-        self._schemas: dict[str, Any] = {}
-        for suffix, schema in getattr(self._source, "companions", {}).items():
-            self._companions[suffix] = self._table.url + suffix
-            self._schemas[suffix] = schema
+        self._schemas = dict(getattr(self._source, "companions", {}))  # of tables to be made
+        self._companions = {suffix: self._table.url + suffix for suffix in self._schemas}
         self._chunks: Iterator[Chunk] | None = None
+        self._at: dict[str, Position] = {}  # the positions that the next chunk begins at
         self._committed: list[Outcome] = []
+        self._rows = 0
         self._broken: dict[str, str] = {}
 
     @property
@@ -305,7 +320,7 @@ class _Loader:
         return LoadOutcome(
             url=self.url,
             chunks=len(self._committed),
-            rows=sum(each.rows_committed for each in metrics),
+            rows=self._rows,
             files=sum(each.files_committed for each in metrics),
             version=self._committed[-1].version if self._committed else None,
             positions=self.positions(),
@@ -333,16 +348,17 @@ class _Loader:
                 time.sleep(min(_FIRST_WAIT_S * 2**tried, _LONGEST_WAIT_S))
             if self._chunks is None:
                 steps(f"{self._source.name}: looking for what is new")
-                self._chunks = iter(
-                    self._source.chunks(self.positions(), max_bytes=self._max_bytes)
-                )
+                self._at = self.positions()
+                self._chunks = iter(self._source.chunks(self._at, max_bytes=self._max_bytes))
             chunk = None
             try:
                 chunk = next(self._chunks, None)
                 if chunk is None:
                     self._chunks = None
                     return False
+                self._check_start(chunk)
                 self._commit(chunk, steps)
+                self._at |= {name: end for name, (_, end) in chunk.ranges.items()}
                 return True
             except ChangedInputError as error:
                 LOG.info("%s", error)
@@ -352,15 +368,25 @@ class _Loader:
                     raise
                 LOG.info("%s: looking at the table's position again: %s", self.url, error)
                 self._chunks = None
-        raise SourceError(
+        raise _OutrunError(
             f"{self.url}: other loaders of {self._source.name} were faster {STARTS} times; what "
             "they committed is loaded, and nothing of this one was lost. Run one loader a source."
         )
 
+    def _check_start(self, chunk: Chunk) -> None:
+        for name, (start, end) in chunk.ranges.items():
+            if (at := self._at.get(name)) is not None and start != at:
+                raise SourceError(
+                    f"{self.url}: {name} is loaded up to {at!r}, and the source gave a chunk from "
+                    f"{start!r} to {end!r}, which was not committed. A source's chunks begin at "
+                    "the position that it is asked for, each where the one before ends."
+                )
+
     def _may_go_on(self, error: Exception, chunk: Chunk) -> bool:
         """Whether the position that the table has now says more than this chunk knew."""
         if isinstance(error, CommitConflictError):
-            return error.rule in ("contention", "table_exists") or chunk.plan is not None
+            replaces = getattr(self._source, "replaces", None)
+            return error.rule in ("contention", "table_exists") or replaces is not None
         now = self.positions()
         return any(now.get(name) != start for name, (start, _) in chunk.ranges.items())
 
@@ -369,8 +395,13 @@ class _Loader:
         while True:
             steps(f"{self._source.name}: loading {chunk.what}")
             try:
-                self._committed.append(self._committed_once(chunk, replace_all=replace_all))
+                outcome, rows = self._committed_once(chunk, replace_all=replace_all)
+                self._committed.append(outcome)
+                self._rows += rows
                 return
+            except SchemaMismatchError as error:
+                part = getattr(self._source, "reading", "")
+                raise type(error)(f"{part}: {error}" if part else str(error)) from None
             except BrokenInputError as broken:
                 chunk = self._without(chunk, broken)
 
@@ -392,43 +423,46 @@ class _Loader:
         reduced: Chunk = without(chunk, broken)
         return reduced
 
-    def _committed_once(self, chunk: Chunk, *, replace_all: bool) -> Outcome:
+    def _committed_once(self, chunk: Chunk, *, replace_all: bool) -> tuple[Outcome, int]:
+        """The outcome, and how many rows the source had."""
         note = {**self._note, "message": self._note["message"] or f"load {chunk.what}"[:200]}
-        replaced = None
-        if not replace_all and hasattr(self._source, "replaces"):
-            replaced = self._source.replaces(chunk)
+        replaced = None if replace_all else self._condition(chunk)
+        if not self._companions and replaced is not None:
+            return self._replaced(self._table, chunk, replaced, **note)
         if not self._companions:
             with begin(self._path, storage_options=self._options, **note) as job:
                 self._fill(job, chunk, replace_all=replace_all)
             assert job.outcome is not None
-            return job.outcome
+            return _counted(job.outcome)
         self._make_companions()
         places = [os.fspath(self._path), *self._companions.values()]
+        rows = None
         with transaction(places, storage_options=self._options, **note) as tx:
             if replaced is None:
                 self._fill(tx[places[0]], chunk, replace_all=replace_all)
             else:
-                self._replace(tx, places[0], chunk, replaced)
-            for suffix, rows in self._source.beside(chunk).items():
-                tx[self._companions[suffix]].write(rows)
+                _, rows = self._replaced(tx.rows(places[0]), chunk, replaced)
+            for suffix, data in self._source.beside(chunk).items():
+                tx[self._companions[suffix]].write(data)
         assert tx.outcome is not None
-        return next(iter(tx.outcome.outcomes.values()))
+        return _counted(next(iter(tx.outcome.outcomes.values())), rows)
+
+    def _condition(self, chunk: Chunk) -> Any:
+        """Which rows the chunk's replace; None: there are none."""
+        replaces = getattr(self._source, "replaces", None)
+        if replaces is None or (found := replaces(chunk)) is None:
+            return None
+        try:
+            self._table._ctx.open()
+        except TableNotFoundError:
+            return None
+        return found
 
     def _make_companions(self) -> None:
-        """Make the tables beside, once, of a rank by which the loaded table decides. [MT2]"""
-        while self._schemas:
-            suffix, schema = next(iter(self._schemas.items()))
-            try:
-                _ = Table(self._companions[suffix], self._options).version
-            except TableNotFoundError:
-                create_table(
-                    self._companions[suffix],
-                    schema,
-                    rank=1,
-                    exist_ok=True,
-                    storage_options=self._options,
-                )
-            del self._schemas[suffix]
+        """Make the tables beside, once."""
+        for suffix, schema in self._schemas.items():
+            open_companion(self._companions[suffix], schema, self._table, self._options)
+        self._schemas = {}
 
     def _fill(self, job: Job, chunk: Chunk, *, replace_all: bool) -> None:
         if replace_all:
@@ -440,17 +474,28 @@ class _Loader:
         for data in _streams(self._source.rows(chunk)):
             job.write(data, sources=lineage, **self._write)
 
-    def _replace(self, tx: Transaction, table: str, chunk: Chunk, replaced: str) -> None:
-        """The chunk's rows instead of those that match the condition."""
+    def _replaced(
+        self, table: RowChanges, chunk: Chunk, condition: Any, **note: Any
+    ) -> tuple[Any, int]:
+        """The chunk's rows, which are counted, instead of those that match the condition."""
         import pyarrow as pa
 
         tables = [pa.table(data) for data in _streams(self._source.rows(chunk))]
-        tx.rows(table).overwrite_where(
+        outcome = table.overwrite_where(
             pa.concat_tables(tables, promote_options="default") if tables else None,
-            replaced,
+            condition,
             merge_schema=self._write["merge_schema"],
             watermarks=dict(chunk.ranges),
+            **note,
         )
+        return outcome, sum(each.num_rows for each in tables)
+
+
+def _counted(outcome: Outcome, rows: int | None = None) -> tuple[Outcome, int]:
+    """With the number of rows that it wrote, where another one is not known."""
+    if rows is None:
+        rows = outcome.metrics.rows_committed if outcome.metrics is not None else 0
+    return outcome, rows
 
 
 def _streams(rows: Any) -> Iterator[Any]:

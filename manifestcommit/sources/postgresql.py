@@ -448,8 +448,7 @@ class PostgresRows:
         """The highest id; an error where the column cannot order rows."""
         from psycopg import sql
 
-        cursor = connection.execute(sql.SQL("SELECT * FROM {rows} LIMIT 0").format(rows=rows))
-        described = _described(connection, cursor)
+        described = _described(connection, rows)
         kind = next((each[1] for each in described if each[0] == self._column), None)
         if kind != "xid8":
             was = "no column" if kind is None else f"a column of the type {kind},"
@@ -472,13 +471,8 @@ class PostgresRows:
 
     def _columns(self, connection: psycopg.Connection[Any], relation: _Relation) -> list[_Column]:
         """The columns, with their types in Arrow."""
-        from psycopg import sql
-
-        cursor = connection.execute(
-            sql.SQL("SELECT * FROM {rows} LIMIT 0").format(rows=relation.rows)
-        )
         columns = []
-        for name, kind, is_enum, is_array, modifier in _described(connection, cursor):
+        for name, kind, is_enum, is_array, modifier in _described(connection, relation.rows):
             cast = ""
             if kind == "xid8" and not is_array:
                 found, cast = pa.int64(), "::text::int8"
@@ -577,11 +571,14 @@ def _part(text: str) -> str:
 
 
 def _described(
-    connection: psycopg.Connection[Any], cursor: psycopg.Cursor[Any]
+    connection: psycopg.Connection[Any], rows: sql.Composed
 ) -> list[tuple[str, str, bool, bool, int]]:
     """Of each column: its name, its type or that of its elements, whether that is an enumeration,
     whether it is an array, its modifier. Domains are what they are made of."""
-    told = cursor.pgresult
+    from psycopg import sql
+
+    asked = sql.SQL("SELECT * FROM {rows} LIMIT 0").format(rows=rows)
+    told = connection.execute(asked).pgresult
     assert told is not None
     wanted = ", ".join({str(told.ftype(index)) for index in range(told.nfields)}) or "0"
     kinds = {

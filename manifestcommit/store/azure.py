@@ -215,6 +215,7 @@ class AzureBackend(HttpBackend):
     """Requests to one container, each sent once. [ST14]"""
 
     name = "abfs://"
+    sections = ("abfs", "az", "abfss")
     extra = "azure"
     takes = (
         "adlfs' options: account_name, account_key, sas_token, connection_string, client_id, "
@@ -268,10 +269,7 @@ class AzureBackend(HttpBackend):
         return self._endpoint
 
     def connect(self) -> Any:
-        from fsspec.config import conf
-
-        named = (conf.get(name, {}) for name in ("abfss", "az", "abfs"))
-        given = {name: value for each in named for name, value in each.items()} | {**self._options}
+        given = self.given()
         if found := _HOST.fullmatch(self._place):
             given.setdefault("account_name", found[1])
             given.setdefault("account_host", f"{found[1]}{found[2]}.blob.{found[3]}")
@@ -418,6 +416,7 @@ def _info(blob: ElementTree.Element) -> ObjectInfo:
         name=unquote(name) if is_encoded else name,
         size_bytes=int(text_of(blob, "Properties/Content-Length")),
         modified=modified.timestamp(),
+        etag=blob.findtext("Properties/Etag", ""),
     )
 
 

@@ -13,6 +13,7 @@ import re
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
@@ -33,6 +34,12 @@ _SENDERS = 8
 NOT_IN_XML = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # tokens that change every hour must not accumulate in the memory of a service
 _CONNECTIONS_KEPT = 16
+# the environment that clients are made of: credentials, endpoints, proxies, certificates
+_DECIDES = re.compile(
+    r"(aws|azure|boto|cloudsdk|fsspec|gce|gcsfs|google|storage_emulator)_|"
+    r"\w*(_proxy|_ca_bundle)$|ssl_cert|(home|userprofile)$",
+    re.IGNORECASE,
+)
 
 
 class TakenError(StoreError):
@@ -100,6 +107,7 @@ class Backend(ABC):
     extra = ""  # of this package, that brings what the backend needs
     takes: str  # describes the options
     credentials = ""  # for messages: how to pass credentials
+    sections: Sequence[str] = ()  # of fsspec's settings; the first that names an option counts
     # besides the statuses with which a server or a proxy reports its own failure
     busy = frozenset({408, 409, 429})
     busy_codes: frozenset[str] = frozenset()
@@ -109,6 +117,7 @@ class Backend(ABC):
     def __init__(self, options: StorageOptions, place: str) -> None:
         """place: the part of the URL that distinguishes connections."""
         self._options, self._place = options, place
+        self._sharing: tuple[int, str, str] | None = None  # who shares a connection
         self.retries = 0  # requests repeated so far, by all threads
         self._date = ""
         # the store's time, and when it was received
@@ -234,8 +243,26 @@ class Backend(ABC):
         """The text without secrets. [SE1]"""
         return self._options.scrub(text)
 
+    def given(self) -> dict[str, Any]:
+        """The options, above those that fsspec's own settings name for this store."""
+        from fsspec.config import conf
+
+        named = (conf.get(section, {}) for section in self.sections)
+        return dict(ChainMap({**self._options}, *named))
+
+    def _setting(self) -> str:
+        """Equal where clients are made of the same options and the same environment."""
+        found = sorted(item for item in os.environ.items() if _DECIDES.match(item[0]))
+        return StorageOptions({"given": self.given(), "environment": found}).fingerprint()
+
     def connection(self) -> _Connection:
-        key = (os.getpid(), f"{type(self).__name__} {self._place}", self._options.fingerprint())
+        key = self._sharing
+        if key is None or key[0] != os.getpid():
+            key = self._sharing = (
+                os.getpid(),
+                f"{type(self).__name__} {self._place}",
+                self._setting(),
+            )
         with _lock:
             if key not in _shared:
                 mine = [other for other in _shared if other[0] == key[0]]

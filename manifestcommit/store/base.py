@@ -22,11 +22,13 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
         name: relative to the table path, exactly as written.
         size_bytes: its size.
         modified: when it was written, by the store's clock, in Unix seconds.
+        etag: what the store calls this content of the name; empty: it has no such text.
     """
 
     name: str
     size_bytes: int
     modified: float
+    etag: str = ""
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):

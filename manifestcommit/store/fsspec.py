@@ -120,7 +120,7 @@ class GenericBackend(Backend):
     def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
         super().__init__(options, scheme)
         self.name = f"{scheme}://"
-        self._scheme, self._bucket = scheme, bucket
+        self._scheme, self._bucket, self.sections = scheme, bucket, (scheme,)
         self.connection()
 
     @property
@@ -263,7 +263,8 @@ class _Whole:
 def _info(key: str, found: dict[str, Any]) -> ObjectInfo:
     # unknown: never old enough to be removed
     when = next((found[name] for name in _TIMES if found.get(name)), time.time())
-    return ObjectInfo(name=key, size_bytes=int(found["size"]), modified=_seconds(when))
+    etag = str(found.get("ETag") or found.get("etag") or "")
+    return ObjectInfo(name=key, size_bytes=int(found["size"]), modified=_seconds(when), etag=etag)
 
 
 def _seconds(when: Any) -> float:

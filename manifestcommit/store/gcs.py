@@ -35,7 +35,7 @@ from .retry import TransientError
 
 _OWN_HOST = "https://storage.googleapis.com"
 _LOGIN_S = 6.0  # two attempts of google-auth to reach a metadata server that does not answer
-_LISTED = "items(name,size,timeCreated),nextPageToken"
+_LISTED = "items(name,size,timeCreated,generation),nextPageToken"
 
 
 class Account:
@@ -152,6 +152,7 @@ class GcsBackend(HttpBackend):
     """Requests to one bucket, each sent once. [ST14]"""
 
     name = "gs://"
+    sections = ("gs", "gcs")
     extra = "gcs"
     takes = "gcsfs' options: token, project, access, endpoint_url, requester_pays and so on"
     credentials = (
@@ -185,9 +186,7 @@ class GcsBackend(HttpBackend):
         return self.url + ("" if self._endpoint == _OWN_HOST else f" at {self._endpoint}")
 
     def connect(self) -> Any:
-        from fsspec.config import conf
-
-        return Account({**conf.get("gcs", {}), **conf.get("gs", {}), **self._options})
+        return Account(self.given())
 
     def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
         return self._fetch(key, span(start, end))
@@ -317,7 +316,7 @@ class _Resumable:
 
     def __init__(self, backend: GcsBackend, key: str) -> None:
         self._backend, self._key = backend, key
-        self._ctx = backend.persist(lambda: backend.begin(key))
+        self._session = backend.persist(lambda: backend.begin(key))
         self._stored = 0
         self._waiting = b""
 
@@ -331,7 +330,7 @@ class _Resumable:
         self._backend.persist(lambda: self._push(str(total)))
 
     def discard(self) -> None:
-        self._backend.persist(lambda: self._backend.forget(self._key, self._ctx))
+        self._backend.persist(lambda: self._backend.forget(self._key, self._session))
 
     def _push(self, total: str) -> None:
         """When it is repeated, it sends bytes that the store has already; the store ignores
@@ -340,7 +339,7 @@ class _Resumable:
         span = f"{self._stored}-{last}" if self._waiting else "*"
         try:
             stored = self._backend.push(
-                self._key, self._ctx, f"{span}/{total or '*'}", self._waiting
+                self._key, self._session, f"{span}/{total or '*'}", self._waiting
             )
         except FileNotFoundError as error:
             raise StoreError(
@@ -366,6 +365,7 @@ def _info(item: Mapping[str, str]) -> ObjectInfo:
         name=item["name"],
         size_bytes=int(item["size"]),
         modified=datetime.fromisoformat(item["timeCreated"]).timestamp(),
+        etag=item.get("generation", ""),  # its etag changes with metadata, too
     )
 
 

@@ -11,6 +11,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
+import msgspec
+
 from ..errors import StoreError, StoreUnclearError, UnsafeStoreError, UsageError
 from ..version import install
 from .arrow_filesystem import RangedInput, arrow_filesystem
@@ -211,7 +213,7 @@ class ObjectStore:
             for info in page:
                 name = info.name[len(self._prefix) :]
                 if name and name >= start_from and info.name.startswith(below):
-                    yield ObjectInfo(name=name, size_bytes=info.size_bytes, modified=info.modified)
+                    yield msgspec.structs.replace(info, name=name)
             if not mark:
                 return
 

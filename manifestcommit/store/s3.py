@@ -137,7 +137,7 @@ class Account:
             self._made_of = {
                 name: value for name, value in self._made_of.items() if name not in _SECRETS
             }
-        self._ctx = _ctx(given) or Session(**given)
+        self._session = _session(given) or Session(**given)
         self._config = Config(**config)
         self._lock = threading.Lock()
         self._clients: dict[str, Any] = {"": self._client("")}
@@ -251,7 +251,7 @@ class Account:
 
     def _client(self, region: str) -> Any:
         made_of = {**self._made_of, **({"region_name": region} if region else {})}
-        client = self._ctx.create_client("s3", config=self._config, **made_of)
+        client = self._session.create_client("s3", config=self._config, **made_of)
         client.meta.events.register("before-send.s3", _keep)
         return client
 
@@ -261,7 +261,7 @@ class Account:
         key, secret, token = (self._made_of.get(name) for name in _SECRETS)
         if key and secret:
             return Credentials(key, secret, token)
-        return self._ctx.get_credentials()
+        return self._session.get_credentials()
 
     def _way(self) -> Way:
         from botocore.httpsession import get_cert_path
@@ -272,7 +272,7 @@ class Account:
             raise UsageError("proxies_config in config_kwargs is not supported")
         verify = self._made_of.get("verify")
         if verify is None:
-            verify = self._ctx.get_config_variable("ca_bundle")
+            verify = self._session.get_config_variable("ca_bundle")
         keepalive = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)] if config.tcp_keepalive else []
         return Way(
             connect_s=config.connect_timeout,
@@ -292,7 +292,7 @@ def _keep(request: Any, **_: Any) -> None:
     raise _NotToBeSentError(request)
 
 
-def _ctx(given: dict[str, Any]) -> Any:
+def _session(given: dict[str, Any]) -> Any:
     """The caller's own session, taken from what was given, if there is one."""
     from botocore.session import Session
 
@@ -340,6 +340,7 @@ class S3Backend(HttpBackend):
     """Requests to one bucket, each sent once. [ST14]"""
 
     name = "s3://"
+    sections = ("s3a", "s3")
     extra = "s3"
     takes = (
         "s3fs' options: key, secret, token, endpoint_url, profile, anon, client_kwargs, "
@@ -399,10 +400,8 @@ class S3Backend(HttpBackend):
         return self._endpoint() or "S3"
 
     def connect(self) -> Any:
-        from fsspec.config import conf
-
         try:
-            return Account({**conf.get("s3", {}), **conf.get("s3a", {}), **self._options})
+            return Account(self.given())
         except _credential_errors():
             raise self.no_credentials(self.url) from None
 
@@ -441,6 +440,7 @@ class S3Backend(HttpBackend):
                     name=_named(page, text_of(listed, "Key")),
                     size_bytes=int(text_of(listed, "Size")),
                     modified=_time(text_of(listed, "LastModified")),
+                    etag=listed.findtext("ETag", ""),
                 )
                 for listed in page.iterfind("Contents")
             ]

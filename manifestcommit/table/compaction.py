@@ -62,7 +62,7 @@ def compact(
     else:
         from ..spark.operations.rewrite import rewriter as with_spark  # late: an extra
 
-        spark = _ctx(spark)
+        spark = _session(spark)
         rewrite = with_spark(spark, sort_by=columns, storage_options=storage_options)
     choose = chosen(where, spark, snapshot)
     return engine.compact(ctx, aim, rewrite, choose=choose, progress=progress)
@@ -98,14 +98,14 @@ def chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose
         check_spark("where", where)
         from ..spark.operations.rewrite import choose_with
 
-        return choose_with(_ctx(spark), where)
+        return choose_with(_session(spark), where)
 
     if spark is None and isinstance(where, str):
         return choose_by_sql(where, snapshot, with_spark)
     return with_spark()
 
 
-def _ctx(spark: SparkSession | None) -> SparkSession:
+def _session(spark: SparkSession | None) -> SparkSession:
     """The one given, the active one, or a new one."""
     from ..spark.dataframe import active_session
 

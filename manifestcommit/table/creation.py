@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..arguments import RULES, checked
-from ..errors import UsageError
+from ..errors import TableNotFoundError, UsageError
 from ..format import arrow_schema
 from ..format.fields import Schema
 from ..job import Path
@@ -95,6 +95,34 @@ def create_table(
         exist_ok=exist_ok,
         constraints=constraints,
     )
+    return table
+
+
+def companion_url(url: str, suffix: str, remedy: str) -> str:
+    """The path of a table beside another one; UsageError where that is the root of a bucket."""
+    if "/" not in url.partition("://")[2].strip("/") and not url.startswith("file:"):
+        raise UsageError(
+            f"{url} is the root of a bucket, beside which is no place for the table *{suffix}; "
+            f"nothing was done. {remedy}"
+        )
+    return url + suffix
+
+
+def open_companion(
+    url: str, schema: pa.Schema, beside: Table, storage_options: Mapping[str, Any] | None
+) -> Table:
+    """The table at this path, made where there is none, of a rank by which the one that it lies
+    beside decides joint commits of the two. [MT2]"""
+    table = Table(url, storage_options)
+    try:
+        table._ctx.open()
+    except TableNotFoundError:
+        try:
+            decides = beside._ctx.open().snapshot.rank
+        except TableNotFoundError:
+            decides = 0
+        rank = min(decides + 1, 2**31 - 1)
+        create_table(url, schema, rank=rank, exist_ok=True, storage_options=storage_options)
     return table
 
 

@@ -287,7 +287,7 @@ class TableReads:
         from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         snapshot = self._rows_of(version, as_of, tag)
-        names = _chosen(snapshot, columns)
+        names = chosen(snapshot, columns)
         given = filter
         filter, predicate = without_spark("filter", filter, snapshot, now_us=self._ctx.env.now_us())
         if is_for_spark(filter) and snapshot.schema is not None:
@@ -418,7 +418,7 @@ class TableReads:
         from ..scan.engine_readers import polars_frame  # late: Polars is not always there
 
         snapshot = self._rows_of(version, as_of, tag)
-        names = _chosen(snapshot, columns)
+        names = chosen(snapshot, columns)
         frame = polars_frame(self._ctx, snapshot)
         return frame if names is None else frame.select(names)
 
@@ -722,7 +722,7 @@ class TableReads:
         return found.cast(schema).replace_schema_metadata(mark)
 
 
-def _chosen(snapshot: Snapshot, columns: list[str] | str | None) -> list[str] | None:
+def chosen(snapshot: Snapshot, columns: list[str] | str | None) -> list[str] | None:
     """The columns as the table names them; None: all. UsageError where it has no such column."""
     names = [columns] if isinstance(columns, str) else columns
     known = snapshot.schema or Schema(fields=())

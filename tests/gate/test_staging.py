@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -358,6 +359,25 @@ def test_a_check_that_cannot_be_made_is_an_error(path: Path, given: Any) -> None
     """[CK6]"""
     with pytest.raises(mc.errors.UsageError):
         stage(path, rows(4)).check(given)
+
+
+@pytest.mark.parametrize(("column", "why"), [("nope", "no column 'nope'"), ("list", "'list' is list<.*>, whose values cannot be compared")])
+def test_columns_that_cannot_be_compared_are_named(tmp_path: Path, column: str, why: str) -> None:
+    """[CK6]"""
+    staged = mc.write(pa.table({"id": [1], "list": [[1]]}), tmp_path / "t", publish=False)
+    with pytest.raises(mc.errors.UsageError, match=why):
+        staged.check(checks.expect_unique(["id", column]))
+    with pytest.raises(mc.errors.UsageError, match="no column 'nope'"):
+        staged.rows("nope")
+    staged.check(checks.expect_unique("ID"))
+
+
+def test_what_is_equal_comes_twice(tmp_path: Path) -> None:
+    """[CK6]"""
+    staged = mc.write(pa.table({"x": [0.0, -0.0], "y": [math.nan, -math.nan]}), tmp_path / "t", publish=False)
+    for column in "xy":
+        with pytest.raises(mc.errors.CheckFailedError, match="1 values come more than once"):
+            staged.check(checks.expect_unique(column))
 
 
 @pytest.mark.parametrize("said", [False, np.False_, pa.scalar(False)], ids=["Python", "numpy", "pyarrow"])

@@ -5,18 +5,22 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.errors import SourceError, UsageError
-from manifestcommit.sources import Chunk, landing_files
+from manifestcommit.errors import SchemaMismatchError, SourceError, UsageError
+from manifestcommit.sources import Chunk, landing_files, loading
+from manifestcommit.sources.chunk import ChangedInputError
 from manifestcommit.store import open_store
 
 HOSTILE = ["a=b/ %+#é.csv", "quote'd.csv", 'double".csv', "back\\slash.csv", "día=1/x.csv"]
@@ -252,6 +256,21 @@ def test_files_of_a_bucket_are_loaded_by_their_content(tmp_path: Path, rgw: Any)
     assert "secret" not in repr([*mc.Table(table, storage_options=options).history()]).lower()
 
 
+def test_the_loaded_table_decides_joint_commits_with_that_of_its_files(tmp_path: Path, landing: Path) -> None:
+    """Whatever its own rank is. [LD3] [MT2]"""
+    mc.create_table(tmp_path / "t", pa.schema([("id", pa.int64())]), rank=7)
+    put(landing, "a.csv", "id\n1\n")
+    mc.load(mc.sources.files(landing), tmp_path / "t")
+    assert mc.Table(f"{tmp_path / 't'}.files")._ctx.open().snapshot.rank == 8
+
+
+def test_a_bucket_has_no_place_beside_it(rgw: Any, landing: Path) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    bucket = rgw.bucket()
+    with pytest.raises(UsageError, match=rf"s3://{bucket} is the root of a bucket.*\.files.*Load into a path below it"):
+        mc.load(mc.sources.files(landing), f"s3://{bucket}", storage_options=rgw.storage_options)
+
+
 def test_two_folders_and_two_patterns_feed_one_table_each_file_once(tmp_path: Path, landing: Path) -> None:
     """Also files of one name, of which one is replaced; a file that both patterns match is one file."""
     put(landing, "day.csv", "id\n1\n")
@@ -299,19 +318,117 @@ def test_names_that_a_terminal_would_obey_are_loaded(tmp_path: Path, landing: Pa
     assert mc.load(mc.sources.files(landing), tmp_path / "t").rows == 1
 
 
-def test_a_source_of_ones_own_is_two_questions(tmp_path: Path) -> None:
-    class Numbers:
-        name = "numbers"
+def test_a_store_tells_contents_apart_that_are_as_long_and_as_old(rgw: Any) -> None:
+    """By their ETags, by which the same content that is uploaded again is the same file. [LD3]"""
+    store = open_store(f"s3://{rgw.bucket()}/landing", rgw.storage_options)
+    seen = []
+    for body in (b"id\n1\n", b"id\n2\n", b"id\n1\n"):
+        store.put("a.csv", body)
+        (info,) = store.list("")
+        seen.append(landing_files.content_of(msgspec.structs.replace(info, modified=0.0)))
+    assert seen[0] == seen[2] != seen[1]
 
+
+def test_files_from_the_future_are_named(tmp_path: Path, landing: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They may still grow by the clock of a machine that is behind. [LD3]"""
+    put(landing, "a.csv", "id\n1\n")
+    put(landing, "late.csv", "id\n2\n", seconds_ago=-3600)
+    planned = mc.load(mc.sources.files(landing), tmp_path / "t", dry_run=True).planned
+    assert len(planned) == 2 and "time in the future, such as late.csv" in planned[1]
+    assert mc.load(mc.sources.files(landing), tmp_path / "t").rows == 1 and "late.csv" in caplog.text
+    assert mc.load(mc.sources.files(landing, settle="0s"), tmp_path / "t").rows == 1
+
+
+def test_a_file_whose_columns_do_not_fit_is_named(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    put(landing, "b.csv", "id,note\n2,x\n")
+    with pytest.raises(SchemaMismatchError, match=r"^b\.csv: .*note"):
+        mc.load(mc.sources.files(landing), tmp_path / "t")
+    assert mc.load(mc.sources.files(landing), tmp_path / "t", merge_schema=True).rows == 2
+
+
+def test_rows_of_a_load_are_those_of_its_files(tmp_path: Path, landing: Path) -> None:
+    """Also where rows beside them are written anew."""
+    put(landing, "a.csv", "id\n1\n")
+    put(landing, "b.csv", "id\n2\n3\n")
+    source = mc.sources.files(landing, file_column="_file", on_changed="replace")
+    assert mc.load(source, tmp_path / "t").rows == 3
+    put(landing, "a.csv", "id\n4\n", seconds_ago=50)
+    assert mc.load(source, tmp_path / "t").rows == 1
+    assert ids(tmp_path / "t") == [2, 3, 4]
+
+
+class Numbers:
+    """The numbers to 5, two a chunk."""
+
+    name = "numbers"
+
+    def chunks(self, positions: Mapping[str, Any], *, max_bytes: int) -> Any:
+        start = positions.get(self.name)
+        for number in range(start or 0, 6, 2):
+            yield Chunk(ranges={self.name: (number or start, number + 2)}, what=f"{number}, {number + 1}")
+
+    def rows(self, chunk: Chunk) -> pa.Table:
+        start, end = chunk.ranges[self.name]
+        return pa.table({"id": list(range(start or 0, end))})
+
+
+def test_a_source_that_gives_a_range_again_is_told_at_once(tmp_path: Path) -> None:
+    """[LD2]"""
+
+    class Again(Numbers):
         def chunks(self, positions: Mapping[str, Any], *, max_bytes: int) -> Any:
-            start = positions.get(self.name)
-            for number in range(start or 0, 6, 2):
-                yield Chunk(ranges={self.name: (number or start, number + 2)}, what=f"{number}, {number + 1}")
+            return iter([Chunk(ranges={self.name: (None, 2)})] * 2)
 
+    with pytest.raises(SourceError, match="numbers is loaded up to 2, and the source gave a chunk from None to 2"):
+        mc.load(Again(), tmp_path / "t")
+    assert ids(tmp_path / "t") == [0, 1]
+
+
+def test_a_source_without_tables_beside_replaces_rows(tmp_path: Path) -> None:
+    class Last(Numbers):
+        def replaces(self, chunk: Chunk) -> Any:
+            return pc.field("id") < chunk.ranges[self.name][1]
+
+    outcome = mc.load(Last(), tmp_path / "t")
+    assert (outcome.rows, outcome.positions, ids(tmp_path / "t")) == (6, {"numbers": 6}, [4, 5])
+
+
+def test_follows_that_end_in_the_order_in_which_they_began_give_the_signals_back(tmp_path: Path) -> None:
+    """[LD6]"""
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    rounds = [mc.follow(Numbers(), tmp_path / name, every="1s") for name in "tu"]
+    assert [next(each).rows for each in rounds] == [6, 6]
+    rounds[0].close()  # type: ignore[attr-defined]
+    assert signal.getsignal(signal.SIGINT) not in before
+    signal.raise_signal(signal.SIGINT)
+    assert list(rounds[1]) == []
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_follow_that_others_outrun_waits_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[LD6]"""
+    monkeypatch.setattr(loading, "_LONGEST_WAIT_S", 0.001)
+    monkeypatch.setattr(loading, "_TRIES", 3)
+    left = 4
+
+    class Outrun(Numbers):
         def rows(self, chunk: Chunk) -> pa.Table:
-            start, end = chunk.ranges[self.name]
-            return pa.table({"id": list(range(start or 0, end))})
+            nonlocal left
+            left -= 1
+            if left > 0:
+                raise ChangedInputError("another loader was faster")
+            return super().rows(chunk)
 
+    with pytest.raises(SourceError, match="were faster 3 times"):
+        mc.load(Outrun(), tmp_path / "t")
+    left = 4
+    rounds = mc.follow(Outrun(), tmp_path / "t", every="1s")
+    assert next(rounds).rows == 6 and ids(tmp_path / "t") == [0, 1, 2, 3, 4, 5]
+    rounds.close()  # type: ignore[attr-defined]
+
+
+def test_a_source_of_ones_own_is_two_questions(tmp_path: Path) -> None:
     source: Callable[[], Any] = Numbers
     outcome = mc.load(source(), tmp_path / "t")
     assert (outcome.chunks, outcome.positions, ids(tmp_path / "t")) == (3, {"numbers": 6}, [0, 1, 2, 3, 4, 5])

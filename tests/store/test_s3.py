@@ -15,7 +15,6 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import dateutil.parser
@@ -572,8 +571,14 @@ def test_the_root_one_level_up(place: Place) -> None:
     assert top is not None and top.url == f"s3://{bucket}" and top.parent() is None
 
 
-def test_credentials_may_come_from_the_environment(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """[SE1]"""
+def test_credentials_may_come_from_the_environment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the time at which a store is opened, though a process shares its connections. [SE1] [ST13]"""
+    with FaultProxy(place.options["endpoint_url"]) as other:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", other.url)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "before")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "they came")
+        with pytest.raises(StoreError, match="credentials"):
+            open_store(place.url).put("x", b"")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", place.options["key"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", place.options["secret"])
     monkeypatch.setenv("AWS_ENDPOINT_URL", place.options["endpoint_url"])

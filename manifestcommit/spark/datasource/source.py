@@ -258,12 +258,12 @@ class ManifestCommitDataSource(StoreSource):
         reads the same one. [SP4]"""
         # Spark does not say here whether this is a batch or a stream; options of the other one are
         # refused when that is known.
-        session = self._ctx((*READ_OPTIONS, *STREAM_READ_OPTIONS[1:5]))
+        ctx = self._context((*READ_OPTIONS, *STREAM_READ_OPTIONS[1:5]))
         # here, since Spark replaces errors of `streamReader` by its own
         options = _stream_options(self.options)
-        snapshot = self._chosen(session).snapshot
+        snapshot = self._chosen(ctx).snapshot
         self._pinned, self._columns = snapshot.version, snapshot.schema or self._columns
-        mark = mark_of(snapshot.table_id, session.store.url, snapshot.version)
+        mark = mark_of(snapshot.table_id, ctx.store.url, snapshot.version)
         names = _names("columns", self.options.get("columns"))
         struct = select_columns(self._columns, names)
         if options.on_overwrite == "changes":
@@ -272,13 +272,13 @@ class ManifestCommitDataSource(StoreSource):
         return with_marks(struct, mark)
 
     def reader(self, schema: StructType) -> FilesReader:
-        session = self._ctx(READ_OPTIONS)
-        snapshot = read_version(session.store, session.open(), self._pinned_version()).snapshot
-        entries = entries_table(session, snapshot)
+        ctx = self._context(READ_OPTIONS)
+        snapshot = read_version(ctx.store, ctx.open(), self._pinned_version()).snapshot
+        entries = entries_table(ctx, snapshot)
         files = zip(
             entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True
         )
-        url, columns = session.store.url, snapshot.schema or Schema(fields=())
+        url, columns = ctx.store.url, snapshot.schema or Schema(fields=())
         _note_all_columns(url, sum(entries.column("bytes").to_pylist()), schema, columns)
         constants = constants_in(entries, columns, snapshot.partition_by, url)
         return FilesReader(
@@ -299,13 +299,13 @@ class ManifestCommitDataSource(StoreSource):
                 f"{' and no '.join(given)}; nothing was read. "
                 'option("startingVersion", n) says with which version\'s files it begins.'
             )
-        session, pinned = self._ctx(STREAM_READ_OPTIONS), self._pinned_version()
+        ctx, pinned = self._context(STREAM_READ_OPTIONS), self._pinned_version()
         if not schema.fields:
             raise UsageError(
-                f"{session.store.url} has no columns yet; nothing was read. Start the stream "
+                f"{ctx.store.url} has no columns yet; nothing was read. Start the stream "
                 "when data was committed."
             )
-        options, url = _stream_options(self.options), session.store.url
+        options, url = _stream_options(self.options), ctx.store.url
         names = [field.name for field in schema.fields]
         if options.on_overwrite == "changes":
             names = [name for name in names if name not in CHANGE_COLUMNS]
@@ -324,13 +324,13 @@ class ManifestCommitDataSource(StoreSource):
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
         """Refuse everything that can be refused, before any task starts. [SP5] [SC3]"""
         _refuse_other_overwrites(self.options)
-        session = self._ctx(WRITE_OPTIONS)
+        ctx = self._context(WRITE_OPTIONS)
         return begin_write(
-            session,
+            ctx,
             schema,
             self.options,
             overwrite=overwrite,
-            storage_options=self._options_for(session.store.url),
+            storage_options=self._options_for(ctx.store.url),
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
@@ -341,9 +341,9 @@ class ManifestCommitDataSource(StoreSource):
                 None, storage_options=self._options_for(self.options.get("path") or "")
             )
         refuse_stream_options(self.options, overwrite=overwrite)
-        session = self._ctx(STREAM_WRITE_OPTIONS)
+        ctx = self._context(STREAM_WRITE_OPTIONS)
         planned = plan_batch(
-            session,
+            ctx,
             schema,
             overwrite=overwrite,
             conflict=self.options.get("conflict") or "serializable",
@@ -354,9 +354,9 @@ class ManifestCommitDataSource(StoreSource):
             if self.options.get("targetFileSize")
             else None,
         )
-        return StreamWriter(planned, storage_options=self._options_for(session.store.url))
+        return StreamWriter(planned, storage_options=self._options_for(ctx.store.url))
 
-    def _ctx(self, known: tuple[str, ...]) -> TableContext:
+    def _context(self, known: tuple[str, ...]) -> TableContext:
         path = self.options.get("path")
         if not path:
             raise UsageError(
