@@ -17,14 +17,7 @@ from tests.filter import sql_results
 
 from manifestcommit.errors import UsageError
 from manifestcommit.filter.predicate import And, Compare, Not, Or, StartsWith, Unknown
-from manifestcommit.filter.sql_expression import (
-    Session,
-    columns_of,
-    compile_condition,
-    compile_value,
-    literal,
-    pruning,
-)
+from manifestcommit.filter.sql_expression import Session, columns_of, compile_condition, compile_value, literal, pruning
 from manifestcommit.filter.sql_syntax import IncompleteError, NotUnderstoodError
 from manifestcommit.format.arrow_schema import arrow_schema, arrow_type
 from manifestcommit.format.fields import Field, Schema

@@ -23,18 +23,7 @@ from pyspark.sql import functions as F
 
 from manifestcommit.errors import UsageError
 from manifestcommit.filter.arrow_expression import parse_expression, spark_order
-from manifestcommit.filter.predicate import (
-    And,
-    ColumnBounds,
-    Compare,
-    IsIn,
-    Not,
-    Or,
-    Predicate,
-    StartsWith,
-    Unknown,
-    may_match,
-)
+from manifestcommit.filter.predicate import And, ColumnBounds, Compare, IsIn, Not, Or, Predicate, StartsWith, Unknown, may_match
 from manifestcommit.format.arrow_schema import arrow_schema, footer_metadata
 from manifestcommit.format.fields import Field, Schema, StructType
 from manifestcommit.spark.filter.columns import to_column

@@ -22,12 +22,7 @@ from tests.spark.filter.test_columns import ARROW, NUMBERED, SCHEMA, frame, matc
 import manifestcommit as mc
 from manifestcommit.filter.arrow_expression import parse_expression
 from manifestcommit.filter.predicate import Unknown
-from manifestcommit.filter.sql_expression import (
-    _ODD_CASE,
-    columns_of,
-    compile_condition,
-    compile_value,
-)
+from manifestcommit.filter.sql_expression import _ODD_CASE, columns_of, compile_condition, compile_value
 from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.rows.conditions import evaluated, session_of
