@@ -12,9 +12,8 @@ import msgspec
 
 from ..display import age, visible
 from ..errors import UsageError
-from ..terminal.progress import Steps
 from ..terminal.render import counted
-from ..terminal.screen import print_table
+from ..terminal.screen import Steps, print_table
 from .options import Commands, add_note, note_of, positive, table_of
 from .output import size_cell, size_text, written
 from .safety import Plan, add_safety, decided

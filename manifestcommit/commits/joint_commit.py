@@ -20,7 +20,7 @@ from ..log.table_context import TableContext
 from ..log.time_travel import find_job_at, find_key_at
 from ..log.version_chain import Head, put_hint
 from ..protocol.conflict import Conflict
-from ..protocol.joint_participants import Participant, in_order
+from ..protocol.joint_outcome import Participant, in_order
 from ..runtime.environment import pause
 from ..runtime.outcome import Outcome
 from ..store import Store

@@ -19,8 +19,7 @@ from ..errors import StoreError, UsageError
 from ..files.writer import WritePlan
 from ..format import codec, object_names
 from ..format.change import Write
-from ..format.entries import Entry, ManifestRef
-from ..format.recovery_objects import FinishedTask, KeyMark
+from ..format.entries import Entry, FinishedTask, KeyMark, ManifestRef
 from ..format.snapshot import FORMAT_VERSION, Snapshot
 from ..log.manifests import create_own
 from ..log.table_context import TableContext

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UsageError
-from ..filter.partitions_read import partitions_of
+from ..filter.predicate import partitions_of
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
 from ..format import manifest_table

@@ -38,7 +38,7 @@ from ..store import StorageOptions
 from ..table.creation import open_companion
 from ..table.row_changes import RowChanges
 from ..table.table import Table
-from ..terminal.progress import Steps
+from ..terminal.screen import Steps
 from ..transactions import transaction
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position, Source
 

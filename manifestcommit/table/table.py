@@ -40,7 +40,7 @@ from ..runtime.validation import file_name, flag, one_of, optional, whole
 from ..runtime.validation import message as note
 from ..store.doctor import DoctorReport, examine
 from ..telemetry import record_table
-from ..terminal.progress import Progress
+from ..terminal.screen import Progress
 from .compaction import compact, plan_compaction
 from .conditions import Condition
 from .listing import Listing

@@ -10,8 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifestcommit.filter.partitions_read import MAX_PATTERNS, partitions_of
-from manifestcommit.filter.predicate import And, Compare, Constant, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith, Unknown
+from manifestcommit.filter.predicate import (
+    MAX_PATTERNS,
+    And,
+    Compare,
+    Constant,
+    IsIn,
+    IsNan,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+    partitions_of,
+)
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.partitioning import Matcher
 

@@ -18,8 +18,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import manifestcommit as mc
-from manifestcommit.filter.predicate import And, Compare, Constant, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith, Unknown
-from manifestcommit.filter.predicate_json import parse_predicate, spell_predicate
+from manifestcommit.filter.predicate import (
+    And,
+    Compare,
+    Constant,
+    IsIn,
+    IsNan,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+    parse_predicate,
+    spell_predicate,
+)
 from manifestcommit.format.fields import Field, Schema
 
 LITERALS = st.one_of(

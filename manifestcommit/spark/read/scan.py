@@ -23,8 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ...errors import StoreError, UsageError
-from ...filter.predicate import Predicate
-from ...filter.predicate_json import parse_predicate, spell_predicate
+from ...filter.predicate import Predicate, parse_predicate, spell_predicate
 from ...format import sink_log
 from ...format.fields import FLOATS, Schema, WireValue, walk
 from ...format.spark_json import to_spark
