@@ -18,6 +18,7 @@ from .options import Commands, add_note, note_of, storage_options_of
 from .output import written
 
 _TABLE = "table:"
+_KAFKA = "kafka:"
 _POSTGRES = "postgres:"
 _URL_OF_POSTGRES = ("postgres://", "postgresql://")
 
@@ -33,6 +34,7 @@ def add_load_commands(commands: Commands) -> None:
             "load s3://lake/orders s3://landing/orders --pattern '*.csv' --dry-run",
             "load /lake/order_changes table:/lake/orders --on id",
             "load /lake/orders postgres:public.orders --dsn-file /etc/shop.dsn",
+            "load /lake/orders kafka:orders --servers broker:9092 --record-columns offset",
         ],
     )
     _add_source(load)
@@ -61,8 +63,8 @@ def _add_source(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "source",
         metavar="SOURCE",
-        help="a folder or a URL where files land; table:URL, the changes of a table; or"
-        " postgres:TABLE, rows of PostgreSQL",
+        help="a folder or a URL where files land; table:URL, the changes of a table;"
+        " postgres:TABLE, rows of PostgreSQL; or kafka:TOPIC, records of Kafka",
     )
     files = command.add_argument_group("files")
     files.add_argument(
@@ -83,6 +85,7 @@ def _add_source(command: argparse.ArgumentParser) -> None:
     )
     files.add_argument("--csv-options", metavar="JSON", help='such as \'{"delimiter": ";"}\'')
     _add_postgres(command)
+    _add_kafka(command)
     command.add_argument("--on", metavar="A,B", help="the key, of the changes of a table")
     command.add_argument(
         "--source-options", metavar="FILE", help="--storage-options of the source's own store"
@@ -124,6 +127,40 @@ def _add_postgres(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_kafka(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("kafka")
+    group.add_argument("--servers", metavar="HOST:PORT,…", help="some brokers")
+    group.add_argument(
+        "--kafka-settings", metavar="FILE", help="a JSON object of librdkafka's settings"
+    )
+    group.add_argument(
+        "--value", choices=("json", "bytes"), default="json", help="of a record (default: json)"
+    )
+    group.add_argument(
+        "--record-columns",
+        metavar="A,B",
+        help="columns of the record: partition, offset, timestamp, key, headers",
+    )
+    group.add_argument(
+        "--start",
+        choices=("earliest", "latest"),
+        default="earliest",
+        help="where the first load begins (default: earliest)",
+    )
+    group.add_argument(
+        "--on-broken",
+        choices=("error", "refuse"),
+        default="error",
+        help="refuse: records that cannot be decoded go to PATH.refused (default: error)",
+    )
+    group.add_argument(
+        "--on-lost",
+        choices=("error", "skip"),
+        default="error",
+        help="what is done about records that are not kept any more (default: error)",
+    )
+
+
 def _source(options: argparse.Namespace) -> Any:
     from .. import sources  # late: `--help` needs no pyarrow
 
@@ -139,6 +176,17 @@ def _source(options: argparse.Namespace) -> Any:
             xid_column=options.xid_column,
             query_name=options.query_name,
             on_failover=options.on_failover,
+        )
+    if options.source.startswith(_KAFKA):
+        return sources.kafka(
+            options.servers or "",
+            options.source.removeprefix(_KAFKA),
+            value=options.value,
+            record_columns=_names(options.record_columns) or (),
+            start=options.start,
+            on_broken=options.on_broken,
+            on_lost=options.on_lost,
+            settings=storage_options_of(options.kafka_settings),
         )
     given = storage_options_of(options.source_options)
     if options.source.startswith(_TABLE):

@@ -1,12 +1,13 @@
 """Sources of `load` and `follow`: what rows come from, with positions that are committed with them.
 
 `files` are files that land in a folder or a bucket, `table` is another table of this library,
-`postgres` a table of PostgreSQL. A source of one's own is any object with the two questions of
-`Source`: which chunks there are from a position on, and the rows of a chunk.
+`postgres` a table of PostgreSQL, `kafka` a topic. A source of one's own is any object with the two
+questions of `Source`: which chunks there are from a position on, and the rows of a chunk.
 """
 
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Source
 from .followed_table import FollowedTable, table
+from .kafka_topic import KafkaRecords, kafka
 from .landing_files import LandingFiles, files
 from .postgresql import PostgresRows, postgres
 
@@ -15,10 +16,12 @@ __all__ = [
     "ChangedInputError",
     "Chunk",
     "FollowedTable",
+    "KafkaRecords",
     "LandingFiles",
     "PostgresRows",
     "Source",
     "files",
+    "kafka",
     "postgres",
     "table",
 ]

@@ -39,6 +39,7 @@ from ..table.creation import companion_url
 from ..table.table import Table
 from ..terminal.render import counted, size
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
+from .json_rows import arrow_schema
 
 LOG = logging.getLogger("manifestcommit.sources")
 
@@ -509,16 +510,10 @@ def _check_csv_options(given: Mapping[str, Any]) -> dict[str, Any]:
 _CHANGED = ("append", "replace", "error")
 
 
-def _arrow_schema(name: str, value: Any) -> Any:
-    if not isinstance(value, pa.Schema):
-        raise wrong(name, value, "a pyarrow schema", "pyarrow.schema([('id', 'int64')])")
-    return value
-
-
 @checked(
     format=optional(one_of("csv", "json", "parquet")),
     pattern=text("a pattern of names", "'*.csv'"),
-    schema=optional(_arrow_schema),
+    schema=optional(arrow_schema),
     file_column=optional(text("the name of a column", "'_file'")),
     settle=anything,  # by `parse_age`
     on_changed=one_of(*_CHANGED),

