@@ -395,11 +395,23 @@ class UsageError(ManifestCommitError, ValueError):
     """An argument is wrong; nothing was done.
 
     Attributes:
-        argument: its name, where the message begins with `invalid NAME`; None: elsewhere.
+        argument: its name, where the message is `invalid NAME GIVEN: …`; None: elsewhere.
+        given: what was given, as the message shows it; None: it does not.
 
     Remedy: the message names the argument and what it may be.
 
     Spec: SE3.
     """
 
-    argument: str | None = None
+    def __init__(
+        self, message: str, *, argument: str | None = None, given: str | None = None
+    ) -> None:
+        self.argument, self.given, self._expected = argument, given, message
+        super().__init__(message if argument is None else invalid(self, argument))
+
+
+def invalid(error: UsageError, name: str) -> str:
+    """The message of an error that has an argument, with the argument's name as it was typed, such
+    as that of an option."""
+    shown = "" if error.given is None else f" {error.given}"
+    return f"invalid {name}{shown}: {error._expected}"

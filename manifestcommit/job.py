@@ -37,7 +37,7 @@ from .log.table_context import TableContext
 from .runtime.outcome import JobMetrics, JobResult, JobResults, Outcome, committed_or_raise
 from .runtime.validation import Ranges, advances_of, is_spark, wrong
 from .store import StorageOptions, open_store
-from .terminal.progress import Progress
+from .terminal.screen import Progress
 
 if TYPE_CHECKING:
     from .staging import Staged

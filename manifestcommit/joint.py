@@ -491,7 +491,7 @@ def named_tables(tables: Tables) -> dict[str, Path | Table]:
             raise wrong("tables", tables, expected, example)
         name = name or (table.url if isinstance(table, Table) else os.fspath(table))
         if name in named:
-            raise UsageError(f"invalid tables: {name!r} is given twice")
+            raise UsageError(f"{name!r} is given twice", argument="tables")
         named[name] = table
     return named
 

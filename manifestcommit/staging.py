@@ -31,6 +31,7 @@ from .log.table_context import TableContext
 from .log.version_chain import Head
 from .protocol.apply import apply
 from .protocol.conflict import AUDIT_IS_OLD, ROWS_ARE_UNCHECKED, find_conflict, unchecked
+from .runtime.environment import STARTS
 from .runtime.outcome import Outcome, committed_or_raise, constraint_error
 from .scan.planning import entries_table
 from .store import StorageOptions, open_store
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
     from .job import Path
     from .table import Resolution
-
-_TRIES = 5  # of checks that others make old
 
 
 class Staged:
@@ -261,7 +260,7 @@ class Staged:
                 checks=dict.fromkeys(self._checks, True),
             )
             rule = outcome.conflict.rule if outcome.conflict is not None else ""
-            if rule != AUDIT_IS_OLD or base_version is not None or tried >= _TRIES:
+            if rule != AUDIT_IS_OLD or base_version is not None or tried >= STARTS:
                 return committed_or_raise(outcome, self.url)
             self._audited = None
             self._run([each for each in self._checks.values() if each.reads_table])

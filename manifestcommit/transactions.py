@@ -384,14 +384,15 @@ class TransactionRows(RowChanges):
     ) -> Declared:
         if not publish:
             raise UsageError(
-                "invalid publish: what changes in a transaction is staged by its prepare(); "
-                "nothing was done"
+                "what changes in a transaction is staged by its prepare(); nothing was done",
+                argument="publish",
             )
         for name, given in (("key", key), ("fingerprint", fingerprint)):
             if given is not None:
                 raise UsageError(
-                    f"invalid {name}: in a transaction all tables share the {name} that "
-                    "transaction(…) was given; nothing was done"
+                    f"in a transaction all tables share the {name} that "
+                    "transaction(…) was given; nothing was done",
+                    argument=name,
                 )
         self._transaction._check_rows(self._job)
         return Declared(

@@ -283,7 +283,9 @@ def _properties(options: argparse.Namespace) -> int:
     for each in options.set:
         name, equals, value = each.partition("=")
         if not equals or not name:
-            raise UsageError(f"invalid --set {each!r}: expected a name and a value, NAME=VALUE")
+            raise UsageError(
+                "expected a name and a value, NAME=VALUE", argument="--set", given=repr(each)
+            )
         changes[name] = value
     if not changes and (options.message is not None or options.metadata):
         raise UsageError("--message and --metadata go with --set or --unset; nothing was done")
@@ -302,7 +304,9 @@ def _constraints(options: argparse.Namespace) -> int:
         name, equals, condition = options.add.partition("=")
         if not equals or not name or not condition:
             raise UsageError(
-                f"invalid --add {options.add!r}: expected a name and a condition, NAME=SQL"
+                "expected a name and a condition, NAME=SQL",
+                argument="--add",
+                given=repr(options.add),
             )
         table.add_constraint(name.strip(), condition.strip(), **note_of(options))
     elif options.drop is not None:
@@ -395,7 +399,9 @@ def _rewind(options: argparse.Namespace) -> int:
         to = None if options.forget else int(options.to) if whole else options.to
     except ValueError:
         raise UsageError(
-            f"invalid --to {options.to!r}: source {options.source!r} has numbers as positions"
+            f"source {options.source!r} has numbers as positions",
+            argument="--to",
+            given=repr(options.to),
         ) from None
     status = decided(options, lambda: _plan_rewind(options, to), lambda: table.version)
     if status is not None:
@@ -600,17 +606,20 @@ def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]
 def _targets(options: argparse.Namespace) -> dict[Any, int | str]:
     """The path of each table that goes back together with this one, and to what."""
     if options.alone:
-        raise UsageError("invalid --alone: with --together-with more than one table goes back")
+        raise UsageError("with --together-with more than one table goes back", argument="--alone")
     targets: dict[Any, int | str] = {options.path: options.tag or options.version}
     for given in options.together_with:
         path, _, version = (given, "", "") if options.tag else given.rpartition("=")
         if not options.tag and not (path and version.isascii() and version.isdecimal()):
             raise UsageError(
-                f"invalid --together-with {given!r}: expected a path and the version that it goes "
-                "back to, such as /lake/rejects=7"
+                "expected a path and the version that it goes back to, such as /lake/rejects=7",
+                argument="--together-with",
+                given=repr(given),
             )
         if path in targets:
-            raise UsageError(f"invalid --together-with {given!r}: the table is given twice")
+            raise UsageError(
+                "the table is given twice", argument="--together-with", given=repr(given)
+            )
         targets[path] = options.tag or int(version)
     return targets
 
@@ -734,8 +743,8 @@ def _tag_together(options: argparse.Namespace) -> int:
 
     if options.version is not None:
         raise UsageError(
-            "invalid --version: with --together-with the newest versions that belong together are "
-            "tagged"
+            "with --together-with the newest versions that belong together are tagged",
+            argument="--version",
         )
     tables = [table_of(options, path) for path in (options.path, *options.together_with)]
     outcome = tag_together(tables, options.name, options.keep_for, **note_of(options))

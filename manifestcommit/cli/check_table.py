@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..display import age, visible
-from ..terminal.progress import Steps
 from ..terminal.render import counted
-from ..terminal.screen import print_table
+from ..terminal.screen import Steps, print_table
 from .options import Commands, table_of
 from .output import written
 

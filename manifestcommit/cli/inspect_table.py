@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..display import age, cut
+from ..display import age
 from ..errors import UsageError
 from ..terminal.render import counted, plain_text, print_json, quoted
 from ..terminal.screen import print_table
@@ -131,7 +131,9 @@ def _head(options: argparse.Namespace) -> int:
     dataset = table_of(options).dataset(**chosen(options))
     if unknown := set(names or ()) - set(dataset.schema.names):
         raise UsageError(
-            f"invalid --columns {options.columns!r}: the table has no column {min(unknown)!r}"
+            f"the table has no column {min(unknown)!r}",
+            argument="--columns",
+            given=repr(options.columns),
         )
     found = dataset.head(options.limit, columns=names)
     rows = rows_of(found)
@@ -214,8 +216,10 @@ def _partition_value(given: str, found: pa.Table) -> tuple[str, str]:
         if given.startswith(f"{name}="):
             return name, given[len(name) + 1 :]
     raise UsageError(
-        f"invalid --partition {given!r}: expected COLUMN=VALUE, where the table is partitioned by "
-        f"{', '.join(columns) or 'nothing'}"
+        f"expected COLUMN=VALUE, where the table is partitioned by "
+        f"{', '.join(columns) or 'nothing'}",
+        argument="--partition",
+        given=repr(given),
     )
 
 
@@ -246,9 +250,6 @@ def print_rows(options: argparse.Namespace, table: pa.Table, names: list[str]) -
 # Commands that show what was committed: history, describe, watermarks, changes, lineage.
 
 _SHOWN = 100  # changes of rows that people see, unless they say otherwise
-
-# What a commit's record says of who made it, and what for.
-_SAID = ("author", "reason", "message", "metadata")
 
 
 def add_query_commands(commands: Commands) -> None:
@@ -325,63 +326,19 @@ def _version(text: str) -> int:
 
 
 def _history(options: argparse.Namespace) -> int:
-    from ..operations.describe import partners_text
-    from .job_ids import short  # late: `--help` needs no pyarrow
+    from ..table.listing import History  # late: `--help` needs no pyarrow
 
-    table = table_of(options)
-    rows = table.history(options.limit)
-    if written(options, rows):
-        return 0
-    joint = ["together with"] if any(map(itemgetter("joint"), rows)) else []
-    more = [name for name in _SAID if any(map(itemgetter(name), rows))]
-    print_table(
-        (
-            "version",
-            "committed at (UTC)",
-            "operation",
-            "key",
-            "+files",
-            "-files",
-            "+rows",
-            "total rows",
-            "job",
-            *joint,
-            *more,
-        ),
-        [
-            (
-                row["version"],
-                f"{row['committed_at']:%Y-%m-%d %H:%M:%S}",
-                row["operation"]
-                if row["restored"] is None
-                else f"{row['operation']} to {row['restored']}",
-                row["key"] or "",
-                row["summary"].get("files", 0),
-                row["summary"].get("removed_files", 0),
-                row["summary"].get("rows", 0),
-                row["totals"].get("rows", 0),
-                short(row["job"]),
-                *[partners_text(row["joint"], table.url) for _ in joint],
-                *[_said(row, name) for name in more],
-            )
-            for row in rows
-        ],
-        spare=("metadata", "-files", "job", "author", "total rows", "+files"),
-    )
+    rows = table_of(options).history(options.limit)
+    assert isinstance(rows, History)
+    if not written(options, rows):
+        cells = [[rows.value(row, name) for name in rows.columns] for row in rows]
+        print_table(rows.columns, cells, spare=rows.narrow)
     return 0
-
-
-def _said(row: dict[str, Any], name: str) -> str:
-    """What a commit's record says of it, short enough for a line."""
-    from ..operations.describe import author_text  # late: `--help` needs no pyarrow
-
-    text = author_text(row[name]) if name == "author" else plain_text(row[name] or "")
-    return cut(text)
 
 
 def _describe(options: argparse.Namespace) -> int:
     from ..operations.describe import partners_text
-    from .job_ids import short
+    from ..table.listing import SAID, said, short_job
 
     document = table_of(options).describe(**chosen(options))
     if written(options, document):
@@ -406,14 +363,14 @@ def _describe(options: argparse.Namespace) -> int:
     print("\ncolumns")
     print_columns(columns)
     print("\ncommits")
-    more = [name for name in _SAID if any(map(itemgetter(name), commits))]
+    more = [name for name in SAID if any(map(itemgetter(name), commits))]
     rows = [
         (
             c["operation"],
             c["key"] or "",
-            short(c["job"]),
+            short_job(c["job"]),
             "; ".join(c["touched"][:4]) + (" …" if len(c["touched"]) > 4 else ""),
-            *[_said(c, name) for name in more],
+            *[said(c, name) for name in more],
         )
         for c in commits
     ]
@@ -466,9 +423,11 @@ def _changes(options: argparse.Namespace) -> int:
         return _row_changes(options)
     for name in ("on", "columns", "limit"):
         if getattr(options, name) is not None:
-            raise UsageError(f"invalid --{name}: it is about rows; give --rows, too")
+            raise UsageError("it is about rows; give --rows, too", argument=f"--{name}")
     if not options.start_version:
-        raise UsageError("invalid START 0: expected a version from 1 on; with --rows 0 is one")
+        raise UsageError(
+            "expected a version from 1 on; with --rows 0 is one", argument="START", given="0"
+        )
     changes = table_of(options).changed_files(options.start_version, options.end_version)
     document = {name: rows_of(table) for name, table in changes.items()}
     lines = [{"change": name, **row} for name, rows in document.items() for row in rows]
@@ -484,6 +443,8 @@ def _changes(options: argparse.Namespace) -> int:
 
 
 def _lineage(options: argparse.Namespace) -> int:
+    from ..table.listing import SAID, said
+
     try:
         position = int(options.position)
     except ValueError:
@@ -499,9 +460,9 @@ def _lineage(options: argparse.Namespace) -> int:
             f"version {found.version}"
             + ("" if found.exact else "; its files do not say what they hold: any of them may")
         )
-        known = {name: getattr(found, name) for name in _SAID if getattr(found, name, None)}
+        known = {name: getattr(found, name) for name in SAID if getattr(found, name, None)}
         if known:
-            print_table(list(known), [[_said(known, name) for name in known]])
+            print_table(list(known), [[said(known, name) for name in known]])
         files = [
             (each.version, plain_text(each.start), plain_text(each.end), each.path)
             for each in found.files
@@ -538,12 +499,14 @@ def read_ends(file: str | None) -> dict[str, Any] | None:
             given = json.load(stream)
     except OSError as error:
         raise UsageError(
-            f"invalid --ends {file!r}: expected {form}; it cannot be read: {error.strerror}"
+            f"expected {form}; it cannot be read: {error.strerror}",
+            argument="--ends",
+            given=repr(file),
         ) from None
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        raise UsageError(f"invalid --ends {file!r}: expected {form}")
+        raise UsageError(f"expected {form}", argument="--ends", given=repr(file))
     return given
 
 

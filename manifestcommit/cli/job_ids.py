@@ -11,14 +11,8 @@ from ..errors import UsageError
 from ..format.object_names import is_job_id
 from ..table import Table
 
-_DIGITS = 8  # shown
 _LEAST = 4  # taken
 _SHOWN = 10
-
-
-def short(job: str) -> str:
-    """A job id as tables for people show it."""
-    return job.rpartition("-")[2][:_DIGITS]
 
 
 def full(table: Table, given: str, *, settled: bool) -> str:
@@ -31,8 +25,10 @@ def full(table: Table, given: str, *, settled: bool) -> str:
         return given
     if len(given) < _LEAST:
         raise UsageError(
-            f"invalid JOB {given!r}: expected at least {_LEAST} of the digits that "
-            "`manifestcommit jobs` shows, or a whole job id"
+            f"expected at least {_LEAST} of the digits that "
+            "`manifestcommit jobs` shows, or a whole job id",
+            argument="JOB",
+            given=repr(given),
         )
     known = {each.job for each in table.jobs()}
     if settled:
@@ -47,11 +43,13 @@ def chosen(known: Iterable[str], given: str, name: str = "JOB") -> str:
         return found[0]
     if not found:
         raise UsageError(
-            f"invalid {name} {given!r}: no known job begins so; `manifestcommit jobs` and "
-            "`manifestcommit history --json` list them"
+            "no known job begins so; `manifestcommit jobs` and "
+            "`manifestcommit history --json` list them",
+            argument=name,
+            given=repr(given),
         )
     names = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
-    raise UsageError(f"invalid {name} {given!r}: {len(found)} jobs begin so: {names}")
+    raise UsageError(f"{len(found)} jobs begin so: {names}", argument=name, given=repr(given))
 
 
 def _is_digits(text: str) -> bool:

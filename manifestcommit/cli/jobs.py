@@ -74,7 +74,7 @@ def _resolve(options: argparse.Namespace) -> int:
 
 
 def _jobs(options: argparse.Namespace) -> int:
-    from .job_ids import short
+    from ..table.listing import short_job
 
     table = table_of(options)
     jobs = table.jobs()
@@ -87,7 +87,7 @@ def _jobs(options: argparse.Namespace) -> int:
         return 0
     rows = [
         (
-            short(each.job),
+            short_job(each.job),
             each.state.replace("_", " "),
             each.version or "",
             age(time.time() - each.since),  # the store's clock against ours
@@ -187,7 +187,7 @@ def _plan_recover(options: argparse.Namespace, table: Table) -> Plan | None:
 
 
 def _recover(options: argparse.Namespace) -> int:
-    from .job_ids import short
+    from ..table.listing import short_job
 
     table = table_of(options)
     if options.abort or options.dry_run:
@@ -212,7 +212,7 @@ def _recover(options: argparse.Namespace) -> int:
         names = ("job", "status", "version", "error")
         shown = [
             (
-                short(row["job"]),
+                short_job(row["job"]),
                 row["status"].replace("_", " "),
                 row["version"] or "",
                 row["error"] or "",

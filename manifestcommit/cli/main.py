@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from ..display import visible
-from ..errors import ManifestCommitError, UsageError
+from ..errors import ManifestCommitError, UsageError, invalid
 from .exit_codes import DONE, INTERRUPTED, exit_code
 from .options import Run, check_note
 from .parser import make_parser
@@ -38,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
         return status
     except ManifestCommitError as error:
-        text = _as_typed(error, options) if isinstance(error, UsageError) else str(error)
+        text = str(error)
+        if isinstance(error, UsageError) and error.argument is not None:
+            text = invalid(error, _as_typed(error.argument, options))
         print(f"manifestcommit: {visible(text)}", file=sys.stderr)
         return exit_code(type(error))
     except KeyboardInterrupt as error:
@@ -52,21 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE
 
 
-def _as_typed(error: UsageError, options: argparse.Namespace) -> str:
-    """The message with the argument's name as it is typed here: `--as-of`, not `as_of`; JOB, not
-    `job_id`. [SE3]"""
-    name = error.argument
-    if name is None:
-        return str(error)
-    action = next((each for each in options.actions if each.dest == name), None)
-    spelled = (
-        name
-        if action is None
-        else action.option_strings[-1]
-        if action.option_strings
-        else str(action.metavar)
-    )
-    return str(error).replace(f"invalid {name} ", f"invalid {spelled} ", 1)
+def _as_typed(argument: str, options: argparse.Namespace) -> str:
+    """An argument's name as it is typed here: `--as-of`, not `as_of`; JOB, not `job_id`. [SE3]"""
+    for action in options.actions:
+        if action.dest == argument:
+            return action.option_strings[-1] if action.option_strings else str(action.metavar)
+    return argument
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ import msgspec
 
 from ..display import age, visible
 from ..errors import UsageError
-from ..terminal.progress import Steps
 from ..terminal.render import counted
-from ..terminal.screen import print_table
+from ..terminal.screen import Steps, print_table
 from .options import Commands, add_note, note_of, positive, table_of
 from .output import size_cell, size_text, written
 from .safety import Plan, add_safety, decided
@@ -439,8 +438,9 @@ def _export(options: argparse.Namespace) -> int:
     names = options.to.split(",")
     if not set(names) <= set(_FORMATS):
         raise UsageError(
-            f"invalid --to {options.to!r}: expected {', '.join(_FORMATS)}, or several, split by "
-            "commas, such as iceberg,delta"
+            f"expected {', '.join(_FORMATS)}, or several, split by commas, such as iceberg,delta",
+            argument="--to",
+            given=repr(options.to),
         )
     table = table_of(options)
     made = [table.export(name, version=options.version) for name in names]

@@ -121,7 +121,7 @@ def note_of(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments `message` and `metadata` of the call."""
     pairs = options.metadata or []
     if len(dict(pairs)) < len(pairs):
-        raise UsageError("invalid --metadata: a name is given twice; nothing was done")
+        raise UsageError("a name is given twice; nothing was done", argument="--metadata")
     return {"message": options.message, "metadata": dict(pairs) or None}
 
 
@@ -178,15 +178,15 @@ def storage_options_of(file: str | None) -> dict[str, Any] | None:
             given = json.load(stream)
     except OSError as error:
         raise UsageError(
-            "invalid --storage-options: expected the name of a JSON file, which cannot be read: "
-            f"{error.strerror}"
+            f"expected the name of a JSON file, which cannot be read: {error.strerror}",
+            argument="--storage-options",
         ) from None
     except (ValueError, RecursionError):  # not JSON, not UTF-8, or no name of a file at all
         given = None
     if not isinstance(given, dict):
         raise UsageError(
-            "invalid --storage-options: expected the name of a file with one JSON object, such as "
-            '{"endpoint_url": …}'
+            'expected the name of a file with one JSON object, such as {"endpoint_url": …}',
+            argument="--storage-options",
         )
     return given
 

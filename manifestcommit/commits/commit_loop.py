@@ -49,7 +49,7 @@ from ..protocol.conflict import (
     unchecked,
 )
 from ..protocol.joint_outcome import attempt_of, state_before
-from ..runtime.environment import Limits
+from ..runtime.environment import Limits, pause
 from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
 from .conflict_inputs import find_winners, load_conflict_inputs
 from .create_version import (
@@ -57,7 +57,6 @@ from .create_version import (
     check_table,
     create_version,
     fenced_outcome,
-    pause,
     settled_outcome,
 )
 from .group_commit import Committers, GroupCommit
@@ -525,7 +524,7 @@ class _CommitLoop:
             group.publish(self._change, self._meter.summary())
         # A job that has published is in a queue, which spaces its creates better than any pause.
         tried = 0 if group.is_published else self._creates
-        ctx.env.sleep(pause(ctx, tried, limits.first_pause_s, limits.longest_pause_s))
+        pause(ctx.env, tried, limits.first_pause_s, limits.longest_pause_s)
         return self._newest(self._head, winner)
 
     def _won(self, mine: Head) -> tuple[Outcome | None, Head]:

@@ -41,7 +41,7 @@ from ..protocol.apply import create
 from ..protocol.change_feed import held, judge, record_of
 from ..protocol.conflict import Conflict
 from ..protocol.retention import writer_of
-from ..runtime.environment import Limits
+from ..runtime.environment import Limits, pause
 from ..runtime.outcome import Outcome
 
 # What a table already holds of a job, of its key, or of its batch of a streaming query: the
@@ -319,11 +319,5 @@ def create_version(
                 )
                 return ("mine", "", None) if is_mine else ("lost", "", winner)
         if tried + 1 < limits.unclear_tries:
-            ctx.env.sleep(
-                pause(ctx, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s)
-            )
+            pause(ctx.env, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s)
     return "unknown", reason, None
-
-
-def pause(ctx: TableContext, tried: int, first_s: float, longest_s: float) -> float:
-    return min(longest_s, first_s * 2.0 ** min(tried, 20)) * ctx.env.jitter()

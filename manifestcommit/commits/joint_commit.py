@@ -20,12 +20,13 @@ from ..log.table_context import TableContext
 from ..log.time_travel import find_job_at, find_key_at
 from ..log.version_chain import Head, put_hint
 from ..protocol.conflict import Conflict
-from ..protocol.joint_participants import Participant, in_order
+from ..protocol.joint_outcome import Participant, in_order
+from ..runtime.environment import pause
 from ..runtime.outcome import Outcome
 from ..store import Store
 from ..store.base import store_beside
 from .commit_loop import abort_attempt, commit
-from .create_version import found_outcome, key_outcome, pause
+from .create_version import found_outcome, key_outcome
 from .group_commit import Committers
 from .prepared_job import Decision, Member
 
@@ -215,7 +216,7 @@ class _JointCommit:
             decided = self._attempt(number)
             if decided is not None:
                 return decided
-            ctx.env.sleep(pause(ctx, tried, limits.first_pause_s, limits.longest_pause_s))
+            pause(ctx.env, tried, limits.first_pause_s, limits.longest_pause_s)
             number = self._open_attempt(number + 1)
         conflict = Conflict(
             rule="contention",

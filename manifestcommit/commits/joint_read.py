@@ -8,7 +8,7 @@ from ..errors import SnapshotExpiredError, StoreError, TableNotFoundError, Usage
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, read_version
-from ..protocol.joint_consistency import Mismatch, find_mismatch, lowest_allowed
+from ..protocol.joint_outcome import Mismatch, find_mismatch, lowest_allowed
 from ..store.base import store_beside
 
 _MOVES = 64  # of versions that do not fit, for each table

@@ -15,27 +15,24 @@ from functools import partial
 
 import msgspec
 
-from ..errors import StoreError, StoreUnclearError, UsageError
+from ..errors import StoreError, UsageError
 from ..files.writer import WritePlan
 from ..format import codec, object_names
 from ..format.change import Write
-from ..format.entries import Entry, ManifestRef
-from ..format.recovery_objects import FinishedTask, KeyMark
+from ..format.entries import Entry, FinishedTask, KeyMark, ManifestRef
 from ..format.snapshot import FORMAT_VERSION, Snapshot
 from ..log.manifests import create_own
 from ..log.table_context import TableContext
 from ..log.time_travel import dropped_at, find_job, find_key_at
 from ..protocol.conflict import FINAL
 from ..runtime.concurrency import map_concurrently
-from ..runtime.environment import Env
+from ..runtime.environment import STARTS, Env, create
 from ..runtime.outcome import InputTotals, Outcome
 from ..store import Store
 from ..version import WRITER
 from .create_version import key_outcome
 
 LOG = logging.getLogger("manifestcommit.jobs")
-_TRIES = 8  # at a create that gets no clear answer
-_PAUSE_S = 0.05
 _FETCHERS = 16  # there may be thousands of tasks
 
 
@@ -93,10 +90,7 @@ class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
         intake: InputTotals | None = None,
     ) -> FinishedTask:
         """The output of this task that counts: this one, or that of the first attempt, and then
-        this one's files stay unlisted. [AB6]
-
-        After an unclear answer the same bytes are put again; taken, by whomever, is read.
-        """
+        this one's files stay unlisted. [AB6]"""
         finished = FinishedTask(
             format_version=FORMAT_VERSION,
             task=task,
@@ -110,23 +104,15 @@ class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
             object_names.task_name(self.plan.job, self.name, task),
             codec.encode_task(finished),
         )
-        for tried in range(1, _TRIES + 1):
-            try:
-                if store.put_if_absent(name, data):
-                    return finished
-            except StoreUnclearError:
-                if tried == _TRIES:
-                    raise
-            else:
-                if (winner := _read(store, name)) is not None:
-                    return self._decode(winner, task)
-                if tried == _TRIES:
-                    raise StoreError(
-                        f"{store.url}/{name} is taken and gone, again and again. Nothing was "
-                        "committed; run the job again."
-                    )
-            env.sleep(_PAUSE_S * 2.0**tried * env.jitter())
-        raise AssertionError("unreachable")
+        for _ in range(STARTS):
+            if create(store, name, data, env):
+                return finished
+            if (winner := _read(store, name)) is not None:
+                return self._decode(winner, task)
+        raise StoreError(
+            f"{store.url}/{name} is taken and gone, again and again. Nothing was committed; run "
+            "the job again."
+        )
 
     def _decode(self, data: bytes, task: int) -> FinishedTask:
         name = object_names.task_name(self.plan.job, self.name, task)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..format.evolution import Leaf, leaves
-from ..format.fields import Schema, decimal_parts
+from ..format.fields import FLOATS, INTEGERS, MOMENTS, Schema, decimal_parts
 
 TEXTS = pa.map_(pa.string(), pa.string())
 ADD = pa.struct(
@@ -29,7 +29,6 @@ ADD = pa.struct(
     ]
 )
 _EXACT_DIGITS = 15  # of a decimal that readers keep who parse JSON numbers as floats
-_FLOATS = ("float", "double")
 _PLAIN_PATH = r"^[A-Za-z0-9_.~/=-]*$"
 _TO_ESCAPE = r'[\x00-\x1f"\\]'
 # the days and microseconds of the years that texts have: 1 to 9999
@@ -134,7 +133,7 @@ def _bound(entries: pa.Table, leaf: Leaf, end: str) -> pa.Array:
     kind, bound = leaf.type, _column(entries, f"{end}.{leaf.id}")
     cuts = pc.bit_wise_and(_column(entries, f"cuts.{leaf.id}"), 1 if end == "min" else 2)
     known = pc.fill_null(pc.equal(cuts, 0), True)
-    if kind in _FLOATS:
+    if kind in FLOATS:
         known = pc.and_(known, pc.is_finite(pc.fill_null(bound, 0.0)))
         if end == "max":  # Delta orders NaN above every number
             nans = _column(entries, f"nans.{leaf.id}")
@@ -146,7 +145,7 @@ def _bound(entries: pa.Table, leaf: Leaf, end: str) -> pa.Array:
     elif kind == "date":
         known = pc.and_(known, _between(bound.cast(pa.int32()), _DAYS))
         texts = _in_quotes(pc.if_else(known, bound, pa.scalar(None, bound.type)).cast(pa.string()))
-    elif kind in ("timestamp", "timestamp_ntz"):
+    elif kind in MOMENTS:
         known = pc.and_(known, _between(bound.cast(pa.int64()), _MICROS))
         plain = pc.if_else(known, bound, pa.scalar(None, bound.type)).cast(pa.string())
         texts = _in_quotes(pc.replace_substring(plain, " ", "T", max_replacements=1))
@@ -159,7 +158,7 @@ def _bound(entries: pa.Table, leaf: Leaf, end: str) -> pa.Array:
 
 def _is_number(kind: str) -> bool:
     parts = decimal_parts(kind)
-    is_whole = kind in ("byte", "short", "integer", "long")
+    is_whole = kind in INTEGERS
     return is_whole or (parts is not None and parts[0] <= _EXACT_DIGITS)
 
 

@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 
 from ..errors import UnsupportedTypeError
 from ..format.fields import (
+    EXACT,
+    FLOATS,
     ArrayType,
     Field,
     FieldType,
@@ -38,10 +40,7 @@ LAST_CHECKPOINT = f"{FOLDER}_last_checkpoint"
 # Writers that do not know this feature refuse to write: the log follows the table. [EX3]
 WRITER_FEATURE = "manifestcommit"
 _NAMESPACE = uuid.UUID("0d4c6c8e-5b4c-4e0b-9a55-6a1fd1f0b1ce")
-_TYPES = frozenset(
-    {"boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary"}
-    | {"date", "timestamp", "timestamp_ntz"}
-)
+_TYPES = EXACT.union(FLOATS)
 _MAPPED = "columnMapping"
 _NTZ = "timestampNtz"
 _TABLE_ID = "manifestcommit.table-id"

@@ -23,6 +23,7 @@ from ..log.exports import is_export
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired, read_version
 from ..protocol.conflict import is_readable
+from ..runtime.environment import STARTS
 from ..store import ObjectInfo, Store
 from . import file_columns
 from .iceberg_manifests import ManifestFile, list_bytes, manifest_bytes, manifest_file, read_list
@@ -47,7 +48,6 @@ from .shared_objects import entries_since, not_ours, put_shared
 LOG = logging.getLogger("manifestcommit.jobs")
 _LAYOUT = "2"  # of manifests: another one gives them other names
 _MOST_BYTES = 256 << 20
-_TRIES = 5  # to find that the hint names the newest document
 
 
 def check(ctx: TableContext, schema: Schema | None) -> None:
@@ -133,7 +133,7 @@ def export(ctx: TableContext, head: Head) -> int:
 def _put_hint(store: Store, version: int) -> int:
     """Name this version in the hint, and then any later one that is exported; returns the newest.
     [EX2]"""
-    for _ in range(_TRIES):
+    for _ in range(STARTS):
         store.put(HINT, str(version).encode())
         later = _newest_document(store, version + 1)
         if later is None:

@@ -19,12 +19,11 @@ import pyarrow.compute as pc
 
 from ..format.arrow_schema import arrow_type
 from ..format.evolution import leaves
-from ..format.fields import FieldType, Schema, decimal_parts
+from ..format.fields import FLOATS, FieldType, Schema, decimal_parts
 from . import avro
 from .avro import Pieces
 from .iceberg_schema import FIRST_PARTITION_ID, schema_json, spec_json
 
-_FLOATS = ("float", "double")
 _NO_NAME = re.compile("^[0-9]|[^A-Za-z0-9_]")  # what no name in Avro may have
 _AVRO_TYPES: dict[str, Any] = {
     "boolean": "boolean",
@@ -182,7 +181,7 @@ def single_values(array: pa.Array, kind: FieldType) -> Pieces:
 
 
 def _numbers(array: pa.Array, kind: FieldType) -> Any:
-    if kind in _FLOATS:
+    if kind in FLOATS:
         return _filled(array.cast(arrow_type(kind)))
     if kind == "boolean":
         return _filled(array.cast(pa.uint8()))
@@ -261,7 +260,7 @@ def _statistics(entries: pa.Table, schema: Schema) -> Iterator[Pieces]:
         counts.append((leaf.id, known["nulls"], avro.longs(entries.column("rows").to_numpy())))
         nulls.append((leaf.id, known["nulls"], avro.longs(number["nulls"])))
         low, high = column["min"], column["max"]
-        if leaf.type in _FLOATS:
+        if leaf.type in FLOATS:
             # Daft leaves out a file whose count of NaN is that of its rows, for any filter
             some = known["nans"] & (number["nans"] < entries.column("rows").to_numpy())
             nans.append((leaf.id, some, avro.longs(number["nans"])))

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import UnsupportedTypeError, UsageError
 from ..format.fields import (
+    PRIMITIVES,
     ArrayType,
     Field,
     FieldType,
@@ -26,20 +27,7 @@ from ..format.fields import (
 
 RESERVED_IDS = 2_147_483_447  # Iceberg's own columns have the ids from here on
 FIRST_PARTITION_ID = 1000
-_TYPES = {
-    "boolean": "boolean",
-    "byte": "int",
-    "short": "int",
-    "integer": "int",
-    "long": "long",
-    "float": "float",
-    "double": "double",
-    "string": "string",
-    "binary": "binary",
-    "date": "date",
-    "timestamp": "timestamptz",
-    "timestamp_ntz": "timestamp",
-}
+_TYPES = {name: each.iceberg for name, each in PRIMITIVES.items() if each.iceberg}
 
 
 def check_schema(schema: Schema) -> None:

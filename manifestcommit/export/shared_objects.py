@@ -6,15 +6,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import SnapshotExpiredError, StoreUnclearError, UsageError, VersionNotFoundError
+from ..errors import SnapshotExpiredError, UsageError, VersionNotFoundError
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, read_version
+from ..runtime.environment import create
 from ..scan.planning import differing_entries
 from ..store import Store
-
-_TRIES = 8
-_PAUSE_S = 0.05
 
 
 def not_ours(store: Store, folder: str) -> UsageError:
@@ -43,14 +41,5 @@ def entries_since(
 
 def put_shared(ctx: TableContext, name: str, data: bytes) -> int:
     """Create an object, or find the one that another exporter has created; returns the length of
-    the one that is there. After an unclear answer the same bytes are put again."""
-    for tried in range(1, _TRIES + 1):
-        try:
-            if ctx.store.put_if_absent(name, data):
-                return len(data)
-            return len(ctx.store.get(name))
-        except StoreUnclearError:
-            if tried == _TRIES:
-                raise
-            ctx.env.sleep(_PAUSE_S * 2.0**tried * ctx.env.jitter())
-    raise AssertionError("unreachable")
+    the one that is there."""
+    return len(data if create(ctx.store, name, data, ctx.env) else ctx.store.get(name))

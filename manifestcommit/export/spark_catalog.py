@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from ..errors import UnsupportedTypeError, UsageError
 from ..format import sink_log
 from ..format.fields import (
+    FLOATS,
+    PRIMITIVES,
     ArrayType,
     Field,
     FieldType,
@@ -34,6 +36,7 @@ from ..format.snapshot import Snapshot
 from ..format.spark_json import comment_of, has_collation
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
+from ..runtime.environment import STARTS
 from ..scan.partition_folders import folders_of, may_prune
 from ..scan.planning import entries_table
 from ..store import ObjectInfo, Store
@@ -79,20 +82,7 @@ def _value(component: str) -> WireValue:
 
 # The CREATE TABLE by which Spark's catalog reads an export, and which columns it can have.
 
-_TYPES = {
-    "boolean": "BOOLEAN",
-    "byte": "TINYINT",
-    "short": "SMALLINT",
-    "integer": "INT",
-    "long": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "string": "STRING",
-    "binary": "BINARY",
-    "date": "DATE",
-    "timestamp": "TIMESTAMP_LTZ",
-    "timestamp_ntz": "TIMESTAMP_NTZ",
-}
+_TYPES = {name: each.sql for name, each in PRIMITIVES.items() if each.sql}
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
@@ -143,7 +133,7 @@ def create_table(name: str, schema: Schema, location: str, from_folders: Sequenc
 def _options(schema: Schema, partitioned: bool) -> Mapping[str, str]:
     """What Spark's scan needs so that no setting of a session changes rows: other programs' files
     with float columns may be added later."""
-    floats = any(field.type in ("float", "double") for _, field in walk(schema.fields))
+    floats = any(field.type in FLOATS for _, field in walk(schema.fields))
     options = sink_log.SCAN_OPTIONS | {
         "recursiveFileLookup": "false" if partitioned else "true",
     }
@@ -211,7 +201,6 @@ _NOT_BY_FOLDERS = ("option_recursiveFileLookup=is_missing/x", "values_of_partiti
 _HEADER = re.compile(
     rb'v1\n\{"manifestcommit":\{"table":"([0-9A-Za-z-]{1,100})","version":([1-9]\d{0,18})\},',
 )
-_TRIES = 5  # to find that the log shows the newest version
 
 
 class _Shown(msgspec.Struct, frozen=True):
@@ -291,7 +280,7 @@ def export(ctx: TableContext, head: Head) -> int:
     An exporter that puts the log later replaces it, so that each looks once more for what was
     committed, and shows that.
     """
-    for _ in range(_TRIES):
+    for _ in range(STARTS):
         shown = _shown(ctx.store)
         _check_ours(ctx.store, shown, head.snapshot)
         if shown is not None and shown.version >= head.version:

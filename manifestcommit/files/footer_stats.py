@@ -21,7 +21,7 @@ from ..errors import UsageError
 from ..format import evolution, values
 from ..format.arrow_schema import is_list, plain_type
 from ..format.entries import ColumnStats
-from ..format.fields import Schema, WireValue
+from ..format.fields import FLOATS, Schema, WireValue
 from ..format.spark_json import COLLATIONS
 
 Path: TypeAlias = tuple[str, ...]
@@ -139,7 +139,7 @@ def float_stats(table: pa.Table, leaves: Sequence[TrackedLeaf]) -> dict[int, Flo
     """The statistics of every float or double leaf of these rows. [OB7]"""
     stats = {}
     for leaf in leaves:
-        if leaf.type in ("float", "double"):
+        if leaf.type in FLOATS:
             column = table.column(leaf.path[0])
             if len(leaf.path) > 1:
                 column = pc.struct_field(column, list(leaf.path[1:]))
@@ -160,7 +160,7 @@ def column_stats(
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     stats = {}
     for leaf in leaves:
-        if floats is not None and leaf.type in ("float", "double"):
+        if floats is not None and leaf.type in FLOATS:
             kept = _counted([group[leaf.id] for group in floats], leaf.type)
         else:
             kept = _leaf_stats(

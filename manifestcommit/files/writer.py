@@ -30,7 +30,7 @@ from ..errors import (
 from ..format import codec, object_names, partitioning
 from ..format.arrow_schema import Conformer, arrow_schema, footer_metadata
 from ..format.entries import Entry, SourceRange
-from ..format.fields import Field, Schema, walk
+from ..format.fields import EXACT, Field, Schema, walk
 from ..format.object_names import check_path
 from ..format.snapshot import Constraint, Snapshot
 from ..format.spark_json import has_own_order
@@ -115,9 +115,7 @@ _MIN_ROW_GROUP_BYTES = 16 * 1024
 _PIECE_BYTES = 256 * 1024
 # Older ones write the same files without Bloom filters. [DF11]
 WRITES_BLOOM_FILTERS = int(pa.__version__.partition(".")[0]) >= 24
-_BLOOM_TYPES = frozenset(
-    {"byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz"}
-)
+_BLOOM_TYPES = EXACT - {"boolean"}
 
 
 class WritePlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,25 +12,13 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..format.entries import Entry
 from ..format.evolution import find_column
-from ..format.fields import Field, Schema, decimal_parts, type_text
+from ..format.fields import EXACT, INTEGERS, Field, Schema, decimal_parts, type_text
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.spark_json import has_own_order
 from ..format.values import decode
 from .predicate import And, Compare, Constant, IsNull, Or, Predicate
 
 MAX_FILES = 64  # with more files, their common bounds count
-_KEY_TYPES = {
-    "boolean",
-    "byte",
-    "short",
-    "integer",
-    "long",
-    "string",
-    "binary",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-}
 
 
 On = Sequence[str] | str | Mapping[str, str]
@@ -93,7 +81,7 @@ def key_columns(schema: Schema, names: Sequence[str] | str) -> tuple[Field, ...]
 
 def _is_kind(field: Field) -> bool:
     is_one = isinstance(field.type, str)
-    return is_one and (field.type in _KEY_TYPES or decimal_parts(str(field.type)) is not None)
+    return is_one and (field.type in EXACT or decimal_parts(str(field.type)) is not None)
 
 
 def is_ordered(field: Field) -> bool:
@@ -177,7 +165,7 @@ def _decoded(field: Field, low: Any, high: Any) -> _Span:
     )
 
 
-_WHOLE = {"boolean", "byte", "short", "integer", "long"}
+_WHOLE = {"boolean", *INTEGERS}
 
 
 def _around(spans: Sequence[_Span]) -> _Span:

@@ -9,23 +9,33 @@ by rules of its own. A file is kept wherever either engine could return true. Pu
 There is no third vector for null: And, Or and Not turn a null into something else only if every
 value in its place would do the same, so a null never makes a whole true that neither true nor false
 in its place makes true. Operators that test for null take a column, never a predicate.
+
+`spell_predicate` writes one as JSON, for options of Spark: decoding it runs no code [SE2].
+`partitions_of` has the partitions that a change reads which selects rows by one [CF16].
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from functools import reduce
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast, get_args
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from ..errors import UsageError
+from ..format.fields import INTEGERS, MOMENTS, Field, Schema, WireValue, decimal_parts
+from ..format.partitioning import PartitionPattern, dedupe
+from ..format.spark_json import has_own_order
+from ..format.values import encode
 
 ColumnPath: TypeAlias = tuple[str, ...]
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -564,3 +574,229 @@ def _after_prefix(prefix: str) -> str | None:
             # skip the surrogates, which are not text
             return prefix[:at] + chr(0xE000 if code == 0xD7FF else code + 1)
     return None
+
+
+# --- As JSON ---
+
+# The order matters: a bool is an int, and a datetime is a date.
+_LITERALS: tuple[tuple[type, str, Callable[[Any], str], Callable[[str], Any]], ...] = (
+    (bool, "bool", str, lambda text: {"True": True, "False": False}[text]),
+    (int, "int", hex, lambda text: int(text, 16)),
+    (float, "float", float.hex, float.fromhex),
+    (str, "str", str, str),
+    (bytes, "bytes", bytes.hex, bytes.fromhex),
+    (Decimal, "decimal", str, Decimal),
+    (datetime, "datetime", datetime.isoformat, datetime.fromisoformat),
+    (date, "date", date.isoformat, date.fromisoformat),
+    (
+        timedelta,
+        "timedelta",
+        lambda value: hex(value // timedelta(microseconds=1)),
+        lambda text: timedelta(microseconds=int(text, 16)),
+    ),
+)
+_PARSERS = {name: parse for _, name, _, parse in _LITERALS}
+
+
+def spell_predicate(predicate: Predicate) -> str:
+    """Encode the predicate as ASCII. A part with a literal of an unknown type becomes `Unknown`,
+    which excludes no row."""
+    return json.dumps(_spelled(predicate))
+
+
+def parse_predicate(text: str) -> Predicate:
+    """Decode a text from `spell_predicate`; UsageError for any other text."""
+    try:
+        return _parsed(json.loads(text))
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise UsageError(
+            f"a text that is no predicate: {type(error).__name__}; nothing was read"
+        ) from error
+
+
+def _spelled(node: Predicate) -> list[Any]:
+    try:
+        match node:
+            case And(args=args):
+                return ["and", *map(_spelled, args)]
+            case Or(args=args):
+                return ["or", *map(_spelled, args)]
+            case Not(arg=arg):
+                return ["not", _spelled(arg)]
+            case Compare():
+                return ["compare", node.op, list(node.column), _literal(node.value)]
+            case IsIn():
+                return ["in", list(node.column), *map(_literal, node.values)]
+            case IsNull():
+                return ["null", list(node.column)]
+            case IsNan():
+                return ["nan", list(node.column)]
+            case StartsWith():
+                return ["starts", list(node.column), node.prefix]
+            case Constant():
+                return ["constant", node.value]
+            case Unknown():
+                return ["unknown", node.why]
+    except _OtherLiteralError as error:
+        return ["unknown", f"a literal of type {error}"]
+
+
+class _OtherLiteralError(Exception):
+    """A literal of an unknown type."""
+
+
+def _literal(value: Any) -> list[str]:
+    if value is None:
+        return []
+    for kind, name, spell, _ in _LITERALS:
+        if isinstance(value, kind):
+            return [name, spell(value)]
+    raise _OtherLiteralError(type(value).__name__)
+
+
+def _parsed(node: Any) -> Predicate:
+    match node:
+        case ["and", *args]:
+            return And(args=tuple(map(_parsed, args)))
+        case ["or", *args]:
+            return Or(args=tuple(map(_parsed, args)))
+        case ["not", arg]:
+            return Not(arg=_parsed(arg))
+        case ["compare", str(op), column, value] if op in get_args(Op):
+            return Compare(op=cast(Op, op), column=_column(column), value=_value(value))
+        case ["in", column, *values]:
+            return IsIn(column=_column(column), values=tuple(map(_value, values)))
+        case ["null", column]:
+            return IsNull(column=_column(column))
+        case ["nan", column]:
+            return IsNan(column=_column(column))
+        case ["starts", column, str(prefix)]:
+            return StartsWith(column=_column(column), prefix=prefix)
+        case ["constant", True | False | None as value]:
+            return Constant(value=value)
+        case ["unknown", str(why)]:
+            return Unknown(why=why)
+        case _:
+            raise ValueError("no node")
+
+
+def _column(parts: Any) -> ColumnPath:
+    if not (isinstance(parts, list) and parts and all(isinstance(part, str) for part in parts)):
+        raise ValueError("no column")
+    return tuple(parts)
+
+
+def _value(pair: Any) -> Any:
+    if pair == []:
+        return None
+    name, text = pair
+    if not isinstance(text, str):
+        raise ValueError("no literal")
+    return _PARSERS[name](text)
+
+
+# --- The partitions that a condition reads ---
+
+# more alternatives than this are recorded as "the whole table", to keep work and record small
+MAX_PATTERNS = 1_000
+_EVERYTHING: tuple[PartitionPattern, ...] = ({},)
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+def partitions_of(
+    predicate: Predicate, schema: Schema, partition_by: Sequence[int]
+) -> tuple[PartitionPattern, ...]:
+    """Patterns that cover every partition in which a row can make the predicate true; no pattern:
+    no row can. [CF16]
+
+    They follow from equality, membership and null tests of partition columns; `{}`, the whole
+    table, if these say nothing.
+    """
+    by_id = {field.id: field for field in schema.fields}
+    return _patterns(
+        predicate, {by_id[field_id].name: by_id[field_id] for field_id in partition_by}
+    )
+
+
+def _patterns(node: Predicate, columns: dict[str, Field]) -> tuple[PartitionPattern, ...]:
+    match node:
+        case Constant(value=value):
+            return _EVERYTHING if value else ()
+        case And(args=args):
+            whole = _EVERYTHING
+            for arg in args:
+                whole = _both(whole, _patterns(arg, columns))
+            return whole
+        case Or(args=args):
+            patterns = dedupe(touch for arg in args for touch in _patterns(arg, columns))
+            return _EVERYTHING if {} in patterns or len(patterns) > MAX_PATTERNS else patterns
+        case Compare(op="=", column=(name,), value=value) if name in columns:
+            return _equal(columns[name], (value,))
+        case IsIn(column=(name,), values=values) if name in columns and len(values) <= MAX_PATTERNS:
+            return _equal(columns[name], values)
+        case IsNull(column=(name,)) if name in columns:
+            return ({columns[name].id: None},)
+        case _:
+            return _EVERYTHING
+
+
+def _both(
+    one: tuple[PartitionPattern, ...], other: tuple[PartitionPattern, ...]
+) -> tuple[PartitionPattern, ...]:
+    """The intersection; if there would be too many pairs, the narrower side alone, which is a
+    superset of it."""
+    if len(one) * len(other) > MAX_PATTERNS:
+        return min(one, other, key=len)
+    return dedupe(
+        {**left, **right}
+        for left in one
+        for right in other
+        if all(right.get(field_id, left[field_id]) == left[field_id] for field_id in left)
+    )
+
+
+def _equal(field: Field, values: Sequence[Any]) -> tuple[PartitionPattern, ...]:
+    """The partitions whose value is one of these; everything, if an engine would cast before it
+    compares."""
+    wires = [_wire(value, field) for value in values if value is not None]
+    if any(wire is None for wire in wires):
+        return _EVERYTHING
+    return dedupe({field.id: wire} for wire in wires)
+
+
+def _wire(value: Any, field: Field) -> WireValue:
+    """The value as entries hold it; None if it is not certainly a value of the column's type."""
+    if has_own_order(field):
+        return None
+    if field.type == "date" and isinstance(value, str) and _DAY.fullmatch(value):
+        try:  # every engine reads such a text beside a date in this way
+            value = date.fromisoformat(value)
+        except ValueError:
+            return None
+    kind = "decimal" if isinstance(field.type, str) and decimal_parts(field.type) else field.type
+    if type(value) is not _PYTHON.get(str(kind)):
+        return None
+    if isinstance(value, datetime) and (value.tzinfo is None) != (field.type == "timestamp_ntz"):
+        return None
+    try:
+        return encode(value, field.type)
+    # no value of the column can equal it, but engines differ in how they compare the two
+    except UsageError:
+        return None
+
+
+_PYTHON: dict[str, type] = {
+    "boolean": bool,
+    **dict.fromkeys(INTEGERS, int),
+    "string": str,
+    "date": date,
+    **dict.fromkeys(MOMENTS, datetime),
+    "decimal": Decimal,
+}

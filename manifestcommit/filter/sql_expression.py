@@ -20,18 +20,38 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UsageError
-from ..format.arrow_schema import arrow_type
+from ..format.arrow_schema import arrow_schema, arrow_type
 from ..format.evolution import find_column
-from ..format.fields import MAX_PRECISION, Field, Schema, StructType, decimal_parts, type_text
+from ..format.fields import (
+    EXACT,
+    FLOATS,
+    INTEGERS,
+    MAX_PRECISION,
+    MOMENTS,
+    Field,
+    Schema,
+    StructType,
+    decimal_parts,
+    type_text,
+)
 from ..format.spark_json import has_own_order
-from .predicate import ColumnPath
-from .sql_syntax import IncompleteError, NotUnderstoodError, number, parse, terms, written
+from .arrow_expression import parse_expression
+from .predicate import And, ColumnPath, Or, Predicate, Unknown
+from .sql_syntax import (
+    IncompleteError,
+    NotUnderstoodError,
+    conjuncts,
+    number,
+    parse,
+    terms,
+    with_operators,
+    written,
+)
 
 # names -> the columns that it means and their field; UsageError if there is none
 Resolve: TypeAlias = Callable[[tuple[str, ...]], tuple[ColumnPath, Field]]
 
 _INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 20}  # digits of the decimal for each
-_FLOATS = ("float", "double")
 _COMPARED = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
 _CALCULATED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
@@ -125,6 +145,33 @@ def compile_value(
     return found
 
 
+def pruning(text: str, schema: Schema, session: Session) -> Predicate:
+    """What planning may take from a condition; `Unknown` for each term that only Spark can
+    evaluate, or that is none. Never an error. [RD6]"""
+    compiler = _Compiler(columns_of(schema), session)
+    columns = arrow_schema(schema, physical=False, ids=False)
+
+    def of(node: Any) -> Predicate:
+        node = node.unnest()
+        if type(node).__name__ in ("And", "Or"):
+            args = tuple(of(each) for each in terms(node))
+            return And(args=args) if type(node).__name__ == "And" else Or(args=args)
+        try:
+            return parse_expression(compiler.boolean(node), columns, "the condition")
+        except UsageError as error:
+            return Unknown(why=str(error))
+
+    try:
+        return of(with_operators(parse(text)))
+    except UsageError as error:
+        some = conjuncts(text)
+        if len(some) == 1:
+            return Unknown(why=str(error))
+        return And(args=tuple(pruning(each, schema, session) for each in some))
+    except RecursionError:
+        return Unknown(why="parts nested so deeply")
+
+
 def columns_of(schema: Schema) -> Resolve:
     """The columns of a table and the members of its structs, by their names."""
 
@@ -216,7 +263,7 @@ class _Compiler:
 
     def _terms(self, node: Any) -> Typed:
         join = pc.and_kleene if type(node).__name__ == "And" else pc.or_kleene
-        return Typed(balanced([self._boolean(each) for each in terms(node)], join), "boolean")
+        return Typed(balanced([self.boolean(each) for each in terms(node)], join), "boolean")
 
     def _between(self, node: Any) -> Typed:
         subject, low, high = (self.typed(node.args[key]) for key in ("this", "low", "high"))
@@ -271,7 +318,7 @@ class _Compiler:
                 return _compare("<=>", subject, _of(wanted.this, "boolean"))
         raise NotUnderstoodError(f"IS {written(wanted)} is not understood without Spark")
 
-    def _boolean(self, node: Any) -> pc.Expression:
+    def boolean(self, node: Any) -> pc.Expression:
         found = self.typed(node)
         if found.type == "void":
             return _null("boolean")
@@ -304,7 +351,7 @@ class _Compiler:
         if subject is None and any(type(when.unnest()).__name__ == "Null" for when, _ in pairs):
             raise NotUnderstoodError("WHEN NULL is not understood without Spark")
         conditions = [
-            self._boolean(when)
+            self.boolean(when)
             if subject is None
             else _compare("=", subject, self.typed(when)).expression
             for when, _ in pairs
@@ -348,7 +395,7 @@ _FORMS: dict[str, Callable[[_Compiler, Any], Typed]] = {
     "Dot": _Compiler._column,
     "And": _Compiler._terms,
     "Or": _Compiler._terms,
-    "Not": lambda compiler, node: Typed(pc.invert(compiler._boolean(node.this)), "boolean"),
+    "Not": lambda compiler, node: Typed(pc.invert(compiler.boolean(node.this)), "boolean"),
     "Is": _Compiler._is,
     "In": _Compiler._in,
     "Between": _Compiler._between,
@@ -455,7 +502,7 @@ def _whole_number(function: Callable[[Any], Any]) -> Callable[[list[Typed]], Typ
         arg = args[0]
         if arg.type in _INTEGERS:
             return Typed(to_type(arg, "long"), "long")
-        if arg.type in _FLOATS:
+        if arg.type in FLOATS:
             found = function(to_type(arg, "double"))
             found = pc.if_else(pc.is_nan(found), pc.scalar(0.0), found)
             return Typed(found.cast(pa.int64()), "long")
@@ -476,7 +523,7 @@ def _round(args: list[Typed]) -> Typed | None:
         return None
     if arg.type in _INTEGERS:
         return Typed(arg.expression, arg.type)
-    if arg.type in _FLOATS:
+    if arg.type in FLOATS:
         if to:
             return None
         rounded = pc.round(arg.expression, 0, round_mode="half_towards_infinity")
@@ -493,7 +540,7 @@ def _round(args: list[Typed]) -> Typed | None:
 
 def _isnan(args: list[Typed]) -> Typed | None:
     match args:
-        case [arg] if arg.type in _FLOATS:
+        case [arg] if arg.type in FLOATS:
             is_nan = pc.is_nan(arg.expression)
             return Typed(pc.and_kleene(arg.expression.is_valid(), is_nan), "boolean")
     return None
@@ -661,7 +708,10 @@ def _like(column: pc.Expression, pattern: str) -> pc.Expression:
         return column == pc.scalar(pattern)
     if not re.fullmatch(r"(?:[^\\]|\\[%_\\])*", pattern, re.DOTALL):
         raise NotUnderstoodError(f"LIKE {pattern!r} is not understood without Spark")
-    prefix, whole = pattern[: min(ends)], pc.match_like(column, pattern)
+    prefix = pattern[: min(ends)]
+    if pattern == f"{prefix}%":
+        return pc.starts_with(column, prefix)
+    whole = pc.match_like(column, pattern)
     # the first part says the same again, in a form that skips files
     return pc.and_kleene(pc.starts_with(column, prefix), whole) if prefix else whole
 
@@ -709,7 +759,7 @@ _FUNCTIONS: dict[str, Callable[[list[Typed]], Typed | None]] = {
 
 def _is_number(kind: Any) -> bool:
     return isinstance(kind, str) and (
-        kind in _INTEGERS or kind in _FLOATS or decimal_parts(kind) is not None
+        kind in _INTEGERS or kind in FLOATS or decimal_parts(kind) is not None
     )
 
 
@@ -730,7 +780,7 @@ def _common(one: Any, other: Any, is_utc: bool = False) -> str:
         raise NotUnderstoodError(
             f"{type_text(one)} and {type_text(other)} together are not understood without Spark"
         )
-    if one in _FLOATS or other in _FLOATS:
+    if one in FLOATS or other in FLOATS:
         return "double"
     if one in _INTEGERS and other in _INTEGERS:
         return str(max((one, other), key=lambda kind: _INTEGERS[kind]))
@@ -809,7 +859,7 @@ def _not(found: Typed) -> Typed:
 def _cast(part: Typed, kind: str) -> Typed:
     if kind == "string" and part.type in _INTEGERS:
         return Typed(part.expression.cast(pa.string()), "string")
-    widens = _is_number(part.type) and _is_number(kind) and part.type not in _FLOATS
+    widens = _is_number(part.type) and _is_number(kind) and part.type not in FLOATS
     if part.type == "void" or widens or (part.type == "float" and kind == "double"):
         return Typed(to_type(part, kind), kind)
     raise NotUnderstoodError(
@@ -826,7 +876,7 @@ def _literal_as(part: Typed, kind: Any) -> Typed | None:
     if not (part.is_literal and isinstance(kind, str)):
         return None
     try:
-        if kind in ("timestamp", "timestamp_ntz"):
+        if kind in MOMENTS:
             return _moment(value, kind, part.is_utc)
         if kind == "date" and isinstance(value, str) and _DAY.fullmatch(value):
             return _of(date.fromisoformat(value), kind)
@@ -867,7 +917,7 @@ def _alike_in_list(
         kind = reduce(
             lambda one, other: _common(one, other, subject.is_utc), [subject.type, *kinds]
         )
-        if kind in _FLOATS and subject.type not in _FLOATS:
+        if kind in FLOATS and subject.type not in FLOATS:
             first, *rest = _alike([subject, *members])
             return first, rest
     return subject, members
@@ -886,7 +936,7 @@ def _members(subject: Typed, members: Sequence[Typed]) -> list[Any] | None:
         bound = 2 ** (arrow_type(subject.type).bit_width - 1)
         fitting = [each.value for each in found if -bound <= each.value < bound]
         return fitting or None
-    is_same = subject.type not in _FLOATS and all(each.type == subject.type for each in found)
+    is_same = subject.type not in FLOATS and all(each.type == subject.type for each in found)
     return [each.value for each in found] if is_same and _has_order(subject.type) else None
 
 
@@ -920,9 +970,12 @@ def _compare(sign: str, left: Typed, right: Typed) -> Typed:
         return Typed(is_null, "boolean")
     a, b, kind = _comparable(left, right)
     if sign == "<=>":
+        equal = _compared("=", a, b, kind, right)
+        if right.is_literal:
+            return Typed(a.is_valid() & equal, "boolean")
         both = pc.and_kleene(a.is_null(), b.is_null())
         same = pc.and_kleene(a.is_valid(), b.is_valid())
-        return Typed(both | (same & _compared("=", a, b, kind, right)), "boolean")
+        return Typed(both | (same & equal), "boolean")
     return Typed(_compared(sign, a, b, kind, right), "boolean")
 
 
@@ -942,7 +995,11 @@ def _comparable(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Expression
 
 def _beside_number(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Expression, Any]:
     value = right.value
-    if left.type in _FLOATS or right.type in _FLOATS:
+    is_small = right.type == "double" and left.type in INTEGERS[:-1] and abs(value) < 2**63
+    if is_small and value.is_integer():  # every value of the column is a double, too
+        value = int(value)
+        right = literal(value)
+    if left.type in FLOATS or right.type in FLOATS:
         column = left.expression
         if left.type != "double":
             column = to_type(left, "double")
@@ -957,9 +1014,7 @@ def _beside_number(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Express
 
 
 def _has_order(kind: str) -> bool:
-    return kind in ("boolean", "string", "binary", "date", "timestamp", "timestamp_ntz") or (
-        _is_number(kind)
-    )
+    return kind in EXACT.difference(_INTEGERS) or (_is_number(kind))
 
 
 def _compared(
@@ -967,17 +1022,17 @@ def _compared(
 ) -> pc.Expression:
     """The comparison; Spark's NaN equals itself and is above every other number."""
     if sign == "!=":
-        if kind not in _FLOATS or _is_plain(right):
+        if kind not in FLOATS or _is_plain(right):
             return a != b
         return pc.invert(_compared("=", a, b, kind, right))
     if sign == ">=":
-        if kind not in _FLOATS:
+        if kind not in FLOATS:
             return pc.greater_equal(a, b)
         if _is_plain(right):
             return pc.or_kleene(pc.greater_equal(a, b), pc.is_nan(a))
         return pc.invert(_compared("<", a, b, kind, right))
     plain = _COMPARED[sign](a, b)
-    if kind not in _FLOATS:
+    if kind not in FLOATS:
         return plain
     if _is_plain(right):
         return pc.or_kleene(plain, pc.is_nan(a)) if sign == ">" else plain

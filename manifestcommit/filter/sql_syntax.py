@@ -139,16 +139,20 @@ def number(text: str, sign: int = 1) -> tuple[int | float | Decimal, str]:
     digits, exponent, suffix = found.groups() if found is not None else (text, None, "?")
     kind = (suffix or "").upper()
     is_double = exponent is not None or kind == "D"
-    if kind not in ("", "L", "D") or (kind == "L" and (is_double or "." in digits)):
+    if (
+        kind not in ("", "L", "D", "BD")
+        or (kind == "L" and (is_double or "." in digits))
+        or (kind == "BD" and is_double)
+    ):
         raise NotUnderstoodError(f"{text!r} is not understood without Spark")
     if is_double:
         return sign * float(digits + (f"e{exponent}" if exponent else "")), "double"
-    if "." not in digits and len(digits) < 20:
+    if "." not in digits and len(digits) < 20 and kind != "BD":
         whole = sign * int(digits)
         for name, bits in _INTEGERS:
             if -(2**bits) <= whole < 2**bits and not (kind and name == "integer"):
                 return whole, name
-    if kind:
+    if kind == "L":
         raise NotUnderstoodError(f"{text!r} is not understood without Spark")
     value = Decimal(digits).copy_sign(sign)  # a product would be rounded to 28 digits
     scale = -int(value.as_tuple().exponent)
@@ -281,6 +285,62 @@ def terms(node: Any) -> list[Any]:
         found.append(node.expression)
         node = node.this
     return [node, *reversed(found)]
+
+
+_SCAN = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`"""
+    r"""|(?P<odd>--|/\*|['"`{};]|\br['"])|(?P<sign>[()\[\]])|(?P<word>\w+)""",
+    re.DOTALL | re.IGNORECASE,
+)
+_MOST_TERMS = 100
+
+
+def conjuncts(text: str) -> list[str]:
+    """The texts of the terms of `a AND b AND …`; the text itself where it is something else, or
+    may be. For a text that has a part which only Spark reads."""
+    found, start, depth, betweens = [], 0, 0, 0
+    for each in _SCAN.finditer(text):
+        word = (each["word"] or "").lower()
+        if each["odd"] or (word == "or" and not depth):
+            return [text]
+        if (each["sign"] or word) in ("(", "[", "case"):
+            depth += 1
+        elif (each["sign"] or word) in (")", "]", "end"):
+            depth -= 1
+        elif word == "between" and not depth:
+            betweens += 1
+        elif word == "and" and not depth and betweens:
+            betweens -= 1
+        elif word == "and" and not depth:
+            found.append(text[start : each.start()])
+            start = each.end()
+    is_sure = not depth and not betweens and len(found) < _MOST_TERMS
+    return [*found, text[start:]] if is_sure else [text]
+
+
+def with_operators(tree: Any) -> Any:
+    """The tree with operators for their calls by name, in which Spark writes a Column: `=`(a, b)
+    for a = b."""
+    from sqlglot import exp
+
+    pairs = {"=": exp.EQ, "==": exp.EQ, "!=": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT}
+    pairs |= {">=": exp.GTE, "<=>": exp.NullSafeEQ, "and": exp.And, "or": exp.Or, "+": exp.Add}
+    pairs |= {"-": exp.Sub, "*": exp.Mul, "/": exp.Div, "%": exp.Mod}
+
+    for node in reversed([*tree.find_all(exp.Anonymous)]):  # what is inside comes first
+        name, args = node.name.lower(), node.expressions
+        made: Any = None
+        if name in pairs and len(args) == 2:
+            made = pairs[name](this=args[0], expression=args[1])
+        elif name in ("not", "!") and len(args) == 1:
+            made = exp.Not(this=args[0])
+        elif name == "in" and args:
+            made = exp.In(this=args[0], expressions=args[1:])
+        if made is not None and node is tree:
+            tree = made
+        elif made is not None:
+            node.replace(made)
+    return tree
 
 
 def _check(tree: Any, tokens: int, distincts: int) -> None:

@@ -21,6 +21,7 @@ from ..errors import SchemaMismatchError, UnsupportedTypeError
 from .fields import (
     INTERVALS,
     MAX_PRECISION,
+    MOMENTS,
     ArrayType,
     Field,
     FieldType,
@@ -295,7 +296,6 @@ ADVICE = " Cast the column before writing."
 
 Path = tuple[str, ...]
 
-_INTEGERS = ("byte", "short", "integer", "long")
 _WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 # from here on a float does not hold every whole number
 _MOST_EXACT = {pa.float32(): 2**24, pa.float64(): 2**53}
@@ -524,7 +524,7 @@ def _is_same_kind(source: pa.DataType, type: str) -> bool:
         return bool(types.is_binary(source) or views)
     if type == "date":
         return bool(types.is_date(source))
-    if type in ("timestamp", "timestamp_ntz"):
+    if type in MOMENTS:
         return bool(types.is_timestamp(source) and (source.tz is None) == (type == "timestamp_ntz"))
     return False
 

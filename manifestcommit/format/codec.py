@@ -20,7 +20,7 @@ import zstandard
 
 from ..errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError, UsageError
 from .change import Prepared
-from .entries import Entry, ManifestRef, decode
+from .entries import Entry, FinishedTask, KeyMark, ManifestRef, decode
 from .fields import Schema, check_schema, walk
 from .manifest_table import check_values
 from .object_names import (
@@ -37,7 +37,6 @@ from .object_names import (
     version_name,
 )
 from .partitioning import is_folder_column
-from .recovery_objects import FinishedTask, KeyMark
 from .snapshot import (
     FORMAT_VERSION,
     PENDING_FORMAT_VERSION,

@@ -1,4 +1,5 @@
-"""Entries (one data file each) and references to manifests (many entries each). [OB5] [OB6]
+"""Entries (one data file each), references to manifests (many entries each), and what tasks of
+recoverable jobs leave of them. [OB5] [OB6] [AB6]
 
 Pure.
 """
@@ -173,3 +174,37 @@ class ManifestRef(
     last_path: str
     footer: FooterRef | None = None
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+# --- Objects of recoverable jobs ---
+
+
+class KeyMark(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Marks a job as a recoverable attempt at this key; begun_at: microseconds since the epoch, for
+    people. The name of the object says everything that counts. [AB6]"""
+
+    format_version: int
+    key: str
+    begun_at: Time
+    writer: str
+
+
+class FinishedTask(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The output of the one attempt of a task that is committed. Its object is created with
+    put-if-absent, so there is never a second. [AB6]
+
+    task: the number of its partition; entries, manifests: its files, all complete and durable;
+    rows_read, bytes_read: its input, if known.
+    """
+
+    format_version: int
+    task: Count
+    entries: tuple[Entry, ...] = ()
+    manifests: tuple[ManifestRef, ...] = ()
+    rows_read: Count | None = None
+    bytes_read: Count | None = None
+    writer: str

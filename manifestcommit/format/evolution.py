@@ -15,8 +15,11 @@ import msgspec
 
 from ..errors import SchemaMismatchError, UsageError
 from .fields import (
+    FLOATS,
+    INTEGERS,
     INTERVALS,
     MAX_PRECISION,
+    MOMENTS,
     ArrayType,
     Field,
     FieldType,
@@ -183,9 +186,6 @@ __all__ = [
 
 Path = tuple[str, ...]
 
-_INTEGERS = ("byte", "short", "integer", "long")
-_FLOATS = ("float", "double")
-
 
 class SchemaEdit(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
@@ -288,8 +288,8 @@ def can_widen(old: FieldType, new: FieldType) -> bool:
     byte → short → integer → long; float → double; decimal with more digits before the point and the
     same number after it.
     """
-    if old in _INTEGERS and new in _INTEGERS:
-        return _INTEGERS.index(old) < _INTEGERS.index(new)
+    if old in INTEGERS and new in INTEGERS:
+        return INTEGERS.index(old) < INTEGERS.index(new)
     if old == "float":
         return new == "double"
     before, after = _decimal(old), _decimal(new)
@@ -561,7 +561,7 @@ def _holds(table: FieldType, data: FieldType) -> bool:
 def _converts(table: FieldType, data: FieldType) -> bool:
     """True if values are taken that stay the same number: pandas makes integers floats where one
     is missing."""
-    kinds = (_FLOATS, _INTEGERS) if table in _FLOATS else (_INTEGERS, _FLOATS)
+    kinds = (FLOATS, INTEGERS) if table in FLOATS else (INTEGERS, FLOATS)
     return table in kinds[0] and data in kinds[1]
 
 
@@ -583,7 +583,7 @@ def _remedy(table: Field, data: Field, path: Path, wider: str | None, *, replace
     if wider is not None or replaceable:
         alone = f", or widen_column({path[0]!r}, {wider!r})" if wider and len(path) == 1 else ""
         return f"{problem}. Cast the data, or let the table change (merge_schema=True{alone})."
-    if {old, new} == {"timestamp", "timestamp_ntz"}:
+    if {old, new} == {*MOMENTS}:
         return f"{problem}: only one of them has a time zone. Convert the data explicitly."
     if table.type == "void":
         return (

@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from numbers import Number
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -195,24 +195,37 @@ class MapType(
 # A primitive is one of PRIMITIVES, one of INTERVALS or "decimal(p,s)".
 FieldType: TypeAlias = str | StructType | ArrayType | MapType
 
-PRIMITIVES = frozenset(
-    {
-        "boolean",
-        "byte",
-        "short",
-        "integer",
-        "long",
-        "float",
-        "double",
-        "string",
-        "binary",
-        "date",
-        "timestamp",
-        "timestamp_ntz",
-        "void",
-        "variant",
-    }
-)
+
+class Primitive(NamedTuple):
+    """What others call a type: Spark in CREATE TABLE, Iceberg, DuckDB; empty: they have none that
+    every version of theirs reads."""
+
+    sql: str = ""
+    iceberg: str = ""
+    duckdb: str = ""
+
+
+PRIMITIVES: Mapping[str, Primitive] = {
+    "boolean": Primitive("BOOLEAN", "boolean", "BOOLEAN"),
+    "byte": Primitive("TINYINT", "int", "TINYINT"),
+    "short": Primitive("SMALLINT", "int", "SMALLINT"),
+    "integer": Primitive("INT", "int", "INTEGER"),
+    "long": Primitive("BIGINT", "long", "BIGINT"),
+    "float": Primitive("FLOAT", "float", "FLOAT"),
+    "double": Primitive("DOUBLE", "double", "DOUBLE"),
+    "string": Primitive("STRING", "string", "VARCHAR"),
+    "binary": Primitive("BINARY", "binary", "BLOB"),
+    "date": Primitive("DATE", "date", "DATE"),
+    "timestamp": Primitive("TIMESTAMP_LTZ", "timestamptz", "TIMESTAMP WITH TIME ZONE"),
+    "timestamp_ntz": Primitive("TIMESTAMP_NTZ", "timestamp", "TIMESTAMP"),
+    "void": Primitive(),
+    "variant": Primitive(),
+}
+INTEGERS = ("byte", "short", "integer", "long")  # each holds the values of those before it
+FLOATS = ("float", "double")
+MOMENTS = ("timestamp", "timestamp_ntz")
+# Of their values and of decimals, equal ones are stored alike.
+EXACT = frozenset({"boolean", *INTEGERS, "string", "binary", "date", *MOMENTS})
 
 _UNITS = ("day", "hour", "minute", "second")
 
@@ -314,13 +327,13 @@ def parse_type(text: str) -> FieldType:
         type = parser.type()
         parser.expect("")
     except _NoTypeError as error:
-        refusal = UsageError(
-            f"invalid type {shown(text)}: {error}. Give the name "
+        raise UsageError(
+            f"{error}. Give the name "
             "of a type of Spark or SQL, such as 'bigint', 'numeric(10,2)', 'array<int>', "
-            "'map<string, double>' or 'struct<a: int, b: string>', or a pyarrow type"
-        )
-        refusal.argument = "type"
-        raise refusal from error
+            "'map<string, double>' or 'struct<a: int, b: string>', or a pyarrow type",
+            argument="type",
+            given=shown(text),
+        ) from error
     return type
 
 

@@ -18,7 +18,10 @@ import msgspec
 
 from ..errors import UsageError
 from .fields import (
+    EXACT,
+    INTEGERS,
     MAX_PRECISION,
+    MOMENTS,
     Field,
     FieldType,
     Schema,
@@ -37,9 +40,7 @@ _HASH = re.compile(rf"[0-9a-f]{{{_HASH_LENGTH}}}")
 # the cut may lose up to three bytes of a character and two of an escape
 _LEAST_CUT_BYTES = MAX_COMPONENT_BYTES - 5
 
-_PARTITION_TYPES = frozenset(
-    {"boolean", "byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz"}
-)
+_PARTITION_TYPES = EXACT - {"binary"}
 
 # Hive's list (Spark's ExternalCatalogUtils.escapePathName), and NUL, which no file system accepts.
 _ESCAPED = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{[]^"))}
@@ -51,8 +52,8 @@ _MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{0,5}[1-9])?"
 _TEXTS = {
     "boolean": re.compile("true|false"),
     "date": re.compile(r"\d{4}-\d\d-\d\d|@-?\d+", re.ASCII),
-    **dict.fromkeys(("byte", "short", "integer", "long"), re.compile(_NUMBER, re.ASCII)),
-    **dict.fromkeys(("timestamp", "timestamp_ntz"), re.compile(rf"{_MOMENT}|@-?\d+", re.ASCII)),
+    **dict.fromkeys(INTEGERS, re.compile(_NUMBER, re.ASCII)),
+    **dict.fromkeys(MOMENTS, re.compile(rf"{_MOMENT}|@-?\d+", re.ASCII)),
     "string": re.compile(r".+", re.DOTALL),
 }
 
@@ -170,7 +171,7 @@ def value_text(value: WireValue, type: FieldType) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if type in ("timestamp", "timestamp_ntz"):
+    if type in MOMENTS:
         moment = decode(value, type)
         if isinstance(moment, datetime):
             text = moment.replace(tzinfo=None).isoformat(sep=" ")
@@ -273,7 +274,7 @@ def _from_text(text: str, type: FieldType) -> Any:
         return {"true": True, "false": False}.get(text.lower(), text)
     if type == "date":
         return date.fromisoformat(text)
-    if type in ("timestamp", "timestamp_ntz"):
+    if type in MOMENTS:
         return datetime.fromisoformat(text)
     if not text.isascii() or "_" in text:  # Python's parsers accept more than any engine writes
         raise ValueError(text)

@@ -29,18 +29,20 @@ from manifestcommit.format.fields import (
     type_text,
 )
 
+from .fields import INTEGERS, MOMENTS
+
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _DATE_RANGE = range(
     date.min.toordinal() - _EPOCH_ORDINAL, date.max.toordinal() - _EPOCH_ORDINAL + 1
 )
 _MICROSECOND = timedelta(microseconds=1)
-_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_BITS = dict(zip(INTEGERS, (8, 16, 32, 64), strict=True))
 # How JSON spells the types that Arrow converts from it directly.
 _KINDS: dict[str, type[bool] | type[int] | type[str]] = {
     "boolean": bool,
     "string": str,
-    **dict.fromkeys((*_BITS, "timestamp", "timestamp_ntz", "interval"), int),
+    **dict.fromkeys((*INTEGERS, *MOMENTS, "interval"), int),
 }
 _WIDE = Context(prec=120)  # the default context would round a decimal of more than 28 digits
 
@@ -109,7 +111,7 @@ def from_array(array: pa.Array | pa.ChunkedArray, type: FieldType) -> list[WireV
         raise _refusal("a nested value", type)
     if array.type != arrow_type(type):
         array = array.cast(arrow_type(type))
-    if type in ("timestamp", "timestamp_ntz") or type in INTERVALS:
+    if type in MOMENTS or type in INTERVALS:
         return list(array.cast(pa.int64()).to_pylist())
     if type == "date":
         return [
@@ -181,7 +183,7 @@ def _decode(wire: bool | int | float | str, type: FieldType) -> Any:
     if type == "date":
         days = _days(wire)
         return date.fromordinal(days + _EPOCH_ORDINAL) if days in _DATE_RANGE else days
-    if type == "timestamp" or type == "timestamp_ntz":
+    if type in MOMENTS:
         moment = _moment(_of(int, wire), 64)
         return (
             moment.replace(tzinfo=UTC)

@@ -12,10 +12,9 @@ from ..format.snapshot import Constraint, Snapshot
 from ..log.table_context import TableContext
 from ..log.version_chain import Head
 from ..protocol.conflict import ROWS_CAME_SINCE
+from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome, constraint_error
 from .rows import bind, first_violation
-
-_TRIES = 10  # others may add rows while those that are there are proven
 
 
 def add(ctx: TableContext, name: str, condition: str) -> Outcome:
@@ -44,7 +43,7 @@ def add(ctx: TableContext, name: str, condition: str) -> Outcome:
             raise constraint_error(ctx.store.url, found, is_new=True)
         outcome = commit(ctx, head, _change(ctx, head, {name: constraint}))
         rule = outcome.conflict.rule if outcome.conflict is not None else ""
-        if rule != ROWS_CAME_SINCE or tried >= _TRIES:
+        if rule != ROWS_CAME_SINCE or tried >= STARTS:
             return msgspec.structs.replace(outcome, attempts=max(outcome.attempts, tried))
 
 

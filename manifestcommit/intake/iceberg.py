@@ -18,6 +18,7 @@ import pyarrow as pa
 from ..errors import NotATableError, UnsupportedTypeError, UsageError
 from ..format.arrow_schema import arrow_type
 from ..format.fields import (
+    PRIMITIVES,
     ArrayType,
     Field,
     FieldType,
@@ -40,18 +41,8 @@ _FOLDER = "metadata/"
 _HINT = f"{_FOLDER}version-hint.text"
 _DOCUMENT = re.compile(r"(?:[^/]+/)*[^/]+\.metadata\.json")
 _MOST_BYTES = 256 << 20
-_TYPES = {
-    "boolean": "boolean",
-    "int": "integer",
-    "long": "long",
-    "float": "float",
-    "double": "double",
-    "string": "string",
-    "binary": "binary",
-    "date": "date",
-    "timestamp": "timestamp_ntz",
-    "timestamptz": "timestamp",
-}
+# int is integer, which comes after byte and short.
+_TYPES = {each.iceberg: name for name, each in PRIMITIVES.items() if each.iceberg}
 
 
 def listed(ctx: TableContext, document: str | None, rewrite: bool) -> ListedTable:

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..errors import CorruptMetadataError, StoreUnclearError, UsageError
+from ..errors import CorruptMetadataError, UsageError
 from ..format import codec, manifest_table, object_names
 from ..format.entries import Entry, FooterRef, ManifestRef, decode
 from ..format.fields import Schema
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.snapshot import RunRef, Snapshot, job_state
 from ..runtime.concurrency import map_concurrently
-from ..runtime.environment import Env
+from ..runtime.environment import Env, create
 from ..runtime.footer_child import chunk_span
 from ..store import Store
 
@@ -272,8 +272,6 @@ PART_BYTES = 1 << 20
 _CACHED = 64
 # bytes of cached tables; the same again for manifests that are read by parts
 _CACHED_BYTES = 512 << 20
-_TRIES = 8  # of a create without a clear answer
-_PAUSE_S = 0.05
 KEY_RUN = pa.schema(
     [
         pa.field("key", pa.string(), False),
@@ -643,21 +641,14 @@ def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, env: Env
 
 
 def create_own(store: Store, path: str, data: bytes, env: Env) -> None:
-    """Put an object under a name that no other writer can have. After an ambiguous response, put
-    the same bytes again; "exists" then means success. [LY8]"""
-    for tried in range(1, _TRIES + 1):
-        try:
-            created = store.put_if_absent(path, data)
-        except StoreUnclearError:
-            if tried == _TRIES:
-                raise
-            env.sleep(_PAUSE_S * 2.0**tried * env.jitter())
-            continue
-        if not created and codec.digest(store.get(path, 0, len(data) + 1)) != codec.digest(data):
-            raise CorruptMetadataError(
-                f"{path} holds other bytes than its job wrote; run the job again", object_name=path
-            )
+    """Put an object under a name that no other writer can have: one that is there already is this
+    one. [LY8]"""
+    if create(store, path, data, env):
         return
+    if codec.digest(store.get(path, 0, len(data) + 1)) != codec.digest(data):
+        raise CorruptMetadataError(
+            f"{path} holds other bytes than its job wrote; run the job again", object_name=path
+        )
 
 
 def manifest_bytes(table: pa.Table) -> tuple[bytes, FooterRef | None]:

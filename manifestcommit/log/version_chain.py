@@ -30,8 +30,7 @@ from ..format import codec, object_names
 from ..format.codec import Hint
 from ..format.snapshot import Pending, Snapshot
 from ..protocol.conflict import is_readable
-from ..protocol.joint_outcome import attempt_of, member_outcome
-from ..protocol.joint_participants import Participant
+from ..protocol.joint_outcome import Participant, attempt_of, member_outcome
 from ..runtime.environment import Env
 from ..store import Store
 from ..store.base import store_beside

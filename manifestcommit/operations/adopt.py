@@ -53,6 +53,7 @@ from ..log.time_travel import find_key_at
 from ..log.version_chain import Head
 from ..protocol.spill_policy import entries_overflow
 from ..runtime.concurrency import prefetch
+from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..scan.planning import entries_table
 from ..store import ObjectInfo
@@ -137,7 +138,6 @@ _THREADS = 16
 _AHEAD = 64  # files that are being read, or wait for an earlier one
 _NAMED = 10  # files that an error names
 _SKIPS_KEPT = 100
-_TRIES = 5
 
 Progress = Callable[[int, int], None]  # called with rows and bytes so far
 
@@ -233,7 +233,7 @@ def adopt(
     completes; after the commit, the call is idempotent. Every unfit file raises an error before a
     table is created.
     """
-    for _ in range(_TRIES):
+    for _ in range(STARTS):
         head, record = _open(ctx)
         if head is not None and (done := _done(ctx, head, record)) is not None:
             _check_source(ctx, head.snapshot, source)
@@ -253,7 +253,7 @@ def adopt(
                 return pending.result(committed.version)
     raise CommitConflictError(
         (
-            f"{ctx.store.url}: others changed the table {_TRIES} times while its files were "
+            f"{ctx.store.url}: others changed the table {STARTS} times while its files were "
             "adopted. Nothing was adopted; run it again."
         ),
         rule="contention",

@@ -50,6 +50,7 @@ from ..protocol.conflict import Conflict, describe_touch
 from ..rows.conditions import complete, session_of
 from ..rows.rewrite import NewFiles, scan, size_of, write_rows
 from ..runtime.concurrency import map_in_batches, parallel_writers
+from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome, WriteTotals, committed_or_raise
 from ..scan.planning import entries_of
 from ..store.base import is_remote
@@ -276,7 +277,6 @@ _DESCRIBED = pa.schema(
 )
 _DESCRIBED_AT_ONCE = 4096  # paths
 _DESCRIBED_TOGETHER = 4  # groups that are described at the same time
-_MANIFEST_TRIES = 8  # to merge manifests that other commits merge as well
 
 
 @dataclass(frozen=True)
@@ -481,7 +481,7 @@ def merge_manifests(
     """
     done = done or Compaction()
     written = tries = 0
-    while tries < _MANIFEST_TRIES:
+    while tries < STARTS:
         head = ctx.open()
         snapshot = head.snapshot
         groups = _manifest_groups(ctx, snapshot)

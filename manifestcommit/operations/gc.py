@@ -26,12 +26,12 @@ from ..log.table_context import TableContext
 from ..log.version_chain import open_head
 from ..protocol import retention
 from ..protocol.retention import Horizon, Policy, Verdict, horizon_of
+from ..runtime.environment import STARTS
 from ..store import KeepsUnfinished, ObjectInfo, Unfinished
 from .gc_decision import ForgottenKeys, commit_decision, preview, store_time
 from .reachable_files import Progress, ReachableObjects, collect
 
 LOG = logging.getLogger("manifestcommit.jobs")
-_TRIES = 20  # to read the versions: if another gc goes further, this one starts over
 _BATCH = 1000
 _COMPARED = 250  # listed objects that are compared together
 _NAMES_TOLD = 100
@@ -256,7 +256,7 @@ def plan(
 
     It uses this machine's clock: the store's clock cannot be read without a write.
     """
-    for _ in range(_TRIES):
+    for _ in range(STARTS):
         head = ctx.open()
         now_s = store_time(ctx, head, writing=False)
         horizon = preview(ctx, head, policy, now_s, foreign=foreign, progress=progress)
@@ -338,7 +338,7 @@ def _settle(
 ) -> tuple[Horizon, ReachableObjects]:
     """A committed decision, of this gc or of one that went further, and everything that its
     readable versions reach. [GC4]"""
-    for _ in range(_TRIES):
+    for _ in range(STARTS):
         reach = collect(ctx, horizon, progress)
         if reach is not None:
             return horizon, reach
@@ -348,7 +348,7 @@ def _settle(
 
 def _overtaken(ctx: TableContext) -> StoreError:
     return StoreError(
-        f"{ctx.store.url}: other gcs went further {_TRIES} times while this one read the "
+        f"{ctx.store.url}: other gcs went further {STARTS} times while this one read the "
         "versions; nothing was deleted"
     )
 

@@ -32,13 +32,13 @@ from ..protocol import retention
 from ..protocol.apply import apply
 from ..protocol.joint_outcome import last_state
 from ..protocol.retention import Horizon, Policy, horizon_of
+from ..runtime.environment import STARTS
 from ..runtime.outcome import committed_or_raise
 from ..store import ObjectInfo
 from .adopt import UNFINISHED
 from .reachable_files import Progress, collect
 
 LOG = logging.getLogger("manifestcommit.jobs")
-_TRIES = 20
 
 
 def store_time(ctx: TableContext, head: Head, *, writing: bool) -> float:
@@ -86,7 +86,7 @@ def commit_decision(
 ) -> Snapshot:
     """The newest version that holds the decision, by this commit or an earlier one. If other gcs
     decide first, the choice is made again. forget: gets the keys that this commit forgets. [GC3]"""
-    for _ in range(_TRIES):
+    for _ in range(STARTS):
         head = settle_first(ctx, ctx.open())
         progress("deciding what stays")
         try:
@@ -120,7 +120,7 @@ def commit_decision(
         if not choose_anew and ctx.open().snapshot.fence <= head.version:
             committed_or_raise(outcome, ctx.store.url)
     raise StoreError(
-        f"{ctx.store.url}: other gcs decided first {_TRIES} times; nothing was deleted. "
+        f"{ctx.store.url}: other gcs decided first {STARTS} times; nothing was deleted. "
         "Try again later."
     )
 

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..format.change import Rollback
 from ..log.table_context import TableContext
 from ..log.version_chain import Head
-from ..protocol.joint_consistency import find_mismatch
+from ..protocol.joint_outcome import find_mismatch
 from ..runtime.outcome import Outcome
 from .rollback import plan_rollback
 from .tags import check_tag, plan_tag

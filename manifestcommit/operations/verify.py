@@ -42,6 +42,7 @@ from ..protocol.audit import (
     skipped_version,
 )
 from ..runtime.concurrency import prefetch
+from ..runtime.environment import STARTS
 from ..store import Store
 from .listed_vs_stored import Contents, reason
 from .store_inventory import Inventory
@@ -49,7 +50,6 @@ from .table_metrics import data_age_s, source_age_s
 
 Progress = Callable[[str], None]
 
-_TRIES = 5
 _READERS = 8
 _NAMED = 100  # versions of one gap, or left over, that are reported one by one, at most
 _REPORTED = 10_000  # findings that are kept; further ones are only counted
@@ -149,7 +149,7 @@ def verify(
     raised. If gc expires meanwhile what seems to be missing, verification starts over.
     """
     say = progress or (lambda step: None)
-    for _ in range(_TRIES):
+    for _ in range(STARTS):
         findings = Findings()
         head = _newest_readable(ctx.store, findings)
         if head is None:
@@ -165,7 +165,7 @@ def verify(
         if report.is_sound or not _has_expired_since(ctx.store, head.snapshot):
             return report
     raise StoreError(
-        f"{ctx.store.url}: versions were expired {_TRIES} times while they were "
+        f"{ctx.store.url}: versions were expired {STARTS} times while they were "
         "verified; try again when gc is done"
     )
 

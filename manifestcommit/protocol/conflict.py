@@ -29,8 +29,7 @@ from ..format.snapshot import MOST_CONSTRAINTS, REPLACE, Commit, Snapshot
 from ..format.watermark import WatermarkMismatch, find_mismatch
 from .apply import constraints_after, given_and_taken
 from .change_feed import held, judge, record_of
-from .joint_consistency import partners_since
-from .joint_outcome import last_state
+from .joint_outcome import last_state, partners_since
 
 
 class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,12 @@
-"""What became of a member of a joint commit, and the state that follows from it. [MT5] [MT6]
+"""Joint commits: what became of a member and the state that follows from it, the order of the
+tables, and which of their versions belong together. [MT2] [MT4] [MT5] [MT6] [MT12]
 
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from ..format.object_names import attempt_id, parse_job_id
 from ..format.snapshot import (
     FORMAT_VERSION,
+    MOST_TABLES,
     PENDING_FORMAT_VERSION,
     HomeRecord,
     JointRecord,
@@ -140,3 +142,80 @@ def as_member(made: Snapshot, *, home: str, job: str, attempt: int, base: int) -
 def as_decision(made: Snapshot, members: dict[str, JointRecord]) -> Snapshot:
     """The next version of the home as the decision: it commits these members. [MT4]"""
     return msgspec.structs.replace(made, joint={**made.joint, **members})
+
+
+# --- The order of the tables ---
+
+
+class Participant(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A table that takes part, in the order in which tables decide. [MT2]"""
+
+    rank: int
+    table_id: str
+
+
+def in_order(participants: Iterable[Participant]) -> list[Participant]:
+    """The tables of a joint commit, its home first; ValueError where they cannot form one. [MT2]
+
+    The order follows from the tables alone. So of two tables that wait for each other's decision,
+    one is the home of both, and no two coordinators that died can block each other's tables.
+    """
+    ordered = sorted(participants)
+    ids = [each.table_id for each in ordered]
+    if not 2 <= len(ids) <= MOST_TABLES:
+        raise ValueError(f"a joint commit has 2 to {MOST_TABLES} tables, not {len(ids)}")
+    for table_id in ids:
+        if ids.count(table_id) > 1:
+            raise ValueError(f"table {table_id} takes part twice")
+    return ordered
+
+
+# --- Versions that belong together ---
+
+
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A table whose version does not fit the others.
+
+    table_id: the table; home: the one that decided; version: the member's version; move: "up", the
+    table must be read at `version`, which the home has decided; "down", below it, at its base,
+    since the home was read before that was decided.
+    """
+
+    table_id: str
+    home: str
+    version: int
+    move: Literal["up", "down"]
+
+
+def find_mismatch(chosen: Mapping[str, Snapshot]) -> Mismatch | None:
+    """The first table, in the order of ids, whose version does not fit; None: the versions are
+    consistent. chosen: id of a table -> the version that is read of it, homes included. [MT12]"""
+    pairs = [(home, table_id) for home in sorted(chosen) for table_id in sorted(chosen)]
+    for home, table_id in pairs:
+        if (decided := _decided(chosen, home, table_id)) > chosen[table_id].version:
+            return Mismatch(table_id=table_id, home=home, version=decided, move="up")
+    for home, table_id in pairs:
+        record = chosen[table_id].homes.get(home)
+        if record is not None and record.version > _decided(chosen, home, table_id):
+            return Mismatch(table_id=table_id, home=home, version=record.version, move="down")
+    return None
+
+
+def lowest_allowed(chosen: Mapping[str, Snapshot], table_id: str) -> int:
+    """The lowest version at which a table fits what its homes, as they are read, have decided."""
+    return max((_decided(chosen, home, table_id) for home in chosen), default=0)
+
+
+def partners_since(head: Snapshot, target: Snapshot) -> dict[str, str]:
+    """The tables with which this one took part in a joint commit after `target`, which has an
+    earlier state: id -> root. Of a member only its home, which knows the others. [MT14]"""
+    found = {each: now.root for each, now in head.joint.items() if target.joint.get(each) != now}
+    return found | {
+        each: now.root for each, now in head.homes.items() if target.homes.get(each) != now
+    }
+
+
+def _decided(chosen: Mapping[str, Snapshot], home: str, table_id: str) -> int:
+    """The last member of a table that a home, as it is read, has committed; 0: none."""
+    record = chosen[home].joint.get(table_id)
+    return 0 if record is None else record.version

@@ -119,12 +119,12 @@ def as_clauses(name: str, given: Any, kinds: tuple[type[Clause], ...]) -> tuple[
     found = [known[each]() if isinstance(each, str) and each in known else each for each in several]
     if not all(isinstance(each, kinds) for each in found):
         names = " or ".join(f"{kind.__name__}(…)" for kind in kinds)
-        refusal = UsageError(
-            f"invalid {name} {text(given)}: expected {' or '.join(map(repr, known))}, {names}, "
-            "several of these in a list, or None"
+        raise UsageError(
+            f"expected {' or '.join(map(repr, known))}, {names}, "
+            "several of these in a list, or None",
+            argument=name,
+            given=text(given),
         )
-        refusal.argument = name
-        raise refusal
     return tuple(found)
 
 
@@ -147,12 +147,11 @@ def _check_names(given: Mapping[str, Any]) -> None:
     """UsageError unless columns are named by texts."""
     for name in given:
         if not is_text(name):
-            refusal = UsageError(
-                f"invalid set: expected names of columns, with a value for each, not {text(name)}; "
-                "nothing was done"
+            raise UsageError(
+                f"expected names of columns, with a value for each, not {text(name)}; "
+                "nothing was done",
+                argument="set",
             )
-            refusal.argument = "set"
-            raise refusal
 
 
 class SourceColumn(NamedTuple):
@@ -638,8 +637,9 @@ def _condition(condition: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expres
             raise NotUnderstoodError("it is neither SQL nor a pyarrow expression")
     except NotUnderstoodError as error:
         raise UsageError(
-            f"invalid where {shown(condition)}: {error}, and clauses are evaluated without Spark; "
-            "nothing was done"
+            f"{error}, and clauses are evaluated without Spark; nothing was done",
+            argument="where",
+            given=shown(condition),
         ) from error
     form = spark_order(form, inputs)
     with evaluating(condition):

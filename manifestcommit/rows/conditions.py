@@ -96,17 +96,17 @@ def understand(
 def needs_spark(condition: Any, argument: str, why: Exception) -> UsageError:
     """The refusal of a condition that this process cannot evaluate while no Spark session is
     active: none is started for it, which would take half a minute. [RC8]"""
-    refusal = UsageError(
-        f"invalid {argument} {shown(condition)}: {why}; nothing was done. No Spark session is "
+    return UsageError(
+        f"{why}; nothing was done. No Spark session is "
         "active, so this process evaluates conditions: comparisons, AND, OR, NOT, IN, BETWEEN, "
         "LIKE, IS NULL, CASE, +, -, *, /, %, intervals, and functions such as coalesce, lower and "
         "round (docs/reference/conditions.md). Give such SQL or a pyarrow expression, such as "
         "pyarrow.compute.field('flight') == 1545, or start a Spark session first, "
         "and Spark evaluates the condition (SparkSession.builder.getOrCreate(); "
-        f"{install('spark')})"
+        f"{install('spark')})",
+        argument=argument,
+        given=shown(condition),
     )
-    refusal.argument = argument
-    return refusal
 
 
 @contextmanager
@@ -116,9 +116,9 @@ def complete(text: str, argument: str) -> Iterator[None]:
     try:
         yield
     except IncompleteError as error:
-        refusal = UsageError(f"invalid {argument} {shown(text)}: {error}; nothing was done")
-        refusal.argument = argument
-        raise refusal from error
+        raise UsageError(
+            f"{error}; nothing was done", argument=argument, given=shown(text)
+        ) from error
 
 
 def mask_of(rows: pa.Table, form: pc.Expression) -> pa.ChunkedArray:

@@ -29,7 +29,14 @@ from ..log.table_context import TableContext
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently
 from ..runtime.outcome import Kind
 from .clauses import Compiled, Places, Rule, Rules, inserted
-from .conditions import Condition, evaluating, mask_of, needs_spark, understand
+from .conditions import (
+    Condition,
+    evaluating,
+    mask_of,
+    needs_spark,
+    running_session,
+    understand,
+)
 from .rewrite import (
     Batches,
     NewFiles,
@@ -243,21 +250,20 @@ def finish(
     )
 
 
+def is_for_spark(size: int) -> bool:
+    """Whether files of so many bytes are left to Spark: a session is active, and they are too large
+    for this process. [RC8]"""
+    return size > FEW_BYTES and running_session() is not None
+
+
 class Choice:
     """Who does the work. here: this process; spark: makes Spark's executor, and raises UsageError
-    where it is not installed; is_given: the caller chose Spark; is_active: a session is active.
-    [RC8]"""
+    where it is not installed; is_given: the caller chose Spark. [RC8]"""
 
     def __init__(
-        self,
-        here: RowExecutor,
-        spark: Callable[[], RowExecutor],
-        *,
-        is_given: bool,
-        is_active: bool,
+        self, here: RowExecutor, spark: Callable[[], RowExecutor], *, is_given: bool
     ) -> None:
-        self._here, self._make_spark = here, spark
-        self._is_given, self._is_active = is_given, is_active
+        self._here, self._make_spark, self._is_given = here, spark, is_given
 
     def by_language(
         self, condition: Any, schema: Schema, argument: str
@@ -267,7 +273,7 @@ class Choice:
             try:
                 return self._here, self._here.understand(condition, schema, argument)
             except NotUnderstoodError as error:
-                if not self._is_active:
+                if running_session() is None:
                     raise needs_spark(condition, argument, error) from error
         spark = self._make_spark()
         return spark, spark.understand(condition, schema, argument)
@@ -283,7 +289,7 @@ class Choice:
         """The executor for these files, with the condition as it evaluates it: what is large is
         left to an active session."""
         size = size_of(entries)
-        if executor is self._here and self._is_active and size > FEW_BYTES:
+        if executor is self._here and is_for_spark(size):
             executor = self._make_spark()
             wanted = executor.understand(wanted.given, schema, "where")
         room = "Spark"
@@ -301,8 +307,7 @@ class Choice:
     def of_merge(self, size: int) -> RowExecutor:
         """Spark, if it was chosen, or if a session is active and the table is large. size: its
         bytes."""
-        is_large = self._is_active and size > FEW_BYTES
-        return self._make_spark() if self._is_given or is_large else self._here
+        return self._make_spark() if self._is_given or is_for_spark(size) else self._here
 
 
 def counts_by_partition(

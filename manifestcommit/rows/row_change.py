@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measured
-from ..commits.create_version import found_outcome, pause
+from ..commits.create_version import found_outcome
 from ..commits.prepared_job import put_prepared, seal
 from ..errors import UsageError
 from ..files.writer import WritePlan, plan_rewrite
@@ -27,6 +27,7 @@ from ..format.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot
 from ..log.table_context import TableContext
 from ..log.time_travel import find_key_at
 from ..protocol.compaction_plan import unite_ranges
+from ..runtime.environment import STARTS, pause
 from ..runtime.outcome import InputTotals, JobMetrics, Outcome, WriteTotals, committed_or_raise
 from ..runtime.validation import Ranges, advances_of, check_reason, check_work
 
@@ -34,7 +35,6 @@ LOG = logging.getLogger("manifestcommit.jobs")
 
 Operation = Literal["delete", "merge", "overwrite", "update"]
 Executor = Literal["arrow", "spark"]
-_TRIES = 20
 _LOST = ("read_partition_was_touched", "replaced_file_is_gone")
 
 
@@ -113,7 +113,7 @@ def until_committed(ctx: TableContext, once: Callable[[], RowOutcome]) -> RowOut
                 committed_or_raise(lost.outcome, ctx.store.url)
             conflict = lost.outcome.conflict
             LOG.info("%r: try %d lost to others: %s", ctx.store.url, tries, conflict)
-        ctx.env.sleep(pause(ctx, tries, limits.first_pause_s, limits.longest_pause_s))
+        pause(ctx.env, tries, limits.first_pause_s, limits.longest_pause_s)
         tries += 1
 
 
@@ -343,7 +343,7 @@ def drop_removed(ctx: TableContext) -> int:
         job = ctx.new_job(head)
         merge = MergeManifests(job=job, birth=head.version, paths=frozenset({path}))
         outcome = commit(ctx, head, merge)
-        if outcome.conflict is None or tries >= _TRIES:
+        if outcome.conflict is None or tries >= STARTS:
             committed_or_raise(outcome, ctx.store.url)
             rewritten += 1
         else:  # another commit has merged it meanwhile: read the latest version again

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UsageError
-from ..filter.partitions_read import partitions_of
+from ..filter.predicate import partitions_of
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
 from ..format import manifest_table
@@ -175,13 +175,13 @@ def _understood_here(condition: Any, schema: Schema) -> Condition:
     try:
         return understand(condition, schema, "where", session_of())
     except NotUnderstoodError as error:
-        refusal = UsageError(
-            f"invalid where {shown(condition)}: {error}, and this is done without Spark; nothing "
+        raise UsageError(
+            f"{error}, and this is done without Spark; nothing "
             "was done. Give other SQL, or a pyarrow expression, such as "
-            "pyarrow.compute.field('flight') == 1545"
-        )
-        refusal.argument = "where"
-        raise refusal from error
+            "pyarrow.compute.field('flight') == 1545",
+            argument="where",
+            given=shown(condition),
+        ) from error
 
 
 def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[str, ...]:

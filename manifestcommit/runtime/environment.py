@@ -18,10 +18,14 @@ from typing import Protocol
 
 import msgspec
 
-from ..errors import UsageError
+from ..errors import StoreUnclearError, UsageError
 from ..format.snapshot import PARTS, Author, limited, parts_of
 from ..protocol.spill_policy import Budgets
+from ..store import Store
 from ..version import WRITER
+
+# How often a call starts over because others changed meanwhile what it had read.
+STARTS = 20
 
 # How long a commit tries, how much a snapshot carries inline, and which files a row change holds
 # in memory: values that are passed in, so that tests and simulators use small ones.
@@ -43,6 +47,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     unclear_tries: int = 10
     first_unclear_pause_s: float = 0.1
     longest_unclear_pause_s: float = 8.0
+
+
+def pause(env: Env, tried: int, first_s: float, longest_s: float) -> None:
+    """Wait before the next try, twice as long each time. tried: how often it was, from 0 on."""
+    env.sleep(min(longest_s, first_s * 2.0 ** min(tried, 20)) * env.jitter())
+
+
+def create(store: Store, name: str, data: bytes, env: Env) -> bool:
+    """Put-if-absent of an object that is no version: whether this call created it. After an unclear
+    answer the same bytes are put again, so that False may mean one's own. [LY8]"""
+    limits = Limits()
+    for tried in range(limits.unclear_tries):
+        try:
+            return store.put_if_absent(name, data)
+        except StoreUnclearError:
+            if tried + 1 == limits.unclear_tries:
+                raise
+            pause(env, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s)
+    raise AssertionError("unreachable")
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,9 +32,7 @@ _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmgt]?)(i?)b?", re.IGNORECASE
 def wrong(name: str, value: object, expected: str, example: str = "") -> UsageError:
     """The error that says what was given and what was expected, with an example. [SE3]"""
     such = f", such as {example}" if example else ""
-    error = UsageError(f"invalid {name} {shown(value)}: expected {expected}{such}")
-    error.argument = name
-    return error
+    return UsageError(f"expected {expected}{such}", argument=name, given=shown(value))
 
 
 def anything(name: str, value: Any) -> Any:
@@ -284,7 +282,7 @@ def option_names(name: str, value: Any) -> Any:
     """Storage options; only their names are checked. [SE1]"""
     if not all(map(is_text, value)):
         raise UsageError(
-            f"invalid {name}: expected texts as the names of options, such as endpoint_url"
+            "expected texts as the names of options, such as endpoint_url", argument=name
         )
     return value
 
@@ -341,7 +339,7 @@ def message(name: str, value: Any) -> str:
     try:
         checked = check_message(value)
     except ValueError as error:
-        raise _unfit(name, str(error), "'late corrections of May'") from None
+        raise _unfit(name, error, "'late corrections of May'") from None
     _check_secrets(name, Note(message=checked))
     return checked
 
@@ -351,24 +349,23 @@ def metadata(name: str, value: Any) -> dict[str, str]:
     try:
         checked = check_metadata(value)
     except ValueError as error:
-        raise _unfit(name, str(error), "{'airflow_run': 'manual__2013-01-02'}") from None
+        raise _unfit(name, error, "{'airflow_run': 'manual__2013-01-02'}") from None
     _check_secrets(name, Note(metadata=checked))
     return checked
 
 
 def _check_secrets(name: str, note: Note) -> None:
     if (found := find_credential(note)) is not None:
-        raise _unfit(
-            name,
+        raise UsageError(
             f"{found}, and everybody who reads the table could read it for as long as it exists. "
             "Nothing was done: leave it out",
+            argument=name,
         )
 
 
-def _unfit(name: str, why: str, example: str = "") -> UsageError:
-    error = UsageError(f"invalid {name} {why}" + (f", such as {example}" if example else ""))
-    error.argument = name
-    return error
+def _unfit(name: str, error: ValueError, example: str) -> UsageError:
+    given, _, why = str(error).partition(": ")
+    return UsageError(f"{why}, such as {example}", argument=name, given=given)
 
 
 def check_work(*, key: object, fingerprint: object) -> None:

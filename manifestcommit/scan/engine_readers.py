@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ..errors import UsageError
 from ..format import arrow_schema
 from ..format.fields import (
+    PRIMITIVES,
     ArrayType,
     FieldType,
     MapType,
@@ -42,20 +43,7 @@ OLDEST_POLARS = (2, 0)
 _GLOB = re.compile(r"[*?\[\]{}\\]")  # DuckDB takes such a name for a pattern
 
 # What both engines read as Arrow does, in DuckDB's words; decimals, and what is made of these, too.
-_TYPES = {
-    "boolean": "BOOLEAN",
-    "byte": "TINYINT",
-    "short": "SMALLINT",
-    "integer": "INTEGER",
-    "long": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "string": "VARCHAR",
-    "binary": "BLOB",
-    "date": "DATE",
-    "timestamp": "TIMESTAMP WITH TIME ZONE",
-    "timestamp_ntz": "TIMESTAMP",
-}
+_TYPES = {name: each.duckdb for name, each in PRIMITIVES.items() if each.duckdb}
 
 
 def duckdb_relation(

@@ -18,7 +18,7 @@ from ..filter.predicate import ColumnBounds, Predicate, columns_of, may_match
 from ..format import values
 from ..format.arrow_schema import arrow_type
 from ..format.entries import ManifestRef
-from ..format.fields import Field, Schema, StructType, WireValue
+from ..format.fields import FLOATS, Field, Schema, StructType, WireValue
 from ..format.snapshot import Snapshot
 from ..format.spark_json import has_own_order
 
@@ -56,7 +56,7 @@ class EntrySource:
             min=low,
             max=high,
             nulls=nulls,
-            nans=nans if field.type in ("float", "double") else _zeros(len(low)),
+            nans=nans if field.type in FLOATS else _zeros(len(low)),
         )
 
 
@@ -128,11 +128,7 @@ class RowGroupSource:
             )
         low = self._ends(f"min.{field.id}", field, "min", with_nulls=False)
         high = self._ends(f"max.{field.id}", field, "max", with_nulls=False)
-        nans = (
-            self._no_rows(f"nans.{field.id}")
-            if field.type in ("float", "double")
-            else _zeros(len(low))
-        )
+        nans = self._no_rows(f"nans.{field.id}") if field.type in FLOATS else _zeros(len(low))
         return ColumnBounds(min=low, max=high, nulls=self._no_rows(f"nulls.{field.id}"), nans=nans)
 
     def _statistics(self, name: str) -> Iterator[Any]:

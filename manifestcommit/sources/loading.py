@@ -31,18 +31,18 @@ from ..errors import (
 )
 from ..job import Job, Path, begin
 from ..log.time_travel import parse_age
+from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome
 from ..runtime.validation import size, wrong
 from ..store import StorageOptions
 from ..table.creation import open_companion
 from ..table.row_changes import RowChanges
 from ..table.table import Table
-from ..terminal.progress import Steps
+from ..terminal.screen import Steps
 from ..transactions import transaction
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position, Source
 
 LOG = logging.getLogger("manifestcommit.sources")
-_TRIES = 20  # for one chunk, each after a look at the table's position
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _active: set[threading.Event] = set()  # of the `follow`s of the main thread
@@ -303,7 +303,7 @@ class _Loader:
 
     def plan(self) -> list[Chunk]:
         """What there is to load."""
-        for _ in range(_TRIES):
+        for _ in range(STARTS):
             try:
                 return list(self._source.chunks(self.positions(), max_bytes=self._max_bytes))
             except ChangedInputError as error:
@@ -343,7 +343,7 @@ class _Loader:
         A range that others have taken, or a commit whose outcome is unknown, is settled by the
         table's position: what it covers is loaded. [WM2]
         """
-        for tried in range(_TRIES):
+        for tried in range(STARTS):
             if tried:
                 time.sleep(min(_FIRST_WAIT_S * 2**tried, _LONGEST_WAIT_S))
             if self._chunks is None:
@@ -369,7 +369,7 @@ class _Loader:
                 LOG.info("%s: looking at the table's position again: %s", self.url, error)
                 self._chunks = None
         raise _OutrunError(
-            f"{self.url}: other loaders of {self._source.name} were faster {_TRIES} times; what "
+            f"{self.url}: other loaders of {self._source.name} were faster {STARTS} times; what "
             "they committed is loaded, and nothing of this one was lost. Run one loader a source."
         )
 

@@ -652,12 +652,11 @@ def _hidden(name: str, value: Any) -> _Hidden:
     """A connection string, which no error shows."""
     if isinstance(value, str) and "\0" not in value:
         return _Hidden(value)
-    error = UsageError(
-        f"invalid {name}: expected a connection string of libpq, such as "
-        "'host=db dbname=shop user=loader', or '' for its environment variables"
+    raise UsageError(
+        "expected a connection string of libpq, such as "
+        "'host=db dbname=shop user=loader', or '' for its environment variables",
+        argument=name,
     )
-    error.argument = name
-    raise error
 
 
 @checked(
@@ -737,9 +736,8 @@ def _check_dsn(dsn: _Hidden) -> None:
 
 
 def _refuse_dsn(reason: str) -> None:
-    error = UsageError(
-        f"invalid dsn (not shown): {reason}: expected 'host=db dbname=shop user=loader' or "
-        "'postgresql://loader@db/shop'"
+    raise UsageError(
+        f"{reason}: expected 'host=db dbname=shop user=loader' or 'postgresql://loader@db/shop'",
+        argument="dsn",
+        given="(not shown)",
     )
-    error.argument = "dsn"
-    raise error

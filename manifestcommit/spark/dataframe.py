@@ -15,7 +15,7 @@ import pyarrow as pa
 from ..errors import UsageError
 from ..filter.predicate import Predicate, columns_of, is_understood
 from ..format import evolution
-from ..format.fields import Schema, mark_of, walk
+from ..format.fields import FLOATS, Schema, mark_of, walk
 from ..format.snapshot import Snapshot
 from ..scan.arrow_dataset import constants_in
 from ..scan.partition_folders import folders_in
@@ -79,7 +79,7 @@ def read_snapshot(
     )
     # what a job of ours wrote has no float statistics in its footers
     only_own = entries.column("digest").null_count == 0
-    has_floats = any(field.type in ("float", "double") for _, field in walk(schema.fields))
+    has_floats = any(field.type in FLOATS for _, field in walk(schema.fields))
     df = read_files(
         spark,
         url,

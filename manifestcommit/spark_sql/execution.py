@@ -114,9 +114,10 @@ class Reads:
         if others:
             versions = ", ".join(sorted({mark.rpartition("-v")[2] for mark in others}))
             raise UsageError(
-                "invalid statement: it reads an attached table through a view that was made of its "
+                "it reads an attached table through a view that was made of its "
                 f"version {versions}; nothing was done. Name the table itself, with VERSION AS OF "
-                "for a version that is not the newest"
+                "for a version that is not the newest",
+                argument="statement",
             )
 
 

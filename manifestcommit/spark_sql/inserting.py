@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SchemaMismatchError, UsageError
 from ..format.evolution import find_column, fit
-from ..format.fields import Field, Schema, decimal_parts, is_primitive, type_text
+from ..format.fields import (
+    FLOATS,
+    INTEGERS,
+    PRIMITIVES,
+    Field,
+    Schema,
+    decimal_parts,
+    is_primitive,
+    type_text,
+)
 from ..format.spark_json import from_spark
 from ..format.values import integer_range
 from ..spark.read.scan import quoted
@@ -21,9 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _INSTEAD = "mc.write(df, path, mode=…, overwrite=…), which takes columns by their names"
-_FLOATS = ("float", "double")
-# The names of types in Spark's SQL, where they are others than in a schema.
-_IN_SQL = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
 
 def rows_to_insert(df: DataFrame, statement: Insert, schema: Schema) -> DataFrame:
@@ -79,7 +85,7 @@ def check_partition(statement: Insert, schema: Schema, partition_by: Sequence[in
 def sql_type(field: Field) -> str:
     """The column's type as Spark's SQL has it."""
     assert isinstance(field.type, str)
-    return _IN_SQL.get(field.type, field.type)
+    return PRIMITIVES[field.type].sql.lower() if field.type in INTEGERS else field.type
 
 
 def _fitted(column: Field, given: Field) -> str:
@@ -104,8 +110,8 @@ def _fitted(column: Field, given: Field) -> str:
             .replace("\\", "\\\\")
             .replace("'", "\\'")
         )
-        if column.type in _FLOATS or given.type in _FLOATS:
-            value = there if column.type in _FLOATS else name
+        if column.type in FLOATS or given.type in FLOATS:
+            value = there if column.type in FLOATS else name
             ranges = filter(None, map(integer_range, (column.type, given.type)))
             exact = "".join(
                 f" AND coalesce(CAST({value} AS double) < {high + 1}D, true)" for _, high in ranges
@@ -116,7 +122,7 @@ def _fitted(column: Field, given: Field) -> str:
 
 def _is_number(kind: Any) -> bool:
     return isinstance(kind, str) and (
-        kind in _FLOATS or integer_range(kind) is not None or decimal_parts(kind) is not None
+        kind in FLOATS or integer_range(kind) is not None or decimal_parts(kind) is not None
     )
 
 

@@ -103,10 +103,11 @@ class Names:
         if place is None:
             shown = ".".join(name)
             raise UsageError(
-                f"invalid statement: {shown!r} is no table that is attached to this session, and "
+                f"{shown!r} is no table that is attached to this session, and "
                 "only such tables are changed; nothing was done. Attach it with "
                 f"mc.attach(spark, path, {name[-1]!r}), name it in tables={{…}}, or write "
-                "manifestcommit.`path`"
+                "manifestcommit.`path`",
+                argument="statement",
             )
         return place
 

@@ -19,9 +19,7 @@ BEGINNING = "SELECT "
 
 def refusal(why: str, instead: str) -> UsageError:
     """The error for a statement that is not understood. instead: the call that does it."""
-    error = UsageError(f"invalid statement: {why}; nothing was done. Instead: {instead}")
-    error.argument = "statement"
-    return error
+    return UsageError(f"{why}; nothing was done. Instead: {instead}", argument="statement")
 
 
 def tokens_of(text: str) -> list[Any]:

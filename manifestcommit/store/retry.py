@@ -1,10 +1,9 @@
-"""Retries requests to a busy or silent store, in this one place: bounded in time and number, with
-jitter. [ST14]
+"""Retries requests to a busy or silent store: bounded in time and number, with jitter. [ST14]
 
-Only for requests that may be carried out twice. A create may not: its sender compares the object
-before a repeat (commits.create_version). Which answers are retried: `Backend.answered`, and
-each backend's `translate`. The retries of the libraries below are turned off, so
-these numbers are complete.
+Only requests that may be carried out twice. A create is put again by its callers, which recognise
+their own object: `create` of runtime.environment, and commits.create_version. Which answers are
+retried: `Backend.answered`, and each backend's `translate`. The retries of the libraries below are
+turned off, so these numbers are complete.
 """
 
 from __future__ import annotations

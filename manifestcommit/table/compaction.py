@@ -28,7 +28,7 @@ from ..operations.compaction import (
 )
 from ..protocol.compaction_plan import Group
 from ..rows.conditions import needs_spark, running_session
-from ..rows.find import FEW_BYTES
+from ..rows.find import is_for_spark
 from ..store import StorageOptions
 from .conditions import check_meaning, check_spark
 
@@ -55,7 +55,7 @@ def compact(
     columns = [evolution.find_column(schema, name).name for name in names]
     target = target_file_size_of(snapshot) if aim.target is None else aim.target
     sorted_bytes = min(target, snapshot.totals.bytes)
-    is_large = snapshot.totals.bytes > FEW_BYTES and running_session() is not None
+    is_large = is_for_spark(snapshot.totals.bytes)
     if spark is None and not is_large and sorts_here(schema, columns, sorted_bytes):
         LOG.info("compact: files are read and rewritten by this process")
         rewrite = rewriter(ctx, sort_by=columns)

@@ -49,12 +49,12 @@ def check_meaning(name: str, texts: Iterable[Any], spark: SparkSession | None = 
             if not isinstance(text, str) or sign not in _HIDDEN[sign].sub("", text):
                 continue
             if str(ctx.conf.get(setting, "false")).lower() == "true":
-                refusal = UsageError(
-                    f"invalid {name} {shown(text)}: with {setting}=true Spark reads {sign} in it "
-                    f"otherwise than this process; nothing was done. Give {instead}"
+                raise UsageError(
+                    f"with {setting}=true Spark reads {sign} in it "
+                    f"otherwise than this process; nothing was done. Give {instead}",
+                    argument=name,
+                    given=shown(text),
                 )
-                refusal.argument = name
-                raise refusal
 
 
 def without_spark(
@@ -116,10 +116,9 @@ def check_spark(name: str, condition: Any) -> None:
         from ..spark import session as session  # late: pyspark is an extra
     except UsageError as error:
         what = "SQL" if isinstance(condition, str) else "a Spark Column"
-        refusal = UsageError(
-            f"invalid {name}: {what} is evaluated by Spark, which is not installed; nothing was "
+        raise UsageError(
+            f"{what} is evaluated by Spark, which is not installed; nothing was "
             "done. Give a pyarrow expression, such as pyarrow.compute.field('flight') == 1545, "
-            f"or: {install('spark')}"
-        )
-        refusal.argument = name
-        raise refusal from error
+            f"or: {install('spark')}",
+            argument=name,
+        ) from error

@@ -12,7 +12,7 @@ from ..display import cut, html_table
 from ..errors import UsageError
 from ..format.values import python_rows
 from ..operations.describe import author_text, partners_text
-from ..terminal.render import render_table
+from ..terminal.render import plain_text, render_table
 
 ROWS = 20  # of a table that is shown
 _CELLS = {"path": 48}  # characters; of any other cell, 24
@@ -107,49 +107,77 @@ class Rows(list[dict[str, Any]]):
     """A list of dicts that prints as a table: the first rows, and how many more there are."""
 
     columns: Sequence[str] = ()
+    narrow: Sequence[str] = ()  # columns that a narrow page does without, the first one first
 
     def __repr__(self) -> str:
-        rows = [[cut(value, 24) for value in row] for row in self._shown()]
-        return text_table(self.columns, rows, len(self)) if self else "[]"
+        names = [name for name in self.columns if name not in self.narrow[:3]]
+        rows = [[cut(value, 24) for value in row] for row in self._shown(names)]
+        return text_table(names, rows, len(self)) if self else "[]"
 
     def _repr_html_(self) -> str:
-        return html_table(self.columns, self._shown(), len(self) - ROWS)
+        return html_table(self.columns, self._shown(self.columns), len(self) - ROWS)
 
-    def _shown(self) -> Iterator[list[Any]]:
+    def _shown(self, names: Sequence[str]) -> Iterator[list[Any]]:
         for row in islice(self, ROWS):
-            yield [self._value(row, name) for name in self.columns]
+            yield [self.value(row, name) for name in names]
 
-    def _value(self, row: Mapping[str, Any], name: str) -> Any:
+    def value(self, row: Mapping[str, Any], name: str) -> Any:
+        """The content of a cell."""
         value = row.get(name) if isinstance(row, Mapping) else row
         return "" if value is None else value
 
 
 class History(Rows):
-    """Commits, newest first."""
+    """Commits, newest first, with a column for whatever is known of any of them. url: the table's,
+    by which tables that committed with it are named."""
+
+    url = ""
+    narrow = ("metadata", "-files", "job", "author", "total rows", "+files")
 
     @property
     def columns(self) -> Sequence[str]:  # type: ignore[override]  # read only, too
-        """Those of every table, and one more where a commit was one of several tables."""
-        is_joint = any(isinstance(row, Mapping) and row.get("joint") for row in self)
+        commits = [row for row in self if isinstance(row, Mapping)]
+        known = [shown for name, shown in _KNOWN.items() if any(row.get(name) for row in commits)]
         return (
-            *("version", "committed_at", "operation", "key", *["together with"] * is_joint),
-            *("+files", "+rows", "rows", "author", "message"),
+            *("version", "committed at (UTC)", "operation", "key", "+files", "-files", "+rows"),
+            *("total rows", "job", *known),
         )
 
-    def _value(self, row: Mapping[str, Any], name: str) -> Any:
-        if name in ("+files", "+rows"):
-            return (row.get("summary") or {}).get(name[1:], "")
-        if name == "rows":
-            return (row.get("totals") or {}).get("rows", "")
-        if name == "committed_at":
-            return f"{row[name]:%Y-%m-%d %H:%M:%S}" if name in row else ""
-        if name == "author":
-            return author_text(row.get(name) or {})
+    def value(self, row: Mapping[str, Any], name: str) -> Any:
+        if name in _COUNTS:
+            part, count = _COUNTS[name]
+            return (row.get(part) or {}).get(count, 0)
+        if name == "committed at (UTC)":
+            return f"{row['committed_at']:%Y-%m-%d %H:%M:%S}" if "committed_at" in row else ""
+        if name == "operation" and row.get("restored") is not None:
+            return f"{row[name]} to {row['restored']}"
+        if name == "job":
+            return short_job(row.get(name) or "")
         if name == "together with":
-            return partners_text(row.get("joint"))
-        if name == "message":
-            return ": ".join(text for text in (row.get("reason"), row.get(name)) if text)
-        return super()._value(row, name)
+            return partners_text(row.get("joint"), self.url)
+        return said(row, name) if name in SAID else super().value(row, name)
+
+
+_COUNTS = {
+    "+files": ("summary", "files"),
+    "-files": ("summary", "removed_files"),
+    "+rows": ("summary", "rows"),
+    "total rows": ("totals", "rows"),
+}
+# What a commit's record says of who made it, and what for.
+SAID = ("author", "reason", "message", "metadata")
+_KNOWN = {"joint": "together with"} | {name: name for name in SAID}
+
+
+def said(row: Mapping[str, Any], name: str) -> str:
+    """What a commit's record says of it, short enough for a line."""
+    value: Any = row.get(name) or ""
+    return cut(author_text(value) if name == "author" and value else plain_text(value))
+
+
+def short_job(job: str) -> str:
+    """A job id as tables for people show it: 8 digits of its random part."""
+    return job.rpartition("-")[2][:8]
 
 
 def text_table(names: Sequence[str], rows: Iterable[Sequence[str]], count: int) -> str:

@@ -26,6 +26,7 @@ from ..log.version_chain import Head, read_version, walk_back
 from ..operations.describe import describe, joint_of, said_of, values
 from ..operations.lineage import Lineage, trace
 from ..rows.conditions import evaluating
+from ..runtime.validation import names, optional, whole
 from ..scan import planning
 from ..store import StorageOptions, open_store
 from .conditions import Condition, is_for_spark, predicate_of, without_spark
@@ -411,8 +412,9 @@ class TableReads:
             return found
         if filter is not None:
             raise UsageError(
-                "invalid filter: with lazy=True the frame filters by itself, so call its method: "
-                "table.to_polars(lazy=True).filter(polars.col('flight') == 1545)"
+                "with lazy=True the frame filters by itself, so call its method: "
+                "table.to_polars(lazy=True).filter(polars.col('flight') == 1545)",
+                argument="filter",
             )
         from ..scan.engine_readers import polars_frame  # late: Polars is not always there
 
@@ -503,6 +505,90 @@ class TableReads:
         snapshot = self._rows_of(version, as_of, tag)
         return self._dataframe(snapshot, columns, filter, spark)
 
+    @overload
+    def changed_rows(
+        self,
+        start_version: int,
+        end_version: int | None = ...,
+        *,
+        on: list[str] | str | None = ...,
+        columns: list[str] | str | None = ...,
+        spark: None = ...,
+    ) -> pa.RecordBatchReader: ...
+
+    @overload
+    def changed_rows(
+        self,
+        start_version: int,
+        end_version: int | None = ...,
+        *,
+        on: list[str] | str | None = ...,
+        columns: list[str] | str | None = ...,
+        spark: SparkSession,
+    ) -> DataFrame: ...
+
+    @checked(start_version=whole(0), on=optional(names))
+    def changed_rows(
+        self,
+        start_version: int,
+        end_version: int | None = None,
+        *,
+        on: list[str] | str | None = None,
+        columns: list[str] | str | None = None,
+        spark: SparkSession | None = None,
+    ) -> pa.RecordBatchReader | DataFrame:
+        """Read the rows that were inserted, deleted and updated after one version, up to another.
+
+        Applied to the rows of `start_version` they give exactly the rows of `end_version`, in the
+        columns of `end_version`. What a version rewrote unchanged is no change, so compaction has
+        none; an overwrite has what really differs, and a rollback what it took back and restored.
+        Rows come version by version, within a version in no particular order, and are read as they
+        are asked for: memory holds a batch, and up to 64 MB of rows of a version that rewrote
+        files; more of these, as many as differ, wait in unnamed temporary files. Rows with one key
+        are held together.
+
+        Args:
+            start_version: the version whose rows are known already: its own changes are not read. 0
+                reads from the beginning of the table.
+            end_version: the last version whose changes are read; by default the newest.
+            on: the columns of a key, as for `merge`. Where a version takes away one row with a key
+                and brings one, they are the two images of an update; by default, and for other
+                rows, they are a deletion and an insertion.
+            columns: the columns to compare and to read, in this order; by default all. A change in
+                others is none.
+            spark: a session whose tasks read and compare, one version in one task where it rewrote
+                files; by default this process does.
+
+        Returns:
+            A `pyarrow.RecordBatchReader`, with `spark` a `pyspark.sql.DataFrame`, of the columns,
+            and of `_change_type` ("insert", "delete", "update_preimage" or "update_postimage"),
+            `_commit_version` and `_commit_timestamp`.
+
+        Raises:
+            UsageError: `start_version` is newer than `end_version`; a column is not the table's, or
+                has the name of one of those three; rows cannot be distinguished by `on`.
+            SnapshotExpiredError: a version from `start_version` on was expired; it names the oldest
+                one from which changes can be read.
+            VersionNotFoundError: one of the versions does not exist.
+            SchemaMismatchError: files of a version between cannot be read as the columns of
+                `end_version`, which a rollback brought back.
+            TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file of one of the versions is gone.
+
+        Example:
+            `table.changed_rows(41, 45, on="id").read_all()`
+
+        Spec: CH1, CH2, CH3, CH4.
+        """
+        from ..rows.read_changes import plan_changes, read_changes  # late: rarely used
+
+        plan = plan_changes(self._ctx, start_version, end_version, on=on, columns=columns)
+        if spark is not None:
+            from ..spark.read.changes import changes_frame  # late: pyspark is an extra
+
+            return changes_frame(spark, self._ctx.store.url, plan, self._storage_options)
+        return read_changes(self._ctx, plan)
+
     @checked()
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """List the commits, newest first, back to the oldest readable version.
@@ -524,7 +610,9 @@ class TableReads:
 
         Spec: RD3, OB15.
         """
-        return History(itertools.islice(self._history(), limit))
+        found = History(itertools.islice(self._history(), limit))
+        found.url = self.url
+        return found
 
     def watermarks(self) -> dict[str, int | str]:
         """Return how far every source has been read, as of this call.

@@ -23,11 +23,10 @@ from ..rows.clauses import (
     check_not_empty,
     clause_texts,
 )
-from ..rows.conditions import running_session
 from ..rows.find import ArrowRows, Choice, RowExecutor
 from ..rows.merge import MergeOn, merge
 from ..rows.rewrite import NewRows, arrow_data
-from ..rows.row_change import Declared, RowChange, RowOutcome, drop_removed
+from ..rows.row_change import Declared, RowChange, RowOutcome
 from ..rows.where import delete_where, overwrite_where, update_where
 from ..runtime.validation import Ranges, anything, condition, optional, rows
 from ..store import StorageOptions
@@ -64,8 +63,9 @@ class RowChanges:
         """What a row change is declared with, and who commits it."""
         if not publish and reason is not None:
             raise UsageError(
-                "invalid reason: of what is staged (publish=False), a message is recorded instead; "
-                "nothing was done"
+                "of what is staged (publish=False), a message is recorded instead; "
+                "nothing was done",
+                argument="reason",
             )
         return Declared(
             key=key,
@@ -497,45 +497,4 @@ class RowChanges:
 
             return SparkRows(spark or active_session(), ctx, self._storage_options)
 
-        return Choice(
-            ArrowRows(ctx),
-            with_spark,
-            is_given=spark is not None,
-            is_active=running_session() is not None,
-        )
-
-
-@part_of("Table")
-class RemovedFiles:
-    """The method of a table that forgets the names of removed files."""
-
-    _ctx: TableContext
-
-    @checked()
-    def drop_removed(
-        self,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> int:
-        """Rewrite each manifest from which files were removed, so that none names them any more.
-
-        For forgetting rows: a manifest goes on to hold the bounds and partitions of files that were
-        removed from it. Changes no row.
-
-        Args:
-            message: as for the function `write`, for each of its commits; by default none.
-            metadata: as for the function `write`, likewise; by default none.
-
-        Returns:
-            How many manifests were rewritten.
-
-        Raises:
-            UsageError: `message` or `metadata` is invalid.
-            TableNotFoundError: there is no table at the path.
-            CommitConflictError: others committed without end meanwhile: run it again.
-            OutcomeUnknownError: the store did not say whether it was committed.
-
-        Spec: GC17.
-        """
-        return drop_removed(self._ctx.noting(message, metadata))
+        return Choice(ArrowRows(ctx), with_spark, is_given=spark is not None)

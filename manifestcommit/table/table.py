@@ -9,7 +9,7 @@ import datetime as dt
 import itertools
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -33,26 +33,27 @@ from ..operations.tags import settle, tag, untag
 from ..operations.upkeep_properties import retention_of
 from ..operations.verify import VerifyReport, verify
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
+from ..rows.row_change import drop_removed
 from ..runtime.outcome import JobResults, Outcome, committed_or_raise
-from ..runtime.validation import file_name, flag, names, one_of, optional, whole
+from ..runtime.validation import file_name, flag, one_of, optional, whole
 from ..runtime.validation import message as note
 from ..store.doctor import DoctorReport, examine
 from ..telemetry import record_table
-from ..terminal.progress import Progress
+from ..terminal.screen import Progress
 from .compaction import compact, plan_compaction
 from .conditions import Condition
 from .listing import Listing
 from .reading import TableReads
-from .row_changes import RemovedFiles, RowChanges
+from .row_changes import RowChanges
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from ..export.export_result import Export
     from ..report.page import Report
 
 
-class Table(RowChanges, RemovedFiles, TableReads):
+class Table(RowChanges, TableReads):
     """A table at a path. Every method looks at the newest version as of its call.
 
     Spec: RD1.
@@ -636,6 +637,35 @@ class Table(RowChanges, RemovedFiles, TableReads):
         )
 
     @checked()
+    def drop_removed(
+        self,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> int:
+        """Rewrite each manifest from which files were removed, so that none names them any more.
+
+        For forgetting rows: a manifest goes on to hold the bounds and partitions of files that were
+        removed from it. Changes no row.
+
+        Args:
+            message: as for the function `write`, for each of its commits; by default none.
+            metadata: as for the function `write`, likewise; by default none.
+
+        Returns:
+            How many manifests were rewritten.
+
+        Raises:
+            UsageError: `message` or `metadata` is invalid.
+            TableNotFoundError: there is no table at the path.
+            CommitConflictError: others committed without end meanwhile: run it again.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: GC17.
+        """
+        return drop_removed(self._ctx.noting(message, metadata))
+
+    @checked()
     def doctor(self, *, progress: Callable[[str], None] | None = None) -> DoctorReport:
         """Probe whether the store keeps what commits rely on; there need be no table.
 
@@ -1009,90 +1039,6 @@ class Table(RowChanges, RemovedFiles, TableReads):
 
     def _alter(self, edit: alter.Editing, ctx: TableContext) -> Outcome:
         return committed_or_raise(alter.edit_schema(ctx, edit), ctx.store.url)
-
-    @overload
-    def changed_rows(
-        self,
-        start_version: int,
-        end_version: int | None = ...,
-        *,
-        on: list[str] | str | None = ...,
-        columns: list[str] | str | None = ...,
-        spark: None = ...,
-    ) -> pa.RecordBatchReader: ...
-
-    @overload
-    def changed_rows(
-        self,
-        start_version: int,
-        end_version: int | None = ...,
-        *,
-        on: list[str] | str | None = ...,
-        columns: list[str] | str | None = ...,
-        spark: SparkSession,
-    ) -> DataFrame: ...
-
-    @checked(start_version=whole(0), on=optional(names))
-    def changed_rows(
-        self,
-        start_version: int,
-        end_version: int | None = None,
-        *,
-        on: list[str] | str | None = None,
-        columns: list[str] | str | None = None,
-        spark: SparkSession | None = None,
-    ) -> pa.RecordBatchReader | DataFrame:
-        """Read the rows that were inserted, deleted and updated after one version, up to another.
-
-        Applied to the rows of `start_version` they give exactly the rows of `end_version`, in the
-        columns of `end_version`. What a version rewrote unchanged is no change, so compaction has
-        none; an overwrite has what really differs, and a rollback what it took back and restored.
-        Rows come version by version, within a version in no particular order, and are read as they
-        are asked for: memory holds a batch, and up to 64 MB of rows of a version that rewrote
-        files; more of these, as many as differ, wait in unnamed temporary files. Rows with one key
-        are held together.
-
-        Args:
-            start_version: the version whose rows are known already: its own changes are not read. 0
-                reads from the beginning of the table.
-            end_version: the last version whose changes are read; by default the newest.
-            on: the columns of a key, as for `merge`. Where a version takes away one row with a key
-                and brings one, they are the two images of an update; by default, and for other
-                rows, they are a deletion and an insertion.
-            columns: the columns to compare and to read, in this order; by default all. A change in
-                others is none.
-            spark: a session whose tasks read and compare, one version in one task where it rewrote
-                files; by default this process does.
-
-        Returns:
-            A `pyarrow.RecordBatchReader`, with `spark` a `pyspark.sql.DataFrame`, of the columns,
-            and of `_change_type` ("insert", "delete", "update_preimage" or "update_postimage"),
-            `_commit_version` and `_commit_timestamp`.
-
-        Raises:
-            UsageError: `start_version` is newer than `end_version`; a column is not the table's, or
-                has the name of one of those three; rows cannot be distinguished by `on`.
-            SnapshotExpiredError: a version from `start_version` on was expired; it names the oldest
-                one from which changes can be read.
-            VersionNotFoundError: one of the versions does not exist.
-            SchemaMismatchError: files of a version between cannot be read as the columns of
-                `end_version`, which a rollback brought back.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file of one of the versions is gone.
-
-        Example:
-            `table.changed_rows(41, 45, on="id").read_all()`
-
-        Spec: CH1, CH2, CH3, CH4.
-        """
-        from ..rows.read_changes import plan_changes, read_changes  # late: rarely used
-
-        plan = plan_changes(self._ctx, start_version, end_version, on=on, columns=columns)
-        if spark is not None:
-            from ..spark.read.changes import changes_frame  # late: pyspark is an extra
-
-            return changes_frame(spark, self._ctx.store.url, plan, self._storage_options)
-        return read_changes(self._ctx, plan)
 
     @checked(to=one_of("iceberg", "delta", "spark-catalog"))
     def export(self, to: str, version: int | None = None) -> Export:

@@ -33,7 +33,7 @@ Alone(t) == [kind |-> "alone", tables |-> {t}, home |-> t, dies |-> FALSE]  \* c
 Gc(t) == [Alone(t) EXCEPT !.kind = "gc"]                \* raises the fence as far as it may
 Look(tables) == [Together(tables) EXCEPT !.kind = "read"]
 
-\* [MT2] protocol.joint_participants.in_order
+\* [MT2] protocol.joint_outcome.in_order
 Home(p) == IF On("order of homes") THEN First(Plan[p].tables) ELSE Plan[p].home
 
 ----------------------------------------------------------------------------
@@ -228,7 +228,7 @@ Behind(p) == {<<h, t>> \in Got(p) \X Got(p) : ReadAt(p, h).joint[t].v > s[p].got
 Ahead(p) == {<<h, t>> \in Got(p) \X Got(p) : ReadAt(p, t).homes[h] > ReadAt(p, h).joint[t].v}
 IsTooLow(p, t, v) == \E h \in Got(p) : ReadAt(p, h).joint[t].v > v
 
-\* [MT12] protocol.joint_consistency.find_mismatch: one table that does not fit moves; where it cannot go back, its home is read again.
+\* [MT12] protocol.joint_outcome.find_mismatch: one table that does not fit moves; where it cannot go back, its home is read again.
 Mend(p) ==
     /\ s[p].pc = "reading" /\ Wanted(p) \subseteq Got(p)
     /\ CASE ~On("mend") \/ (Behind(p) = {} /\ Ahead(p) = {}) -> s' = [s EXCEPT ![p].pc = "done"]

@@ -16,8 +16,8 @@ from jupyter_client.manager import KernelManager
 from tests.cli.on_terminal import shown
 
 import manifestcommit as mc
-from manifestcommit.terminal import progress
-from manifestcommit.terminal.progress import Progress, Steps
+from manifestcommit.terminal import screen as progress
+from manifestcommit.terminal.screen import Progress, Steps
 
 REPO = Path(__file__).resolve().parents[2]
 HOSTILE = "writing to a\x1b[31m\n[bold]b"
@@ -101,7 +101,7 @@ def test_a_write_counts_its_rows_and_bytes(at_once: None, tmp_path: Path) -> Non
 
 SLOWLY = """
 import time
-from manifestcommit.terminal import progress
+from manifestcommit.terminal import screen as progress
 progress._FIRST_S = progress._EVERY_S = 0.0
 with progress.Progress("writing to <b>x", 4) as told:
     for done in (1, 2, 3):

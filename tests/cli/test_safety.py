@@ -99,7 +99,7 @@ def test_a_credential_in_a_note_is_not_repeated_to_whoever_has_to_confirm(
     for more in ([], ["--dry-run"], ["--yes"]):
         assert main([*arguments, *note, *more]) == 2
         found = capsys.readouterr()
-        assert f"invalid {note[0]} " in found.err and "hunter2" not in found.out + found.err, more
+        assert f"invalid {note[0]}: " in found.err and "hunter2" not in found.out + found.err, more
     assert content(root) == before
 
 

@@ -17,6 +17,7 @@ from manifestcommit.cli import job_ids
 from manifestcommit.cli.exit_codes import MEANINGS, exit_code
 from manifestcommit.cli.main import main
 from manifestcommit.cli.parser import make_parser
+from manifestcommit.table.listing import short_job
 
 REPO = Path(__file__).resolve().parents[2]
 COMMANDS = make_parser().commands
@@ -124,10 +125,10 @@ def test_a_short_job_id_is_taken_where_it_means_one_job(tmp_path: Path, capsys: 
     with mc.begin(root) as job:
         job.write(pa.table({"a": [2]}))
         second = job.prepare()
-    assert main(["jobs", root]) == 0 and capsys.readouterr().out.splitlines()[-1].startswith(job_ids.short(second))
-    assert main(["history", root]) == 0 and job_ids.short(first) in capsys.readouterr().out
-    assert main(["resolve", root, job_ids.short(first)]) == 0 and capsys.readouterr().out == "committed at version 2\n"
-    assert main(["resolve", root, job_ids.short(second).upper()]) == 1 and capsys.readouterr().out == "pending\n"
+    assert main(["jobs", root]) == 0 and capsys.readouterr().out.splitlines()[-1].startswith(short_job(second))
+    assert main(["history", root]) == 0 and short_job(first) in capsys.readouterr().out
+    assert main(["resolve", root, short_job(first)]) == 0 and capsys.readouterr().out == "committed at version 2\n"
+    assert main(["resolve", root, short_job(second).upper()]) == 1 and capsys.readouterr().out == "pending\n"
     assert main(["commit", root, second[-32:-28]]) == 0 and capsys.readouterr().out == "committed at version 3\n"
     assert main(["abort", root, second[-32:-20]]) == 1 and capsys.readouterr().out == "committed at version 3\n"
 
@@ -144,7 +145,7 @@ def test_what_begins_no_job_is_an_error(tmp_path: Path, given: str, capsys: pyte
 def test_too_few_digits_are_no_job_id(tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """[SE3]"""
     job = mc.write(pa.table({"a": [1]}), tmp_path / "t").job_id
-    given = job_ids.short(job)[:3]
+    given = short_job(job)[:3]
     assert main([command, str(tmp_path / "t"), given]) == 2
     assert f"invalid JOB '{given}': expected at least 4 of the digits" in capsys.readouterr().err
 

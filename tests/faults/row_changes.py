@@ -29,7 +29,7 @@ def no_spark() -> RowExecutor:
 
 def here(each: TableContext) -> Choice:
     """This process, and no other."""
-    return Choice(ArrowRows(each), no_spark, is_given=False, is_active=False)
+    return Choice(ArrowRows(each), no_spark, is_given=False)
 
 
 def rows_of(each: TableContext, path: str) -> pa.Table:

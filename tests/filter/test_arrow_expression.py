@@ -15,36 +15,12 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.filter.test_predicate import (
-    F32,
-    LITERALS,
-    TEXTS,
-    TYPES,
-    VALUES,
-    File,
-    Files,
-    Truth,
-    files,
-    rows_of,
-)
+from tests.filter.test_predicate import F32, LITERALS, TEXTS, TYPES, VALUES, File, Files, Truth, files, rows_of
 from tests.kit.sizes import rounds
 
 from manifestcommit.errors import UsageError
 from manifestcommit.filter.arrow_expression import parse_expression
-from manifestcommit.filter.predicate import (
-    And,
-    Compare,
-    Constant,
-    IsIn,
-    IsNan,
-    IsNull,
-    Not,
-    Or,
-    Predicate,
-    StartsWith,
-    Unknown,
-    may_match,
-)
+from manifestcommit.filter.predicate import And, Compare, Constant, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith, Unknown, may_match
 
 F = pc.field
 SCHEMA = pa.schema(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifestcommit.filter.partitions_read import MAX_PATTERNS, partitions_of
 from manifestcommit.filter.predicate import (
+    MAX_PATTERNS,
     And,
     Compare,
     Constant,
@@ -23,6 +23,7 @@ from manifestcommit.filter.predicate import (
     Predicate,
     StartsWith,
     Unknown,
+    partitions_of,
 )
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.partitioning import Matcher

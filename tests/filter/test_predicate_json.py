@@ -30,8 +30,9 @@ from manifestcommit.filter.predicate import (
     Predicate,
     StartsWith,
     Unknown,
+    parse_predicate,
+    spell_predicate,
 )
-from manifestcommit.filter.predicate_json import parse_predicate, spell_predicate
 from manifestcommit.format.fields import Field, Schema
 
 LITERALS = st.one_of(

@@ -16,13 +16,8 @@ from hypothesis import strategies as st
 from tests.filter import sql_results
 
 from manifestcommit.errors import UsageError
-from manifestcommit.filter.sql_expression import (
-    Session,
-    columns_of,
-    compile_condition,
-    compile_value,
-    literal,
-)
+from manifestcommit.filter.predicate import And, Compare, Not, Or, StartsWith, Unknown
+from manifestcommit.filter.sql_expression import Session, columns_of, compile_condition, compile_value, literal, pruning
 from manifestcommit.filter.sql_syntax import IncompleteError, NotUnderstoodError
 from manifestcommit.format.arrow_schema import arrow_schema, arrow_type
 from manifestcommit.format.fields import Field, Schema
@@ -448,3 +443,54 @@ def test_sums_and_products_are_computed_in_the_order_of_the_text() -> None:
     assert value_of("1e16 + (d + 1D)", rows, schema).to_pylist() == [1e16 + (9999999.999 + 1)]
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
         value_of("(l + 1) + -1", rows, schema)
+
+
+def test_each_term_that_is_understood_skips_files() -> None:
+    """The others are unknown, and so is what a NOT makes of one. Operators may be calls by name, as Spark writes a Column. [RD6]"""
+    five, more = Compare(op="=", column=("i",), value=5), Compare(op=">", column=("i",), value=1)
+    a = StartsWith(column=("s",), prefix="a")
+    for text in ("i = 5 AND (i > 1 OR s LIKE 'a%') AND md5(s) = 'x'", "`and`(i = 5, `or`(`>`(i, 1), `like`(s, 'a%'))) AND md5(s) = 'x'"):
+        found = pruning(text, SCHEMA, Session())
+        assert isinstance(found, And) and isinstance(found.args[-1], Unknown), text
+        assert {five, Or(args=(more, a))} <= {*found.args, *getattr(found.args[0], "args", ())}, text
+    for text in ("NOT md5(s) = 'x'", "NOT (i = 5 AND md5(s) = 'x')", "no column", "nothing = 5", "i", "("):
+        assert isinstance(pruning(text, SCHEMA, Session()), Unknown), text
+    assert pruning("`not`(`in`(i, 5))", SCHEMA, Session()) == Not(arg=five)
+
+
+def test_thousands_of_terms_are_pruned_by() -> None:
+    """Or are unknown, as nested calls are: no stack overflows. [RD6]"""
+    terms = [f"i = {number}" for number in range(5_000)]
+    assert isinstance(pruning(" OR ".join(terms), SCHEMA, Session()), Or)
+    assert isinstance(pruning("`or`(" * 2_000 + "i = 1" + ", i = 2)" * 2_000, SCHEMA, Session()), Unknown)
+
+
+READ_BY_SPARK_ALONE = ["s RLIKE 'a'", "s LIKE '!%' ESCAPE '!'", "s = X'61'", "t[0] = 1 AND t[1] = 'OR'", "i & 1 BETWEEN 0 AND 1"]
+
+
+@pytest.mark.parametrize("odd", [*READ_BY_SPARK_ALONE, "CASE WHEN s RLIKE 'a' AND i = 7 THEN true END", "(s RLIKE 'a' AND i = 7)"])
+def test_terms_beside_one_that_only_spark_reads_skip_files(odd: str) -> None:
+    """[RD6]"""
+    five, two = (Compare(op="=", column=(name,), value=value) for name, value in (("i", 5), ("m", 2)))
+    found = pruning(f"i = 5 AND {odd} and m = 2.0", SCHEMA, Session())
+    assert isinstance(found, And) and (found.args[0], found.args[-1]) == (five, two)
+    assert all(isinstance(each, Unknown) for each in found.args[1:-1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "i = 5 AND s RLIKE 'a' OR i = 7",
+        "i = 5 AND s RLIKE 'a' -- OR",
+        "i = 5 /* OR */ AND s RLIKE 'a'",
+        "i = 5 AND s RLIKE r'\\' AND s = ' OR i = 7 OR s = '",
+        "i = 5 AND s RLIKE 'a",
+        "i = 5 AND (s RLIKE 'a'",
+        "i = 5 AND i BETWEEN s RLIKE 'a'",
+        "NOT (i = 5 AND s RLIKE 'a')",
+        " AND ".join(["s RLIKE 'a'"] * 200),
+    ],
+)
+def test_a_text_whose_terms_are_not_certain_skips_no_file(text: str) -> None:
+    """[RD6]"""
+    assert isinstance(pruning(text, SCHEMA, Session()), Unknown)

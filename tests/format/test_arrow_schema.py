@@ -15,23 +15,8 @@ from hypothesis import strategies as st
 from tests.kit.schemas import counter, schemas, single_value_types
 
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
-from manifestcommit.format.arrow_schema import (
-    FIELD_ID,
-    arrow_schema,
-    conform,
-    footer_metadata,
-    from_arrow,
-)
-from manifestcommit.format.fields import (
-    INTERVALS,
-    ArrayType,
-    Field,
-    FieldType,
-    Schema,
-    StructType,
-    check_schema,
-    walk,
-)
+from manifestcommit.format.arrow_schema import FIELD_ID, arrow_schema, conform, footer_metadata, from_arrow
+from manifestcommit.format.fields import INTERVALS, ArrayType, Field, FieldType, Schema, StructType, check_schema, walk
 from manifestcommit.format.spark_json import to_spark
 
 DAY_TIME = "interval day to second"

@@ -18,13 +18,7 @@ from hypothesis import strategies as st
 from tests.kit.schemas import counter, schemas, values
 
 from manifestcommit.errors import SchemaMismatchError
-from manifestcommit.format.arrow_schema import (
-    Conformer,
-    arrow_schema,
-    arrow_type,
-    conform,
-    from_arrow,
-)
+from manifestcommit.format.arrow_schema import Conformer, arrow_schema, arrow_type, conform, from_arrow
 from manifestcommit.format.fields import ArrayType, Field, FieldType, MapType, Schema, StructType
 
 DAY_TIME = "interval day to second"

@@ -31,16 +31,7 @@ from manifestcommit.format.evolution import (
     rename_column,
     widen_column,
 )
-from manifestcommit.format.fields import (
-    ArrayType,
-    Field,
-    FieldType,
-    MapType,
-    Schema,
-    StructType,
-    check_schema,
-    walk,
-)
+from manifestcommit.format.fields import ArrayType, Field, FieldType, MapType, Schema, StructType, check_schema, walk
 
 TABLE = Schema(
     fields=(

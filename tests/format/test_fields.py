@@ -7,15 +7,7 @@ from hypothesis import given
 from tests.kit.schemas import primitives
 
 from manifestcommit.errors import UsageError
-from manifestcommit.format.fields import (
-    ArrayType,
-    Field,
-    FieldType,
-    MapType,
-    StructType,
-    parse_type,
-    type_text,
-)
+from manifestcommit.format.fields import ArrayType, Field, FieldType, MapType, StructType, parse_type, type_text
 
 NAMES = {
     "boolean": ["bool", "BOOLEAN"],

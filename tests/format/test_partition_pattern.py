@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifestcommit.format import partitioning as partition_pattern
-from manifestcommit.format.partitioning import (
-    Matcher,
-    PartitionPattern,
-    bounded,
-    first_overlap,
-    of_partition,
-)
+from manifestcommit.format.partitioning import Matcher, PartitionPattern, bounded, first_overlap, of_partition
 
 VALUES = [None, "", "a", "b"]
 WORLD = [dict(zip((1, 2, 3), each, strict=True)) for each in itertools.product(VALUES, repeat=3)]

@@ -16,6 +16,7 @@ import pytest
 
 import manifestcommit as mc
 from manifestcommit import checks
+from manifestcommit.runtime.environment import STARTS
 from manifestcommit.staging import Staged
 from manifestcommit.store import open_store
 
@@ -306,7 +307,7 @@ def test_publishing_ends_where_others_never_stop(path: Path) -> None:
     staged.check(checks.on_table(beside))
     with pytest.raises(mc.errors.CommitConflictError, match="audited_table_was_changed"):
         staged.publish()
-    assert len(made) == 5 and [each.state for each in mc.Table(path).jobs()] == ["staged"]
+    assert len(made) == STARTS and [each.state for each in mc.Table(path).jobs()] == ["staged"]
 
 
 def test_another_process_publishes_only_what_was_audited(path: Path) -> None:

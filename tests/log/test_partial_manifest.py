@@ -23,17 +23,7 @@ from hypothesis import strategies as st
 from tests.kit.sizes import rounds
 
 from manifestcommit.errors import CorruptMetadataError
-from manifestcommit.filter.predicate import (
-    And,
-    Compare,
-    IsIn,
-    IsNan,
-    IsNull,
-    Not,
-    Or,
-    Predicate,
-    StartsWith,
-)
+from manifestcommit.filter.predicate import And, Compare, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith
 from manifestcommit.format import codec, manifest_table, object_names, values
 from manifestcommit.format.entries import ColumnStats, Entry, FooterRef, ManifestRef, encode
 from manifestcommit.format.fields import Field, Schema

@@ -14,14 +14,7 @@ from manifestcommit.errors import (
     VersionNotFoundError,
 )
 from manifestcommit.format import codec, object_names
-from manifestcommit.log.version_chain import (
-    list_versions,
-    newest_above,
-    open_head,
-    read_object,
-    read_version,
-    walk_back,
-)
+from manifestcommit.log.version_chain import list_versions, newest_above, open_head, read_object, read_version, walk_back
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 

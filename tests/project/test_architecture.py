@@ -141,11 +141,11 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 69_095, "modules": 255, "loaded": 88, "lines of tests": 91_820}
+CEILINGS = {"lines": 68_860, "modules": 249, "loaded": 76, "lines of tests": 91_760}
 WALKS = {
-    "append": {"modules": 46, "switches": 345, "depth": 19},
+    "append": {"modules": 45, "switches": 344, "depth": 19},
     "read": {"modules": 25, "switches": 88, "depth": 15},
-    "merge": {"modules": 57, "switches": 723, "depth": 24},
+    "merge": {"modules": 57, "switches": 722, "depth": 24},
     "gc": {"modules": 31, "switches": 285, "depth": 17},
 }
 

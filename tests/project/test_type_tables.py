@@ -30,5 +30,9 @@ def test_a_type_is_found_however_it_is_spelled(code: str) -> None:
     assert types_named(code) == {"timestamp_ntz"}
 
 
+def test_the_types_of_a_group_are_found() -> None:
+    assert types_named("kind in MOMENTS") == {"timestamp", "timestamp_ntz"}
+
+
 def test_a_type_that_arrow_names_is_found() -> None:
     assert types_named("pa.types.is_boolean(kind) or t.is_string(kind)") == {"boolean", "string"}

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
-from manifestcommit.format.fields import PRIMITIVES
+from manifestcommit.format.fields import EXACT, FLOATS, INTEGERS, MOMENTS, PRIMITIVES
 
 PACKAGE = Path(__file__).resolve().parents[2] / "manifestcommit"
 LEAST = 3  # types that a module names; one or two are no table
@@ -19,16 +19,20 @@ _ARROW = {
     "is_signed_integer": "integer", "is_string": "string", "is_timestamp": "timestamp",
 }  # fmt: skip
 
+_GROUPS = {"PRIMITIVES": PRIMITIVES, "EXACT": EXACT, "FLOATS": FLOATS, "INTEGERS": INTEGERS, "MOMENTS": MOMENTS}
+
 
 def types_named(source: str) -> frozenset[str]:
-    """The primitive types that a module names: as this package, as Spark, or as Arrow spells them."""
+    """The primitive types that a module names: as this package, as Spark, or as Arrow spells them, or by a group of them."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.add(_SPARK.get(node.value, node.value))
         elif isinstance(node, ast.Attribute):
             found.add(_ARROW.get(node.attr, ""))
-    return PRIMITIVES & found
+        elif isinstance(node, ast.Name):
+            found.update(_GROUPS.get(node.id, ()))
+    return frozenset(PRIMITIVES.keys() & found)
 
 
 def type_tables() -> Mapping[str, frozenset[str]]:

@@ -8,14 +8,7 @@ import msgspec
 import pytest
 
 from manifestcommit.format import codec, object_names
-from manifestcommit.format.change import (
-    ConflictInputs,
-    Overwrite,
-    Rewind,
-    StreamBatch,
-    Write,
-    advanced_of,
-)
+from manifestcommit.format.change import ConflictInputs, Overwrite, Rewind, StreamBatch, Write, advanced_of
 from manifestcommit.format.entries import Entry, ManifestRef
 from manifestcommit.format.evolution import SchemaEdit
 from manifestcommit.format.fields import Field, Schema

@@ -9,7 +9,7 @@ from tests.spec import golden
 
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import HomeRecord, JointRecord, Snapshot
-from manifestcommit.protocol.joint_consistency import Mismatch, find_mismatch, lowest_allowed
+from manifestcommit.protocol.joint_outcome import Mismatch, find_mismatch, lowest_allowed
 
 IDS = [f"{number:016x}" for number in range(3)]
 

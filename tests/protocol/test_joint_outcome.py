@@ -13,15 +13,7 @@ from manifestcommit.format.change import ConflictInputs, Retention, Rollback, Wr
 from manifestcommit.format.snapshot import DisputedTime, JointRecord, Snapshot, Totals
 from manifestcommit.protocol.apply import apply
 from manifestcommit.protocol.conflict import is_readable
-from manifestcommit.protocol.joint_outcome import (
-    as_decision,
-    as_member,
-    attempt_of,
-    last_state,
-    member_outcome,
-    share_of,
-    state_before,
-)
+from manifestcommit.protocol.joint_outcome import as_decision, as_member, attempt_of, last_state, member_outcome, share_of, state_before
 
 MEMBER, HOME = golden.pending(), golden.home()
 ATTEMPT = golden.home().joint[golden.TABLE_ID].attempt

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifestcommit.format.snapshot import MOST_TABLES
-from manifestcommit.protocol.joint_participants import Participant, in_order
+from manifestcommit.protocol.joint_outcome import Participant, in_order
 
 IDS = st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}")
 TABLES = st.lists(

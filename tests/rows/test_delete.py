@@ -154,7 +154,8 @@ def test_what_is_large_is_left_to_an_active_session_and_is_said(monkeypatch: pyt
     each = session(store)
     for is_active, few, outcome in ((False, 0, "arrow"), (True, 1 << 30, "arrow"), (True, 0, "no Spark here")):
         monkeypatch.setattr(find, "FEW_BYTES", few)
-        choice = Choice(ArrowRows(each), no_spark, is_given=False, is_active=is_active)
+        monkeypatch.setattr(find, "running_session", lambda is_active=is_active: "a session" if is_active else None)
+        choice = Choice(ArrowRows(each), no_spark, is_given=False)
         try:
             found: Any = delete_where(each, pc.field("id") == 3, choice, dry_run=True).executor
         except mc.errors.UsageError as error:

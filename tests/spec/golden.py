@@ -18,14 +18,15 @@ from manifestcommit.format.change import Overwrite, Prepared, Write
 from manifestcommit.format.entries import (
     ColumnStats,
     Entry,
+    FinishedTask,
     FooterRef,
+    KeyMark,
     ManifestRef,
     SourceRange,
     encode,
 )
 from manifestcommit.format.evolution import SchemaEdit
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.format.recovery_objects import FinishedTask, KeyMark
 from manifestcommit.format.snapshot import (
     Author,
     Commit,

@@ -25,8 +25,8 @@ from manifestcommit.errors import CorruptMetadataError
 from manifestcommit.format import codec, manifest_table, object_names
 from manifestcommit.format import entries as row_bitmap
 from manifestcommit.format.change import ConflictInputs, Prepared, Write
+from manifestcommit.format.entries import FinishedTask, KeyMark
 from manifestcommit.format.fields import check_schema
-from manifestcommit.format.recovery_objects import FinishedTask, KeyMark
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.protocol.apply import apply
 

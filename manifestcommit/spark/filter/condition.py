@@ -32,7 +32,7 @@ from ...format.fields import Schema
 from ..read.scan import spark_schema
 from ..runtime.versions import query_loggers
 from .columns import to_column
-from .sql import from_column, from_sql
+from .sql import for_pruning
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -118,12 +118,7 @@ def understand(
             column = F.expr(condition) if isinstance(condition, str) else condition
             empty = spark.createDataFrame([], spark_schema(schema))
             empty.filter(column).schema  # noqa: B018  # a Connect session analyses here
-            return Condition(
-                predicate=from_sql(spark, condition)
-                if isinstance(condition, str)
-                else from_column(empty, condition),
-                column=column,
-            )
+            return Condition(predicate=for_pruning(empty, condition, schema), column=column)
     except AnalysisException as error:
         raise UsageError(f"{_cannot(condition, error)}; nothing was done") from error
 
@@ -147,12 +142,12 @@ def check_repeatable(
         if "deterministic" in str(error):
             what = "a random value, or another one that depends on when and where a row is read"
     if what is not None:
-        refusal = UsageError(
-            f"invalid {argument} {str(condition)!r}: it has {what}, and is evaluated more than "
-            "once; nothing was done. Compute the value first, and name it in the condition"
+        raise UsageError(
+            f"it has {what}, and is evaluated more than "
+            "once; nothing was done. Compute the value first, and name it in the condition",
+            argument=argument,
+            given=repr(str(condition)),
         )
-        refusal.argument = argument
-        raise refusal
 
 
 def _clock(condition: Any, schema: Schema) -> str | None:

@@ -23,10 +23,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ...errors import StoreError, UsageError
-from ...filter.predicate import Predicate
-from ...filter.predicate_json import parse_predicate, spell_predicate
+from ...filter.predicate import Predicate, parse_predicate, spell_predicate
 from ...format import sink_log
-from ...format.fields import Schema, WireValue, walk
+from ...format.fields import FLOATS, Schema, WireValue, walk
 from ...format.spark_json import to_spark
 from ...scan.arrow_dataset import Constants
 from ...scan.partition_folders import PartitionFolders
@@ -199,7 +198,7 @@ def _native_base(
 
 
 def _scan_options(schema: Schema, trust_footers: bool) -> dict[str, str]:
-    has_floats = any(field.type in ("float", "double") for _, field in walk(schema.fields))
+    has_floats = any(field.type in FLOATS for _, field in walk(schema.fields))
     return (
         sink_log.SCAN_OPTIONS
         | (sink_log.TWO_ZEROS if has_floats else {})

@@ -23,7 +23,7 @@ from pyspark import cloudpickle
 from manifestcommit.commits.task_recovery import Recovery, TaskCheckpoints, intake_of
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.files.writer import WritePlan
-from manifestcommit.format.recovery_objects import FinishedTask
+from manifestcommit.format.entries import FinishedTask
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.spark.runtime import registered_options
 from manifestcommit.spark.runtime.registered_options import is_connect

@@ -22,12 +22,7 @@ from tests.spark.filter.test_columns import ARROW, NUMBERED, SCHEMA, frame, matc
 import manifestcommit as mc
 from manifestcommit.filter.arrow_expression import parse_expression
 from manifestcommit.filter.predicate import Unknown
-from manifestcommit.filter.sql_expression import (
-    _ODD_CASE,
-    columns_of,
-    compile_condition,
-    compile_value,
-)
+from manifestcommit.filter.sql_expression import _ODD_CASE, columns_of, compile_condition, compile_value
 from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.rows.conditions import evaluated, session_of
@@ -86,6 +81,11 @@ CONDITIONS = [
     "i / 2 = 0.5",
     "m * 2 = 3.00",
     "m + i > 1.5D",
+    "m = 1.50BD OR i < 5BD",
+    "i = 5.0D OR i > 1.5D",
+    "i >= -1.0D AND i <> 1e300D",
+    "i <=> 5 OR s <=> 'a'",
+    "NOT (i <=> 5)",
     "m = -99999999.99D",
     "d < m",
     "CASE WHEN i > 1 THEN s WHEN ok THEN 'x' ELSE digits END = 'x'",
