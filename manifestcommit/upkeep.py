@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .arguments import checked
-from .catalog.lake import lake
+from .catalog.lake import Lake, marker_at
 from .commits.prepared_job import read_prepared
 from .commits.resolve import JobInfo
 from .errors import (
     CommitConflictError,
     ManifestCommitError,
     OutcomeUnknownError,
-    TableNotFoundError,
+    StoreError,
     VersionNotFoundError,
 )
 from .format.object_names import parse_job_id
@@ -40,7 +40,7 @@ from .protocol.compaction_plan import DEFAULT_MAX_BYTES
 from .protocol.retention import DAY_S
 from .runtime.environment import SystemEnv
 from .runtime.validation import roots, wrong
-from .store import StorageOptions
+from .store import StorageOptions, open_store
 from .table.listing import Listing
 from .table.table import Table
 
@@ -62,17 +62,32 @@ Progress = Callable[[str], None]
 
 
 def some_tables(name: str, value: Any) -> list[Any]:
-    """Tables: one, or several, each by its path or as a `Table`."""
+    """Tables and lakes: one, or several, each by its path or as an object."""
     found = roots(name, value)
     several = found if isinstance(found, list) else [found]
-    if not all(isinstance(each, str | os.PathLike | Table) for each in several):
-        raise wrong(name, value, "a table path, a Table, or several of them", "'s3://lake/flights'")
+    if not all(isinstance(each, str | os.PathLike | Table | Lake) for each in several):
+        raise wrong(name, value, "a path, a Table, a Lake, or several of them", "'s3://lake'")
     return several
+
+
+def _found(given: Path | Table | Lake, options: StorageOptions) -> list[Table]:
+    """The table, or the tables below a lake or a path that is no table. [LK1] [UK1]"""
+    if isinstance(given, Table):
+        return [given]
+    if isinstance(given, Lake):
+        path, options = given.url, StorageOptions(given._options)
+    else:
+        path = os.fspath(given)
+    store, urls = open_store(path, options), []
+    with contextlib.suppress(StoreError):  # the path's own row has the error
+        if not marker_at(store):
+            urls = Lake(store, options).tables().column("url").to_pylist()
+    return [Table(url, options) for url in urls or [path]]
 
 
 @checked(tables=some_tables)
 def maintain(
-    tables: Path | Table | Iterable[Path | Table],
+    tables: Path | Table | Lake | Iterable[Path | Table | Lake],
     *,
     max_time: str | dt.timedelta | None = None,
     max_bytes: int | str = DEFAULT_MAX_BYTES,
@@ -91,9 +106,9 @@ def maintain(
     runs once a day, after a verification that found no damage.
 
     Args:
-        tables: a table path, a `Table`, or several of them; a path that is no table is a lake, and
-            means all tables below it. The order is another one in each call, so that no table
-            waits for ever behind the others.
+        tables: a table path, a `Table`, a prefix of tables such as `lake` takes, a `Lake`, or
+            several of these. The order of tables is another one in each call, so that none waits
+            for ever behind the others.
         max_time: begin no step, and end one between two of its commits, after this time: a
             timedelta or a text such as "30m"; by default there is no limit.
         max_bytes: how many bytes compaction may rewrite in all tables together, or a text such as
@@ -116,7 +131,7 @@ def maintain(
         UnsafeStoreError: a store has no put-if-absent.
 
     Example:
-        `mc.maintain(["s3://lake/flights", "s3://lake/orders"], max_time="30m", dry_run=True)`
+        `mc.maintain("s3://lake", max_time="30m", dry_run=True)`
 
     Spec: UK1, UK2, UK3, UK4, UK5.
     """
@@ -126,11 +141,11 @@ def maintain(
     run = _Run(budget, progress or (lambda _: None), note, is_dry=dry_run)
     assert isinstance(tables, list)  # `checked` has made one of them
     options = StorageOptions(storage_options)
-    by_url = {_opened(each, options).url: each for each in tables}
-    order = list(by_url)
-    random.shuffle(order)  # two calls at once begin with other tables, and none is always the last
-    found = {url: run.tables(by_url[url], options) for url in order}
-    rows = [row for url in by_url for row in found[url]]
+    by_url = {table.url: table for given in tables for table in _found(given, options)}
+    urls = list(by_url)
+    order = random.sample(urls, len(urls))  # two calls at once begin with other tables
+    found = {url: run.table(by_url.pop(url)) for url in order}
+    rows = [row for url in urls for row in found[url]]
     return Listing(pa.Table.from_pylist(rows, ROWS))
 
 
@@ -180,28 +195,13 @@ class _Run:
     ) -> None:
         self.budget, self._progress, self._note, self.is_dry = budget, progress, note, is_dry
 
-    def tables(self, given: Path | Table, options: StorageOptions) -> list[dict[str, Any]]:
-        """The rows of a table, or of all tables of a lake."""
-        table = _opened(given, options)  # only now: what the one before has read is freed
-        try:
-            return self.table(table)
-        except TableNotFoundError as error:
-            below: list[str] = []
-            if not isinstance(given, Table):
-                with contextlib.suppress(ManifestCommitError):  # a marker without a version
-                    below = lake(given, options).tables().column("url").to_pylist()
-            random.shuffle(below)
-            found = {url: self.tables(url, options) for url in below}
-            return [row for url in sorted(found) for row in found[url]] or [_failed(table, error)]
-
     def table(self, table: Table) -> list[dict[str, Any]]:
         """The rows of one table. An error of one step or table holds up no other. [UK5]"""
         try:
             upkeep = _Upkeep(table, self)
-        except TableNotFoundError:
-            raise
         except ManifestCommitError as error:
-            return [_failed(table, error)]
+            failed = _Due("failed", "it cannot be opened"), _Done(str(error), failed=True)
+            return [_row(table.url, "open", *failed, seconds=0.0)]
         rows = []
         for step in STEPS:
             began = time.monotonic()
@@ -241,15 +241,6 @@ class _Run:
             self._progress(f"{url}: {text}")
 
         return tell
-
-
-def _opened(given: Path | Table, options: StorageOptions) -> Table:
-    return given if isinstance(given, Table) else Table(given, options)
-
-
-def _failed(table: Table, error: ManifestCommitError) -> dict[str, Any]:
-    failed = _Due("failed", "it cannot be opened"), _Done(str(error), failed=True)
-    return _row(table.url, "open", *failed, seconds=0.0)
 
 
 def _row(url: str, step: str, due: _Due, done: _Done | None, *, seconds: float) -> dict[str, Any]:

@@ -28,7 +28,8 @@ def add_maintain_command(commands: Commands) -> None:
             "maintain s3://lake --every 1h",
         ],
     )
-    next(each for each in maintain._actions if each.dest == "path").nargs = "+"
+    path = next(each for each in maintain._actions if each.dest == "path")
+    path.nargs, path.help = "+", "a table path, or a prefix: all tables below it"
     maintain.add_argument(
         "--max-time", metavar="TIME", help="begin no step after this time (default: no limit)"
     )

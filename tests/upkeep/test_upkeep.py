@@ -77,7 +77,7 @@ def test_a_table_for_which_nothing_is_due_costs_a_few_reads(tmp_path: Path) -> N
     register_scheme("counted", lambda _: counted)
     assert set(states(mc.maintain("counted://t")).values()) == {"not due"}
     requests = counted.requests()
-    assert requests.total() <= 9 and requests.keys() <= {"list", "get"}, requests
+    assert requests.total() <= 10 and requests.keys() <= {"list", "get"}, requests
 
 
 def test_few_small_files_wait_for_more(tmp_path: Path) -> None:
@@ -361,6 +361,21 @@ def test_a_conflict_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(mc.Table, "compact", lose)
     found = mc.maintain(table)
     assert states(found)["compact"] == "waits" and "others were faster" in reason(found, "compact")
+
+
+def test_a_prefix_is_all_tables_below_it_as_of_the_call(tmp_path: Path) -> None:
+    """[UK1] [LK1]"""
+    lake = mc.lake(tmp_path)
+    for name in ("a", "b/c"):
+        fill(tmp_path / name)
+    urls = [f"file://{tmp_path}/a", f"file://{tmp_path}/b/c"]
+    assert states(mc.maintain(tmp_path, dry_run=True), "compact") == dict.fromkeys(urls, "due")
+    assert states(mc.maintain([lake, tmp_path / "a"]), "compact") == dict.fromkeys(urls, "done")
+    fill(tmp_path / "d")
+    assert states(mc.maintain(str(tmp_path)), "compact")[f"file://{tmp_path}/d"] == "done"
+    (tmp_path / "empty").mkdir()
+    for nothing in (tmp_path / "empty", mc.lake(tmp_path / "empty")):
+        assert states(mc.maintain(nothing)) == {"open": "failed"}
 
 
 def test_a_table_that_is_given_twice_is_kept_once(tmp_path: Path) -> None:
