@@ -119,7 +119,7 @@ bench: $(VENV)/bench.stamp  ## every benchmark, one after another; BENCH_ARGS=--
 .PHONY: test-lowest test-newest test-versions test-turn test-clients changelog release-check
 
 # Tests of the rules, the engine and the API, without a Spark session; the tools that run them are not the lowest.
-LOWEST_TESTS ?= tests/format tests/protocol tests/filter tests/runtime tests/log tests/files tests/commits tests/scan tests/rows tests/maintain tests/api
+LOWEST_TESTS ?= tests/format tests/protocol tests/filter tests/runtime tests/log tests/files tests/commits tests/scan tests/rows tests/operations tests/api
 test-lowest: $(BIN)/python  ## tests on the lowest versions that pyproject.toml allows, in an environment of their own
 	@rm -rf .venv-lowest && $(BIN)/python -m venv .venv-lowest
 	@$(BIN)/python -m tests.project.lowest >.venv-lowest/requirements.txt

@@ -44,9 +44,9 @@ from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot
 from manifestcommit.format.watermark import Advance
 from manifestcommit.log.manifests import to_parquet
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.maintain import compaction
-from manifestcommit.maintain.compaction import CompactionOptions, Rewriting
-from manifestcommit.maintain.gc import run as run_gc
+from manifestcommit.operations import compaction
+from manifestcommit.operations.compaction import CompactionOptions, Rewriting
+from manifestcommit.operations.gc import run as run_gc
 from manifestcommit.protocol import spill_policy
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.rows.rewrite import NewFiles

@@ -4,6 +4,7 @@ the module of a name when it is first used, and never this one.
 Internal: import them from `manifestcommit`.
 """
 
+from .catalog.lake import Lake, lake
 from .commits.resolve import JobInfo, Resolution
 from .export.export_result import Export
 from .format.snapshot import Snapshot
@@ -16,12 +17,12 @@ from .joint import (
     rollback_together,
     tag_together,
 )
-from .maintain.adopt import Adoption, SkippedFile
-from .maintain.compaction import Compaction, LostGroup
-from .maintain.gc import GcReport, ObjectTotals
-from .maintain.lineage import FileRange, Lineage
-from .maintain.table_metrics import TableMetrics
-from .maintain.verify import VerifyReport
+from .operations.adopt import Adoption, SkippedFile
+from .operations.compaction import Compaction, LostGroup
+from .operations.gc import GcReport, ObjectTotals
+from .operations.lineage import FileRange, Lineage
+from .operations.table_metrics import TableMetrics
+from .operations.verify import VerifyReport
 from .protocol.audit import VerifyFinding
 from .protocol.conflict import Conflict, Violation
 from .report.page import Report
@@ -37,6 +38,7 @@ from .table.creation import create_table
 from .table.listing import Listing
 from .table.merge_builder import MergeBuilder
 from .transactions import Transaction, TransactionRows, transaction
+from .upkeep import maintain
 from .version import __version__
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "JobResult",
     "JobResults",
     "JointOutcome",
+    "Lake",
     "Lineage",
     "Listing",
     "LoadOutcome",
@@ -89,7 +92,9 @@ __all__ = [
     "create_table",
     "follow",
     "gc",
+    "lake",
     "load",
+    "maintain",
     "read_committed",
     "read_together",
     "register",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from .arguments import age, checked
+from .arguments import checked
 from .commits.joint_commit import TablePart, commit_jointly, ordered_parts
 from .commits.joint_read import read_jointly
 from .commits.joint_two_phase import JointUnit, check_together, prepare_jointly, together_of
@@ -23,9 +23,9 @@ from .display import ReprMixin
 from .errors import UsageError
 from .job import Job, Path, commit
 from .log.table_context import TableContext
-from .maintain.joint_rollback import plan_joint_rollback, tag_jointly
+from .operations.joint_rollback import plan_joint_rollback, tag_jointly
 from .runtime.outcome import Outcome, error_of
-from .runtime.validation import optional, wrong
+from .runtime.validation import wrong
 from .store import StorageOptions, open_store
 from .table import Resolution
 from .table.table import Table
@@ -287,7 +287,7 @@ def rollback_together(
     return _committed_or_raise([table.url for table in opened], outcomes)
 
 
-@checked(keep_for=optional(age))
+@checked()
 def tag_together(
     tables: Iterable[Path | Table],
     name: str,

@@ -35,21 +35,21 @@ LEFT_OUT: dict[str, str] = {
     "docs/test_pages.py": "a_page_runs_as_it_stands",
     "doors/test_dropped.py": "nothing_is_said_when_the_interpreter_ends",
     "files/test_footer_stats.py": "bounds_are_true_of_every_value",
-    "maintain/test_verify.py": "tables_are_whole_whatever_they_have_lived_through",
+    "operations/test_verify.py": "tables_are_whole_whatever_they_have_lived_through",
     "commits/test_job.py": "an_overwrite_replaces_what_it_names",
     "commits/test_task_recovery.py": "a_second_driver_between_any_two_calls_of_the_first",
-    "maintain/test_adopt.py": (
+    "operations/test_adopt.py": (
         "a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes whatever_others_write_before_any_call_no_row_is_lost_or_doubled"
     ),
     "log/test_partial_manifest.py": (
         "a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole a_filter_finds_in_many_manifests_what_it_finds_in_each_of_them"
     ),
-    "maintain/test_rollback.py": "gc_and_a_rollback_at_once_leave_a_whole_table",
-    "maintain/test_schema_evolution.py": (
+    "operations/test_rollback.py": "gc_and_a_rollback_at_once_leave_a_whole_table",
+    "operations/test_schema_evolution.py": (
         "a_dropped_column_does_not_come_back_with_its_name a_read_of_a_renamed_table_that_is_broken_off_lets_the_process_end "
         "merging_widens_a_column_without_changing_a_value"
     ),
-    "maintain/test_set_back.py": (
+    "operations/test_set_back.py": (
         "a_rollback_leads_a_source_that_was_forgotten_back_to_where_it_first_began a_twin_that_began_before_never_commits_what_was_set_back"
     ),
     "rows/test_merge.py": "a_merge_leaves_what_it_should_row_by_row",

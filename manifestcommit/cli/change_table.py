@@ -352,8 +352,8 @@ def add_source_commands(commands: Commands) -> None:
 
 def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
     from ..arguments import REASON  # late: `--help` needs no pyarrow
-    from ..maintain.rewind import plan_rewind
-    from ..maintain.rollback import check_alone
+    from ..operations.rewind import plan_rewind
+    from ..operations.rollback import check_alone
 
     REASON("reason", options.reason)
     head, back = plan_rewind(
@@ -516,7 +516,7 @@ def _add_tags(commands: Commands) -> tuple[argparse.ArgumentParser, argparse.Arg
 
 def _plan_rollback(options: argparse.Namespace) -> Plan:
     from ..arguments import REASON  # late: `--help` needs no pyarrow
-    from ..maintain.rollback import check_alone, plan_rollback
+    from ..operations.rollback import check_alone, plan_rollback
 
     REASON("reason", options.reason)
     head, back = plan_rollback(
@@ -576,8 +576,8 @@ def _effects(
 def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]) -> Plan:
     from ..arguments import REASON
     from ..format.change import Rollback
-    from ..maintain.joint_rollback import plan_joint_rollback
-    from ..maintain.rollback import check_alone
+    from ..operations.joint_rollback import plan_joint_rollback
+    from ..operations.rollback import check_alone
 
     REASON("reason", options.reason)
     planned = plan_joint_rollback(

@@ -15,7 +15,7 @@ from .options import Commands, table_of
 from .output import written
 
 if TYPE_CHECKING:
-    from ..maintain.verify import VerifyReport
+    from ..operations.verify import VerifyReport
 
 # `manifestcommit verify`: whether a table is whole, and what to do where it is not.
 

@@ -30,6 +30,7 @@ _NO_OF: Mapping[str, str] = {
     "commit": "where it conflicts, was aborted or is fenced",
     "doctor": "if not",
     "lineage": "if none does",
+    "maintain": "if a step failed, or a table is damaged",
     "recover": "if one did not commit",
     "resolve": "unless it is committed",
     "verify": "if not",

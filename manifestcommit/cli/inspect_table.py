@@ -337,7 +337,7 @@ def _history(options: argparse.Namespace) -> int:
 
 
 def _describe(options: argparse.Namespace) -> int:
-    from ..maintain.describe import partners_text
+    from ..operations.describe import partners_text
     from ..table.listing import SAID, said, short_job
 
     document = table_of(options).describe(**chosen(options))

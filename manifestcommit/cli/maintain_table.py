@@ -21,9 +21,9 @@ from .safety import Plan, add_safety, decided
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..maintain.adopt import Adoption
-    from ..maintain.compaction import Compaction
-    from ..maintain.gc import GcReport
+    from ..operations.adopt import Adoption
+    from ..operations.compaction import Compaction
+    from ..operations.gc import GcReport
     from ..table import Table
     from ..table.listing import Listing
 
@@ -61,6 +61,9 @@ def add_compact_command(commands: Commands) -> None:
         "--max-bytes", metavar="SIZE", help="rewrite no more than this in one run (default: 64GiB)"
     )
     compact.add_argument(
+        "--min-files", type=int, default=2, metavar="N", help="of a new file (default: 2)"
+    )
+    compact.add_argument(
         "--only-manifests",
         action="store_true",
         help="merge manifests only; no data file is read, and no Spark is needed",
@@ -94,14 +97,8 @@ def print_compaction(options: argparse.Namespace, report: Compaction) -> int:
         return 0
     if report.version is None:
         found = report.lost or report.left_groups or report.left_manifests
-        print(
-            "nothing was committed"
-            if found
-            else (
-                "nothing was committed: no small files or manifests that could become fewer "
-                "were found"
-            )
-        )
+        why = "" if found else ": no small files or manifests that could become fewer were found"
+        print(f"nothing was committed{why}")
     else:
         rows = [
             ("files", report.files_before, report.files_after),
@@ -113,24 +110,16 @@ def print_compaction(options: argparse.Namespace, report: Compaction) -> int:
             ("manifests", report.manifests_before, report.manifests_after),
         ]
         print_table(("", "before", "after"), rows)
-        groups, rewritten, commits = (
-            counted(report.groups, "group"),
-            counted(report.rows, "row"),
-            counted(report.commits, "commit"),
-        )
+        groups, rewritten = counted(report.groups, "group"), counted(report.rows, "row")
+        commits = counted(report.commits, "commit")
         print(f"\nversion {report.version}: {groups} with {rewritten} in {commits}")
     for each in report.lost:
         what = f"{counted(each.files, 'file')} of {visible(each.partition)}"
         print(f"left as it was: {what}: {visible(each.why)} ({each.rule})", file=sys.stderr)
     if report.left_groups or report.left_manifests:
         groups, size = counted(report.left_groups, "group"), size_text(options, report.left_bytes)
-        print(
-            (
-                f"left for the next run: {groups}, {size}; "
-                f"{counted(report.left_manifests, 'manifest')}"
-            ),
-            file=sys.stderr,
-        )
+        manifests = counted(report.left_manifests, "manifest")
+        print(f"left for the next run: {groups}, {size}; {manifests}", file=sys.stderr)
     return 0
 
 
@@ -139,6 +128,7 @@ def _compact(options: argparse.Namespace) -> int:
     which = {
         "target_file_size": options.target_file_size,
         "where": options.where,
+        "min_files": options.min_files,
         "only_manifests": options.only_manifests,
         **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
     }
@@ -169,7 +159,17 @@ An AGE is a number and a unit: 90m, 24h, 7d, 2w.
   manifestcommit tag PATH NAME --version 7         keep one version, whatever its age
   manifestcommit gc PATH --grace 0s --keep-for 0s  nothing else writes: keep the newest version only
 """
-_GRACE, _KEEP_FOR, _KEEP_KEYS = "24h", "7d", 10_000
+# argument -> its type, and what the help says of it
+_RETENTION: dict[str, tuple[type, str]] = {
+    "grace": (
+        str,
+        "jobs that began longer ago are fenced (default: gc.grace, or 24h)",
+    ),
+    "keep_versions": (int, "keep the last N versions readable (default: gc.keep-versions, or 1)"),
+    "keep_for": (str, "keep readable what was newest so long ago (default: gc.keep-for, or 7d)"),
+    "keep_keys": (int, "remember the last N keys at least (default: gc.keep-keys, or 10000)"),
+    "keep_keys_for": (str, "remember younger keys, too (default: gc.keep-keys-for, or 0s)"),
+}
 
 
 def add_gc_command(commands: Commands) -> None:
@@ -197,38 +197,9 @@ def add_gc_command(commands: Commands) -> None:
 
 
 def _add_retention(gc: argparse.ArgumentParser) -> None:
-    gc.add_argument(
-        "--grace",
-        default=_GRACE,
-        metavar="AGE",
-        help="jobs that began longer ago are fenced (default: 24h)",
-    )
-    gc.add_argument(
-        "--keep-versions",
-        type=int,
-        default=1,
-        metavar="N",
-        help="keep the last N versions readable (default: 1)",
-    )
-    gc.add_argument(
-        "--keep-for",
-        default=_KEEP_FOR,
-        metavar="AGE",
-        help="keep readable what was the newest version so long ago (default: 7d)",
-    )
-    gc.add_argument(
-        "--keep-keys",
-        type=int,
-        default=_KEEP_KEYS,
-        metavar="N",
-        help="remember the last N keys at least (default: 10000)",
-    )
-    gc.add_argument(
-        "--keep-keys-for",
-        default="0s",
-        metavar="AGE",
-        help="remember keys that were recorded within this time, too (default: 0s)",
-    )
+    for name, (kind, what) in _RETENTION.items():
+        option, shown = f"--{name.replace('_', '-')}", "AGE" if kind is str else "N"
+        gc.add_argument(option, type=kind, metavar=shown, help=what)
 
 
 def print_gc_plan(options: argparse.Namespace, plan: Listing) -> int:
@@ -298,7 +269,7 @@ def _gc(options: argparse.Namespace) -> int:
     table = table_of(options)
     if options.dry_run:
         return print_gc_plan(options, _called(options, table.plan_gc))
-    if _keeps_less(options):
+    if _keeps_less(options, table):
         status = decided(options, lambda: _plan(options, table), lambda: table.version)
         if status is not None:
             return status
@@ -307,30 +278,31 @@ def _gc(options: argparse.Namespace) -> int:
 
 def _called(options: argparse.Namespace, call: Any, **note: Any) -> Any:
     with Steps() as steps:
-        return call(
-            grace=options.grace,
-            keep_versions=options.keep_versions,
-            keep_for=options.keep_for,
-            keep_keys=options.keep_keys,
-            keep_keys_for=options.keep_keys_for,
-            foreign=options.foreign,
-            progress=steps,
-            **note,
-        )
+        return call(**_kept(options), foreign=options.foreign, progress=steps, **note)
 
 
-def _keeps_less(options: argparse.Namespace) -> bool:
+def _kept(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in _RETENTION}
+
+
+def _keeps_less(options: argparse.Namespace, table: Table) -> bool:
     """Whether it deletes what a daily run keeps."""
-    from ..log.time_travel import parse_age  # late: `--help` needs no pyarrow
+    given = _kept(options)
+    if options.foreign or not any(value is not None for value in given.values()):
+        return bool(options.foreign)
+    from ..operations.upkeep_properties import retention_of  # late: `--help` needs no pyarrow
 
+    snapshot = table.snapshot()
     try:
-        ages = (
-            parse_age(options.grace) < parse_age(_GRACE),
-            parse_age(options.keep_for) < parse_age(_KEEP_FOR),
-        )
+        asked = retention_of(snapshot, given)
     except UsageError:  # gc itself says so
         return False
-    return options.foreign or any(ages) or options.keep_keys < _KEEP_KEYS
+    kept = retention_of(snapshot)
+    return (
+        asked.grace_s < kept.grace_s
+        or asked.keep_for_s < kept.keep_for_s
+        or asked.keep_keys < kept.keep_keys
+    )
 
 
 def _kind(reason: str) -> str:
@@ -344,18 +316,16 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
     rows = [each for each in found.to_pylist() if each["action"] == "delete"]
     count, total = len(rows), sum(each["bytes"] for each in rows)
     reasons = Counter(_kind(each["reason"]) for each in rows)
-    kept = (
-        f"--keep-versions {options.keep_versions}, --keep-for {options.keep_for}, "
-        f"--grace {options.grace}, --keep-keys {options.keep_keys}, "
-        f"--keep-keys-for {options.keep_keys_for}"
-    )
+    from ..operations import upkeep_properties as kept  # late: `--help` needs no pyarrow
+
+    asked = kept.retention_of(table.snapshot(), _kept(options))
     return Plan(
         version=version,
         what=f"delete for good what {options.path} no longer needs",
         effects=[
             f"deleted: {counted(count, 'object')}, {size_text(options, total)}",
             *(f"  {number:,}: {reason}" for reason, number in reasons.most_common(10)),
-            f"kept: {kept}",
+            f"kept: {kept.retention_text(asked)}",
         ],
         document={"version": version, "objects": count, "bytes": total},
     )

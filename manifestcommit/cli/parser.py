@@ -30,6 +30,7 @@ from .inspect_table import (
     add_query_commands,
     add_report_command,
 )
+from .lake import add_lake_commands
 from .load_table import add_load_commands
 from .maintain_table import (
     add_adopt_command,
@@ -38,6 +39,7 @@ from .maintain_table import (
     add_gc_command,
 )
 from .options import Commands
+from .upkeep import add_maintain_command
 
 _GROUPS = {
     "inspect": (add_query_commands, add_content_commands, add_metrics_command, add_report_command),
@@ -50,7 +52,14 @@ _GROUPS = {
         add_version_commands,
         add_settle_command,
     ),
-    "maintain": (add_compact_command, add_gc_command, add_adopt_command, add_export_commands),
+    "maintain": (
+        add_maintain_command,
+        add_compact_command,
+        add_gc_command,
+        add_adopt_command,
+        add_export_commands,
+    ),
+    "lake": (add_lake_commands,),
     "check": (add_verify_command, add_store_commands),
     "help": (manual.add_commands,),
 }

@@ -24,7 +24,7 @@ from ..format.partitioning import check_partition_by
 from ..format.spark_json import from_spark
 from ..format.values import from_array
 from ..log.table_context import TableContext
-from ..maintain.adopt import ListedFile, ListedTable
+from ..operations.adopt import ListedFile, ListedTable
 from ..store import Store
 from .columns import deltalake, parsed
 

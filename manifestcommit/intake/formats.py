@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..log.table_context import TableContext
-from ..maintain.adopt import Source
+from ..operations.adopt import Source
 from ..runtime.validation import wrong
 from . import delta, iceberg
 

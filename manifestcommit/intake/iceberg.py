@@ -33,7 +33,7 @@ from ..format.fields import (
 from ..format.partitioning import check_partition_by
 from ..format.values import from_array
 from ..log.table_context import TableContext
-from ..maintain.adopt import ListedFile, ListedTable
+from ..operations.adopt import ListedFile, ListedTable
 from ..store import Store
 from .columns import NameMapping, as_stored, by_ids, parsed, pyiceberg
 

@@ -53,24 +53,39 @@ def largest_small(target: int) -> int:
     return (3 * target - 1) // 4
 
 
-def plan_files(files: Iterable[SmallFile], *, target: int, max_bytes: int) -> Iterator[Group]:
+def plan_files(
+    files: Iterable[SmallFile], *, target: int, max_bytes: int, min_files: int = 2
+) -> Iterator[Group]:
     """Group two or more small files of one partition, in the given order, up to the target size
     together. [GC16]
 
     files: grouped by partition; memory holds only the files of open groups. Files with source
     ranges and files without are never mixed: the new file could not name its ranges. A run rewrites
-    at most `max_bytes`, but at least one group; the rest is left.
+    at most `max_bytes`, but at least one group; the rest is left. min_files: no group has fewer; if
+    it is above 2, none has a file that is larger than its other files together.
     """
     small = (file for file in files if is_small(file.bytes, target))
     total, is_first, is_full = 0, True, False
     for _, of_partition in groupby(small, key=lambda file: file.partition):
-        for members in _packed(of_partition, target):
-            if len(members) < 2:
+        for packed in _packed(of_partition, target):
+            members = _balanced(packed) if min_files > 2 else packed
+            if len(members) < min_files:
                 continue
             group = _group(members, target)
             is_full = is_full or (not is_first and total + group.bytes > max_bytes)
             total, is_first = total + group.bytes, False
             yield msgspec.structs.replace(group, left=True) if is_full else group
+
+
+def _balanced(members: list[SmallFile]) -> list[SmallFile]:
+    """Without files that are larger than the rest of the group together, so that a run after the
+    other rewrites a row as often as its file can double, and not once for each new file."""
+    by_size = sorted(members, key=lambda file: file.bytes)
+    total = sum(file.bytes for file in members)
+    while by_size and 2 * by_size[-1].bytes > total:
+        total -= by_size.pop().bytes
+    kept = {file.path for file in by_size}
+    return [file for file in members if file.path in kept]
 
 
 def _group(members: Sequence[SmallFile], target: int) -> Group:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..format.fields import Field, Schema, type_text
 from ..format.snapshot import Commit, Snapshot
-from ..maintain.describe import author_text, joint_of, partners_text, said_of
+from ..operations.describe import author_text, joint_of, partners_text, said_of
 from ..terminal.render import other_tables, plain_text
 
 BUCKETS = 180  # of versions, in charts

@@ -70,11 +70,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def render(data: ReportData) -> str:
     """The page. UsageError if Jinja2 is not installed."""
-    style = _style()
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    css = style()
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     page: str = _template().render(
         data=data,
-        style=style,
+        style=css,
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
         "base-uri 'none'; form-action 'none'",
         release=__version__,
@@ -106,26 +106,33 @@ def _size_rows(data: ReportData) -> list[tuple[str, int]]:
 
 
 @cache
-def _style() -> str:
+def style() -> str:
+    """The style of pages: light or dark as the browser is."""
     return (_FOLDER / "style.css").read_text("utf-8")
 
 
 @cache
 def _template() -> Any:
+    return environment(_FOLDER).get_template("page.html.j2")
+
+
+def environment(folder: Path) -> Any:
+    """What renders the templates of a folder, with all texts escaped. UsageError if Jinja2 is not
+    installed."""
     try:
         import jinja2  # late: it is an extra
     except ModuleNotFoundError as error:
         raise UsageError(
             f"a report needs Jinja2, which is not installed; nothing was read. {install('report')}"
         ) from error
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
+    made.filters.update(
         short=drawing.short,
         size=drawing.size_text,
         age=drawing.age_text,
@@ -133,5 +140,5 @@ def _template() -> Any:
         counted=counted,
         kind=drawing.kind_of,
     )
-    environment.globals.update(share=drawing.share, kind_names=drawing.KIND_NAMES)
-    return environment.get_template("page.html.j2")
+    made.globals.update(share=drawing.share, kind_names=drawing.KIND_NAMES)
+    return made

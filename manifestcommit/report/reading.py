@@ -17,9 +17,9 @@ from ..format.values import python_rows
 from ..log import exports
 from ..log.table_context import TableContext
 from ..log.version_chain import raise_if_expired, walk_back
-from ..maintain import gc
-from ..maintain.table_metrics import lag_of
-from ..protocol.retention import Policy
+from ..operations import gc
+from ..operations.table_metrics import lag_of
+from ..operations.upkeep_properties import retention_of
 from .data import (
     JOBS,
     SIZE_CLASSES,
@@ -90,7 +90,7 @@ def read_report(
             ExportRow(format=format, version=lag.version, behind=lag.behind, age_s=lag.age_s)
             for format, lag in exports.lags(ctx, snapshot).items()
         ),
-        gc=gc_rows(gc.plan(ctx, Policy())) if with_gc else None,
+        gc=gc_rows(gc.plan(ctx, retention_of(snapshot))) if with_gc else None,
     )
 
 

@@ -303,21 +303,7 @@ class AzureBackend(HttpBackend):
     def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
         """Unordered: Azure does not promise code-point order, and the folders of a hierarchical
         namespace have an order of their own."""
-        query = {
-            "restype": "container",
-            "comp": "list",
-            "include": "metadata",
-            "maxresults": str(_PAGE),
-            "prefix": prefix,
-            **({"marker": mark} if mark else {}),
-        }
-        target = quote(self._container)
-        page = self.once(
-            prefix,
-            lambda account: self.document(
-                self.told(account.send("GET", target, query, {}, b"")), prefix, "EnumerationResults"
-            ),
-        )
+        page = self._page(prefix, mark, {"include": "metadata"})
         try:
             blobs = page.iterfind("Blobs/Blob")
             return [_info(blob) for blob in blobs if not _is_folder(blob)], text_of(
@@ -325,6 +311,28 @@ class AzureBackend(HttpBackend):
             )
         except (KeyError, ValueError) as error:
             raise self.malformed(prefix, error) from None
+
+    def folder_page(self, prefix: str, mark: str) -> tuple[Sequence[str], str]:
+        page = self._page(prefix, mark, {"delimiter": "/"})
+        found = [_name(each) for each in page.iterfind("Blobs/BlobPrefix")]
+        return found, text_of(page, "NextMarker")
+
+    def _page(self, prefix: str, mark: str, more: Mapping[str, str]) -> ElementTree.Element:
+        query = {
+            "restype": "container",
+            "comp": "list",
+            "maxresults": str(_PAGE),
+            "prefix": prefix,
+            **more,
+            **({"marker": mark} if mark else {}),
+        }
+        target = quote(self._container)
+        return self.once(
+            prefix,
+            lambda account: self.document(
+                self.told(account.send("GET", target, query, {}, b"")), prefix, "EnumerationResults"
+            ),
+        )
 
     def remove(self, key: str) -> None:
         self._ask("DELETE", key)
@@ -409,15 +417,18 @@ def _block(number: int) -> str:
 
 
 def _info(blob: ElementTree.Element) -> ObjectInfo:
-    name = text_of(blob, "Name")
-    is_encoded = blob.find("Name[@Encoded='true']") is not None
     modified = parsedate_to_datetime(text_of(blob, "Properties/Last-Modified"))
     return ObjectInfo(
-        name=unquote(name) if is_encoded else name,
+        name=_name(blob),
         size_bytes=int(text_of(blob, "Properties/Content-Length")),
         modified=modified.timestamp(),
         etag=blob.findtext("Properties/Etag", ""),
     )
+
+
+def _name(listed: ElementTree.Element) -> str:
+    name = text_of(listed, "Name")
+    return unquote(name) if listed.find("Name[@Encoded='true']") is not None else name
 
 
 def _is_folder(blob: ElementTree.Element) -> bool:

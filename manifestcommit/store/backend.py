@@ -158,6 +158,12 @@ class Backend(ABC):
 
     pages_are_ordered = False  # by code points, across all pages
 
+    def folder_page(self, prefix: str, mark: str) -> tuple[Sequence[str], str]:
+        """Keys or their beginnings, by which the folders directly below a prefix are known, and the
+        mark of the next page. Here those of all objects: a store that can spare them does."""
+        found, mark = self.page(prefix, "", mark)
+        return [info.name for info in found if "/" in info.name[len(prefix) :]], mark
+
     @abstractmethod
     def remove(self, key: str) -> None: ...
 

@@ -211,6 +211,13 @@ class GcsBackend(HttpBackend):
             found.get("nextPageToken") or ""
         )
 
+    def folder_page(self, prefix: str, mark: str) -> tuple[Sequence[str], str]:
+        query = {"prefix": prefix, "delimiter": "/", "fields": "prefixes,nextPageToken"}
+        if mark:
+            query["pageToken"] = mark
+        found = json.loads(self._send("GET", prefix, self._objects, query).body)
+        return found.get("prefixes", ()), str(found.get("nextPageToken") or "")
+
     def remove(self, key: str) -> None:
         self._send("DELETE", key, self._object(key), {})
 

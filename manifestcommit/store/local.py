@@ -138,6 +138,18 @@ class LocalStore:
             if place is not None:
                 yield from self._walk(place, f"{folder}/" if folder else "", prefix, start_from)
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        """The folders directly below; no link is one. [LK1] [SE2]"""
+        with _told(self, prefix):
+            place = self._enter(prefix.rstrip("/"))
+            if place is None:
+                return []
+            try:
+                found = _scan(place, prefix, prefix, "")
+            finally:
+                os.close(place)
+            return sorted(name[:-1] for name, _ in found if name.endswith("/"))
+
     def delete(self, names: Iterable[str]) -> None:
         entered, place = "/", None  # no folder has this name
         try:

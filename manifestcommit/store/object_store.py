@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
@@ -29,6 +29,7 @@ from .fsspec import GenericBackend, check_scheme
 from .options import StorageOptions, check_name, check_root
 from .retry import TransientError
 
+_Listed = TypeVar("_Listed")
 # S3 requires at least 5 MiB, R2 parts of one size, GCS multiples of 256 KiB
 PART_BYTES = 8 * 1024 * 1024
 # what one request reads of an object whose length is not known
@@ -139,6 +140,13 @@ class ObjectStore:
             found if self._backend.pages_are_ordered else sorted(found, key=lambda info: info.name)
         )
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        """One request for each thousand folders or so, whatever they hold. [LK1]"""
+        below = self._prefix + prefix
+        pages = self._pages(prefix, partial(self._backend.folder_page, below))
+        names = {key[len(below) :].partition("/")[0] for page in pages for key in page}
+        return sorted(names - {""})
+
     def delete(self, names: Iterable[str]) -> None:
         waiting = iter(names)
         while batch := [self._key(name) for name in islice(waiting, self._backend.removed_at_once)]:
@@ -195,11 +203,22 @@ class ObjectStore:
         return self._prefix + check_name(name)
 
     def _list(self, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
-        below, first, mark = self._prefix + prefix, self._prefix + start_from, ""
+        below, first = self._prefix + prefix, self._prefix + start_from
+        for page in self._pages(prefix, partial(self._backend.page, below, first)):
+            for info in page:
+                name = info.name[len(self._prefix) :]
+                if name and name >= start_from and info.name.startswith(below):
+                    yield msgspec.structs.replace(info, name=name)
+
+    def _pages(
+        self, prefix: str, ask: Callable[[str], tuple[Sequence[_Listed], str]]
+    ) -> Iterator[Sequence[_Listed]]:
+        """The pages of a list. ask: the request, by the mark of the page before."""
+        mark = ""
         while True:
             before = mark
             try:
-                page, mark = self._backend.persist(partial(self._backend.page, below, first, mark))
+                page, mark = self._backend.persist(partial(ask, before))
             except FileNotFoundError:
                 raise StoreError(
                     f"{self.url}/{prefix} could not be listed: the store finds nothing to "
@@ -210,10 +229,7 @@ class ObjectStore:
                     f"{self.url}/{prefix} could not be listed: the store gives the same page "
                     "again and again"
                 )
-            for info in page:
-                name = info.name[len(self._prefix) :]
-                if name and name >= start_from and info.name.startswith(below):
-                    yield msgspec.structs.replace(info, name=name)
+            yield page
             if not mark:
                 return
 

@@ -449,6 +449,15 @@ class S3Backend(HttpBackend):
         except (KeyError, ValueError) as error:
             raise self.malformed(prefix, f"it lacks {error}") from None
 
+    def folder_page(self, prefix: str, mark: str) -> tuple[Sequence[str], str]:
+        query = {"list-type": "2", "encoding-type": "url", "prefix": prefix, "delimiter": "/"}
+        if mark:
+            query["continuation-token"] = mark
+        page = self.ask_xml("list_objects_v2", prefix, "ListBucketResult", query)
+        found = [_named(page, text_of(each, "Prefix")) for each in page.iterfind("CommonPrefixes")]
+        is_last = text_of(page, "IsTruncated") != "true"
+        return found, "" if is_last else text_of(page, "NextContinuationToken")
+
     def remove(self, key: str) -> None:
         self.ask("delete_object", key)
 

@@ -17,8 +17,8 @@ from ..format import evolution
 from ..format.fields import Schema
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
-from ..maintain import compaction as engine
-from ..maintain.compaction import (
+from ..operations import compaction as engine
+from ..operations.compaction import (
     Choose,
     Compaction,
     CompactionOptions,

@@ -16,7 +16,7 @@ from ..errors import TableNotFoundError, UsageError
 from ..format import arrow_schema
 from ..format.fields import Schema
 from ..job import Path
-from ..maintain import alter
+from ..operations import alter
 from ..runtime.validation import mapping, optional, within
 from .table import Table
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..arguments import checked
 from ..job import Path
-from ..maintain.gc import GcReport
+from ..operations.gc import GcReport
 from .conditions import Condition
 from .table import Table
 
@@ -75,11 +75,11 @@ def read_committed(
 def gc(
     path: Path,
     *,
-    grace: str | dt.timedelta = "24h",
-    keep_versions: int = 1,
-    keep_for: str | dt.timedelta = "7d",
-    keep_keys: int = 10_000,
-    keep_keys_for: str | dt.timedelta = "0s",
+    grace: str | dt.timedelta | None = None,
+    keep_versions: int | None = None,
+    keep_for: str | dt.timedelta | None = None,
+    keep_keys: int | None = None,
+    keep_keys_for: str | dt.timedelta | None = None,
     foreign: bool = False,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -94,14 +94,16 @@ def gc(
     Args:
         path: the table path, a local path or a URL.
         grace: jobs that began longer ago are fenced (`JobFencedError`), so it must be longer than
-            the longest job: a timedelta or a text such as "24h", which is the default. Prepared
-            jobs have 7 days.
-        keep_versions: how many of the newest versions stay readable; by default 1.
-        keep_for: versions that were the newest one within this time stay readable; by default "7d".
-        keep_keys: how many of the newest keys are remembered at least; by default 10,000. Dropped
-            ones do not count.
+            the longest job: a timedelta or a text such as "24h". Prepared jobs have 7 days. By
+            default the table's property `gc.grace`, or else "24h".
+        keep_versions: how many of the newest versions stay readable; by default `gc.keep-versions`,
+            or else 1.
+        keep_for: versions that were the newest one within this time stay readable; by default
+            `gc.keep-for`, or else "7d".
+        keep_keys: how many of the newest keys are remembered at least, dropped ones not counted; by
+            default `gc.keep-keys`, or else 10,000.
         keep_keys_for: keys that were recorded within this time are remembered, too, however many;
-            by default "0s": the number alone decides.
+            by default `gc.keep-keys-for`, or else "0s": the number alone decides.
         foreign: also delete files that something else wrote below the table path longer than
             `grace` ago and that no version lists, up to 10,000 in a run, and never hidden ones
             (`_SUCCESS`); by default False: they are skipped and reported.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..display import cut, html_table
 from ..errors import UsageError
 from ..format.values import python_rows
-from ..maintain.describe import author_text, partners_text
+from ..operations.describe import author_text, partners_text
 from ..terminal.render import plain_text, render_table
 
 ROWS = 20  # of a table that is shown

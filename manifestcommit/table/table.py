@@ -13,27 +13,26 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from ..arguments import REASON, age, checked
+from ..arguments import REASON, checked
 from ..commits.resolve import JobInfo, Resolution, list_jobs, resolve_job, tables_beside
 from ..commits.two_phase import give_up, settle_prepared
 from ..errors import UsageError
 from ..format import arrow_schema, evolution
 from ..format.fields import parse_type
 from ..log.table_context import TableContext
-from ..log.time_travel import parse_age
-from ..maintain import alter
-from ..maintain import gc as gc_engine
-from ..maintain.adopt import Adoption
-from ..maintain.adopt import adopt as _adopt
-from ..maintain.compaction import Compaction, CompactionOptions, merge_manifests
-from ..maintain.gc import GcReport
-from ..maintain.rewind import rewind
-from ..maintain.rollback import rollback
-from ..maintain.table_metrics import TableMetrics, table_metrics
-from ..maintain.tags import settle, tag, untag
-from ..maintain.verify import VerifyReport, verify
+from ..operations import alter
+from ..operations import gc as gc_engine
+from ..operations.adopt import Adoption
+from ..operations.adopt import adopt as _adopt
+from ..operations.compaction import Compaction, CompactionOptions, merge_manifests
+from ..operations.gc import GcReport
+from ..operations.rewind import rewind
+from ..operations.rollback import rollback
+from ..operations.table_metrics import TableMetrics, table_metrics
+from ..operations.tags import settle, tag, untag
+from ..operations.upkeep_properties import retention_of
+from ..operations.verify import VerifyReport, verify
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
-from ..protocol.retention import Policy
 from ..rows.row_change import drop_removed
 from ..runtime.outcome import JobResults, Outcome, committed_or_raise
 from ..runtime.validation import file_name, flag, one_of, optional, whole
@@ -152,7 +151,7 @@ class Table(RowChanges, TableReads):
         outcome = rollback(ctx, version, tag=tag, reason=reason, alone=alone)
         return committed_or_raise(outcome, self.url)
 
-    @checked(keep_for=optional(age))
+    @checked()
     def tag(
         self,
         name: str,
@@ -452,11 +451,11 @@ class Table(RowChanges, TableReads):
     def gc(
         self,
         *,
-        grace: str | dt.timedelta = "24h",
-        keep_versions: int = 1,
-        keep_for: str | dt.timedelta = "7d",
-        keep_keys: int = 10_000,
-        keep_keys_for: str | dt.timedelta = "0s",
+        grace: str | dt.timedelta | None = None,
+        keep_versions: int | None = None,
+        keep_for: str | dt.timedelta | None = None,
+        keep_keys: int | None = None,
+        keep_keys_for: str | dt.timedelta | None = None,
         foreign: bool = False,
         progress: Callable[[str], None] | None = None,
         message: str | None = None,
@@ -486,22 +485,20 @@ class Table(RowChanges, TableReads):
 
         Spec: GC1, GC5, GC9.
         """
-        return gc_engine.run(
-            self._ctx.noting(message, metadata),
-            _policy(grace, keep_versions, keep_for, keep_keys, keep_keys_for),
-            foreign=foreign,
-            progress=progress or (lambda _: None),
-        )
+        ctx = self._ctx.noting(message, metadata)
+        asked = _asked(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
+        kept = retention_of(ctx.open().snapshot, asked)
+        return gc_engine.run(ctx, kept, foreign=foreign, progress=progress or (lambda _: None))
 
     @checked()
     def plan_gc(
         self,
         *,
-        grace: str | dt.timedelta = "24h",
-        keep_versions: int = 1,
-        keep_for: str | dt.timedelta = "7d",
-        keep_keys: int = 10_000,
-        keep_keys_for: str | dt.timedelta = "0s",
+        grace: str | dt.timedelta | None = None,
+        keep_versions: int | None = None,
+        keep_for: str | dt.timedelta | None = None,
+        keep_keys: int | None = None,
+        keep_keys_for: str | dt.timedelta | None = None,
         foreign: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> Listing:
@@ -528,13 +525,9 @@ class Table(RowChanges, TableReads):
 
         Spec: GC5.
         """
-        made = gc_engine.plan(
-            self._ctx,
-            _policy(grace, keep_versions, keep_for, keep_keys, keep_keys_for),
-            foreign=foreign,
-            progress=progress or (lambda _: None),
-        )
-        return Listing(made)
+        asked = _asked(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
+        kept, say = retention_of(self._ctx.open().snapshot, asked), progress or (lambda _: None)
+        return Listing(gc_engine.plan(self._ctx, kept, foreign=foreign, progress=say))
 
     @checked()
     def compact(
@@ -544,6 +537,7 @@ class Table(RowChanges, TableReads):
         where: Condition | None = None,
         sort_by: list[str] | str | None = None,
         max_bytes: int | str = DEFAULT_MAX_BYTES,
+        min_files: int = 2,
         only_manifests: bool = False,
         spark: SparkSession | None = None,
         progress: Callable[[str], None] | None = None,
@@ -564,6 +558,9 @@ class Table(RowChanges, TableReads):
             sort_by: sort the rows of each new file by these columns, nulls first; by default not.
             max_bytes: bytes, or a text, that one run rewrites at most; by default 64 GiB.
                 `left_groups` of the result is what the next run will do.
+            min_files: rewrite no fewer files into one; by default 2. With more, a file larger than
+                the others of its group together is left alone, too, so that frequent runs do not
+                rewrite the same rows again and again.
             only_manifests: merge manifests only: no data file is read; by default False.
             spark: the session that rewrites; by default this process does, in streams, but for a
                 table of more than 1 GB while a session is active, what only Spark can evaluate,
@@ -589,7 +586,7 @@ class Table(RowChanges, TableReads):
             return merge_manifests(ctx, progress=progress)
         return compact(
             ctx,
-            _goals(target_file_size, max_bytes),
+            _goals(target_file_size, max_bytes, min_files),
             where=where,
             sort_by=sort_by,
             spark=spark,
@@ -604,6 +601,7 @@ class Table(RowChanges, TableReads):
         target_file_size: int | str | None = None,
         where: Condition | None = None,
         max_bytes: int | str = DEFAULT_MAX_BYTES,
+        min_files: int = 2,
         only_manifests: bool = False,
         spark: SparkSession | None = None,
     ) -> pa.Table:
@@ -615,6 +613,7 @@ class Table(RowChanges, TableReads):
             target_file_size: as for `compact`.
             where: as for `compact`; a pyarrow expression needs no Spark.
             max_bytes: as for `compact`.
+            min_files: as for `compact`.
             only_manifests: plan manifests only; by default False.
             spark: the session that reads `where`, if that is a Column or SQL; by default the active
                 one, or a new one.
@@ -631,7 +630,7 @@ class Table(RowChanges, TableReads):
         """
         return plan_compaction(
             self._ctx,
-            _goals(target_file_size, max_bytes),
+            _goals(target_file_size, max_bytes, min_files),
             where=where,
             spark=spark,
             only_manifests=only_manifests,
@@ -940,7 +939,9 @@ class Table(RowChanges, TableReads):
         whole table); `write.author`: which of user, host, program and software commits record,
         split by commas, or "none"; by default all; `write.row-change-tries`: how often a change of
         rows that others were faster than is done at most, by default 10; `export.formats`:
-        "iceberg", "delta", "spark-catalog" or several, in which commits are exported.
+        "iceberg", "delta", "spark-catalog" or several, in which commits are exported;
+        `gc.grace`, `gc.keep-versions`, `gc.keep-for`, `gc.keep-keys` and `gc.keep-keys-for`: what
+        gc keeps where its caller does not say it; `maintain.steps`: which steps `maintain` takes.
 
         Args:
             properties: name -> value; None removes the property.
@@ -957,7 +958,7 @@ class Table(RowChanges, TableReads):
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
 
-        Spec: CM9, DF11, EX2, EX9, OB15, SC8.
+        Spec: CM9, DF11, EX2, EX9, OB15, SC8, UK1.
         """
         ctx = self._ctx.noting(message, metadata)
         return committed_or_raise(alter.set_properties(ctx, properties), ctx.store.url)
@@ -1113,23 +1114,15 @@ def _kind_of(name: str, type: str | pa.DataType) -> Any:
     return named.fields[0].type
 
 
-def _policy(
-    grace: str | dt.timedelta,
-    keep_versions: int,
-    keep_for: str | dt.timedelta,
-    keep_keys: int,
-    keep_keys_for: str | dt.timedelta,
-) -> Policy:
-    return Policy(
-        grace_s=parse_age(grace, "grace"),
-        keep_for_s=parse_age(keep_for, "keep_for"),
-        keep_versions=keep_versions,
-        keep_keys=keep_keys,
-        keep_keys_for_s=parse_age(keep_keys_for, "keep_keys_for"),
-    )
+def _asked(*given: str | dt.timedelta | int | None) -> dict[str, Any]:
+    """What the caller asks gc to keep, by the names of the arguments."""
+    names = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
+    return dict(zip(names, given, strict=True))
 
 
-def _goals(target_file_size: int | str | None, max_bytes: int | str) -> CompactionOptions:
+def _goals(
+    target_file_size: int | str | None, max_bytes: int | str, min_files: int
+) -> CompactionOptions:
     # `checked` has made bytes of them
     assert not isinstance(target_file_size, str) and not isinstance(max_bytes, str)
-    return CompactionOptions(target=target_file_size, max_bytes=max_bytes)
+    return CompactionOptions(target=target_file_size, max_bytes=max_bytes, min_files=min_files)

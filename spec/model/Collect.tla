@@ -4,7 +4,7 @@ EXTENDS Commit
 
 Begins(g) == [Collecting(chain[Top], Top) EXCEPT !.pc = "collect"]
 
-\* [GC4] maintain.reachable_files.collect: every version that may be read. Whether they are read at one moment or one by one is the same for what
+\* [GC4] operations.reachable_files.collect: every version that may be read. Whether they are read at one moment or one by one is the same for what
 \* follows (`OneByOne` tries both): the look that comes after tells whether any of them may have been gone, or a stranger, when it was read.
 ReadVersions(g) ==
     /\ s[g].pc = "collect"
@@ -17,7 +17,7 @@ ReadVersions(g) ==
              ELSE [@ EXCEPT !.todo = rest, !.reach = @ \cup reached, !.pc = IF rest = {} THEN "again" ELSE "collect"]]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [GC4] maintain.reachable_files.collect: the head again. If it says that one of them may no longer be read, another gc went further: start over.
+\* [GC4] operations.reachable_files.collect: the head again. If it says that one of them may no longer be read, another gc went further: start over.
 LookAgain(g) ==
     /\ s[g].pc = "again"
     /\ LET mine == [expired |-> s[g].expired, tag |-> s[g].tag]
@@ -27,7 +27,7 @@ LookAgain(g) ==
              ELSE [@ EXCEPT !.pc = "delete", !.todo = {}]]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [GC5] [GC7] maintain.gc._delete_dead, protocol.retention.classify: files of jobs born below the fence that nothing reaches. All at one moment: no
+\* [GC5] [GC7] operations.gc._delete_dead, protocol.retention.classify: files of jobs born below the fence that nothing reaches. All at one moment: no
 \* process looks at a file but through a snapshot, so that what counts is for each file alone whether it is there.
 DeleteFiles(g) ==
     /\ s[g].pc = "delete"
@@ -35,7 +35,7 @@ DeleteFiles(g) ==
     /\ s' = [s EXCEPT ![g].pc = "expire", ![g].reach = {}]
     /\ UNCHANGED <<chain, objects, births, intents, flying, lost>>
 
-\* [GC7] maintain.gc._delete_batch: versions that are expired and not tagged, the lowest first.
+\* [GC7] operations.gc._delete_batch: versions that are expired and not tagged, the lowest first.
 DeleteVersion(g) ==
     /\ s[g].pc = "expire"
     /\ LET dead == {v \in 1..Top : objects[v] # Gone /\ v < s[g].expired /\ (v # s[g].tag \/ ~On("tags"))} IN

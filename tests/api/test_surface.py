@@ -149,7 +149,7 @@ def test_no_bool_is_positional(name: str) -> None:
 def test_a_table_is_named_by_its_path_first(name: str) -> None:
     """The data, or its source, alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
     first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "source", "self")]
-    several = ("commit_all", "read_together", "rollback_together", "tag_together", "transaction")
+    several = ("commit_all", "maintain", "read_together", "rollback_together", "tag_together", "transaction")
     assert first[0] == "path" or name in ("attach", "register", "sql", *several)
 
 
@@ -211,6 +211,8 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "start_version": (None, "START"),
     "end_version": (None, "END"),
     "max_errors": (None, "--max-errors"),
+    "max_time": (None, "--max-time"),
+    "min_files": (None, "--min-files"),
     "restart": (None, "--restart"),
     "every": (None, "--every"),
 }
@@ -228,6 +230,7 @@ ONLY_OF = {
     "follow": OF_SOURCES,
     "files": {"--partition", "--since", "--job", "--smaller", "--larger", "--limit"},
     "head": {"--limit"},
+    "maintain": {"--every"},
     "changes": {"--rows", "--limit"},
     "properties": {"--set", "--unset"},
     "constraints": {"--add", "--drop"},
@@ -241,7 +244,7 @@ CALLED = {
     "properties": "set_properties",
     "constraints": "add_constraint",
 }
-WITHOUT_TABLE = {"help", "completion"}
+WITHOUT_TABLE = {"help", "completion", "tables", "serve"}
 PLACE = {"self", "path", "storage_options"}
 # A rehearsal that results in something else than the act is a call of its own.
 DRY_RUNS = {"gc": "plan_gc", "compact": "plan_compaction"}

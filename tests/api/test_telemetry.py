@@ -25,7 +25,7 @@ from tests.kit.proxy import Fault, FaultProxy, Rule, to
 
 import manifestcommit as mc
 from manifestcommit import telemetry
-from manifestcommit.maintain.table_metrics import TableMetrics
+from manifestcommit.operations.table_metrics import TableMetrics
 from manifestcommit.runtime.outcome import JobMetrics
 from manifestcommit.store import LocalStore
 from manifestcommit.telemetry import Instruments

@@ -69,6 +69,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "settle": [([], ()), (["--outcome", "aborted", "--reason", "disk lost"], ()), (["--outcome", "aborted"], ())],
     "tag": [(["2013 q1", "--version", "2"], ())],
     "untag": [(["first load"], ["y\n"])],
+    "maintain": [(["--dry-run"], ()), (["memory://no-table"], ())],
     "compact": [(["--only-manifests", "--dry-run"], ()), (["--only-manifests"], ())],
     "gc": [(["--dry-run"], ()), ([], ()), (["--keep-for", "0s", "--foreign"], ["n\n"])],
     "adopt": [([], ())],
@@ -81,6 +82,8 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
         (["--to", "hudi"], ()),
     ],
     "create-table-sql": [(["lake.flights"], ())],
+    "tables": [([], ()), (["--namespace", "none"], ()), (["--namespace", "a..b", "--json"], ())],
+    "serve": [(["--host", "0.0.0.0"], ())],
     "verify": [([], ())],
     "doctor": [([], ())],
 }
@@ -125,6 +128,8 @@ def outputs(name: str, columns: int) -> str:
             return "\n".join(_of_several(columns))
         url = f"memory://lake{next(_NUMBER):03}/flights"
         job = _parquet(url) if name == "adopt" else _table(url)
+        if name in ("tables", "serve"):
+            url = url.rpartition("/")[0]
         parts = []
         for more, answers in CASES[name]:
             given = [job if each == JOB else each for each in more]

@@ -71,6 +71,7 @@ def test_help_alone_has_every_verb_in_one_group(capsys: pytest.CaptureFixture[st
         "jobs",
         "change",
         "maintain",
+        "lake",
         "check",
         "help",
         "examples",

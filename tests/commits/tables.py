@@ -21,7 +21,7 @@ from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.format.watermark import Advance
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, open_head
-from manifestcommit.maintain.verify import verify
+from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.joint_outcome import attempt_of
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.runtime.outcome import Outcome

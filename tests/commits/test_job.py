@@ -562,7 +562,7 @@ def test_equal_widenings_commute_and_every_value_survives(store: MemoryStore) ->
 def test_an_append_that_began_before_a_column_was_dropped_does_not_bring_it_back(store: MemoryStore) -> None:
     """[CF8] [SC6]"""
     from manifestcommit.format import evolution
-    from manifestcommit.maintain import alter
+    from manifestcommit.operations import alter
 
     write(store, rows([1], a="x"))
     late = begin(store)

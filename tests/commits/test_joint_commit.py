@@ -8,17 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.commits.tables import (
-    DECIDED,
-    SCHEMA,
-    Hurried,
-    Lake,
-    aborted_attempt,
-    append,
-    counted,
-    sound,
-    stopped,
-)
+from tests.commits.tables import DECIDED, SCHEMA, Hurried, Lake, aborted_attempt, append, counted, sound, stopped
 
 from manifestcommit.commits.commit_loop import abort_attempt, commit
 from manifestcommit.commits.create_version import create_table
@@ -34,10 +24,10 @@ from manifestcommit.format.watermark import Advance
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.time_travel import choose_version, to_datetime
 from manifestcommit.log.version_chain import Head, read_version, walk_back
-from manifestcommit.maintain import gc
-from manifestcommit.maintain.rollback import rollback
-from manifestcommit.maintain.tags import tag
-from manifestcommit.maintain.verify import verify
+from manifestcommit.operations import gc
+from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.tags import tag
+from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.joint_outcome import attempt_of
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.rows.stream_changes import RowFeed

@@ -8,17 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commits.tables import (
-    DAY,
-    DECIDED,
-    Lake,
-    aborted_attempt,
-    append,
-    objects_of,
-    put_back,
-    sound,
-    stopped,
-)
+from tests.commits.tables import DAY, DECIDED, Lake, aborted_attempt, append, objects_of, put_back, sound, stopped
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -27,8 +17,8 @@ from manifestcommit.commits.resolve import resolve_job
 from manifestcommit.errors import StoreDeniedError, StoreError
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.maintain.tags import settle
-from manifestcommit.maintain.verify import verify
+from manifestcommit.operations.tags import settle
+from manifestcommit.operations.verify import verify
 from manifestcommit.report.reading import read_report
 from manifestcommit.store import open_store
 from manifestcommit.store.memory import MemoryStore

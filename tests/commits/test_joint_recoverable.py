@@ -24,7 +24,7 @@ from manifestcommit.errors import CommitConflictError, JobAbortedError, JobFence
 from manifestcommit.format import object_names
 from manifestcommit.format.change import Abort, Write
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.maintain.rollback import rollback
+from manifestcommit.operations.rollback import rollback
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store import Store
 from manifestcommit.testing import FaultStore

@@ -11,10 +11,10 @@ from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.commits.joint_read import read_jointly
 from manifestcommit.errors import UsageError
-from manifestcommit.maintain.joint_rollback import JointRollback, plan_joint_rollback
-from manifestcommit.maintain.rewind import rewind
-from manifestcommit.maintain.rollback import rollback
-from manifestcommit.maintain.tags import tag
+from manifestcommit.operations.joint_rollback import JointRollback, plan_joint_rollback
+from manifestcommit.operations.rewind import rewind
+from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.tags import tag
 from manifestcommit.runtime.outcome import Outcome
 
 RULE = "undoes_a_joint_commit"

@@ -29,7 +29,7 @@ from manifestcommit.format.change import Prepared, Write
 from manifestcommit.format.snapshot import TogetherJob, check_together
 from manifestcommit.joint import PreparedTransaction
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.maintain import gc
+from manifestcommit.operations import gc
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, FaultStore

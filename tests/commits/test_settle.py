@@ -12,9 +12,9 @@ from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.commits.joint_read import read_jointly
 from manifestcommit.errors import UndecidedError, UsageError
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.maintain import gc
-from manifestcommit.maintain.tags import settle
-from manifestcommit.maintain.verify import VerifyReport, verify
+from manifestcommit.operations import gc
+from manifestcommit.operations.tags import settle
+from manifestcommit.operations.verify import VerifyReport, verify
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore

@@ -54,8 +54,8 @@ from manifestcommit.format.entries import ManifestRef, SourceRange
 from manifestcommit.format.snapshot import Constraint
 from manifestcommit.job import Job
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.maintain.rewind import rewind
-from manifestcommit.maintain.rollback import rollback
+from manifestcommit.operations.rewind import rewind
+from manifestcommit.operations.rollback import rollback
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore

@@ -26,7 +26,7 @@ from manifestcommit.errors import CorruptMetadataError, TableNotFoundError, Unsu
 from manifestcommit.format import codec, object_names
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.maintain.alter import set_properties
+from manifestcommit.operations.alter import set_properties
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import LocalStore, open_store
 from manifestcommit.store.memory import MemoryStore

@@ -44,7 +44,7 @@ from manifestcommit.log import export_hook
 from manifestcommit.log import exports as hook
 from manifestcommit.log.exports import is_export
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.maintain import alter, gc
+from manifestcommit.operations import alter, gc
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, Died, FaultStore
@@ -88,7 +88,7 @@ def test_each_commit_is_followed_by_its_export(tmp_path: Path) -> None:
 
 ENGINE = """
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.maintain import alter
+from manifestcommit.operations import alter
 from manifestcommit.store import open_store
 alter.set_properties(TableContext(open_store(path)), {"a": "b"})
 import sys

@@ -51,7 +51,7 @@ from manifestcommit.cli.main import main
 from manifestcommit.intake.columns import parsed
 from manifestcommit.intake.formats import source_of
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.maintain.adopt import adopt
+from manifestcommit.operations.adopt import adopt
 from manifestcommit.store import open_store
 from manifestcommit.testing import Died, FaultStore
 

@@ -27,20 +27,12 @@ from manifestcommit.format.change import StreamBatch, Write
 from manifestcommit.format.evolution import drop_column, rename_column
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.maintain import alter
-from manifestcommit.maintain.compaction import (
-    Compaction,
-    CompactionOptions,
-    Rewrite,
-    Rewriting,
-    choose_by,
-    compact,
-    merge_manifests,
-)
-from manifestcommit.maintain.gc import run as gc
-from manifestcommit.maintain.lineage import trace
-from manifestcommit.maintain.rollback import rollback
-from manifestcommit.maintain.verify import verify
+from manifestcommit.operations import alter
+from manifestcommit.operations.compaction import Compaction, CompactionOptions, Rewrite, Rewriting, choose_by, compact, merge_manifests
+from manifestcommit.operations.gc import run as gc
+from manifestcommit.operations.lineage import trace
+from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.rows.rewrite import NewFiles
 from manifestcommit.runtime.outcome import Outcome, committed_or_raise

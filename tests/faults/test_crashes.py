@@ -18,7 +18,7 @@ import manifestcommit as mc
 from manifestcommit.errors import OutcomeUnknownError, StoreError, UsageError
 from manifestcommit.format import evolution
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.maintain import alter
+from manifestcommit.operations import alter
 from manifestcommit.store import LocalStore, Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 

@@ -23,7 +23,7 @@ from manifestcommit.format.entries import ColumnStats, Entry, FooterRef
 from manifestcommit.format.snapshot import Commit, Snapshot, Summary, Tag, Totals
 from manifestcommit.log.manifests import to_parquet
 from manifestcommit.log.version_chain import Head, open_head, read_object
-from manifestcommit.maintain.verify import VerifyReport, verify
+from manifestcommit.operations.verify import VerifyReport, verify
 from manifestcommit.store import open_store
 from manifestcommit.testing.faults import FaultCall, FaultStore
 

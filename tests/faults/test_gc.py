@@ -12,20 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.faults.collected import (
-    DAY,
-    HARSH,
-    add_foreign,
-    check_clean,
-    check_readable,
-    forget,
-    gc,
-    orphan,
-    parquet,
-    sizes,
-    table,
-    tag,
-)
+from tests.faults.collected import DAY, HARSH, add_foreign, check_clean, check_readable, forget, gc, orphan, parquet, sizes, table, tag
 from tests.kit.clocks import CLOCKS, StoreClock
 from tests.kit.sizes import SetBudgets, budgets, in_turn, rest_thorough
 from tests.kit.tables import begin, check_table, clone, job_on, key_version, memory, read, read_ids, rows, session, write
@@ -43,9 +30,9 @@ from manifestcommit.files import row_buffer as engine_rows
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.partitioning import NULL_FOLDER
 from manifestcommit.log.version_chain import open_head, read_object
-from manifestcommit.maintain.gc import run
-from manifestcommit.maintain.rollback import rollback
-from manifestcommit.maintain.verify import verify
+from manifestcommit.operations.gc import run
+from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import KeepsUnfinished, LocalStore, Store, Unfinished
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore

@@ -20,10 +20,10 @@ from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot, Tag
 from manifestcommit.log.manifests import JOB_RUN, KEY_RUN, put_run
 from manifestcommit.log.version_chain import Head, open_head, read_object
-from manifestcommit.maintain import gc_decision
-from manifestcommit.maintain.adopt import UNFINISHED
-from manifestcommit.maintain.gc import run
-from manifestcommit.maintain.rollback import rollback
+from manifestcommit.operations import gc_decision
+from manifestcommit.operations.adopt import UNFINISHED
+from manifestcommit.operations.gc import run
+from manifestcommit.operations.rollback import rollback
 from manifestcommit.protocol.retention import Policy, horizon_of
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store import ObjectInfo, Store

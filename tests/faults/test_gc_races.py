@@ -53,11 +53,11 @@ from manifestcommit.errors import (
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Totals
 from manifestcommit.log.version_chain import list_versions, open_head, read_object
-from manifestcommit.maintain.adopt import UNFINISHED, adopt
-from manifestcommit.maintain.gc import GcReport
-from manifestcommit.maintain.gc import plan as look
-from manifestcommit.maintain.rewind import rewind
-from manifestcommit.maintain.rollback import rollback
+from manifestcommit.operations.adopt import UNFINISHED, adopt
+from manifestcommit.operations.gc import GcReport
+from manifestcommit.operations.gc import plan as look
+from manifestcommit.operations.rewind import rewind
+from manifestcommit.operations.rollback import rollback
 from manifestcommit.protocol.conflict import is_readable
 from manifestcommit.rows.row_change import Declared, RowChange
 from manifestcommit.scan import planning

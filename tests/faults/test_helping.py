@@ -54,12 +54,12 @@ from manifestcommit.format.watermark import Advance
 from manifestcommit.job import commit_all
 from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import MAX_INTENTS, open_head, read_object
-from manifestcommit.maintain import gc as gc_engine
-from manifestcommit.maintain.alter import edit_schema
-from manifestcommit.maintain.lineage import trace
-from manifestcommit.maintain.rewind import rewind
-from manifestcommit.maintain.rollback import rollback
-from manifestcommit.maintain.verify import verify
+from manifestcommit.operations import gc as gc_engine
+from manifestcommit.operations.alter import edit_schema
+from manifestcommit.operations.lineage import trace
+from manifestcommit.operations.rewind import rewind
+from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.environment import Limits

@@ -29,7 +29,7 @@ from manifestcommit.errors import (
     WatermarkOverlapError,
 )
 from manifestcommit.job import commit_all
-from manifestcommit.maintain.lineage import trace
+from manifestcommit.operations.lineage import trace
 from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.memory import MemoryStore

@@ -23,7 +23,7 @@ from tests.kit.sizes import rest_thorough, some
 from tests.kit.tables import check_table, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.maintain.alter import set_properties
+from manifestcommit.operations.alter import set_properties
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.store import Store, open_store, retry
 

@@ -36,19 +36,12 @@ from manifestcommit.format.fields import Field, Schema
 from manifestcommit.job import Job
 from manifestcommit.log.table_root import check_free_root
 from manifestcommit.log.time_travel import choose_version
-from manifestcommit.log.version_chain import (
-    Head,
-    newest_above,
-    open_head,
-    read_object,
-    read_version,
-    walk_back,
-)
-from manifestcommit.maintain import gc as gc_engine
-from manifestcommit.maintain.adopt import adopt
-from manifestcommit.maintain.rewind import rewind
-from manifestcommit.maintain.rollback import rollback
-from manifestcommit.maintain.verify import verify
+from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version, walk_back
+from manifestcommit.operations import gc as gc_engine
+from manifestcommit.operations.adopt import adopt
+from manifestcommit.operations.rewind import rewind
+from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import LocalStore, Store

@@ -23,8 +23,8 @@ from manifestcommit.files.writer import check_rows
 from manifestcommit.format import evolution
 from manifestcommit.format.entries import MAX_SOURCES
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.maintain.alter import edit_schema
-from manifestcommit.maintain.rollback import rollback
+from manifestcommit.operations.alter import edit_schema
+from manifestcommit.operations.rollback import rollback
 from manifestcommit.rows.row_change import RowChange, drop_removed
 from manifestcommit.scan import planning
 from manifestcommit.store import Store

@@ -13,7 +13,7 @@ from tests.kit.tables import rewrite_here
 import manifestcommit as mc
 from manifestcommit.files.writer import WRITES_BLOOM_FILTERS
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.maintain.compaction import CompactionOptions, compact
+from manifestcommit.operations.compaction import CompactionOptions, compact
 from manifestcommit.store import open_store
 
 pytestmark = pytest.mark.skipif(not WRITES_BLOOM_FILTERS, reason="pyarrow before 24 writes none")

@@ -18,7 +18,7 @@ from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.time_travel import find_key
 from manifestcommit.log.version_chain import Head, list_versions, open_head, read_object
-from manifestcommit.maintain.compaction import Rewrite, rewriter
+from manifestcommit.operations.compaction import Rewrite, rewriter
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan import planning

@@ -19,7 +19,7 @@ from tests.mutants.run import SEEDS, judge, scratch_copy
 from tests.spec.clauses import defined
 from tests.spec.test_promises import functions_of
 
-from manifestcommit.maintain import gc_decision
+from manifestcommit.operations import gc_decision
 from manifestcommit.protocol import conflict
 from manifestcommit.testing.simulation.simulator import run_theme
 from manifestcommit.testing.simulation.themes import THEMES

@@ -29,7 +29,7 @@ SHARES = {
     "doors": 0.22,
     "e2e": 0.35,
     "export": 0.82,
-    "maintain": 0.85,
+    "operations": 0.85,
     "rows": 0.7,
     "faults": 0.7,
     "fuzz": 0.21,

@@ -20,7 +20,7 @@ from manifestcommit.format.snapshot import DisputedTime, Snapshot, disputed
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.time_travel import choose_version, to_datetime
 from manifestcommit.log.version_chain import open_head, read_object
-from manifestcommit.maintain.gc import run
+from manifestcommit.operations.gc import run
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import Store, open_store

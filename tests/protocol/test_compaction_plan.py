@@ -212,3 +212,18 @@ def test_numbers_of_bytes_that_are_none_are_refused(tmp_path: Path) -> None:
     for options in ({"target_file_size": 0}, {"max_bytes": 0}, {"target_file_size": -1}):
         with pytest.raises(mc.errors.UsageError, match=f"invalid {next(iter(options))} .*: expected a number of bytes above 0"):
             mc.Table(tmp_path / "t").plan_compaction(**options)
+
+
+def test_frequent_runs_rewrite_a_row_as_often_as_its_file_can_double() -> None:
+    """Not once for each file that comes, and the small files stay few. [GC16] [UK2]"""
+    files, rewritten, most = [], 0, 0
+    for number in range(400):
+        files.append(SmallFile(path=f"{number:04}", rows=1, bytes=100))
+        for group in plan_files(files, target=1_000_000, max_bytes=10**9, min_files=8):
+            rewritten += group.bytes
+            files = [file for file in files if file.path not in group.paths]
+            files.append(SmallFile(path=f"{number:04}-new", rows=group.rows, bytes=group.bytes))
+        most = max(most, len(files))
+    assert sum(file.bytes for file in files) == 400 * 100
+    assert rewritten <= 400 * 100 * 8, "log2(400) is 8.6; a rewrite for each eighth file would be 25 times as many"
+    assert most <= 16

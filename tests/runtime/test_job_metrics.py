@@ -23,7 +23,7 @@ from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import Snapshot, Summary, Totals
 from manifestcommit.log.version_chain import open_head, read_version
-from manifestcommit.maintain.verify import verify
+from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import (
     InputTotals,
@@ -541,7 +541,7 @@ def test_a_table_tells_its_size_what_waits_and_how_far_it_lags(root: Path) -> No
 
 def test_a_tables_figures_take_five_requests() -> None:
     """[RD1]"""
-    from manifestcommit.maintain.table_metrics import table_metrics
+    from manifestcommit.operations.table_metrics import table_metrics
 
     store = CountingStore(memory())
     written(store).commit()
@@ -588,7 +588,7 @@ def lived() -> MemoryStore:
         data = ROWS if mode == "append" else ROWS.slice(0, 1)
         job.write_stream(data.schema, data.to_batches(), partition_by=["day"])
         assert job.commit().committed
-    from manifestcommit.maintain.alter import set_properties
+    from manifestcommit.operations.alter import set_properties
 
     set_properties(session(store), {"a": "b"})
     return store

@@ -10,8 +10,8 @@ from tests.kit.tables import begin, memory, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.errors import UsageError
-from manifestcommit.maintain.rewind import rewind
-from manifestcommit.maintain.rollback import rollback
+from manifestcommit.operations.rewind import rewind
+from manifestcommit.operations.rollback import rollback
 from manifestcommit.rows.row_change import Declared, Operation, RowChange
 from manifestcommit.store.memory import MemoryStore
 

@@ -33,13 +33,8 @@ from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, Stru
 from manifestcommit.format.snapshot import Commit, Summary, Tag
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, open_head
-from manifestcommit.maintain.rollback import rollback
-from manifestcommit.protocol.change_feed import (
-    Offset,
-    OnOverwrite,
-    parse_offset,
-    unreadable_columns,
-)
+from manifestcommit.operations.rollback import rollback
+from manifestcommit.protocol.change_feed import Offset, OnOverwrite, parse_offset, unreadable_columns
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import Store

@@ -20,7 +20,7 @@ from manifestcommit.errors import StoreError
 from manifestcommit.export.exporter import export_format
 from manifestcommit.log.exports import is_export
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.maintain import alter
+from manifestcommit.operations import alter
 from manifestcommit.testing.choices import Choices
 from manifestcommit.testing.simulation.oracle import Oracle, ViolationError
 from manifestcommit.testing.simulation.scheduler import Actor, Died

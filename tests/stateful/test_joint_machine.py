@@ -21,9 +21,9 @@ from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.format.watermark import Advance
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head, walk_back
-from manifestcommit.maintain import gc
-from manifestcommit.maintain.joint_rollback import plan_joint_rollback
-from manifestcommit.maintain.tags import settle, tag
+from manifestcommit.operations import gc
+from manifestcommit.operations.joint_rollback import plan_joint_rollback
+from manifestcommit.operations.tags import settle, tag
 from manifestcommit.protocol.joint_outcome import is_part, share_of
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import open_store

@@ -34,9 +34,9 @@ from manifestcommit.errors import CommitConflictError, ManifestCommitError, Snap
 from manifestcommit.format import object_names
 from manifestcommit.format.change import StreamBatch
 from manifestcommit.log.version_chain import open_head, read_object
-from manifestcommit.maintain import gc
-from manifestcommit.maintain.compaction import CompactionOptions, compact
-from manifestcommit.maintain.rollback import rollback
+from manifestcommit.operations import gc
+from manifestcommit.operations.compaction import CompactionOptions, compact
+from manifestcommit.operations.rollback import rollback
 from manifestcommit.protocol.conflict import FINAL
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import Store, open_store

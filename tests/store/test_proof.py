@@ -14,7 +14,7 @@ from manifestcommit.commits.job import Job
 from manifestcommit.errors import UnsafeStoreError
 from manifestcommit.format.object_names import PROBES, VERSIONS
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.maintain.alter import set_properties
+from manifestcommit.operations.alter import set_properties
 from manifestcommit.store import Store
 from manifestcommit.store import probes as checks
 from manifestcommit.testing.counting import CountingStore

@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ...files.writer import WritePlan
 from ...format.snapshot import Snapshot
 from ...format.spark_json import unpadded
-from ...maintain.compaction import Choose, Rewrite, Rewriting, misplaced
+from ...operations.compaction import Choose, Rewrite, Rewriting, misplaced
 from ...rows.rewrite import NewFiles
 from ..dataframe import read_snapshot
 from ..filter.condition import told_once

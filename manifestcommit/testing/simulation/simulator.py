@@ -17,7 +17,7 @@ import msgspec
 from ...commits.create_version import create_table
 from ...errors import TableNotFoundError
 from ...log.table_context import TableContext
-from ...maintain import alter, gc
+from ...operations import alter, gc
 from ...protocol.retention import DAY_S, Policy
 from ...protocol.spill_policy import Budgets
 from ...runtime.environment import Tuning, tuned, tuning

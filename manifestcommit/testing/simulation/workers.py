@@ -42,10 +42,10 @@ from ...format.partitioning import of_partition
 from ...format.watermark import Advance
 from ...log.table_context import TableContext
 from ...log.version_chain import Head, raise_if_expired, read_version
-from ...maintain import alter, gc
-from ...maintain.rewind import rewind
-from ...maintain.rollback import rollback
-from ...maintain.tags import tag, untag
+from ...operations import alter, gc
+from ...operations.rewind import rewind
+from ...operations.rollback import rollback
+from ...operations.tags import tag, untag
 from ...protocol.retention import Policy
 from ...rows.row_change import Declared as DeclaredRows
 from ...rows.row_change import RowChange, is_lost

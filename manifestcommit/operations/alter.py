@@ -29,6 +29,7 @@ from ..log.version_chain import Head
 from ..protocol.write_layout import MISSING_COLUMNS
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import origins_of
+from .upkeep_properties import UPKEEP, check_upkeep
 
 # the properties that have a meaning in this release
 KNOWN = (
@@ -39,6 +40,7 @@ KNOWN = (
     ROW_TRIES_PROPERTY,
     AUTHOR_PROPERTY,
     exports.PROPERTY,
+    *UPKEEP,
 )
 Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 
@@ -260,7 +262,7 @@ def _check_properties(
                 f"{shown(name)}: {shown(value)}"
             )
         start = name.partition(".")[0]
-        if start not in ("write", "export"):
+        if start not in ("write", "export", "gc", "maintain"):
             continue
         if name not in KNOWN:
             raise UsageError(
@@ -278,6 +280,8 @@ def _check_properties(
         elif name == MISSING_COLUMNS:
             if value not in ("error", "null", None):
                 raise UsageError(f'property {name!r} is "error" or "null", not {value!r}')
+        elif name in UPKEEP:
+            check_upkeep(name, value)
         elif value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
             raise UsageError(f"property {name!r} is a number above 0, not {value!r}")
 

@@ -24,11 +24,11 @@ ROW = pa.table({"n": [1]})
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Also that of the store, as gc asks for it."""
     clock = Clock(monkeypatch)
-    from manifestcommit.maintain import gc_decision
+    from manifestcommit.operations import gc_decision
 
     monkeypatch.setattr(gc_decision, "store_time", lambda session, head, writing: session.env.now_us() / 1e6)
     monkeypatch.setattr(gc_decision, "_times", lambda session, head: [(head.version, 0.0)])  # a store without a clock of its own
-    from manifestcommit.maintain import gc
+    from manifestcommit.operations import gc
 
     monkeypatch.setattr(gc, "store_time", gc_decision.store_time)
     return clock

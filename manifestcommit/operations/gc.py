@@ -182,7 +182,7 @@ def run(
     of their manifests, one listing of everything below the table path, and one delete request per
     1,000 objects.
     """
-    now_s = store_time(ctx, ctx.open(), writing=True)
+    now_s = store_time(ctx, ctx.known or ctx.open(), writing=True)
     ledger = GcCounts()
     forgotten: list[ForgottenKeys] = []
     cut_s = now_s - policy.grace_s

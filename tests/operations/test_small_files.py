@@ -24,9 +24,9 @@ from manifestcommit.format.manifest_table import partition_types, source_ranges
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.manifests import write_manifest
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.maintain import compaction
-from manifestcommit.maintain import compaction as small_files
-from manifestcommit.maintain.compaction import (
+from manifestcommit.operations import compaction
+from manifestcommit.operations import compaction as small_files
+from manifestcommit.operations.compaction import (
     CompactionOptions,
     choose_by,
     describe_plan,

@@ -34,8 +34,8 @@ from manifestcommit.errors import (
 )
 from manifestcommit.format.partitioning import widen
 from manifestcommit.log.version_chain import list_versions, open_head
-from manifestcommit.maintain import adopt as adopting
-from manifestcommit.maintain.adopt import KEY, UNFINISHED, adopt
+from manifestcommit.operations import adopt as adopting
+from manifestcommit.operations.adopt import KEY, UNFINISHED, adopt
 from manifestcommit.store import LocalStore, Store, open_store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultStore

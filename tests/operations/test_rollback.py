@@ -50,14 +50,14 @@ from manifestcommit.errors import (
 from manifestcommit.format.snapshot import KeyRecord, StreamRecord, Tag
 from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import open_head, read_object
-from manifestcommit.maintain import alter
-from manifestcommit.maintain.gc import GcReport
-from manifestcommit.maintain.gc import run as gc_run
-from manifestcommit.maintain.lineage import trace
-from manifestcommit.maintain.rewind import rewind
-from manifestcommit.maintain.rollback import rollback
-from manifestcommit.maintain.tags import tag
-from manifestcommit.maintain.verify import verify
+from manifestcommit.operations import alter
+from manifestcommit.operations.gc import GcReport
+from manifestcommit.operations.gc import run as gc_run
+from manifestcommit.operations.lineage import trace
+from manifestcommit.operations.rewind import rewind
+from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.tags import tag
+from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.outcome import Outcome, error_of
 from manifestcommit.scan.change_feed import Feed

@@ -7,8 +7,8 @@ from tests.kit.tables import begin, check_head, memory, read_ids, rows, session,
 
 from manifestcommit.errors import CommitConflictError
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.maintain.gc import run as gc_run
-from manifestcommit.maintain.rollback import rollback
+from manifestcommit.operations.gc import run as gc_run
+from manifestcommit.operations.rollback import rollback
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore

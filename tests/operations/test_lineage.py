@@ -17,8 +17,8 @@ import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, KeyReusedError, SnapshotExpiredError, UsageError, WatermarkOverlapError
 from manifestcommit.format.watermark import Advance, is_left_by, rewind_origins, rewind_watermarks
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.maintain.lineage import trace
-from manifestcommit.maintain.rewind import rewind
+from manifestcommit.operations.lineage import trace
+from manifestcommit.operations.rewind import rewind
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 

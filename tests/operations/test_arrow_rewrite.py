@@ -13,7 +13,7 @@ from tests.kit.row_tables import NAN, content, copy
 
 import manifestcommit as mc
 from manifestcommit.format.fields import Field, Schema, StructType
-from manifestcommit.maintain.compaction import MOST_SORTED, sorts_here
+from manifestcommit.operations.compaction import MOST_SORTED, sorts_here
 from manifestcommit.table import Table
 
 

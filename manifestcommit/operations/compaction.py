@@ -349,10 +349,11 @@ class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The goals of a compaction. target: bytes of a file, None: the table's own; max_bytes: limit
-    for the rewritten files."""
+    for the rewritten files; min_files: of a group."""
 
     target: int | None = None
     max_bytes: int = DEFAULT_MAX_BYTES
+    min_files: int = 2
 
 
 def compact(
@@ -394,7 +395,9 @@ def find_groups(
         raise UsageError("target_file_size and max_bytes are numbers of bytes above 0")
     small = SmallFiles(ctx, snapshot, target)
     chosen = small.partitions if choose is None else _chosen(snapshot, small.partitions, choose)
-    return plan_files(small.files(chosen), target=target, max_bytes=aim.max_bytes)
+    return plan_files(
+        small.files(chosen), target=target, max_bytes=aim.max_bytes, min_files=aim.min_files
+    )
 
 
 def choose_by(condition: pc.Expression) -> Choose:

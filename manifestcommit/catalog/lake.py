@@ -1,0 +1,342 @@
+"""`lake`: tables below a prefix, found by their markers, and named by their folders. [LK1]-[LK4]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from ..arguments import RULES, checked
+from ..errors import TableNotFoundError, UsageError
+from ..format import object_names
+from ..job import Path
+from ..runtime.concurrency import map_concurrently
+from ..runtime.validation import optional, text
+from ..store import Store, open_store
+from ..table import Table
+from ..table.creation import create_table
+from ..table.listing import Listing
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_AT_ONCE = 32  # list requests of a search
+_MOST_PART = 255  # bytes of a part of a name, as file systems have it
+_NAME = text("the name of a table in the lake, its folders joined by dots", "'sales.orders'")
+_NAMESPACE = text("folders of the lake, joined by dots", "'sales'")
+
+
+class FoundTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder that has a marker. path: its folders, below the lake; table_id: by its marker."""
+
+    path: tuple[str, ...]
+    table_id: str
+
+    @property
+    def name(self) -> str | None:
+        """Its name; None: a folder cannot be part of a name."""
+        return None if any(map(objection, self.path)) else ".".join(self.path)
+
+
+class Lake:
+    """All tables below a prefix, by name: the table in `sales/orders/` is `sales.orders`.
+
+    There is no registry. Whatever makes a table below the prefix adds it, and a lake is nothing
+    that has to be created, locked or repaired.
+
+    Example:
+        lake = mc.lake("s3://bucket/lake")
+        print(lake.tables())
+        lake.table("sales.orders").to_arrow()
+
+    Spec: LK1, LK2.
+    """
+
+    def __init__(self, store: Store, options: Mapping[str, Any] | None) -> None:
+        self._store, self._options = store, options
+
+    @property
+    def url(self) -> str:
+        """Return the canonical URL of the prefix."""
+        return self._store.url
+
+    def __repr__(self) -> str:
+        return f"lake({self.url!r})"
+
+    @checked(namespace=optional(_NAMESPACE))
+    def tables(self, namespace: str | None = None) -> Listing:
+        """Find the tables, with one list request for each and two for each other folder.
+
+        Folders whose names begin with `_` or `.` or contain `=`, as those of partitions do, are
+        not searched, nor what is inside of a table.
+
+        Args:
+            namespace: only tables in these folders or below; by default all.
+
+        Returns:
+            A row for each table, ordered by path: its `name`, `url` and `table_id`. The name is
+            null where a folder cannot be part of one; `Table` opens it by its URL.
+
+        Raises:
+            UsageError: the namespace is no name or inside of a table, or the prefix is a table.
+            StoreError: the store failed.
+
+        Spec: LK1, LK2.
+        """
+        within = () if namespace is None else parts_of(namespace, "namespace")
+        found = sorted(find_tables(self._store, within), key=lambda each: each.path)
+        columns = {
+            "name": [each.name for each in found],
+            "url": [self._url(each.path) for each in found],
+            "table_id": [each.table_id for each in found],
+        }
+        return Listing(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])))
+
+    @checked(name=_NAME)
+    def table(self, name: str) -> Table:
+        """Return the table of a name; nothing is read before a method of it is called.
+
+        Args:
+            name: its folders below the lake, joined by dots, such as `sales.orders`.
+
+        Returns:
+            The table; whether it exists, its first method says.
+
+        Raises:
+            UsageError: this can be no name of a table.
+
+        Spec: LK2.
+        """
+        return Table(self._url(parts_of(name)), self._options)
+
+    @checked(name=_NAME, properties=optional(RULES["properties"]))
+    def create(
+        self,
+        name: str,
+        schema: pa.Schema | StructType,
+        *,
+        partition_by: list[str] | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> Table:
+        """Create an empty table, as `create_table` does at its path.
+
+        Args:
+            name: its folders below the lake, joined by dots, such as `sales.orders`.
+            schema: its columns: a pyarrow schema or a Spark StructType.
+            partition_by: the columns that partition it, in this order; by default none.
+            properties: name -> value, as for `Table.set_properties`; by default none.
+            exist_ok: as for `create_table`; by default False.
+
+        Returns:
+            The table.
+
+        Raises:
+            UsageError: this can be no name of a table.
+            SchemaMismatchError: the table that is there has other columns or another partitioning.
+            NotATableError: the folder is inside of a table, or holds files but no table.
+
+        Spec: LK2, CM13.
+        """
+        return create_table(
+            self._url(parts_of(name)),
+            schema,
+            partition_by=partition_by,
+            properties=properties,
+            exist_ok=exist_ok,
+            storage_options=self._options,
+        )
+
+    @checked(name=_NAME, new_name=_NAME)
+    def rename(self, name: str, new_name: str) -> None:
+        """Rename a table: always refused, and the error says what to do instead.
+
+        A name is a path, and object stores cannot rename a folder.
+
+        Args:
+            name: of the table.
+            new_name: the name that it should have.
+
+        Raises:
+            UsageError: always.
+
+        Spec: LK3.
+        """
+        old, new = (self._url(parts_of(each)) for each in (name, new_name))
+        raise UsageError(
+            f"{name!r} cannot be renamed to {new_name!r}: the name is the path of its objects, "
+            "which no store moves at once, and a copy would lack its history and its jobs. Write "
+            f"its rows to the new table (mc.write(mc.Table({old!r}).to_batches(), {new!r}, key=…)),"
+            f" let its readers and writers follow, and drop {name!r}"
+        )
+
+    @checked(name=_NAME)
+    def drop(self, name: str) -> int:
+        """Delete a table, its history and its files, for good: nothing brings them back.
+
+        Its marker goes first: from then on it is in no list, cannot be read, and no job of it can
+        commit. A drop that was interrupted may be repeated. Stop its writers first: what they
+        write later stays as orphan files. Create no table of that name before this call has
+        returned. Where it took part in commits of several tables, make the others independent of it
+        first, by `Table.settle`.
+
+        Args:
+            name: the table's name. All objects below its folder are deleted.
+
+        Returns:
+            How many objects were deleted.
+
+        Raises:
+            TableNotFoundError: there is no table of this name.
+            UsageError: this can be no name of a table.
+            StoreError: the store failed; repeat the call.
+
+        Spec: LK4.
+        """
+        store = open_store(self._url(parts_of(name)), self._options)
+        if not any(_is_metadata(info.name) for info in store.list(object_names.VERSIONS)):
+            raise TableNotFoundError(f"there is no table {name!r} in {self.url}")
+        markers = [info.name for info in store.list(object_names.MARKERS)]
+        store.delete(markers)
+        found = sorted((info.name for info in store.list("")), key=_is_last)
+        last = next((at for at, each in enumerate(found) if _is_last(each)[0]), len(found))
+        store.delete(found[:last])
+        # as long as a version is there, no other table can be: another call was faster
+        if not marker_at(store):
+            store.delete(found[last:])
+        return len(markers) + len(found)
+
+    def _url(self, path: Sequence[str]) -> str:
+        return "/".join([self.url.rstrip("/"), *path])
+
+
+def _is_metadata(name: str) -> bool:
+    """Whether it is the marker or a version of a table."""
+    return object_names.parse_marker(name) is not None or bool(object_names.parse_version(name))
+
+
+def _is_last(name: str) -> tuple[bool, str]:
+    """Versions after all else: as long as one is there, no table can be created at this path, and
+    the drop can be repeated. [LK4]"""
+    return name.startswith(object_names.VERSIONS), name
+
+
+@checked()
+def lake(path: Path, storage_options: Mapping[str, Any] | None = None) -> Lake:
+    """Open all tables below a prefix, by name; nothing is read before a method is called.
+
+    Args:
+        path: the prefix: a local path, or a URL such as `s3://bucket/lake`.
+        storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default
+            the environment.
+
+    Returns:
+        The lake.
+
+    Raises:
+        UsageError: `path` is no path or URL of a store that is supported.
+
+    Spec: LK1.
+    """
+    return Lake(open_store(path, storage_options), storage_options)
+
+
+def objection(part: str) -> str:
+    """Why a folder's name cannot be part of a table's name; empty: it can. [LK2]"""
+    if not part or part != part.strip():
+        return "is empty, or begins or ends with a space"
+    if part.startswith("_") or "=" in part:
+        return "begins with an underscore or has an equals sign, as folders inside of tables do"
+    if not part.isprintable() or any(mark in part for mark in "./\\"):
+        return "has a dot, a slash, a backslash or a character that cannot be printed"
+    if len(part.encode()) > _MOST_PART:
+        return f"has more than {_MOST_PART} bytes"
+    return ""
+
+
+def parts_of(name: str, argument: str = "name") -> tuple[str, ...]:
+    """The folders of a name. [LK2]"""
+    parts = tuple(name.split("."))
+    for part in parts:
+        if why := objection(part):
+            raise UsageError(
+                f"{part!r} {why}. A name is folders below the lake, "
+                "joined by dots, such as 'sales.orders'; any other table is opened by its URL",
+                argument=argument,
+                given=repr(name),
+            )
+    return parts
+
+
+def find_tables(store: Store, within: tuple[str, ...] = ()) -> list[FoundTable]:
+    """The tables in or below these folders: a list request for each table, two for each other
+    folder; 32 at the same time. [LK1]"""
+    found, level, above = list[FoundTable](), [within], [within[:end] for end in range(len(within))]
+    if any(map_concurrently(store, lambda path: _marker(store, path), above)):
+        raise UsageError(
+            f"it lies inside of a table in {store.url}",
+            argument="namespace",
+            given=repr(".".join(within)),
+        )
+    while level:
+        markers = map_concurrently(store, lambda path: _marker(store, path), level, limit=_AT_ONCE)
+        found += [
+            FoundTable(path=path, table_id=marker)
+            for path, marker in zip(level, markers, strict=True)
+            if marker
+        ]
+        rest = [path for path, marker in zip(level, markers, strict=True) if not marker]
+        below = map_concurrently(
+            store, lambda path: folders(store, _prefix(path)), rest, limit=_AT_ONCE
+        )
+        level = [
+            (*path, name)
+            for path, names in zip(rest, below, strict=True)
+            for name in names
+            if not (name.startswith(("_", ".")) or "=" in name)
+        ]
+    if any(not each.path for each in found):
+        raise UsageError(
+            f"{store.url} is a table, and a lake is a folder of tables: give the folder above it"
+        )
+    return found
+
+
+def folders(store: Store, prefix: str) -> list[str]:
+    """The names of the folders directly below `prefix`, which ends with a slash or is empty. A
+    store that lists them by one request, whatever they hold, has a method of this name; otherwise
+    one list request for each folder skips what it holds. [LK1]"""
+    listed = getattr(store, "folders", None)
+    if listed is not None:
+        return list(listed(prefix))
+    found, start = list[str](), prefix
+    while True:
+        for info in store.list(prefix, start_from=start):
+            name, slash, _ = info.name.removeprefix(prefix).partition("/")
+            if slash:
+                found.append(name)
+                start = f"{prefix}{name}0"  # the character after the slash
+                break
+        else:
+            return found
+
+
+def marker_at(store: Store) -> str:
+    """The id of the table at this path, by its marker; empty: there is none. [LY14]"""
+    return _marker(store, ())
+
+
+def _marker(store: Store, path: Sequence[str]) -> str:
+    prefix = _prefix(path)
+    names = _names(store, prefix + object_names.MARKERS, len(prefix))
+    return next(filter(None, map(object_names.parse_marker, names)), None) or ""
+
+
+def _names(store: Store, prefix: str, skipped: int) -> Iterator[str]:
+    return (info.name[skipped:] for info in store.list(prefix))
+
+
+def _prefix(path: Sequence[str]) -> str:
+    return "".join(f"{part}/" for part in path)

@@ -1,0 +1,133 @@
+"""`manifestcommit tables` and `serve`: the tables below a prefix, by name."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+
+from ..display import visible
+from ..errors import UsageError
+from ..terminal.render import counted
+from ..terminal.screen import print_table
+from ..version import install
+from .inspect_table import rows_of
+from .options import Commands, storage_options_of
+from .output import written
+
+_TOKEN = "MANIFESTCOMMIT_SERVE_TOKEN"
+_LEAST = 8  # characters of a token
+
+
+def add_lake_commands(commands: Commands) -> None:
+    """Register `tables` and `serve`."""
+    tables = commands.add(
+        "tables",
+        _tables,
+        "list the tables below a prefix, by name",
+        ["tables s3://bucket/lake", "tables /lake --namespace sales --json"],
+    )
+    tables.add_argument(
+        "--namespace", metavar="NAME", help="only in these folders or below, such as sales.eu"
+    )
+    serve = commands.add(
+        "serve",
+        _serve,
+        "serve the tables below a prefix as Iceberg's REST catalog and as pages, read-only",
+        [
+            "serve s3://bucket/lake",
+            "serve s3://bucket/lake --host 0.0.0.0 --token-file /etc/lake.token",
+        ],
+    )
+    serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
+    serve.add_argument(
+        "--port", type=_port, default=8181, help="default: 8181; 0: any that is free"
+    )
+    serve.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=f"has the token that requests have to bear; by default ${_TOKEN}",
+    )
+    serve.add_argument(
+        "--refresh",
+        default="60s",
+        metavar="TIME",
+        help="how old a list of tables may be (default: 60s)",
+    )
+
+
+def _tables(options: argparse.Namespace) -> int:
+    from ..catalog.lake import lake  # late: `--help` needs no pyarrow
+
+    opened = lake(options.path, storage_options_of(options.storage_options))
+    found = opened.tables(options.namespace)
+    rows = rows_of(found)
+    if written(options, rows):
+        return 0
+    if rows:
+        print_table(["name", "url"], [(each["name"] or "", each["url"]) for each in rows])
+    print(f"{counted(len(rows), 'table')} in {visible(opened.url)}", file=sys.stderr)
+    return 0
+
+
+def _serve(options: argparse.Namespace) -> int:
+    try:
+        from ..catalog.rest import Catalog, serve  # late: an extra
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"serve needs {error.name}, which is not installed: {install('serve')}"
+        ) from error
+    from ..log.time_travel import parse_age
+    from ..store import StorageOptions, open_store
+
+    given = StorageOptions(storage_options_of(options.storage_options))
+    catalog = Catalog(
+        open_store(options.path, given),
+        given,
+        refresh_s=parse_age(options.refresh, "refresh"),
+    )
+    serve(
+        catalog,
+        host=options.host,
+        port=options.port,
+        token=_token(options.token_file),
+        told=lambda address: print(
+            f"{visible(catalog.store.url)} is served at {address}: pages, and Iceberg's REST "
+            "catalog, read-only",
+            file=sys.stderr,
+            flush=True,
+        ),
+    )
+    return 0
+
+
+def _token(file: str | None) -> str | None:
+    """The token; neither it nor a name that may be it is ever shown. [SE1] [LK8]"""
+    source, token = f"${_TOKEN}", os.environ.get(_TOKEN, "").strip()
+    if file is not None:
+        source = "--token-file"
+        try:
+            token = Path(file).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise UsageError(
+                f"expected the name of a file, which cannot be read: {reason}",
+                argument="--token-file",
+            ) from None
+    if not token and file is None:
+        return None
+    if len(token) < _LEAST or not re.fullmatch(r"[!-~]+", token):
+        raise UsageError(
+            f"expected a token of {_LEAST} ASCII characters or more, without "
+            "spaces, such as `openssl rand -hex 32` prints",
+            argument=source,
+        )
+    return token
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"a port from 0 to 65535, not {text!r}")
+    return int(text)

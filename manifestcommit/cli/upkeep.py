@@ -1,0 +1,92 @@
+"""`manifestcommit maintain`: what is due for each table, or what was done."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ..terminal.progress import Steps
+from ..terminal.screen import print_table
+from .options import Commands, add_note, note_of, storage_options_of
+from .output import size_cell, written
+
+if TYPE_CHECKING:
+    from ..table.listing import Listing
+
+
+def add_maintain_command(commands: Commands) -> None:
+    """Register `maintain`."""
+    maintain = commands.add(
+        "maintain",
+        _maintain,
+        "do for each table what is due: exports, compaction, manifests, verification and gc",
+        [
+            "maintain /lake/flights /lake/orders --dry-run",
+            "maintain s3://lake/flights --max-time 30m --max-bytes 10GB",
+            "maintain s3://lake/flights s3://lake/orders --every 1h",
+        ],
+    )
+    next(each for each in maintain._actions if each.dest == "path").nargs = "+"
+    maintain.add_argument(
+        "--max-time", metavar="TIME", help="begin no step after this time (default: no limit)"
+    )
+    maintain.add_argument(
+        "--max-bytes",
+        metavar="SIZE",
+        help="compaction rewrites no more in all tables together (default: 64GiB)",
+    )
+    maintain.add_argument(
+        "--every",
+        metavar="TIME",
+        help="do it again and again, this long after the end of each time; it may be killed",
+    )
+    maintain.add_argument(
+        "--dry-run", action="store_true", help="change nothing; say what is due, and why"
+    )
+    add_note(maintain)
+
+
+def _maintain(options: argparse.Namespace) -> int:
+    from ..log.time_travel import parse_age  # late: `--help` needs no pyarrow
+    from ..upkeep import maintain
+
+    wait_s = None if options.every is None else parse_age(options.every, "every")
+    while True:
+        with Steps() as steps:
+            found = maintain(
+                options.path,
+                max_time=options.max_time,
+                dry_run=options.dry_run,
+                progress=steps,
+                storage_options=storage_options_of(options.storage_options),
+                **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
+                **note_of(options),
+            )
+        status = print_upkeep(options, found)
+        if wait_s is None:
+            return status
+        sys.stdout.flush()
+        time.sleep(wait_s)
+
+
+def print_upkeep(options: argparse.Namespace, found: Listing) -> int:
+    """What is due or was done, step by step; 1 if one failed."""
+    rows = found.to_pylist()
+    if not written(options, rows):
+        shown = [
+            (
+                each["table"],
+                each["step"],
+                each["state"],
+                size_cell(options, each["bytes"]) if each["bytes"] else "",
+                each["result"] or each["reason"],
+            )
+            for each in rows
+        ]
+        print_table(("table", "step", "state", "size", "why"), shown)
+        done = Counter(each["state"] for each in rows)
+        print(", ".join(f"{number} {state}" for state, number in done.items()), file=sys.stderr)
+    return 1 if any(each["state"] == "failed" for each in rows) else 0

@@ -1,0 +1,103 @@
+"""Clients of Iceberg's REST catalog read a lake by names: pyiceberg, DuckDB, Polars, each by its own library. [LK5] [LK6] [LK7]"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import polars
+import pyarrow as pa
+import pytest
+from tests.catalog.conftest import TOKEN, Server
+from tests.catalog.test_rest import stored
+from tests.export.clients import duck
+
+import manifestcommit as mc
+
+
+@pytest.fixture
+def server(lake: mc.Lake, start: Callable[..., Server]) -> Server:
+    return start(lake, token=TOKEN)
+
+
+@pytest.fixture
+def catalog(server: Server) -> Any:
+    from pyiceberg.catalog import load_catalog
+
+    return load_catalog("lake", type="rest", uri=server.address, token=TOKEN)
+
+
+@pytest.fixture
+def session(server: Server) -> duckdb.DuckDBPyConnection:
+    """With the lake attached."""
+    found = duck().cursor()
+    found.execute(f"CREATE OR REPLACE TEMPORARY SECRET lake (TYPE iceberg, TOKEN '{TOKEN}')")
+    found.execute(f"ATTACH OR REPLACE 'lake' AS lake (TYPE iceberg, ENDPOINT '{server.address}', SECRET lake)")
+    return found
+
+
+def test_pyiceberg_finds_and_reads_each_table(lake: mc.Lake, catalog: Any) -> None:
+    assert catalog.list_namespaces() == [("default",), ("sales",)] and catalog.list_namespaces("sales") == [("sales", "eu")]
+    assert catalog.list_tables("sales") == [("sales", "orders"), ("sales", "plain")]
+    assert catalog.table_exists("sales.orders") and not catalog.table_exists("sales.none") and catalog.namespace_exists("sales.eu")
+    for name in ("default.flights", "sales.orders", "sales.eu.orders"):
+        assert catalog.load_table(name).scan().to_arrow() == lake.table(name.removeprefix("default.")).to_arrow()
+    table, first = catalog.load_table("sales.orders"), lake.table("sales.orders")
+    mc.write(pa.table({"n": [4]}), first.url)
+    assert table.refresh().scan().to_arrow().num_rows == 4
+    assert table.scan(snapshot_id=first.version - 1).to_arrow().num_rows == 3
+
+
+def test_pyiceberg_is_told_how_to_export_a_table(catalog: Any) -> None:
+    from pyiceberg.exceptions import NoSuchTableError
+
+    with pytest.raises(NoSuchTableError, match=r"manifestcommit export \S+/sales/plain --to iceberg"):
+        catalog.load_table("sales.plain")
+
+
+def test_pyiceberg_refuses_to_write(lake: mc.Lake, catalog: Any) -> None:
+    """By itself: what is offered are GET and HEAD. [LK7]"""
+    table, before = catalog.load_table("sales.orders"), stored(lake)
+    calls = [
+        lambda: catalog.drop_table("sales.orders"),
+        lambda: catalog.purge_table("sales.orders"),
+        lambda: catalog.create_namespace("other"),
+        lambda: catalog.rename_table("sales.orders", "sales.other"),
+        lambda: catalog.create_table("sales.other", table.schema()),
+        lambda: catalog.register_table("sales.other", table.metadata_location),
+    ]
+    for call in calls:
+        with pytest.raises(NotImplementedError, match="does not support endpoint"):
+            call()
+    assert stored(lake) == before
+
+
+def test_duckdb_reads_tables_by_their_names(lake: mc.Lake, session: duckdb.DuckDBPyConnection) -> None:
+    for name in ("lake.sales.orders", 'lake."default".flights', 'lake."sales.eu".orders'):
+        assert session.execute(f"SELECT sum(n) FROM {name}").fetchall() == [(6,)], name
+    version = lake.table("sales.orders").version
+    mc.write(pa.table({"n": [4]}), lake.table("sales.orders").url)
+    at = f"SELECT sum(n) FROM lake.sales.orders AT (VERSION => {version})"
+    assert session.execute(at).fetchall() == [(6,)]
+    joined = 'SELECT count(*) FROM lake.sales.orders a JOIN lake."default".flights b USING (n)'
+    assert session.execute(joined).fetchall() == [(3,)]
+    shown = {(row[1], row[2]) for row in session.execute("SHOW ALL TABLES").fetchall() if row[0] == "lake"}
+    assert {("sales", "orders"), ("sales", "plain"), ("default", "flights")} <= shown
+
+
+def test_duckdb_cannot_commit(session: duckdb.DuckDBPyConnection, lake: mc.Lake) -> None:
+    """It writes files before it asks: only credentials that may not write keep it from that. [LK7]"""
+    version = lake.table("sales.orders").version
+    for statement in ("INSERT INTO lake.sales.orders VALUES (9)", "CREATE SCHEMA lake.other", "DROP TABLE lake.sales.orders"):
+        with pytest.raises(duckdb.Error):
+            session.execute(statement)
+    assert lake.table("sales.orders").version == version and lake.table("sales.orders").to_arrow().num_rows == 3
+
+
+def test_polars_reads_a_table_of_the_catalog(lake: mc.Lake, catalog: Any) -> None:
+    with warnings.catch_warnings():  # that a faster planner is not installed
+        warnings.simplefilter("ignore")
+        found = polars.scan_iceberg(catalog.load_table("sales.eu.orders")).filter(polars.col("n") > 1).collect()
+    assert found["n"].to_list() == [2, 3]

@@ -1,0 +1,261 @@
+"""Pages of a lake and of its tables. [LK9]"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import pyarrow as pa
+import pytest
+from tests.catalog.conftest import ICEBERG, TOKEN, Server, served
+from tests.catalog.test_rest import stored
+from tests.report.test_browser import chromium as chromium
+from tests.report.test_browser import shown as shown_by
+
+import manifestcommit as mc
+from manifestcommit.catalog import pages, rest
+from manifestcommit.store import open_store
+
+ONE = pa.schema([("n", pa.int64())])
+ALLOWED = {
+    *("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "ul", "li", "b", "span", "section", "div", "footer", "bdi"),
+    *("table", "thead", "tbody", "tr", "th", "td", "a", "form", "label", "input", "button"),
+}
+NAMES = ["a b", "100%", "été", "日本", "x#y?z", "'; --", "<b>bold</b>", '" onclick=alert(1) x="', "{{ 7 * 7 }}", "&lt;", "$(id)"]
+TEXTS = ["</style><script>alert(1)</script>", '" onmouseover="alert(1)', "{{ 7 * 7 }}", "abc\u202egpj.exe", "\x1b[31m\x07"]
+
+
+class Page(HTMLParser):
+    """The texts and links of a page; an element or attribute that no template has is an error."""
+
+    def __init__(self, html: str, policy: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.links: list[str] = []
+        self.texts: list[str] = []
+        self.style, self._open = "", [""]
+        self.feed(html)
+        self.close()
+        digest = base64.b64encode(hashlib.sha256(self.style.encode()).digest()).decode()
+        assert f"style-src 'sha256-{digest}'" in policy and "default-src 'none'" in policy and "script" not in policy
+        assert "url(" not in self.style and "@import" not in self.style and "prefers-color-scheme:dark" in self.style
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ALLOWED, f"<{tag}>"
+        given = dict(attrs)
+        assert not [name for name in given if name.startswith("on") or name in ("style", "src", "srcdoc")], given
+        if tag == "a":
+            assert (given["href"] or "").startswith("/"), "it leads elsewhere"
+            self.links.append(given["href"] or "")
+        self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if self._open[-1] == "style":
+            self.style += data
+        else:
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def soon() -> Iterator[None]:
+    """Again and again, for half a minute at most."""
+    for _ in range(600):
+        yield
+        time.sleep(0.05)
+
+
+def opened(server: Server, path: str = "/", status: int = 200, headers: dict[str, str] | None = None) -> Page:
+    """The page at a path."""
+    text, found = fetched(server, path, status, headers)
+    return Page(text, found["content-security-policy"])
+
+
+def fetched(server: Server, path: str, status: int = 200, headers: dict[str, str] | None = None) -> tuple[str, dict[str, str]]:
+    connection = http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=60)
+    connection.request("GET", path, headers=headers or {})
+    response = connection.getresponse()
+    data = response.read()
+    connection.close()
+    assert response.status == status, data
+    return data.decode(), {name.lower(): value for name, value in response.getheaders()}
+
+
+def test_the_page_of_a_lake_has_each_table_with_its_figures(lake: mc.Lake, server: Server) -> None:
+    """[LK9]"""
+    page = opened(server)
+    assert page.links == ["/tables/flights", "/tables/sales.eu.orders", "/tables/sales.orders", "/tables/sales.plain"]
+    assert "4 tables. As of 20" in page.text and "s ago." in page.text
+    row = page.text[page.text.index("sales.orders") : page.text.index("sales.plain")]
+    size = pages.drawing.size_text(lake.table("sales.orders").snapshot().totals.bytes)
+    assert row.split()[1] == "ok" and f" 3 {size} 1 2 " in row
+
+
+def test_links_lead_to_pages_of_tables(lake: mc.Lake, server: Server) -> None:
+    lake.table("sales.orders").add_column("note", "string")
+    mc.write(pa.table({"n": [5], "note": ["x"]}), lake.table("sales.orders").url, key="day 1", message="what for")
+    for link in opened(server).links:
+        page = opened(server, link)
+        assert page.links[:2] == ["/", f"{link}/report"]
+        html, headers = fetched(server, f"{link}/report")
+        assert html.startswith("<!DOCTYPE html>") and headers["content-security-policy"] == "sandbox"
+    text = opened(server, "/tables/sales.orders").text
+    assert "note string yes" in text and "day 1" in text and "what for" in text and "The newest 4 commits" in text
+
+
+def test_a_search_finds_parts_of_paths(server: Server) -> None:
+    assert opened(server, "/?q=EU").links == ["/", "/tables/sales.eu.orders"]
+    page = opened(server, f"/?q={quote(TEXTS[0])}")
+    assert page.links == ["/"] and "0 tables of 4" in page.text and TEXTS[0] in page.text
+    opened(server, f"/?q={'x' * 5000}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_shown_as_text_and_its_link_leads_to_it(tmp_path: Path, start: Callable[..., Server], name: str) -> None:
+    lake = mc.lake(tmp_path)
+    lake.create(name.replace("/", "").replace("=", "-").replace(".", "-"), ONE)
+    (known,) = lake.tables().column("name").to_pylist()
+    server = start(lake)
+    page = opened(server)
+    (link,) = page.links
+    assert unquote(link) == f"/tables/{known}" and known in page.text
+    assert known in opened(server, link).text and fetched(server, f"{link}/report")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_a_table_holds_is_shown_as_text(tmp_path: Path, start: Callable[..., Server], text: str) -> None:
+    lake = mc.lake(tmp_path)
+    mc.write(pa.table({f"c{text}": [1]}), lake.table("t").url, key=f"k{text}", message=f"m{text}" if text.isprintable() else "m")
+    html, _ = fetched(start(lake), "/tables/t")
+    page = opened(start(lake), "/tables/t")
+    assert all(each.isprintable() or each == "\n" for each in html)
+    for mark in "ckm":
+        assert f"{mark}{text[:2] if text.isprintable() else ''}" in page.text
+
+
+def test_a_table_without_a_name_is_listed_and_has_no_link(lake: mc.Lake, start: Callable[..., Server]) -> None:
+    mc.write(pa.table({"n": [1]}), f"{lake.url}/v1.2/t")
+    page = opened(start(lake))
+    assert "v1.2/t" in page.text and not [link for link in page.links if "v1" in link]
+
+
+def test_a_damaged_table_is_shown_with_the_reason_beside_the_others(lake: mc.Lake, start: Callable[..., Server]) -> None:
+    root = Path(lake.table("sales.orders").url.removeprefix("file://"))
+    for file in (root / "_manifest" / "versions").glob("*.zst"):
+        file.write_bytes(b"damaged")
+    mc.write(pa.table({"n": [1]}), lake.table("flights").url)
+    server = start(lake)
+    page = opened(server)
+    assert len(page.links) == 4 and page.text.count(" ok ") == 3
+    assert "00000000000000000002" in page.text
+    assert "cannot be shown" in opened(server, "/tables/sales.orders", 503).text
+
+
+def test_an_export_that_is_behind_is_a_problem(lake: mc.Lake, start: Callable[..., Server]) -> None:
+    hint = Path(lake.table("sales.orders").url.removeprefix("file://")) / "_iceberg" / "metadata" / "version-hint.text"
+    hint.write_text("1")
+    assert "the export to iceberg is 1 version behind" in opened(start(lake)).text
+    hint.unlink()
+    assert "nothing is exported to iceberg" in opened(start(lake), "/tables/sales.orders").text
+
+
+@pytest.mark.parametrize("path", ["/tables/none", "/tables/a..b", "/tables/_manifest", "/tables/%00", "/tables/none/report"])
+def test_a_page_that_is_not_there_says_why(server: Server, path: str) -> None:
+    assert "There is no such table" in opened(server, path, 404).text
+
+
+def test_pages_write_nothing(lake: mc.Lake, server: Server) -> None:
+    """[LK7]"""
+    before = stored(lake)
+    for link in opened(server).links:
+        opened(server, link)
+        fetched(server, f"{link}/report")
+    assert stored(lake) == before
+
+
+def test_only_the_first_waits_for_what_is_read_again(lake: mc.Lake) -> None:
+    """And each sees how old it is. [LK9]"""
+    going, ended = threading.Event(), threading.Event()
+    ended.set()
+    catalog = rest.Catalog(open_store(lake.url), refresh_s=0)
+    read = catalog.rows._read
+
+    def slow() -> Any:
+        going.set()
+        assert ended.wait(60)
+        return read()
+
+    catalog.rows._read = slow
+    with served(catalog) as server:
+        first = opened(server)
+        going.clear()
+        ended.clear()
+        lake.create("new", ONE)
+        for _ in range(3):
+            assert opened(server).links == first.links
+        assert going.wait(60)
+        ended.set()
+        assert any(len(opened(server).links) > len(first.links) for _ in soon())
+
+
+def test_a_failure_to_read_again_leaves_what_is_there(lake: mc.Lake, caplog: pytest.LogCaptureFixture) -> None:
+    catalog = rest.Catalog(open_store(lake.url), refresh_s=0)
+    with served(catalog) as server:
+        links = opened(server).links
+
+        def fails() -> Any:
+            raise OSError("gone")
+
+        catalog.rows._read = fails
+        assert any(opened(server).links == links and "gone" in caplog.text for _ in soon())
+
+
+def test_a_browser_sends_the_token_as_a_password(lake: mc.Lake, start: Callable[..., Server]) -> None:
+    """For pages only. [LK8]"""
+    server = start(lake, token=TOKEN)
+    basic = {"Authorization": f"Basic {base64.b64encode(f'anyone:{TOKEN}'.encode()).decode()}"}
+    assert len(opened(server, headers=basic).links) == 4
+    assert opened(server, headers={"Authorization": f"Bearer {TOKEN}"}).links
+    wrong = ["", "Basic", "Basic x", "Basic é", f"Basic {base64.b64encode(b'a:b').decode()}", f"Basic {TOKEN}"]
+    for given in wrong:
+        for path in ("/", "/tables/flights", "/tables/flights/report", "/none"):
+            _, headers = fetched(server, path, 401, {"Authorization": given})
+            assert headers["www-authenticate"].startswith("Basic ")
+    assert fetched(server, "/v1/config", 401, basic)[1]["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_shows_the_pages_at_every_width(chromium: str, lake: mc.Lake, server: Server, tmp_path: Path, width: int) -> None:
+    """Nothing is refused to them, and nothing is wider than the window: what needs more room scrolls in its own place."""
+    lake.create(f"wide.{'x' * 200}", ONE, properties=ICEBERG)
+    mc.write(pa.table({"c" * 200: ["日本🦆" * 100]}), lake.table("hostile.<img src-x onerror-alert(1)>").url)
+    measured = "document.title = `${f.contentDocument.documentElement.scrollWidth} of ${f.contentWindow.innerWidth}`"
+    for path in ("/", "/tables/hostile.%3Cimg%20src-x%20onerror-alert(1)%3E", f"/tables/wide.{'x' * 200}"):
+        picture, command = tmp_path / "shot.png", [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        command += ["--enable-logging=stderr", "--log-level=0", f"--user-data-dir={tmp_path}/profile", f"--window-size={width},1200"]
+        home = {**os.environ, "HOME": str(tmp_path)}
+        done = subprocess.run(
+            [*command, f"--screenshot={picture}", server.address + path], capture_output=True, text=True, timeout=120, env=home, check=True
+        )
+        assert "CONSOLE" not in done.stderr and picture.stat().st_size > 8_000
+        html, _ = fetched(server, path)
+        frame = f'<iframe id=f style="border:0;width:{width}px;height:900px" onload="{measured}" srcdoc="{escape(html)}"></iframe>'
+        _, _, dom = shown_by(chromium, f"<!doctype html><title>none</title>{frame}", tmp_path, 1400, "--dump-dom")
+        assert f"<title>{width} of {width}</title>" in dom

@@ -1,0 +1,243 @@
+"""A month of writers, merges, dead jobs and upkeep; upkeep that is killed, and twice at once. [UK1] [UK4] [UK5] [IV7]"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.upkeep.month import Month
+
+import manifestcommit as mc
+
+DAYS = 31
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.int64()), ("value", pa.int64())])
+
+
+def rows(*of: tuple[int, int, int]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, each, strict=True)) for each in of], SCHEMA)
+
+
+def content(path: str) -> Counter[tuple[int, int, int]]:
+    table = mc.Table(path).to_arrow().select(SCHEMA.names)
+    return Counter(tuple(row.values()) for row in table.to_pylist())
+
+
+class Life:
+    """Tables, what was acknowledged of each, and how large and how slow each was on each day."""
+
+    def __init__(self, month: Month, seed: int, of_each: int) -> None:
+        self._month, self._random = month, random.Random(seed)
+        kinds = {"events": "disk", "orders": "memory", "quiet": "memory"}
+        self.paths = {f"{kind}{number}": month.path(f"{kind}{number}", at) for kind, at in kinds.items() for number in range(of_each)}
+        self.known: dict[str, Counter[tuple[int, int, int]]] = {name: Counter() for name in self.paths}
+        self.sizes: dict[str, list[dict[str, int]]] = {name: [] for name in self.paths}
+        self.append_s: list[float] = []  # of each day, the median of what an append took of this process' time
+        for name, path in self.paths.items():
+            if name.startswith("quiet"):
+                mc.write(rows((0, 0, 0)), path)
+                self.known[name][0, 0, 0] = 1
+            if name.startswith("events"):
+                mc.create_table(path, SCHEMA, partition_by="day", properties={"gc.keep-for": "3d", "export.formats": "iceberg"})
+
+    def day(self, day: int) -> None:
+        """Of each table of its kind: five appends with keys and watermarks and a job that dies, or an upsert and sometimes a delete."""
+        taken: list[float] = []
+        for name in self.paths:
+            if name.startswith("events"):
+                self._append(name, day, taken)
+            elif name.startswith("orders"):
+                self._change(name, day)
+        self.append_s.append(statistics.median(taken))
+
+    def _append(self, name: str, day: int, taken: list[float]) -> None:
+        for at in range(day * 5, day * 5 + 5):
+            new, began = (at, day // 7, self._random.randrange(100)), time.process_time()
+            mc.write(rows(new), self.paths[name], key=f"e{at}", watermarks={"source": (at, at + 1)})
+            taken.append(time.process_time() - began)
+            self.known[name][new] += 1
+        self._month.dead_job(name, rows((-1, 0, 0)))
+
+    def _change(self, name: str, day: int) -> None:
+        known, path = self.known[name], self.paths[name]
+        upsert = {each: (each, 0, self._random.randrange(100)) for each in self._random.sample(range(40), 4)}
+        if day:
+            mc.Table(path).merge(rows(*upsert.values()), on="id")
+        else:
+            mc.write(rows(*upsert.values()), path)
+        gone = [each for each in known if each[0] in upsert]
+        if day % 5 == 4:
+            mc.Table(path).delete("id < 5")
+            gone += [each for each in known if each[0] < 5]
+            upsert = {each: row for each, row in upsert.items() if each >= 5}
+        for each in {*gone}:
+            del known[each]
+        known.update(upsert.values())
+
+    def rerun(self, day: int) -> None:
+        """Whoever did not hear of its commits does the day again."""
+        for name in (each for each in self.paths if each.startswith("events")):
+            for at in range(day * 5, day * 5 + 5):
+                again = mc.write(rows((at, day // 7, 0)), self.paths[name], key=f"e{at}", watermarks={"source": (at, at + 1)})
+                assert again.already_committed
+
+    def measure(self) -> None:
+        for name, path in self.paths.items():
+            snapshot = mc.Table(path).snapshot()
+            objects = len(self._month.objects(name))
+            figures = {"objects": objects, "files": snapshot.totals.files, "manifests": len(snapshot.manifests)}
+            self.sizes[name].append(figures)
+
+    def check(self) -> None:
+        for name, path in self.paths.items():
+            assert content(path) == self.known[name], name
+
+    def check_flat(self) -> None:
+        """No figure of the last week is above those of two days after the first ten, but for a few."""
+        for name, sizes in self.sizes.items():
+            for figure, most in (("objects", 1.25), ("files", 1.5), ("manifests", 1.0)):
+                days = [each[figure] for each in sizes]
+                assert max(days[-7:]) <= most * max(days[10:12]) + 8, (name, figure, days)
+        early, late = statistics.median(self.append_s[3:10]), statistics.median(self.append_s[-7:])
+        assert late <= 2 * early, self.append_s
+
+
+@pytest.mark.parametrize("of_each", [1, pytest.param(10, marks=pytest.mark.thorough)])
+def test_a_month_of_upkeep_keeps_every_figure_flat_and_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_each: int) -> None:
+    """Three days without anybody among them. [UK1] [UK2] [IV7]"""
+    month = Month(monkeypatch, tmp_path)
+    life = Life(month, seed=7, of_each=of_each)
+    for day in range(DAYS):
+        life.day(day)
+        if day not in (12, 13, 14):
+            found = mc.maintain(list(life.paths.values()))
+            assert not [row for row in found.to_pylist() if row["state"] not in ("done", "not due")]
+        if day % 6 == 5:
+            life.check()
+            life.rerun(day - 1)
+        life.measure()
+        month.days(1)
+    life.check()
+    life.check_flat()
+    assert max(len(mc.Table(path).history()) for path in life.paths.values()) < 100
+    assert {mc.Table(path).verify(deep=True).damages for path in life.paths.values()} == {0}
+    with pytest.raises(mc.errors.SnapshotExpiredError):
+        mc.Table(life.paths["events0"]).to_arrow(version=2)
+
+
+# --- killed ---------------------------------------------------------------------------------------------------------------------
+
+# A process that dies at the n-th request that changes the store, before or after it.
+DYING = """
+import json, os, signal, sys, time
+import manifestcommit as mc
+from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.store.local import LocalStore
+
+path, at, moment = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+count = 0
+
+def dying(name):
+    real = getattr(LocalStore, name)
+    def call(*given):
+        global count
+        count += 1
+        if count == at and moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        done = real(*given)
+        if count == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+    setattr(LocalStore, name, call)
+
+for name in ("put", "put_if_absent", "create_output", "delete"):
+    dying(name)
+print(json.dumps(mc.maintain(path).to_pylist()))
+"""
+
+
+def grown(path: Path) -> Counter[tuple[int, int, int]]:
+    """A table with small files, versions and a dead job's files that are due for every step."""
+    known: Counter[tuple[int, int, int]] = Counter()
+    for number in range(10):
+        mc.write(rows((number, 0, 0)), path, key=f"k{number}")
+        known[number, 0, 0] += 1
+    mc.Table(path).set_properties({"gc.grace": "0s", "gc.keep-for": "0s", "export.formats": "delta"})
+    return known
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_upkeep_that_dies_at_any_request_loses_nothing_and_the_next_one_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A real SIGKILL, at each third request that changes the store. [UK5] [GC7] [GC11]"""
+    monkeypatch.setattr("manifestcommit.upkeep._GC_EVERY_S", 0.0)
+    code = f"import manifestcommit.upkeep\nmanifestcommit.upkeep._GC_EVERY_S = 0.0\n{DYING}"
+    deaths = 0
+    for at in range(1, 60, 3):
+        path = tmp_path / str(at)
+        known = grown(path)
+        done = subprocess.run([sys.executable, "-c", code, str(path), str(at), moment], capture_output=True, text=True, check=False)
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        assert content(str(path)) == known and mc.Table(path).verify().is_sound
+        mc.write(rows((99, 0, 0)), path)
+        known[99, 0, 0] += 1
+        states = {row["step"]: row["state"] for row in mc.maintain(path).to_pylist()}
+        assert states["gc"] == "done" and "failed" not in states.values()
+        assert content(str(path)) == known and mc.Table(path).snapshot().totals.files <= 3
+        assert mc.write(rows((0, 0, 0)), path, key="k0").already_committed
+        if done.returncode == 0:
+            assert {row["step"] for row in json.loads(done.stdout) if row["state"] == "done"} >= {"compact", "verify", "gc"}
+            break
+        deaths += 1
+    else:
+        pytest.fail("no run lived to its end")
+    assert deaths >= 3
+
+
+# --- at once --------------------------------------------------------------------------------------------------------------------
+
+
+def test_two_at_once_beside_writers_lose_nothing_and_fail_nowhere(tmp_path: Path) -> None:
+    """[UK5] [GC12]"""
+    paths = [tmp_path / name for name in "abc"]
+    for path in paths:
+        grown(path)
+    code = "import json, sys, manifestcommit as mc, manifestcommit.upkeep as u; u._GC_EVERY_S = 0.0\n"
+    code += "print(json.dumps([row for _ in range(3) for row in mc.maintain(sys.argv[1:]).to_pylist()]))"
+    started = [subprocess.Popen([sys.executable, "-c", code, *map(str, paths)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    stop, written = threading.Event(), Counter[int]()
+
+    def write() -> None:
+        number = 100
+        while not stop.is_set():
+            mc.write(rows((number, 0, 0)), paths[number % 3], key=f"k{number}")
+            written[number] += 1
+            number += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    found: list[dict[str, Any]] = []
+    try:
+        for each in started:
+            out, _ = each.communicate(timeout=120)
+            assert each.returncode == 0
+            found += json.loads(out)
+    finally:
+        stop.set()
+        thread.join()
+    assert {row["state"] for row in found} <= {"done", "not due", "waits"}, [row for row in found if row["state"] == "failed"]
+    assert any(row["state"] == "done" and row["step"] == "compact" for row in found)
+    have = Counter(row[0] for path in paths for row in content(str(path)).elements())
+    assert have == Counter({**dict.fromkeys(range(10), 3), **written})
+    assert all(mc.Table(path).verify(deep=True).is_sound for path in paths)
