@@ -8,8 +8,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ..terminal.progress import Steps
-from ..terminal.screen import print_table
+from ..terminal.screen import Steps, print_table
 from .options import Commands, add_note, note_of, storage_options_of
 from .output import size_cell, written
 
