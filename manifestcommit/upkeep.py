@@ -6,6 +6,7 @@ so that a run may be killed, overlap another one, or be missed for a month.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import itertools
 import logging
@@ -19,12 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .arguments import checked
+from .catalog.lake import lake
 from .commits.prepared_job import read_prepared
 from .commits.resolve import JobInfo
 from .errors import (
     CommitConflictError,
     ManifestCommitError,
     OutcomeUnknownError,
+    TableNotFoundError,
     VersionNotFoundError,
 )
 from .format.object_names import parse_job_id
@@ -88,8 +91,9 @@ def maintain(
     runs once a day, after a verification that found no damage.
 
     Args:
-        tables: a table path, a `Table`, or several of them. The order is another one in each call,
-            so that no table waits for ever behind the others.
+        tables: a table path, a `Table`, or several of them; a path that is no table is a lake, and
+            means all tables below it. The order is another one in each call, so that no table
+            waits for ever behind the others.
         max_time: begin no step, and end one between two of its commits, after this time: a
             timedelta or a text such as "30m"; by default there is no limit.
         max_bytes: how many bytes compaction may rewrite in all tables together, or a text such as
@@ -122,14 +126,10 @@ def maintain(
     run = _Run(budget, progress or (lambda _: None), note, is_dry=dry_run)
     assert isinstance(tables, list)  # `checked` has made one of them
     options = StorageOptions(storage_options)
-
-    def opened(each: Path | Table) -> Table:  # again where it is its turn: what it read is freed
-        return each if isinstance(each, Table) else Table(each, options)
-
-    by_url = {opened(each).url: each for each in tables}
+    by_url = {_opened(each, options).url: each for each in tables}
     order = list(by_url)
     random.shuffle(order)  # two calls at once begin with other tables, and none is always the last
-    found = {url: run.table(opened(by_url[url])) for url in order}
+    found = {url: run.tables(by_url[url], options) for url in order}
     rows = [row for url in by_url for row in found[url]]
     return Listing(pa.Table.from_pylist(rows, ROWS))
 
@@ -180,13 +180,28 @@ class _Run:
     ) -> None:
         self.budget, self._progress, self._note, self.is_dry = budget, progress, note, is_dry
 
+    def tables(self, given: Path | Table, options: StorageOptions) -> list[dict[str, Any]]:
+        """The rows of a table, or of all tables of a lake."""
+        table = _opened(given, options)  # only now: what the one before has read is freed
+        try:
+            return self.table(table)
+        except TableNotFoundError as error:
+            below: list[str] = []
+            if not isinstance(given, Table):
+                with contextlib.suppress(ManifestCommitError):  # a marker without a version
+                    below = lake(given, options).tables().column("url").to_pylist()
+            random.shuffle(below)
+            found = {url: self.tables(url, options) for url in below}
+            return [row for url in sorted(found) for row in found[url]] or [_failed(table, error)]
+
     def table(self, table: Table) -> list[dict[str, Any]]:
         """The rows of one table. An error of one step or table holds up no other. [UK5]"""
         try:
             upkeep = _Upkeep(table, self)
+        except TableNotFoundError:
+            raise
         except ManifestCommitError as error:
-            failed = _Due("failed", "it cannot be opened"), _Done(str(error), failed=True)
-            return [_row(table.url, "open", *failed, seconds=0.0)]
+            return [_failed(table, error)]
         rows = []
         for step in STEPS:
             began = time.monotonic()
@@ -226,6 +241,15 @@ class _Run:
             self._progress(f"{url}: {text}")
 
         return tell
+
+
+def _opened(given: Path | Table, options: StorageOptions) -> Table:
+    return given if isinstance(given, Table) else Table(given, options)
+
+
+def _failed(table: Table, error: ManifestCommitError) -> dict[str, Any]:
+    failed = _Due("failed", "it cannot be opened"), _Done(str(error), failed=True)
+    return _row(table.url, "open", *failed, seconds=0.0)
 
 
 def _row(url: str, step: str, due: _Due, done: _Done | None, *, seconds: float) -> dict[str, Any]:

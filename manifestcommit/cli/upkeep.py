@@ -25,7 +25,7 @@ def add_maintain_command(commands: Commands) -> None:
         [
             "maintain /lake/flights /lake/orders --dry-run",
             "maintain s3://lake/flights --max-time 30m --max-bytes 10GB",
-            "maintain s3://lake/flights s3://lake/orders --every 1h",
+            "maintain s3://lake --every 1h",
         ],
     )
     next(each for each in maintain._actions if each.dest == "path").nargs = "+"

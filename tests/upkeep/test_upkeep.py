@@ -14,7 +14,7 @@ from tests.upkeep.month import Month
 
 import manifestcommit as mc
 from manifestcommit.errors import ManifestCommitError, UsageError
-from manifestcommit.format.object_names import version_name
+from manifestcommit.format.object_names import marker_name, version_name
 from manifestcommit.operations.upkeep_properties import STEPS
 from manifestcommit.store import register_scheme
 from manifestcommit.store.local import LocalStore
@@ -408,3 +408,17 @@ def test_the_history_says_why(tmp_path: Path) -> None:
     fill(tmp_path / "u")
     mc.maintain(tmp_path / "u", message="nightly", metadata={"run": "7"})
     assert messages(mc.Table(tmp_path / "u")) == ["nightly"]
+
+
+def test_a_path_that_is_no_table_is_a_lake_and_means_the_tables_below_it(tmp_path: Path) -> None:
+    """Also where one of them was never finished; what is neither fails by name. [UK5] [LK1]"""
+    for name in ("flights", "sales/orders"):
+        fill(tmp_path / "lake" / name)
+    found = mc.maintain([tmp_path / "lake", tmp_path / "nowhere"])
+    assert states(found, "compact") == {f"file://{tmp_path}/lake/{name}": "done" for name in ("flights", "sales/orders")}
+    (failed,) = (row for row in found.to_pylist() if row["state"] == "failed")
+    assert failed["table"].endswith("/nowhere") and failed["step"] == "open" and "there is no table" in failed["result"]
+    marker = tmp_path / "lake" / "half" / marker_name("0123456789abcdef")
+    marker.parent.mkdir(parents=True)
+    marker.write_text("0123456789abcdef")
+    assert states(mc.maintain(tmp_path / "lake"), "open") == {f"file://{tmp_path}/lake/half": "failed"}
