@@ -262,8 +262,10 @@ def parts_of(name: str, argument: str = "name") -> tuple[str, ...]:
     for part in parts:
         if why := objection(part):
             raise UsageError(
-                f"invalid {argument} {name!r}: {part!r} {why}. A name is folders below the lake, "
-                "joined by dots, such as 'sales.orders'; any other table is opened by its URL"
+                f"{part!r} {why}. A name is folders below the lake, "
+                "joined by dots, such as 'sales.orders'; any other table is opened by its URL",
+                argument=argument,
+                given=repr(name),
             )
     return parts
 
@@ -274,7 +276,9 @@ def find_tables(store: Store, within: tuple[str, ...] = ()) -> list[FoundTable]:
     found, level, above = list[FoundTable](), [within], [within[:end] for end in range(len(within))]
     if any(map_concurrently(store, lambda path: _marker(store, path), above)):
         raise UsageError(
-            f"invalid namespace {'.'.join(within)!r}: it lies inside of a table in {store.url}"
+            f"it lies inside of a table in {store.url}",
+            argument="namespace",
+            given=repr(".".join(within)),
         )
     while level:
         markers = map_concurrently(store, lambda path: _marker(store, path), level, limit=_AT_ONCE)

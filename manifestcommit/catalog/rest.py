@@ -459,7 +459,9 @@ def check_reach(host: str, token: str | None) -> None:
     """UsageError where others could read without a token. [LK8]"""
     if token is None and host not in _OWN_NAMES:
         raise UsageError(
-            f"invalid --host {host!r}: others reach it, and without a token everyone reads the "
+            "others reach it, and without a token everyone reads the "
             "lake. Give --token-file FILE or MANIFESTCOMMIT_SERVE_TOKEN, or leave it at 127.0.0.1, "
-            "behind a proxy that asks who it is"
+            "behind a proxy that asks who it is",
+            argument="--host",
+            given=repr(host),
         )

@@ -113,14 +113,16 @@ def _token(file: str | None) -> str | None:
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise UsageError(
-                f"invalid --token-file: expected the name of a file, which cannot be read: {reason}"
+                f"expected the name of a file, which cannot be read: {reason}",
+                argument="--token-file",
             ) from None
     if not token and file is None:
         return None
     if len(token) < _LEAST or not re.fullmatch(r"[!-~]+", token):
         raise UsageError(
-            f"invalid {source}: expected a token of {_LEAST} ASCII characters or more, without "
-            "spaces, such as `openssl rand -hex 32` prints"
+            f"expected a token of {_LEAST} ASCII characters or more, without "
+            "spaces, such as `openssl rand -hex 32` prints",
+            argument=source,
         )
     return token
 

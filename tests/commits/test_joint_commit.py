@@ -8,17 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.commits.tables import (
-    DECIDED,
-    SCHEMA,
-    Hurried,
-    Lake,
-    aborted_attempt,
-    append,
-    counted,
-    sound,
-    stopped,
-)
+from tests.commits.tables import DECIDED, SCHEMA, Hurried, Lake, aborted_attempt, append, counted, sound, stopped
 
 from manifestcommit.commits.commit_loop import abort_attempt, commit
 from manifestcommit.commits.create_version import create_table

@@ -8,17 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commits.tables import (
-    DAY,
-    DECIDED,
-    Lake,
-    aborted_attempt,
-    append,
-    objects_of,
-    put_back,
-    sound,
-    stopped,
-)
+from tests.commits.tables import DAY, DECIDED, Lake, aborted_attempt, append, objects_of, put_back, sound, stopped
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

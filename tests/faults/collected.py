@@ -12,9 +12,7 @@ import msgspec
 from tests.kit.tables import begin, check_head, clone, memory, read, read_ids, rows, session, write
 
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.errors import (
-    ManifestCommitError,
-)
+from manifestcommit.errors import ManifestCommitError
 from manifestcommit.format import object_names
 from manifestcommit.format.change import TagEdit
 from manifestcommit.log.version_chain import open_head, read_object

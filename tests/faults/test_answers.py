@@ -7,19 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import (
-    Hasty,
-    all_snapshots,
-    begin,
-    change_of,
-    check_table,
-    key_version,
-    memory,
-    read_ids,
-    rows,
-    session,
-    write,
-)
+from tests.kit.tables import Hasty, all_snapshots, begin, change_of, check_table, key_version, memory, read_ids, rows, session, write
 
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.errors import (

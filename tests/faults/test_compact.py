@@ -28,15 +28,7 @@ from manifestcommit.format.evolution import drop_column, rename_column
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import alter
-from manifestcommit.operations.compaction import (
-    Compaction,
-    CompactionOptions,
-    Rewrite,
-    Rewriting,
-    choose_by,
-    compact,
-    merge_manifests,
-)
+from manifestcommit.operations.compaction import Compaction, CompactionOptions, Rewrite, Rewriting, choose_by, compact, merge_manifests
 from manifestcommit.operations.gc import run as gc
 from manifestcommit.operations.lineage import trace
 from manifestcommit.operations.rollback import rollback

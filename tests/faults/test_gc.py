@@ -12,20 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.faults.collected import (
-    DAY,
-    HARSH,
-    add_foreign,
-    check_clean,
-    check_readable,
-    forget,
-    gc,
-    orphan,
-    parquet,
-    sizes,
-    table,
-    tag,
-)
+from tests.faults.collected import DAY, HARSH, add_foreign, check_clean, check_readable, forget, gc, orphan, parquet, sizes, table, tag
 from tests.kit.clocks import CLOCKS, StoreClock
 from tests.kit.sizes import SetBudgets, budgets, in_turn, rest_thorough
 from tests.kit.tables import begin, check_table, clone, job_on, key_version, memory, read, read_ids, rows, session, write

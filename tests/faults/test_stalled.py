@@ -23,13 +23,7 @@ from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Commit, Tag
 from manifestcommit.job import Job
 from manifestcommit.log.time_travel import find_job
-from manifestcommit.log.version_chain import (
-    Head,
-    newest_above,
-    open_head,
-    read_object,
-    read_version,
-)
+from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version
 from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.rewind import rewind
 from manifestcommit.protocol.retention import Policy

@@ -15,20 +15,7 @@ from typing import Any
 import pytest
 from tests.kit.faults import Turns, faults_of, in_process, killed, processes
 from tests.kit.sizes import rounds, some
-from tests.kit.tables import (
-    begin,
-    check_head,
-    check_table,
-    clone,
-    in_chain,
-    memory,
-    positions,
-    put_version,
-    read_ids,
-    rows,
-    session,
-    write,
-)
+from tests.kit.tables import begin, check_head, check_table, clone, in_chain, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.commits.resolve import list_jobs, resolve_job

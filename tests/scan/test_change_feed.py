@@ -34,12 +34,7 @@ from manifestcommit.format.snapshot import Commit, Summary, Tag
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, open_head
 from manifestcommit.operations.rollback import rollback
-from manifestcommit.protocol.change_feed import (
-    Offset,
-    OnOverwrite,
-    parse_offset,
-    unreadable_columns,
-)
+from manifestcommit.protocol.change_feed import Offset, OnOverwrite, parse_offset, unreadable_columns
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import Store

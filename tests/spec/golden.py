@@ -15,16 +15,7 @@ import pyarrow as pa
 
 from manifestcommit.format import codec, manifest_table, object_names
 from manifestcommit.format.change import Overwrite, Prepared, Write
-from manifestcommit.format.entries import (
-    ColumnStats,
-    Entry,
-    FinishedTask,
-    FooterRef,
-    KeyMark,
-    ManifestRef,
-    SourceRange,
-    encode,
-)
+from manifestcommit.format.entries import ColumnStats, Entry, FinishedTask, FooterRef, KeyMark, ManifestRef, SourceRange, encode
 from manifestcommit.format.evolution import SchemaEdit
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.format.snapshot import (
