@@ -12,11 +12,11 @@ import contextlib
 import hashlib
 import hmac
 import json
+import re
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -47,6 +47,7 @@ from .lake import FoundTable, find_tables, marker_at, objection, parts_of
 ROOT = "default"
 _BASIC = 'Basic realm="lake", charset="UTF-8"'
 _OWN_NAMES = ("127.0.0.1", "::1", "localhost")
+_OWN_HOST = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:[0-9]{1,5})?", re.IGNORECASE)
 _SEPARATOR = "\x1f"  # between the levels of a namespace in a path, as Iceberg says
 _MOST_BYTES = 256 << 20
 _MOST_PAGE = 10_000
@@ -227,7 +228,7 @@ class _Guard:
 
     def _refusal(self, headers: Headers, is_api: bool) -> RestError | None:
         if self._token is None:
-            if urlsplit(f"//{headers.get('host', '')}").hostname in _OWN_NAMES:
+            if _OWN_HOST.fullmatch(headers.get("host", "")):
                 return None
             what = "without a token this catalog is served to its own machine only"
             return RestError(403, "ForbiddenException", what)
@@ -374,7 +375,7 @@ def _page(request: Request, found: list[Any]) -> tuple[list[Any], dict[str, str]
     """The page that was asked for, and the token of the next: the last member of this one, so that
     what comes and goes in between moves no other member out of sight."""
     asked, token = request.query_params.get("pageSize"), request.query_params.get("pageToken")
-    if asked is not None and not (asked.isascii() and asked.isdecimal() and int(asked) > 0):
+    if asked is not None and re.fullmatch(r"0{0,9}[1-9][0-9]{0,9}", asked) is None:
         raise RestError(400, "BadRequestException", "pageSize is a number from 1 on")
     after = _levels(token or "")
     rest = [each for each in found if (each if isinstance(each, tuple) else (each,)) > after]

@@ -313,6 +313,7 @@ _NAMES = {
     "timestamp without time zone": "timestamp_ntz",
 }
 _MAX_DEPTH = 100  # of nested types
+MAX_LEVELS = 40  # of a column: each is up to two of the hundred that pyarrow reads
 _DECIMAL_NAMES = ("decimal", "dec", "numeric")
 _NO_LENGTH = ("char", "character", "varchar", "nchar", "nvarchar")
 _TYPE_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|'(?:[^'\\]|''|\\.)*'|\S)", re.DOTALL)
@@ -556,7 +557,8 @@ def show_path(path: tuple[str, ...]) -> str:
 def check_schema(schema: Schema) -> None:
     """Check that every reader can read this schema back; errors name the column. [SC1] [SC2]
 
-    UnsupportedTypeError: an unknown type, an empty struct, a map with a nullable key.
+    UnsupportedTypeError: an unknown type, an empty struct, a map with a nullable key, too many
+    levels.
     SchemaMismatchError: no column, empty names, names that differ only in case, ids out of range or
     used twice, names in files used twice. Only top-level columns have a separate name in files: a
     nested member is never renamed.
@@ -566,6 +568,11 @@ def check_schema(schema: Schema) -> None:
     ids: dict[int, tuple[str, ...]] = {}
     _check_names(schema.fields, ())
     for path, field in walk(schema.fields):
+        if len(path) > MAX_LEVELS:
+            raise UnsupportedTypeError(
+                f"Column {path[0]!r} is nested more than {MAX_LEVELS} levels deep, which readers "
+                "of Parquet refuse. Store it as a text, such as JSON."
+            )
         if not 1 <= field.id <= MAX_FIELD_ID:
             raise SchemaMismatchError(
                 f"Column {show_path(path)} has the field id {field.id}; ids are 1 to "

@@ -451,7 +451,7 @@ def _described_rows(
     ctx: TableContext, snapshot: Snapshot, groups: Iterable[Group]
 ) -> Iterator[_Row]:
     for group in groups:
-        why = "beyond max_bytes: the next run does it" if group.left else group.reason
+        why = "beyond max_bytes of this run" if group.left else group.reason
         name, action = _name(snapshot, group.partition), "left" if group.left else "rewrite"
         yield action, name, len(group.paths), group.rows, group.bytes, why, group.paths
     for refs in _manifest_groups(ctx, snapshot):

@@ -30,8 +30,8 @@ class SmallFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Files of one partition that become one. sources: the ranges of all their rows; left: this
-    run's limit is reached, and the group is left to the next run. [GC16]"""
+    """Files of one partition that become one. sources: the ranges of all their rows; left: it is
+    more than what this run may still rewrite. [GC16]"""
 
     partition: tuple[WireValue, ...]
     paths: tuple[str, ...]
@@ -61,20 +61,20 @@ def plan_files(
 
     files: grouped by partition; memory holds only the files of open groups. Files with source
     ranges and files without are never mixed: the new file could not name its ranges. A run rewrites
-    at most `max_bytes`, but at least one group; the rest is left. min_files: no group has fewer; if
-    it is above 2, none has a file that is larger than its other files together.
+    at most `max_bytes`; a group that does not fit any more is left. min_files: no group has fewer;
+    if it is above 2, none has a file that is larger than its other files together.
     """
     small = (file for file in files if is_small(file.bytes, target))
-    total, is_first, is_full = 0, True, False
+    total = 0
     for _, of_partition in groupby(small, key=lambda file: file.partition):
         for packed in _packed(of_partition, target):
             members = _balanced(packed) if min_files > 2 else packed
             if len(members) < min_files:
                 continue
             group = _group(members, target)
-            is_full = is_full or (not is_first and total + group.bytes > max_bytes)
-            total, is_first = total + group.bytes, False
-            yield msgspec.structs.replace(group, left=True) if is_full else group
+            fits = total + group.bytes <= max_bytes
+            total += group.bytes if fits else 0
+            yield group if fits else msgspec.structs.replace(group, left=True)
 
 
 def _balanced(members: list[SmallFile]) -> list[SmallFile]:

@@ -1,17 +1,26 @@
-"""Objects of texts in JSON, or of a callable, as rows of columns with types. [LD9]"""
+"""Objects of texts in JSON, or of a callable, as rows of columns with types. [LD9]
+
+No value is changed to fit a column: what pyarrow would cut or ignore is no row.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from ..errors import SourceError
 from ..runtime.validation import wrong
 
 _NULL = type(None)
-_UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
+_INTEGER, _FLOAT = pa.types.is_integer, pa.types.is_floating
+_TEXT: tuple[Callable[[pa.DataType], bool], ...] = (pa.types.is_string, pa.types.is_large_string)
 
 
 def arrow_schema(name: str, value: Any) -> Any:
@@ -29,115 +38,188 @@ def rows_of(
     """The values as rows, and place -> why, of those that are none.
 
     decode: None: they are JSON. expected: the columns that are known; members beside them become
-    columns of inferred types, behind. A value that is missing is a row of nulls.
+    columns of inferred types, behind, once one has a value. A value that is missing is a row of
+    nulls. Without any column the table has no rows.
     """
     broken: dict[int, str] = {}
     objects: list[Mapping[str, Any]] = []
     places: list[int] = []
     for place, value in enumerate(values):
         try:
-            found = {} if value is None else (decode or msgspec.json.decode)(value)
-            if type(found) is not dict and not isinstance(found, Mapping):
-                raise TypeError(f"expected an object, not {type(found).__name__}")
+            objects.append(_object(value, decode))
         except Exception as error:  # of whatever callable
             broken[place] = _said(error)
         else:
-            objects.append(found)
             places.append(place)
+    schema = _types(objects, expected)
     try:
-        return _table(objects, expected), broken
+        return _table(objects, schema), broken
     except _UNFIT:
-        fit, unfit = _apart(objects, expected)
+        unfit = _unfit(objects, 0, schema)
         broken |= {places[each]: why for each, why in unfit.items()}
-        return _table([objects[each] for each in fit], expected), broken
+        kept = [each for place, each in enumerate(objects) if place not in unfit]
+        return _table(kept, schema), broken
 
 
-def _apart(
-    objects: Sequence[Mapping[str, Any]], expected: pa.Schema | None
-) -> tuple[list[int], dict[int, str]]:
-    """Which objects fit the columns, and why the others do not. Without columns that are known the
-    first object says what they are."""
-    fit: list[int] = []
-    unfit: dict[int, str] = {}
-    for place, each in enumerate(objects):
+def _object(
+    value: bytes | None, decode: Callable[[bytes], Mapping[str, Any]] | None
+) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    found = msgspec.json.decode(value) if decode is None else decode(value)
+    if type(found) is dict:
+        return found
+    if not isinstance(found, Mapping):
+        raise TypeError(f"expected an object, not {type(found).__name__}")
+    return dict(found)
+
+
+def _types(objects: Sequence[Mapping[str, Any]], expected: pa.Schema | None) -> pa.Schema:
+    """The columns: those that are known, and the others by what most of their values are."""
+    known = [] if expected is None else list(expected)
+    names = dict.fromkeys(name for each in objects for name in each)
+    for field in known:
+        names.pop(field.name, None)
+    for name in names:
+        values = [value for each in objects if (value := each.get(name)) is not None]
+        if not values:
+            continue  # a column without a value has no type yet
         try:
-            alone = _table([each], expected)
-        except _UNFIT as error:
-            unfit[place] = _said(error)
+            kind = pa.array(values).type
+        except _UNFIT:
+            classes = Counter(float if type(value) is int else type(value) for value in values)
+            most = classes.most_common(1)[0][0]
+            alike = [each for each in values if type(each) is most or (most, type(each)) == _BOTH]
+            kind = _inferred(alike)
+        if kind is None:
             continue
-        fit.append(place)
-        if expected is None:
-            expected = alone.schema
-        else:
-            new = [field for field in alone.schema if field.name not in expected.names]
-            expected = pa.schema([*expected, *new])
-    return fit, unfit
+        if _has_null(kind):
+            raise SourceError(
+                f"the type of the column {name!r} cannot be inferred: the first records have "
+                "only empty lists or nulls in it. Nothing of this chunk was committed. Give "
+                "schema= with its type."
+            )
+        known.append(pa.field(name, kind))
+    return pa.schema(known)
 
 
-def _table(objects: Sequence[Mapping[str, Any]], expected: pa.Schema | None) -> pa.Table:
-    types: dict[str, pa.DataType | None] = dict.fromkeys(name for each in objects for name in each)
-    if expected is not None:
-        types = {field.name: field.type for field in expected} | {
-            name: None for name in types if name not in expected.names
-        }
-    columns = {
-        name: _column(name, [each.get(name) for each in objects], kind)
-        for name, kind in types.items()
-    }
-    if not columns:
-        if objects:
-            raise ValueError("the object has no members, and no columns are known")
-        return pa.table({})
-    return pa.table(columns)
+_BOTH = (float, int)
 
 
-def _column(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    """A text may be the value of a column of any type, as JSON has no moments and no decimals."""
+def _inferred(values: Sequence[Any]) -> pa.DataType | None:
     try:
-        if kind is not None and not _is_kept(set(map(type, values)), kind):
+        return pa.array(values).type
+    except _UNFIT:
+        return None
+
+
+def _has_null(kind: pa.DataType) -> bool:
+    inner = (kind.field(place).type for place in range(kind.num_fields))
+    return bool(pa.types.is_null(kind)) or any(map(_has_null, inner))
+
+
+def _unfit(objects: Sequence[Mapping[str, Any]], start: int, schema: pa.Schema) -> dict[int, str]:
+    """Place -> why, of the objects that do not fit the columns, by halves."""
+    try:
+        _table(objects, schema)
+    except _UNFIT as error:
+        if len(objects) == 1:
+            return {start: _said(error)}
+        half = len(objects) // 2
+        first = _unfit(objects[:half], start, schema)
+        return first | _unfit(objects[half:], start + half, schema)
+    return {}
+
+
+def _table(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    names = set(schema.names)
+    for each in objects:
+        if not names.issuperset(each):
+            extra = [name for name in each if name not in names and each[name] is not None]
+            if extra:
+                raise ValueError(f"{extra[0]!r}: its values have no common type")
+    columns = [
+        _column(each.name, [one.get(each.name) for one in objects], each.type) for each in schema
+    ]
+    return pa.table(dict(zip(schema.names, columns, strict=True)))
+
+
+def _column(name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Texts may be the values of moments, days and decimals, which JSON does not have."""
+    given = set(map(type, values)) - {_NULL}
+    try:
+        if not _is_plain(given, kind):
             for value in values:
                 _check_kept(value, kind)
-        try:
-            found = pa.array(values, kind)
-        except (pa.ArrowException, TypeError):
-            if kind is None or not all(value is None or isinstance(value, str) for value in values):
-                raise
-            found = pa.array(values, pa.string()).cast(kind)
+        if given == {str} and (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)):
+            return pa.array(values, pa.string()).cast(kind)
+        found = pa.array(values, kind)
+        if pa.types.is_temporal(kind) and found.to_pylist() != values:
+            raise ValueError(f"a moment does not fit {kind} without being changed")
     except _UNFIT as error:
         raise ValueError(f"{name!r}: {_said(error)}") from None
-    # a column without a value has no type that later rows could fit
-    return found.cast(pa.string()) if pa.types.is_null(found.type) else found
+    return found
 
 
-def _is_kept(given: set[type], kind: pa.DataType) -> bool:
+def _is_plain(given: set[type], kind: pa.DataType) -> bool:
     """Whether no value of these types can be changed by this one of Arrow."""
-    types = pa.types
-    if types.is_nested(kind) or types.is_temporal(kind):
-        return given <= {str, _NULL}
-    return not types.is_integer(kind) or given <= {int, str, _NULL}
+    if _INTEGER(kind):
+        return given <= {int}
+    if _FLOAT(kind):
+        return given <= {float}
+    if any(each(kind) for each in _TEXT):
+        return given <= {str}
+    return not given
 
 
 def _check_kept(value: Any, kind: pa.DataType) -> None:
-    """ValueError for what pyarrow would silently change: it cuts what is behind the point, takes
-    whole numbers for moments, and ignores members that a struct's type does not have."""
-    if value is None or isinstance(value, str):
+    """ValueError for what pyarrow would silently change or ignore."""
+    if value is None:
         return
-    if pa.types.is_integer(kind):
-        if isinstance(value, float | bool):
-            raise ValueError(f"{value!r} is no whole number")
-    elif pa.types.is_temporal(kind):
-        if isinstance(value, int | float):
-            raise ValueError(f"the number {value!r} says no unit, and is not taken for {kind}")
-    elif pa.types.is_struct(kind) and isinstance(value, Mapping):
+    types = pa.types
+    if _INTEGER(kind):
+        fits = isinstance(value, Integral) and not isinstance(value, bool)
+    elif _FLOAT(kind):
+        fits = isinstance(value, Real) and not isinstance(value, bool)
+        fits = fits and (not isinstance(value, Integral) or float(value) == value)
+    elif types.is_boolean(kind):
+        fits = isinstance(value, bool)
+    elif any(each(kind) for each in _TEXT):
+        fits = isinstance(value, str)
+    elif types.is_binary(kind) or types.is_large_binary(kind):
+        fits = isinstance(value, bytes | str)
+    elif types.is_temporal(kind):
+        fits = not isinstance(value, Real)  # it does not say its unit
+    elif types.is_decimal(kind):
+        fits = isinstance(value, Decimal | Integral | str) and not isinstance(value, bool)
+    elif types.is_nested(kind):
+        fits = _check_members(value, kind)
+    else:
+        fits = True
+    if not fits:
+        raise ValueError(f"{value!r} is not taken for {kind}")
+
+
+def _check_members(value: Any, kind: pa.DataType) -> bool:
+    """Whether the value is of this nested type; each of its members is checked."""
+    if pa.types.is_struct(kind) and isinstance(value, Mapping):
         fields = {field.name: field.type for field in kind}
         for name, member in value.items():
             if name not in fields:
                 raise ValueError(f"the member {name!r} is not in {kind}")
             _check_kept(member, fields[name])
-    elif pa.types.is_list(kind) and isinstance(value, list):
+        return True
+    if pa.types.is_map(kind) and isinstance(value, Mapping | list):
+        for key, item in value.items() if isinstance(value, Mapping) else value:
+            _check_kept(key, kind.key_type)
+            _check_kept(item, kind.item_type)
+        return True
+    if isinstance(value, list | tuple) and not pa.types.is_struct(kind):
         for each in value:
             _check_kept(each, kind.value_type)
+        return True
+    return False
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__

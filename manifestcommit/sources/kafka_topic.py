@@ -18,7 +18,7 @@ import pyarrow as pa
 from ..arguments import checked
 from ..display import visible
 from ..errors import SourceError, TableNotFoundError, UsageError
-from ..runtime.validation import anything, one_of, optional, text, wrong
+from ..runtime.validation import one_of, optional, text, wrong
 from ..store import StorageOptions
 from ..table.table import Table
 from ..terminal.render import counted
@@ -50,7 +50,6 @@ _OF_A_RECORD: dict[str, pa.DataType] = {
     ),
 }
 _ASK_S = 30.0  # for the answer to a question
-_ASK_ID_S = 5.0  # where there may be nobody to answer
 _SILENCE_S = 60.0  # without a record or the end of a partition
 _RECORDS = 10_000  # of one batch
 _GUESS_BYTES = 10_000  # of a record, until some were read
@@ -107,6 +106,7 @@ class KafkaRecords:
         self._name = ""
         self._table: Table | None = None
         self._refused: list[dict[str, Any]] = []
+        self._taken_over: dict[int, int] = {}  # positions from before the brokers knew ids
         self._record_bytes = float(_GUESS_BYTES)
         self.companions: Mapping[str, pa.Schema] = (
             {REFUSED: _REFUSED} if on_broken == "refuse" else {}
@@ -174,8 +174,12 @@ class KafkaRecords:
             begin - at for each, (begin, _) in spans.items() if (at := known[each]) is not None
         )
         said = f", {lost:,} were lost" if lost else ""
+        ranges = {self._of(each): (known[each], end) for each, (_, end) in spans.items()}
+        before = self._name.partition("@")[0]
+        for each in spans.keys() & self._taken_over:  # so that no other loader takes it as well
+            ranges[f"{before}/{each}"] = self._taken_over.pop(each), spans[each][1]
         return Chunk(
-            ranges={self._of(each): (known[each], end) for each, (_, end) in spans.items()},
+            ranges=ranges,
             what=visible(
                 f"{total:,} offsets of {counted(len(spans), 'partition')} of {self._topic}{said}"
             ),
@@ -193,22 +197,28 @@ class KafkaRecords:
         if found.error is not None or not found.partitions:
             why = found.error.str() if found.error is not None else "it has no partitions"
             raise SourceError(f"the topic {self._topic!r} cannot be read: {why}")
-        self._name = f"kafka:{metadata.cluster_id or 'cluster'}/{self._topic}{self._id()}"
+        # whoever answers for topics is the controller; a cluster for tests has none
+        id = self._id() if metadata.controller_id in metadata.brokers else ""
+        self._name = f"kafka:{metadata.cluster_id or 'cluster'}/{self._topic}{id}"
         return sorted(found.partitions)
 
     def _id(self) -> str:
         """The topic's id, which another topic of this name does not have; empty: the brokers know
-        no ids."""
+        no ids. Not to know it for a moment is another thing: two loaders would load under two
+        names."""
         from confluent_kafka import KafkaException, TopicCollection
         from confluent_kafka.admin import AdminClient
 
         given = {"error_cb": _pass_over, **self._settings}
         client = AdminClient({name: each for name, each in given.items() if name not in _CONSUMERS})
-        asked = client.describe_topics(TopicCollection([self._topic]), request_timeout=_ASK_ID_S)
+        asked = client.describe_topics(TopicCollection([self._topic]), request_timeout=_ASK_S)
         try:
-            return f"@{asked[self._topic].result(_ASK_S).topic_id}"
-        except (KafkaException, TimeoutError):
-            return ""
+            found = str(asked[self._topic].result().topic_id)
+        except KafkaException as error:
+            if error.args[0].name() in ("_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"):
+                return ""
+            raise
+        return "" if set(found) <= {"A"} else f"@{found}"  # zero is none
 
     def _positions(self, positions: Mapping[str, Position]) -> dict[int, int]:
         """Partition -> the position of this topic. One that had no id was this one, since brokers
@@ -227,6 +237,11 @@ class KafkaRecords:
                 f"{became}: the topic was made again, or these are other brokers. Nothing was "
                 "loaded. Load it into a new table."
             )
+        self._taken_over = {
+            partition: position
+            for partition, position in known.get("", {}).items()
+            if id and partition not in known.get(id, {})
+        }
         return known.get("", {}) | known.get(id, {})
 
     def _bounds(self, consumer: Consumer, partition: int) -> tuple[int, int]:
@@ -264,7 +279,8 @@ class KafkaRecords:
         from confluent_kafka import TopicPartition
 
         if isinstance(self._start, dt.datetime):
-            asked = TopicPartition(self._topic, partition, int(self._start.timestamp() * 1000))
+            moment = max(0, int(self._start.timestamp() * 1000))  # -1 would be the end
+            asked = TopicPartition(self._topic, partition, moment)
             (found,) = consumer.offsets_for_times([asked], timeout=_ASK_S)
             return int(found.offset) if found.offset >= 0 else high
         if isinstance(self._start, Mapping):
@@ -281,7 +297,9 @@ class KafkaRecords:
             for batch in self._batches(consumer, chunk.plan):
                 read += len(batch)
                 total += sum(len(each) for each in batch)
-                yield self._decoded(batch)
+                rows = self._decoded(batch)
+                if rows.num_columns:
+                    yield rows
         if read:
             self._record_bytes = max(1.0, total / read)
 
@@ -350,7 +368,12 @@ class KafkaRecords:
             )
             self._refuse(batch, broken)
             batch = [each for place, each in enumerate(batch) if place not in broken]
-            if self._schema is None:
+            if not rows.num_columns and batch and not self._record_columns:
+                raise SourceError(
+                    f"{self.name}: the first records have no value in any column. Nothing of this "
+                    "chunk was committed. Give schema= with the columns."
+                )
+            if rows.num_columns:
                 self._schema = rows.schema
         for name in self._record_columns:
             if f"_{name}" in rows.column_names:
@@ -359,7 +382,7 @@ class KafkaRecords:
                     f"{name!r} out of record_columns"
                 )
             array = pa.array([_PARTS[name](message) for message in batch], _OF_A_RECORD[name])
-            rows = rows.append_column(f"_{name}", array)
+            rows = _with(rows, f"_{name}", array)
         return rows
 
     def _columns(self) -> pa.Schema | None:
@@ -394,6 +417,10 @@ class KafkaRecords:
                     "error": reason[:300],
                 }
             )
+
+
+def _with(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    return rows.append_column(name, column) if rows.num_columns else pa.table({name: column})
 
 
 class _Asking:
@@ -473,10 +500,10 @@ def _starts(name: str, value: Any) -> Any:
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         return value
     if isinstance(value, Mapping) and all(
-        isinstance(number, int) and number >= 0 for pair in value.items() for number in pair
+        type(number) is int and number >= 0 for pair in value.items() for number in pair
     ):
         return dict(value)
-    if value in ("earliest", "latest"):
+    if isinstance(value, str) and value in ("earliest", "latest"):
         return value
     raise wrong(
         name,
@@ -486,11 +513,25 @@ def _starts(name: str, value: Any) -> Any:
     )
 
 
+def _settings(name: str, value: Any) -> Any:
+    """Texts and numbers only: the client ends the process over some other values."""
+    good = isinstance(value, Mapping) and all(
+        isinstance(key, str) and isinstance(each, str | int | float) for key, each in value.items()
+    )
+    if not good:
+        raise wrong(
+            name, type(value).__name__, "librdkafka's settings: name -> text or number", "{}"
+        )
+    return value
+
+
 def _parts(name: str, value: Any) -> Any:
-    given = [value] if isinstance(value, str) else list(value)
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, Sequence) or len(set(map(repr, given))) < len(given):
+        raise wrong(name, value, "different parts of a record", "['partition', 'offset']")
     for each in given:
         one_of(*_OF_A_RECORD)(name, each)
-    return given
+    return list(given)
 
 
 @checked(
@@ -502,7 +543,7 @@ def _parts(name: str, value: Any) -> Any:
     start=_starts,
     on_broken=one_of("error", "refuse"),
     on_lost=one_of("error", "skip"),
-    settings=anything,  # by the client
+    settings=optional(_settings),
 )
 def kafka(
     servers: str,
@@ -554,6 +595,8 @@ def kafka(
     Spec: LD9.
     """
     given = {"bootstrap.servers": servers, **(settings or {})}
+    if value == "bytes" and schema is not None:
+        raise UsageError("value='bytes' is one column, `value`: leave schema out")
     if ours := sorted(_OURS.keys() & given):
         raise UsageError(
             f"settings: {ours[0]} is decided here, since the table holds the positions; leave it "

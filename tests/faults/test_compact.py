@@ -258,9 +258,13 @@ def test_what_was_committed_before_a_crash_stays_done(set_budgets: SetBudgets) -
 def test_a_run_does_no_more_than_it_was_told_and_says_what_is_left() -> None:
     """[GC16]"""
     store = table()
-    done = run(store, max_bytes=1)
-    assert (done.groups, done.left_groups, done.left_bytes > 0) == (1, 3, True)
-    assert [run(store, max_bytes=1).left_groups for _ in range(4)] == [2, 1, 0, 0]
+    before = state(store)
+    nothing = run(store, max_bytes=1)
+    assert (nothing.groups, nothing.left_groups, nothing.left_bytes > 0) == (0, 4, True) and state(store) == before
+    most = nothing.left_bytes // 3
+    done = [run(store, max_bytes=most) for _ in range(4)]
+    assert all(each.bytes_before <= most for each in done) and sum(each.groups for each in done) == 4
+    assert [each.left_groups for each in done] == [3, 2, 1, 0]
 
 
 def test_a_serializable_overwrite_does_not_lose_its_work_to_a_compaction() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kit.schemas import counter, schemas, single_value_types
 
+import manifestcommit as mc
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
 from manifestcommit.format.arrow_schema import FIELD_ID, arrow_schema, conform, footer_metadata, from_arrow
-from manifestcommit.format.fields import INTERVALS, ArrayType, Field, FieldType, Schema, StructType, check_schema, walk
+from manifestcommit.format.fields import INTERVALS, MAX_LEVELS, ArrayType, Field, FieldType, Schema, StructType, check_schema, walk
 from manifestcommit.format.spark_json import to_spark
 
 DAY_TIME = "interval day to second"
@@ -211,3 +213,15 @@ def test_ten_thousand_columns_take_no_time() -> None:
     assert conform(rows, wide).schema == arrow
     assert len(footer_metadata(wide)) == 2
     assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize("nest", [pa.list_, lambda inner: pa.map_(pa.string(), inner), lambda inner: pa.struct([("x", inner)])])
+def test_columns_are_no_deeper_than_readers_go(nest: Any, tmp_path: Path) -> None:
+    """A table with one deeper column could not be read at all. [SC2]"""
+    kind = pa.int64()
+    for _ in range(MAX_LEVELS - 1):
+        kind = nest(kind)
+    mc.write(pa.table({"id": [1], "deep": pa.nulls(1, kind)}), tmp_path / "t")
+    assert mc.Table(tmp_path / "t").to_arrow().num_rows == 1
+    with pytest.raises(UnsupportedTypeError, match=r"'deep' is nested more than \d+ levels deep"):
+        mc.write(pa.table({"id": [1], "deep": pa.nulls(1, nest(kind))}), tmp_path / "u")

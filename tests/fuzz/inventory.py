@@ -44,6 +44,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "files/foreign_file.py:inspect_file": ("data file of others", "parquet"),
     "files/foreign_file.py:read_facts": ("data file of others", "parquet"),
     "files/foreign_file.py:read_rows": ("data file of others", "parquet"),
+    "catalog/rest.py:load": ("document of an export", "export"),
     "commits/group_commit.py:read_intent": ("intent", "intent"),
     "log/manifests.py:ManifestReader._fetch": ("manifest, run", "manifest"),
     "scan/parallel_decode.py:_parts": ("data file", "manifest"),

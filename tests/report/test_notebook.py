@@ -83,7 +83,7 @@ def test_a_history_is_a_list_and_prints_as_a_table(made: tuple[mc.Table, mc.Outc
     assert isinstance(history, list) and history[0]["operation"] == "rewind" and history[0]["reason"] == text
     assert history == list(history) and history[1]["summary"]["rows"] == 2 and history[:1] == [history[0]]
     lines = repr(history).splitlines()
-    assert lines[0].split()[:3] == ["version", "committed_at", "operation"] and len(lines) == 2 + len(history)
+    assert lines[0].split()[:5] == ["version", "committed", "at", "(UTC)", "operation"] and len(lines) == 2 + len(history)
     assert all(line.isprintable() and len(line) < 200 for line in lines)
     assert json.loads(json.dumps(history, default=str))[0]["version"] == 3
     assert repr(table.history(0)) == "[]"

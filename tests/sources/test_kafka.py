@@ -13,6 +13,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.errors import SchemaMismatchError, SourceError, UsageError
 from manifestcommit.sources import kafka_topic
+from manifestcommit.sources.json_rows import rows_of
+from manifestcommit.store import StorageOptions
 
 kafka = mc.sources.kafka
 TOPIC = "orders"
@@ -56,8 +59,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr(kafka_topic, "_ASK_ID_S", 0.1)  # nobody answers
+def cluster() -> Cluster:
     return Cluster()
 
 
@@ -197,13 +199,69 @@ def test_texts_become_moments_and_decimals_where_the_columns_are_such(tmp_path: 
     assert found[1]["day"] == dt.date(2026, 1, 2) and str(found[1]["price"]) == "1.50" and found[1]["at"].hour == 3
 
 
-@pytest.mark.parametrize(
-    ("type", "value"), [(pa.timestamp("us"), 1_700_000_000), (pa.date32(), 20_000), (pa.list_(pa.int32()), [1, 2.5]), (pa.int8(), 300)]
-)
-def test_values_are_never_changed(tmp_path: Any, cluster: Cluster, type: Any, value: Any) -> None:
-    cluster.send({"x": value})
-    with pytest.raises(SourceError, match="orders/0 at 0: 'x': "):
-        mc.load(kafka(cluster.servers, TOPIC, schema=pa.schema([("x", type)])), tmp_path / "t")
+CHANGED: list[tuple[pa.DataType, Any]] = [
+    (pa.timestamp("us"), 1_700_000_000),
+    (pa.timestamp("s"), "2026-01-01T00:00:00.5"),
+    (pa.date32(), 20_000),
+    (pa.int8(), 300),
+    (pa.int64(), "0x10"),
+    (pa.int64(), 1.5),
+    (pa.float64(), True),
+    (pa.float64(), 2**53 + 1),
+    (pa.float64(), "1.5"),
+    (pa.bool_(), 1),
+    (pa.decimal128(9, 2), "1.555"),
+    (pa.string(), 7),
+    (pa.list_(pa.int32()), [1, 2.5]),
+    (pa.list_(pa.string()), "ab"),
+    (pa.map_(pa.string(), pa.int64()), {"eur": 9.99}),
+    (pa.map_(pa.string(), pa.struct([("x", pa.int64())])), {"a": {"x": 1, "y": 2}}),
+    (pa.struct([("x", pa.int64())]), [1]),
+]
+
+
+@pytest.mark.parametrize(("type", "value"), CHANGED, ids=lambda value: str(value) if isinstance(value, pa.DataType) else "")
+def test_values_are_never_changed(tmp_path: Any, type: Any, value: Any) -> None:
+    """[LD9]"""
+    found, broken = rows_of([json.dumps({"x": value}).encode(), b"{}"], None, pa.schema([("x", type)]))
+    assert list(broken) == [0] and broken[0].startswith("'x': ") and found.to_pylist() == [{"x": None}]
+
+
+def test_values_of_a_callable_are_never_changed() -> None:
+    """[LD9]"""
+    late = dt.datetime(2026, 1, 1, 23, 30, tzinfo=dt.timezone(dt.timedelta(hours=5)))
+    for type, value in ((pa.date32(), late), (pa.timestamp("us"), late), (pa.int64(), Decimal("1.5")), (pa.list_(pa.int64()), (1.5,))):
+        assert list(rows_of([b""], lambda _, x=value: {"x": x}, pa.schema([("x", type)]))[1]) == [0], type  # type: ignore[misc]
+    found, broken = rows_of([b""], lambda _: {"x": late}, pa.schema([("x", pa.timestamp("us", "UTC"))]))
+    assert not broken and found.to_pylist() == [{"x": late}]
+
+
+def test_columns_that_are_not_known_are_what_most_of_their_values_are() -> None:
+    """One record that is none changes no other. [LD9]"""
+    values = [b'{"x": null, "y": 1}', b'{"x": 5, "y": 2.5}', b'{"x": 6, "y": "bad"}', b'{"x": 7, "y": 3, "z": 1}', b'{"x": "7"}', b"{"]
+    found, broken = rows_of(values, None, None)
+    assert sorted(broken) == [2, 4, 5]
+    assert found.to_pylist() == [{"x": None, "y": 1, "z": None}, {"x": 5, "y": 2.5, "z": None}, {"x": 7, "y": 3, "z": 1}]
+    assert rows_of([b'{"x": null}', None], None, None)[0].num_columns == 0
+
+
+def test_a_column_whose_type_is_not_known_yet_is_asked_for(tmp_path: Any, cluster: Cluster) -> None:
+    cluster.send({"id": 1, "tags": []})
+    with pytest.raises(SourceError, match=r"the type of the column 'tags' cannot be inferred.*Give schema="):
+        mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t")
+    cluster.send(None, topic="empty")
+    with pytest.raises(SourceError, match=r"no value in any column.*Give schema="):
+        mc.load(kafka(cluster.servers, "empty"), tmp_path / "t")
+    assert mc.load(kafka(cluster.servers, "empty", record_columns="offset"), tmp_path / "u").rows == 1
+
+
+def test_a_topic_may_begin_with_records_that_are_no_rows(tmp_path: Any, cluster: Cluster) -> None:
+    cluster.send(b"no", b"rows")
+    source = kafka(cluster.servers, TOPIC, on_broken="refuse")
+    assert mc.load(source, tmp_path / "t").rows == 0
+    cluster.send({"id": 1})
+    assert mc.load(source, tmp_path / "t").rows == 1
+    assert mc.Table(f"{tmp_path / 't'}.refused").to_arrow().num_rows == 2
 
 
 def test_members_that_no_column_has_are_never_left_out(tmp_path: Any, cluster: Cluster) -> None:
@@ -280,6 +338,38 @@ def test_a_topic_that_was_made_anew_is_another_one(tmp_path: Any, tansu: str) ->
         mc.load(source, tmp_path / "t")
 
 
+def test_a_position_from_before_the_brokers_knew_ids_is_taken_over_once(tmp_path: Any) -> None:
+    """Its name moves along in that commit, so that no loader that knows no id takes the same range. [LD9]"""
+    source = kafka("127.0.0.1:1", TOPIC).open(tmp_path / "t", StorageOptions())
+    source._name = "kafka:c/orders@X"
+    at = source._positions({"kafka:c/orders/0": 5, "kafka:c/orders/1": 3, "kafka:c/orders@X/1": 4, "kafka:c/other/0": 9})
+    assert at == {0: 5, 1: 4}
+    first = source._chunk({0: (5, 7), 1: (4, 6)}, dict(at))
+    assert first.ranges == {"kafka:c/orders@X/0": (5, 7), "kafka:c/orders@X/1": (4, 6), "kafka:c/orders/0": (5, 7)}
+    assert source._chunk({0: (7, 8)}, {0: 7}).ranges == {"kafka:c/orders@X/0": (7, 8)}
+    source._name = "kafka:c/orders"
+    with pytest.raises(SourceError, match="the brokers do not say its id now"):
+        source._positions({"kafka:c/orders@X/0": 1})
+
+
+def test_an_id_that_is_not_told_in_time_ends_the_load(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, tansu: str) -> None:
+    """Under a name without it, another loader would load the same records. [LD9]"""
+    admin = AdminClient({"bootstrap.servers": tansu, "log_level": 0})
+    for made in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
+        made.result(20)
+    source = kafka(tansu, TOPIC)
+    real = kafka_topic.KafkaRecords._id
+
+    def late(self: Any) -> str:
+        with monkeypatch.context() as patch:
+            patch.setattr(kafka_topic, "_ASK_S", 0.0001)
+            return real(self)
+
+    monkeypatch.setattr(kafka_topic.KafkaRecords, "_id", late)
+    with pytest.raises(SourceError, match="Nothing more was loaded"):
+        mc.load(source, tmp_path / "t")
+
+
 def test_a_partition_that_lost_records_ends_the_load(tmp_path: Any, cluster: Cluster) -> None:
     """[LD9]"""
     cluster.send({"id": 0})
@@ -316,6 +406,12 @@ def test_a_topic_that_is_not_there_is_named(tmp_path: Any, cluster: Cluster) -> 
         ({"on_broken": "skip"}, "invalid on_broken"),
         ({"settings": {"auto.offset.reset": "latest"}}, r"auto\.offset\.reset is decided here"),
         ({"schema": {"id": "long"}}, "invalid schema"),
+        ({"schema": pa.schema([]), "value": "bytes"}, "leave schema out"),
+        ({"settings": "abc"}, "invalid settings"),
+        ({"settings": {"group.id": None}}, "invalid settings"),
+        ({"record_columns": 5}, "invalid record_columns"),
+        ({"record_columns": ["offset", "offset"]}, "invalid record_columns"),
+        ({"start": {0: True}}, "invalid start"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: Any, message: str) -> None:
@@ -324,7 +420,6 @@ def test_wrong_arguments_are_named(arguments: Any, message: str) -> None:
 
 
 def _load_for_ever(servers: str, path: str) -> None:
-    kafka_topic._ASK_ID_S = 0.1
     while True:
         mc.load(kafka(servers, TOPIC, record_columns=["partition", "offset"]), path, max_bytes=300_000)
         time.sleep(0.05)

@@ -60,11 +60,12 @@ Name = Literal[
 
 class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that not every supported Spark can do. what: as users name it; since: the first
-    version; instead: the way round."""
+    version; instead: the way round; connect: whether Spark Connect sessions have it, too."""
 
     what: str
     since: Version
     instead: str
+    connect: bool = True
 
 
 OLDEST: Version = (3, 5)
@@ -79,6 +80,7 @@ FEATURES: dict[Name, Feature] = {
         what="`recoverable=True`",
         since=(4, 0),
         instead="leave it out: a rerun computes all tasks",
+        connect=False,
     ),
     "format": Feature(
         what='`format("manifestcommit")`, for batches and for streams as sink and source',
