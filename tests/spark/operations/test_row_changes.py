@@ -267,7 +267,9 @@ def test_a_text_that_spark_casts_to_the_day_of_the_evaluation_is_refused(spark: 
     day = dt.date(2013, 1, 1)
     mc.write(pa.table({"id": [1, 2], "day": [day, day], "today": ["today", "no"]}), tmp_path / "t")
     table = Table(tmp_path / "t")
-    clock = ["day < 'today'", "' Yesterday ' > day", "day IN ('2013-01-01', 'now')", "day <= CAST('tomorrow' AS DATE)"]
+    clock = ["day < 'today'", "' Yesterday ' > day", "day <= CAST('tomorrow' AS DATE)"]
+    if not spark.version.startswith("3."):  # which compares the texts of both
+        clock.append("day IN ('2013-01-01', 'now')")
     for condition in [*clock, "day < to_date('today')", F.col("day") < "today"]:
         with pytest.raises(mc.errors.UsageError, match=r"invalid where .*the time of its evaluation.*nothing was done") as caught:
             table.delete(condition, spark=spark)
