@@ -147,9 +147,11 @@ def plan_of_the_whole(session: TableContext, snapshot: Snapshot, max_bytes: int)
         )
         for rows, partition in groups
     ]
-    fits = [not at or total <= max_bytes for at, total in enumerate(itertools.accumulate(group.bytes for group in made))]
-    run = fits.index(False) if False in fits else len(made)
-    return [msgspec.structs.replace(group, left=at >= run) for at, group in enumerate(made)]
+    left, planned = max_bytes, []
+    for group in made:
+        planned.append(msgspec.structs.replace(group, left=group.bytes > left))
+        left -= 0 if planned[-1].left else group.bytes
+    return planned
 
 
 def test_no_more_files_than_a_window_are_at_hand_and_few_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
