@@ -47,7 +47,8 @@ from .lake import FoundTable, find_tables, marker_at, objection, parts_of
 ROOT = "default"
 _BASIC = 'Basic realm="lake", charset="UTF-8"'
 _OWN_NAMES = ("127.0.0.1", "::1", "localhost")
-_OWN_HOST = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:[0-9]{1,5})?", re.IGNORECASE)
+_SHOWN = (f"[{name}]" if ":" in name else name for name in _OWN_NAMES)
+_OWN_HOST = re.compile(f"({'|'.join(map(re.escape, _SHOWN))})(:[0-9]{{1,5}})?", re.IGNORECASE)
 _SEPARATOR = "\x1f"  # between the levels of a namespace in a path, as Iceberg says
 _MOST_BYTES = 256 << 20
 _MOST_PAGE = 10_000

@@ -20,7 +20,6 @@ from ..runtime.validation import wrong
 _NULL = type(None)
 _UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
 _INTEGER, _FLOAT = pa.types.is_integer, pa.types.is_floating
-_TEXT: tuple[Callable[[pa.DataType], bool], ...] = (pa.types.is_string, pa.types.is_large_string)
 
 
 def arrow_schema(name: str, value: Any) -> Any:
@@ -84,13 +83,11 @@ def _types(objects: Sequence[Mapping[str, Any]], expected: pa.Schema | None) -> 
         values = [value for each in objects if (value := each.get(name)) is not None]
         if not values:
             continue  # a column without a value has no type yet
-        try:
-            kind = pa.array(values).type
-        except _UNFIT:
-            classes = Counter(float if type(value) is int else type(value) for value in values)
+        kind = _inferred(values)
+        if kind is None:
+            classes = Counter(map(_class, values))
             most = classes.most_common(1)[0][0]
-            alike = [each for each in values if type(each) is most or (most, type(each)) == _BOTH]
-            kind = _inferred(alike)
+            kind = _inferred([each for each in values if _class(each) is most])
         if kind is None:
             continue
         if _has_null(kind):
@@ -103,7 +100,9 @@ def _types(objects: Sequence[Mapping[str, Any]], expected: pa.Schema | None) -> 
     return pa.schema(known)
 
 
-_BOTH = (float, int)
+def _class(value: Any) -> type:
+    """The class of a value; whole numbers are among the others."""
+    return float if type(value) is int else type(value)
 
 
 def _inferred(values: Sequence[Any]) -> pa.DataType | None:
@@ -161,13 +160,17 @@ def _column(name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
     return found
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def _is_plain(given: set[type], kind: pa.DataType) -> bool:
     """Whether no value of these types can be changed by this one of Arrow."""
     if _INTEGER(kind):
         return given <= {int}
     if _FLOAT(kind):
         return given <= {float}
-    if any(each(kind) for each in _TEXT):
+    if _is_text(kind):
         return given <= {str}
     return not given
 
@@ -184,7 +187,7 @@ def _check_kept(value: Any, kind: pa.DataType) -> None:
         fits = fits and (not isinstance(value, Integral) or float(value) == value)
     elif types.is_boolean(kind):
         fits = isinstance(value, bool)
-    elif any(each(kind) for each in _TEXT):
+    elif _is_text(kind):
         fits = isinstance(value, str)
     elif types.is_binary(kind) or types.is_large_binary(kind):
         fits = isinstance(value, bytes | str)

@@ -7,12 +7,12 @@ positions and never records.
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 import pyarrow as pa
 
 from ..arguments import checked
@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
 REFUSED = ".refused"  # what the table of records that cannot be decoded is called
-_REFUSED = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("ms", "UTC")),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("error", pa.string()),
-    ]
-)
 _OF_A_RECORD: dict[str, pa.DataType] = {
     "partition": pa.int32(),
     "offset": pa.int64(),
@@ -49,6 +39,14 @@ _OF_A_RECORD: dict[str, pa.DataType] = {
         pa.struct([pa.field("name", pa.string(), nullable=False), ("value", pa.binary())])
     ),
 }
+_OF_A_REFUSED = ("partition", "offset", "timestamp", "key")
+_REFUSED = pa.schema(
+    [
+        *((name, _OF_A_RECORD[name]) for name in _OF_A_REFUSED),
+        ("value", pa.binary()),
+        ("error", pa.string()),
+    ]
+)
 _ASK_S = 30.0  # for the answer to a question
 _SILENCE_S = 60.0  # without a record or the end of a partition
 _RECORDS = 10_000  # of one batch
@@ -69,13 +67,9 @@ _DEFAULTS: dict[str, Any] = {
 _CONSUMERS = _DEFAULTS.keys() | _OURS.keys()  # settings that no other client has
 
 Start = Literal["earliest", "latest"] | dt.datetime | Mapping[int, int]
-
-
-class _Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Partition -> [start, end) of what is read: it begins above the range's start where records
-    are lost, or where the first load is to begin."""
-
-    spans: Mapping[int, tuple[int, int]]
+# Partition -> [start, end) of what is read, a chunk's plan: it begins above the range's start where
+# records are lost, or where the first load is to begin.
+Spans = Mapping[int, tuple[int, int]]
 
 
 class KafkaRecords:
@@ -117,17 +111,7 @@ class KafkaRecords:
 
     def open(self, path: Any, options: StorageOptions) -> KafkaRecords:
         """This source, for one table: its columns are those of the rows."""
-        settings = dict(self._settings)
-        own = KafkaRecords(
-            settings,
-            self._topic,
-            value=self._value,
-            schema=self._schema,
-            record_columns=self._record_columns,
-            start=self._start,
-            on_broken=self._on_broken,
-            on_lost=self._on_lost,
-        )
+        own = copy.copy(self)  # one source may be loaded into several tables at once
         own._table = Table(path, options)
         return own
 
@@ -163,12 +147,11 @@ class KafkaRecords:
             most = max(1, int(max_bytes / self._record_bytes / len(open_)))
             spans = {each: (low, min(high, low + most)) for each, (low, high) in open_.items()}
             yield self._chunk(spans, known)
-            begins |= {each: end for each, (_, end) in spans.items()}
-            known |= dict(begins)
+            reached = {each: end for each, (_, end) in spans.items()}
+            begins |= reached
+            known |= reached
 
-    def _chunk(
-        self, spans: Mapping[int, tuple[int, int]], known: Mapping[int, int | None]
-    ) -> Chunk:
+    def _chunk(self, spans: Spans, known: Mapping[int, int | None]) -> Chunk:
         total = sum(end - begin for begin, end in spans.values())
         lost = sum(
             begin - at for each, (begin, _) in spans.items() if (at := known[each]) is not None
@@ -184,7 +167,7 @@ class KafkaRecords:
                 f"{total:,} offsets of {counted(len(spans), 'partition')} of {self._topic}{said}"
             ),
             bytes=int(total * self._record_bytes),
-            plan=_Plan(spans=spans),
+            plan=spans,
         )
 
     def _of(self, partition: int) -> str:
@@ -307,15 +290,15 @@ class KafkaRecords:
         """Return the records that cannot be decoded, of the rows that were read last."""
         return {REFUSED: pa.Table.from_pylist(self._refused, schema=_REFUSED)}
 
-    def _batches(self, consumer: Consumer, plan: _Plan) -> Iterator[list[Message]]:
+    def _batches(self, consumer: Consumer, spans: Spans) -> Iterator[list[Message]]:
         """The messages of these offsets. A partition is over where a record at its end or behind
         arrives, or the end of the partition. [LD9]"""
         from confluent_kafka import TopicPartition
 
-        left = {each: end for each, (begin, end) in plan.spans.items() if begin < end}
+        left = {each: end for each, (begin, end) in spans.items() if begin < end}
         if not left:
             return
-        consumer.assign([TopicPartition(self._topic, each, plan.spans[each][0]) for each in left])
+        consumer.assign([TopicPartition(self._topic, each, spans[each][0]) for each in left])
         heard = time.monotonic()
         while left:
             found = consumer.consume(_RECORDS, timeout=1.0)
@@ -345,7 +328,6 @@ class KafkaRecords:
                 )
 
     def _failed(self, partition: int, error: Any) -> SourceError:
-
         if error.name() == "_AUTO_OFFSET_RESET":
             return SourceError(
                 f"{self._of(partition)}: records were removed while they were read. Nothing of "
@@ -407,16 +389,8 @@ class KafkaRecords:
                     (f"{self._of(partition)} at {offset}",),
                     f"{reason}; on_broken='refuse' puts such records into a table beside",
                 )
-            self._refused.append(
-                {
-                    "partition": message.partition(),
-                    "offset": message.offset(),
-                    "timestamp": _PARTS["timestamp"](message),
-                    "key": message.key(),
-                    "value": message.value(),
-                    "error": reason[:300],
-                }
-            )
+            parts = {name: _PARTS[name](message) for name in _OF_A_REFUSED}
+            self._refused.append({**parts, "value": message.value(), "error": reason[:300]})
 
 
 def _with(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
