@@ -20,7 +20,7 @@ from .log.table_context import TableContext
 from .protocol.conflict import Violation
 from .runtime.outcome import Outcome, constraint_error
 from .store import StorageOptions, open_store
-from .table.creation import companion_url, open_companion
+from .table.creation import REFUSED, companion_url, open_companion
 from .table.table import Table
 from .transactions import transaction
 
@@ -94,7 +94,7 @@ def companion_of(path: Path, quarantine: Path | None, options: StorageOptions) -
     """Where refused rows go: by default beside the table."""
     if quarantine is not None:
         return open_store(quarantine, options).url
-    return companion_url(open_store(path, options).url, ".refused", "Give quarantine=…")
+    return companion_url(open_store(path, options).url, REFUSED, "Give quarantine=…")
 
 
 def _check_most(url: str, split: _Split, most: int | float | None) -> None:

@@ -82,7 +82,8 @@ def _found(given: Path | Table | Lake, options: StorageOptions) -> list[Table]:
     with contextlib.suppress(StoreError):  # the path's own row has the error
         if not marker_at(store):
             urls = Lake(store, options).tables().column("url").to_pylist()
-    return [Table(url, options) for url in urls or [path]]
+    # a path without any table may be a mistake, and its row says so; a lake may be empty
+    return [Table(url, options) for url in urls or ([] if isinstance(given, Lake) else [path])]
 
 
 @checked(tables=some_tables)

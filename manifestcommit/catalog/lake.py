@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,9 +14,9 @@ from ..format import object_names
 from ..job import Path
 from ..runtime.concurrency import map_concurrently
 from ..runtime.validation import optional, text
-from ..store import Store, open_store
+from ..store import ObjectInfo, Store, open_store
 from ..table import Table
-from ..table.creation import create_table
+from ..table.creation import COMPANIONS, create_table
 from ..table.listing import Listing
 
 if TYPE_CHECKING:
@@ -176,6 +176,9 @@ class Lake:
     def drop(self, name: str) -> int:
         """Delete a table, its history and its files, for good: nothing brings them back.
 
+        The tables beside it that its loads and writes made go with it: `<path>.files` and
+        `<path>.refused`. Without the table, they would keep a new one from loading what is theirs.
+
         Its marker goes first: from then on it is in no list, cannot be read, and no job of it can
         commit. A drop that was interrupted may be repeated. Stop its writers first: what they
         write later stays as orphan files. Create no table of that name before this call has
@@ -183,7 +186,7 @@ class Lake:
         first, by `Table.settle`.
 
         Args:
-            name: the table's name. All objects below its folder are deleted.
+            name: the table's name. All objects below its folder and those beside it are deleted.
 
         Returns:
             How many objects were deleted.
@@ -195,26 +198,41 @@ class Lake:
 
         Spec: LK4.
         """
-        store = open_store(self._url(parts_of(name)), self._options)
-        if not any(_is_metadata(info.name) for info in store.list(object_names.VERSIONS)):
+        url = self._url(parts_of(name))
+        table, *others = [open_store(url + each, self._options) for each in ("", *COMPANIONS)]
+        if not _has_table(table):
             raise TableNotFoundError(f"there is no table {name!r} in {self.url}")
-        markers = [info.name for info in store.list(object_names.MARKERS)]
-        store.delete(markers)
-        found = sorted((info.name for info in store.list("")), key=_is_last)
-        last = next((at for at, each in enumerate(found) if _is_last(each)[0]), len(found))
-        store.delete(found[:last])
-        # as long as a version is there, no other table can be: another call was faster
-        if not marker_at(store):
-            store.delete(found[last:])
-        return len(markers) + len(found)
+        stores = [*filter(_has_table, others), table]
+        count = sum(_delete(store, store.list(object_names.MARKERS)) for store in reversed(stores))
+        return count + sum(map(_delete_rest, stores))
 
     def _url(self, path: Sequence[str]) -> str:
         return "/".join([self.url.rstrip("/"), *path])
 
 
-def _is_metadata(name: str) -> bool:
-    """Whether it is the marker or a version of a table."""
-    return object_names.parse_marker(name) is not None or bool(object_names.parse_version(name))
+def _has_table(store: Store) -> bool:
+    """Whether the marker or a version of a table is there."""
+    return any(
+        object_names.parse_marker(info.name) is not None or object_names.parse_version(info.name)
+        for info in store.list(object_names.VERSIONS)
+    )
+
+
+def _delete(store: Store, found: Iterable[ObjectInfo]) -> int:
+    names = [info.name for info in found]
+    store.delete(names)
+    return len(names)
+
+
+def _delete_rest(store: Store) -> int:
+    """Delete what is there besides the marker; how many objects it was."""
+    found = sorted((info.name for info in store.list("")), key=_is_last)
+    last = next((at for at, each in enumerate(found) if _is_last(each)[0]), len(found))
+    store.delete(found[:last])
+    # as long as a version is there, no other table can be: another call was faster
+    if not marker_at(store):
+        store.delete(found[last:])
+    return len(found)
 
 
 def _is_last(name: str) -> tuple[bool, str]:

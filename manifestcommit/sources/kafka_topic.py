@@ -22,6 +22,7 @@ from ..runtime.validation import one_of, optional, text, wrong
 from ..store import StorageOptions
 from ..table.table import Table
 from ..terminal.render import counted
+from ..table.creation import REFUSED
 from ..version import install
 from .chunk import BrokenInputError, Chunk, Position
 from .json_rows import arrow_schema, rows_of
@@ -29,7 +30,6 @@ from .json_rows import arrow_schema, rows_of
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-REFUSED = ".refused"  # what the table of records that cannot be decoded is called
 _OF_A_RECORD: dict[str, pa.DataType] = {
     "partition": pa.int32(),
     "offset": pa.int64(),

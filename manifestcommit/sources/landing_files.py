@@ -35,7 +35,7 @@ from ..log.time_travel import parse_age
 from ..runtime.validation import anything, one_of, optional, text, wrong
 from ..store import ObjectInfo, StorageOptions, Store, open_store
 from ..store.base import is_remote
-from ..table.creation import companion_url
+from ..table.creation import FILES, companion_url
 from ..table.table import Table
 from ..terminal.render import counted, size
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
@@ -52,7 +52,6 @@ _ENDINGS: dict[str, Format] = {
     ".ndjson": "json",
     ".parquet": "parquet",
 }
-FILES = ".files"  # what the table of loaded files is called: this behind the table's path
 _LEDGER = pa.schema(
     [
         ("source", pa.string()),

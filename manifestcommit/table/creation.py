@@ -23,6 +23,9 @@ from .table import Table
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+# what tables beside a table are called, behind its path: of loaded files, and of refused rows
+COMPANIONS = FILES, REFUSED = ".files", ".refused"
+
 
 @checked(
     properties=optional(RULES["properties"]),

@@ -374,8 +374,8 @@ def test_a_prefix_is_all_tables_below_it_as_of_the_call(tmp_path: Path) -> None:
     fill(tmp_path / "d")
     assert states(mc.maintain(str(tmp_path)), "compact")[f"file://{tmp_path}/d"] == "done"
     (tmp_path / "empty").mkdir()
-    for nothing in (tmp_path / "empty", mc.lake(tmp_path / "empty")):
-        assert states(mc.maintain(nothing)) == {"open": "failed"}
+    assert states(mc.maintain(tmp_path / "empty")) == {"open": "failed"}  # it may be a mistake
+    assert len(mc.maintain(mc.lake(tmp_path / "empty"))) == 0
 
 
 def test_a_table_that_is_given_twice_is_kept_once(tmp_path: Path) -> None:
