@@ -14,19 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
+from ..commits.resolve import JobInfo, list_jobs
 from ..errors import ManifestCommitError
 from ..format.fields import type_text
 from ..format.snapshot import Snapshot
 from ..log import exports
 from ..log.table_context import TableContext
 from ..log.version_chain import walk_back
+from ..operations.table_metrics import source_age_s
 from ..report import drawing
 from ..report import page as report_page
 from ..report.data import HistoryReducer
 from ..report.reading import read_report
 from ..runtime.concurrency import map_concurrently
 from ..store import StorageOptions, Store, open_store
+from ..table import Table
 from ..terminal.render import counted
 from ..version import __version__
 from .lake import FoundTable
@@ -40,7 +44,8 @@ _TEXT = 400  # characters of a problem
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A table in the list of tables. name: None where it has none; version: None if the table
-    cannot be opened; times in microseconds; problems: what is wrong, none if it is healthy."""
+    cannot be opened; times in microseconds; waiting: jobs that are prepared or staged; problems:
+    what is wrong, none if it is healthy."""
 
     path: str
     name: str | None
@@ -50,6 +55,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 0
     committed_us: int = 0
     data_us: int | None = None
+    waiting: int = 0
     problems: tuple[str, ...] = ()
 
 
@@ -83,23 +89,25 @@ class Kept:
 
 
 def read_rows(lake: Store, options: StorageOptions | None, found: list[FoundTable]) -> list[Row]:
-    """A row for each table: its newest version is opened, and its exports are looked at."""
+    """A row for each table: its newest version is opened, its exports are looked at, and the
+    objects of its jobs are listed."""
     ordered = sorted(found, key=lambda each: each.path)
 
     def read(each: FoundTable) -> Row:
         path = "/".join(each.path)
         try:
             ctx = TableContext(open_store(f"{lake.url}/{path}", options))
-            return row_of(ctx, ctx.open().snapshot, path, each.name)
+            return row_of(ctx, [*list_jobs(ctx, is_read=False)], path, each.name)
         except ManifestCommitError as error:
             return Row(path=path, name=each.name, problems=(drawing.short(error, _TEXT),))
 
     return map_concurrently(lake, read, ordered, limit=_AT_ONCE)
 
 
-def row_of(ctx: TableContext, snapshot: Snapshot, path: str, name: str | None) -> Row:
-    """What the list shows of a table, as of this version."""
-    problems = []
+def row_of(ctx: TableContext, jobs: list[JobInfo], path: str, name: str | None) -> Row:
+    """What the list shows of a table, as of the version by which its jobs were judged."""
+    assert ctx.known is not None
+    snapshot, problems = ctx.known.snapshot, []
     for format, lag in exports.lags(ctx, snapshot).items():
         if lag.version is None:
             problems.append(f"nothing is exported to {format}")
@@ -117,6 +125,7 @@ def row_of(ctx: TableContext, snapshot: Snapshot, path: str, name: str | None) -
         files=snapshot.totals.files,
         committed_us=snapshot.committed_at,
         data_us=snapshot.data_at,
+        waiting=sum(job.state in ("prepared", "staged") for job in jobs),
         problems=tuple(problems),
     )
 
@@ -137,11 +146,13 @@ def lake_page(url: str, rows: list[Row], made_us: int, now_us: int, search: str)
     )
 
 
-def table_page(lake: str, name: str, store: Store) -> str:
-    """One table: its health, its schema, its newest commits. At most 50 versions are read."""
-    ctx = TableContext(store)
-    head = ctx.open()
-    snapshot = head.snapshot
+def table_page(lake: str, table: Table, name: str, sample: int) -> str:
+    """One table: its health, its sources and jobs, its schema, its newest commits, and as many rows
+    as `sample`. At most 50 versions are read."""
+    ctx = table._ctx
+    store, head = ctx.store, ctx.open()
+    snapshot, jobs = head.snapshot, [*list_jobs(ctx, is_read=False)]
+    now_us = ctx.env.now_us()
     reducer = HistoryReducer(snapshot, _COMMITS, store.url)
     for each in itertools.islice(walk_back(store, head), _COMMITS):
         reducer.add(each.snapshot)
@@ -152,17 +163,36 @@ def table_page(lake: str, name: str, store: Store) -> str:
         url=store.url,
         snapshot=snapshot,
         columns=snapshot.schema.fields if snapshot.schema else (),
-        row=row_of(ctx, snapshot, "", name),
+        row=row_of(ctx, jobs, "", name),
+        sources=[
+            (source, position, source_age_s(snapshot, now_us).get(source))
+            for source, position in sorted(snapshot.watermarks.items())
+        ],
+        jobs=jobs,
+        sample=sampled(table, snapshot, sample),
         history=reducer.view().commits[:_COMMITS],
-        now_s=ctx.env.now_us() / 1e6,
+        now_s=now_us / 1e6,
     )
 
 
-def report(store: Store) -> str:
+def sampled(table: Table, snapshot: Snapshot, most: int) -> list[list[str]]:
+    """Some rows, as texts."""
+    if not most or not snapshot.totals.rows:
+        return []
+    found = table.dataset(snapshot.version).head(most)
+    return [list(row) for row in zip(*(map(_cell, column) for column in found), strict=True)]
+
+
+def _cell(value: pa.Scalar[Any]) -> str:
+    try:
+        return "null" if not value.is_valid else str(value.as_py())
+    except (ValueError, OverflowError):  # such as a time after the year 9999
+        return str(pa.array([value], value.type)).strip("[] \n")
+
+
+def report(table: Table) -> str:
     """The report of a table, as `Table.report` makes it."""
-    return report_page.render(
-        read_report(TableContext(store), last=_VERSIONS, with_gc=False, ends=None)
-    )
+    return report_page.render(read_report(table._ctx, last=_VERSIONS, with_gc=False, ends=None))
 
 
 def problem_page(title: str, message: str) -> str:

@@ -40,6 +40,7 @@ from ..export import iceberg_export
 from ..export.iceberg_metadata import metadata_name, read_document
 from ..runtime.environment import SystemEnv
 from ..store import StorageOptions, Store, open_store
+from ..table import Table
 from . import pages
 from .lake import FoundTable, find_tables, marker_at, objection, parts_of
 
@@ -94,11 +95,17 @@ class Catalog:
     """The tables of one lake, as requests need them."""
 
     def __init__(
-        self, store: Store, options: StorageOptions | None = None, *, refresh_s: float = 60.0
+        self,
+        store: Store,
+        options: StorageOptions | None = None,
+        *,
+        refresh_s: float = 60.0,
+        sample: int = 0,
     ) -> None:
         """refresh_s: how old a list of tables may be. A table that is loaded is looked for itself,
-        so that a new one can be read at once."""
-        self.store, self._options, self._refresh_us = store, options, int(refresh_s * 1e6)
+        so that a new one can be read at once. sample: how many rows the page of a table shows."""
+        self.store, self.options, self._refresh_us = store, options, int(refresh_s * 1e6)
+        self.sample = sample
         self._index: Index | None = None
         self._lock = threading.Lock()
         self.env = SystemEnv()
@@ -114,11 +121,11 @@ class Catalog:
 
     def _read_rows(self) -> tuple[list[pages.Row], int]:
         now_us = self.env.now_us()
-        return pages.read_rows(self.store, self._options, find_tables(self.store)), now_us
+        return pages.read_rows(self.store, self.options, find_tables(self.store)), now_us
 
     def below(self, path: Sequence[str]) -> Store:
         """The store at these folders of the lake."""
-        return open_store("/".join([self.store.url, *path]), self._options)
+        return open_store("/".join([self.store.url, *path]), self.options)
 
     def open(self, namespace: Sequence[str], name: str) -> tuple[Store, str]:
         """A table's path and id; RestError if there is none of this name. One list request, in the
@@ -330,23 +337,23 @@ def _table_page(catalog: Catalog, request: Request) -> Response:
     return _of_table(
         catalog,
         request,
-        lambda name, store: _html(pages.table_page(catalog.store.url, name, store)),
+        lambda name, table: _html(pages.table_page(catalog.store.url, table, name, catalog.sample)),
     )
 
 
 def _report(catalog: Catalog, request: Request) -> Response:
     return _of_table(
-        catalog, request, lambda _, store: _html(pages.report(store), policy="sandbox")
+        catalog, request, lambda _, table: _html(pages.report(table), policy="sandbox")
     )
 
 
 def _of_table(
-    catalog: Catalog, request: Request, page: Callable[[str, Store], Response]
+    catalog: Catalog, request: Request, page: Callable[[str, Table], Response]
 ) -> Response:
     """The page of the table that the path names, or one that says why there is none."""
     name = request.path_params["name"]
     try:
-        return page(name, catalog.below(parts_of(name)))
+        return page(name, Table(catalog.below(parts_of(name)).url, catalog.options))
     except (UsageError, TableNotFoundError) as error:
         return _html(pages.problem_page("There is no such table", str(error)), status=404)
     except ManifestCommitError as error:

@@ -56,6 +56,13 @@ def add_lake_commands(commands: Commands) -> None:
         metavar="TIME",
         help="how old a list of tables may be (default: 60s)",
     )
+    serve.add_argument(
+        "--sample-rows",
+        type=_rows,
+        default=0,
+        metavar="N",
+        help="how many rows the page of a table shows, at most 100 (default: 0: none)",
+    )
 
 
 def _tables(options: argparse.Namespace) -> int:
@@ -87,6 +94,7 @@ def _serve(options: argparse.Namespace) -> int:
         open_store(options.path, given),
         given,
         refresh_s=parse_age(options.refresh, "refresh"),
+        sample=options.sample_rows,
     )
     serve(
         catalog,
@@ -125,6 +133,12 @@ def _token(file: str | None) -> str | None:
             argument=source,
         )
     return token
+
+
+def _rows(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) <= 100):
+        raise argparse.ArgumentTypeError(f"a number of rows from 0 to 100, not {text!r}")
+    return int(text)
 
 
 def _port(text: str) -> int:

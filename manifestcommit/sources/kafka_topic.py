@@ -20,9 +20,9 @@ from ..display import visible
 from ..errors import SourceError, TableNotFoundError, UsageError
 from ..runtime.validation import one_of, optional, text, wrong
 from ..store import StorageOptions
+from ..table.creation import REFUSED
 from ..table.table import Table
 from ..terminal.render import counted
-from ..table.creation import REFUSED
 from ..version import install
 from .chunk import BrokenInputError, Chunk, Position
 from .json_rows import arrow_schema, rows_of

@@ -167,6 +167,38 @@ def test_a_damaged_table_is_shown_with_the_reason_beside_the_others(lake: mc.Lak
     assert "cannot be shown" in opened(server, "/tables/sales.orders", 503).text
 
 
+def test_sources_and_jobs_that_wait_are_shown(tmp_path: Path, start: Callable[..., Server]) -> None:
+    """And a job that nobody decides is seen without asking for it."""
+    lake = mc.lake(tmp_path)
+    mc.write(pa.table({"n": [1]}), lake.table("t").url, watermarks={f"s{TEXTS[0]}": (None, 41)})
+    server = start(lake)
+    assert "Jobs" not in opened(server, "/tables/t").text
+    for name in ("prepared", "staged"):
+        with mc.begin(lake.table("t").url) as job:
+            job.write(pa.table({"n": [2]}))
+            waits = job.prepare() if name == "prepared" else mc.write(pa.table({"n": [3]}), lake.table("t").url, publish=False)
+        text = opened(server, "/tables/t").text
+        assert f" {name} " in text[text.index("Jobs") :], waits
+    assert f"s{TEXTS[0]} 41" in text and " ago" in text[text.index("Sources") : text.index("Jobs")]
+    assert any(" jobs that wait t ok " in text and " 1 2 2 manifestcommit" in text for _ in soon() if (text := opened(server).text))
+
+
+def test_rows_are_shown_where_the_server_is_asked_to(tmp_path: Path) -> None:
+    """[LK9]"""
+    lake = mc.lake(tmp_path)
+    far = pa.array([2**62], pa.timestamp("us"))
+    hostile = pa.table({"text": TEXTS, "far": pa.concat_arrays([far] * len(TEXTS)), "deep": [[{"n": None}]] * len(TEXTS)})
+    mc.write(hostile, lake.table("t").url)
+    lake.create("empty", ONE)
+    for sample in (0, 3):
+        with served(rest.Catalog(open_store(lake.url), sample=sample)) as server:
+            page = opened(server, "/tables/t")
+            shown = [text for text in page.texts if "[{'n': None}]" in text]
+            assert len(shown) == sample and ("Some rows" in page.text) is bool(sample)
+            assert "Some rows" not in opened(server, "/tables/empty").text
+    assert TEXTS[1] in page.text
+
+
 def test_an_export_that_is_behind_is_a_problem(lake: mc.Lake, start: Callable[..., Server]) -> None:
     hint = Path(lake.table("sales.orders").url.removeprefix("file://")) / "_iceberg" / "metadata" / "version-hint.text"
     hint.write_text("1")

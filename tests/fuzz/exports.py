@@ -5,6 +5,7 @@ Allowed are an export as if nothing had been there, and the library's own errors
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import random
@@ -18,6 +19,8 @@ from tests.fuzz.mutate import HOSTILE, mutate_bytes, mutate_document
 from tests.fuzz.parquet import mutate_parquet
 
 import manifestcommit as mc
+from manifestcommit.catalog import rest
+from manifestcommit.catalog.lake import marker_at
 from manifestcommit.export.spark_catalog import LOG
 from manifestcommit.intake import delta, iceberg
 from manifestcommit.log.exports import is_export
@@ -88,6 +91,12 @@ def hostile_export(place: Exported, dice: random.Random) -> None:
         place.store.put(name, mutate_bytes(data, dice))
 
 
+def _served(store: MemoryStore) -> None:
+    """What the catalog answers; its refusals are answers, too. [LK5]"""
+    with contextlib.suppress(rest.RestError):
+        json.loads(rest.load(rest.newest_export(store, marker_at(store))))
+
+
 def readers(place: Exported) -> dict[str, Callable[[], Any]]:
     """Everything that looks at an export, or at what it describes."""
     url = place.url
@@ -95,6 +104,7 @@ def readers(place: Exported) -> dict[str, Callable[[], Any]]:
         "Iceberg": lambda: iceberg.listed(TableContext(place.store), f"{url}/{place.document}", rewrite=False),
         "Iceberg by its hint": lambda: iceberg.listed(TableContext(place.store), None, rewrite=True),
         "Delta": lambda: delta.listed(TableContext(place.store), None),
+        "catalog": lambda: _served(place.store),
         "metrics": lambda: mc.Table(url).metrics(),
         "write": lambda: mc.write(_row(4), url),
         **{each: lambda each=each: mc.Table(url).export(each) for each in FORMATS},
