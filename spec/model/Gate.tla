@@ -76,7 +76,7 @@ Judged(p, me) ==
         again == [ready EXCEPT !.proven = Top, !.seen = Rows(Newest)]
         isHeld == IF plan.kind = "add" THEN On("rows since the proof") ELSE On("rows since the audit")
         isOld == me.proven = 0 \/ (Came(me.proven) /\ isHeld)
-    IN CASE plan.key \in Newest.keys /\ On("key") -> Done("already")
+    IN CASE plan.key \in Newest.keys /\ On("key of a split") -> Done("already")
          [] plan.kind = "rollback" -> IF me.at = 0 THEN ready ELSE Done("conflict")
          [] plan.kind = "replace" -> IF me.file \in Newest.live THEN ready ELSE Done("conflict")
          [] plan.kind = "drop" -> IF Mine(p) = {} THEN Done("conflict") ELSE ready
