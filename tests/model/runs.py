@@ -15,7 +15,7 @@ SIZES: tuple[Size, ...] = ("large", "test")
 
 SPEC = Path(__file__).resolve().parents[2] / "spec" / "model"
 
-MODULES = ("Table", "Roots", "Joint")  # each a model with its invariants
+MODULES = ("Table", "Roots", "Joint", "Gate")  # each a model with its invariants
 PROPERTY = "EveryoneIsDone"  # what must come to pass, where a run is fair
 
 # A feature is there where a plan uses one of these words, or where the bounds of the run let it be.

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from tests.model.runs import SPEC
 
-_FUNCTION = re.compile(r"\b((?:format|protocol|filter|log|runtime|commits|files|scan|rows|operations|store)(?:\.[a-zA-Z_]\w*)+)")
+_FOLDERS = "format|protocol|filter|log|runtime|commits|files|scan|rows|operations|store|gate|quarantine|staging"
+_FUNCTION = re.compile(rf"\b((?:{_FOLDERS})(?:\.[a-zA-Z_]\w*)+)")
 _RULE = re.compile(r'\bOn\("([^"]+)"\)')
 _ACTION = re.compile(r"^([A-Z]\w*)\(\w+\) ==$", re.MULTILINE)
 
