@@ -83,17 +83,6 @@ def test_one_that_keeps_failing_holds_up_no_other_and_is_tried_a_bounded_number_
     assert read_ids(store) == [1, 2] and read_ids(other) == [3]
 
 
-def test_a_store_that_comes_back_lets_the_job_through(store: MemoryStore) -> None:
-    """What was refused once is sent again. [CM10]"""
-    flaky = FaultStore(store)
-    job = job_over(flaky, 2, "second", 10, 20)
-    flaky._faults = {flaky.count + 1: "refused", flaky.count + 2: "refused"}
-    (result,) = mc.commit_all([job])
-    assert result.outcome is not None and result.tries > 1
-    assert read_ids(store) == [1, 2]
-    check_table(store)
-
-
 @pytest.mark.parametrize("fault", ["refused", "request_lost", "answer_lost"])
 def test_a_job_whose_table_could_not_be_made_is_committed_by_the_next_try(fault: Fault) -> None:
     """One without rows makes its table as it commits: where that fails, nothing was sent that could be sent again. [CM10] [CM13]"""
@@ -326,17 +315,6 @@ def test_recover_leaves_a_range_that_was_set_back_in_the_way_of_later_ones_of_an
         assert isinstance(results[lower], CommitConflictError) and f"{lower!r}), or `manifestcommit abort`" in str(results[lower])
     assert mc.Table(root).abort(lower) == "aborted"
     assert len(mc.Table(root).recover().committed) == 1 and ids(root) == [1, 3]
-
-
-def test_recover_can_give_every_prepared_job_up(tmp_path: Path) -> None:
-    """[AB4]"""
-    root = tmp_path / "t"
-    mc.write(rows([1]), root, watermarks={"s": (0, 10)})
-    job = prepare(root, 2, 10, 20)
-    results = mc.Table(root).recover(abort=True)
-    assert [(r.job_id, r.outcome and r.outcome.kind) for r in results] == [(job, "aborted")]
-    assert results.committed == () and results.failed == ()
-    assert mc.Table(root).resolve(job) == "aborted" and ids(root) == [1]
 
 
 @pytest.mark.parametrize("abort", [True, False])

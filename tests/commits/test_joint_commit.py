@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.commits.tables import DECIDED, SCHEMA, Hurried, Lake, aborted_attempt, append, counted, sound, stopped
+from tests.commits.tables import DECIDED, SCHEMA, Lake, aborted_attempt, append, counted, sound, stopped
 
 from manifestcommit.commits.commit_loop import abort_attempt, commit
 from manifestcommit.commits.create_version import create_table
@@ -279,16 +279,6 @@ def test_nobody_reads_a_void_version() -> None:
     assert feed.advance(feed.beginning(1)).version == 4
     moment = to_datetime(lake.newest(1).committed_at - 1)
     assert choose_version(store, head, version=None, as_of=moment, tag=None) in (1, None)
-
-
-def test_the_job_of_an_undecided_member_is_pending() -> None:
-    """[MT8] [CM23]"""
-    lake = Lake(2)
-    parts = lake.parts()
-    stopped(parts, 2)
-    assert resolve_job(lake.at(lake.urls[1]), parts[1].change.job) == "pending"
-    append(lake, 1)
-    assert resolve_job(lake.at(lake.urls[1]), parts[1].change.job) == "not_committed"
 
 
 def test_a_stream_stops_before_an_undecided_version() -> None:
@@ -594,14 +584,6 @@ def test_two_members_are_consistent_without_their_home() -> None:
     assert len({head.snapshot.watermarks["s"] for head in heads}) == 1
 
 
-def test_a_clock_that_waits_is_no_clock_that_lies() -> None:
-    """The environment of these tests waits for nothing, and its time goes on."""
-    env = Hurried()
-    began = env.now_us()
-    env.sleep(2.0)
-    assert env.now_us() - began >= 2_000_000
-
-
 @pytest.mark.parametrize(("after", "requests"), [(2, 8), (DECIDED, 10), (5, 8), (6, 3)])
 def test_what_opening_a_table_costs_whose_newest_version_is_a_member(after: int, requests: int) -> None:
     """A hint that is a version behind costs two, here and in the home; undecided: the state before is what the hint led to; decided and
@@ -611,16 +593,3 @@ def test_what_opening_a_table_costs_whose_newest_version_is_a_member(after: int,
     store = CountingStore(open_store(lake.urls[1]))
     TableContext(store).open()
     assert len(store.calls) == requests
-
-
-def test_who_conflicts_after_it_placed_a_member_aborts_with_one_commit_of_the_home() -> None:
-    """A create and a list decide it, and the hint of the home follows. [MT9] [MT4]"""
-    lake = Lake(2)
-    commit_jointly(lake.parts())
-    parts, calls = counted(lake.parts())
-    (other,) = lake.parts([0])
-    assert commit(other.ctx, other.head, other.change).committed
-    assert [outcome.kind for outcome in commit_jointly(parts)] == ["conflict", "aborted"]
-    home = Counter(kind for at, kind in calls() if at == parts[0].url)
-    assert home["put_if_absent"] == 2 and home["put"] == 1, "the decision, which another had taken, and the abort with its hint"
-    assert lake.moved() == [2, 1] and lake.head(1).is_void

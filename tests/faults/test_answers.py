@@ -133,23 +133,6 @@ def test_a_create_that_lands_while_the_next_is_under_way_counts_once() -> None:
     check_table(store)
 
 
-def test_an_unclear_create_that_another_writer_beats_is_rebased_and_lands_once() -> None:
-    """[CM4] [CM6]"""
-    store = Scripted()
-
-    def beaten(name: str, data: bytes) -> bool:
-        store.script = []
-        write(store, rows([7]), key="other")
-        raise StoreUnclearError("no answer")
-
-    store.script = [beaten]
-    outcome = write(store, rows([2]), key="k")
-    assert (outcome.kind, outcome.version) == ("committed", 4)
-    assert read_ids(store) == [1, 2, 7]
-    assert not store.create(*store.sent[0]), "the stalled request finds its name taken"
-    check_table(store)
-
-
 def test_a_create_that_no_one_answers_is_unknown_and_stays_so_until_it_lands() -> None:
     """[CM6] [CM10] [AB1]"""
     store = Scripted()
@@ -288,21 +271,6 @@ def test_a_head_above_mine_that_cannot_be_read_makes_my_commit_unknown_not_faile
     assert key_version(inner, "k") == 3 and read_ids(inner) == [1, 2]
 
 
-def test_a_hint_that_cannot_be_put_changes_nothing() -> None:
-    """[CM7] [LY7]"""
-    inner = memory()
-    write(inner, rows([1]))
-
-    def no_hint(call: object) -> None:
-        if call.name == object_names.HINT and call.kind == "put":  # type: ignore[attr-defined]
-            raise StoreError("no")
-
-    outcome = write(FaultStore(inner, on_call=no_hint), rows([2]), key="k")
-    assert (outcome.kind, outcome.version) == ("committed", 3)
-    assert hinted(inner) == 2
-    assert read_ids(inner) == [1, 2]
-
-
 @pytest.mark.parametrize("hint", [None, b"", b"0", b"1", b"2", b"4", b"999", b"-1", b"x" * 100, b"9" * 19, "٣".encode()])
 def test_no_hint_changes_what_is_read_or_where_a_commit_lands(hint: bytes | None) -> None:
     """[LY7] [RD1]"""
@@ -328,15 +296,6 @@ def test_a_retry_below_of_a_manifest_is_no_damage(set_budgets: SetBudgets) -> No
     except CorruptMetadataError as error:
         pytest.fail(f"its own manifest was taken for damage: {error}")
     assert outcome.committed and read_ids(store) == [1, 2]
-
-
-def test_a_lost_answer_about_a_manifest_does_not_stop_the_commit(set_budgets: SetBudgets) -> None:
-    """Sending the same bytes again to a name that no one else can have is always right. [IV4] [LY8]"""
-    set_budgets(inline_entry_bytes=0)
-    store = Scripted(of=object_names.MANIFESTS)
-    store.script = [store.answer_lost]
-    assert write(store, rows([2]), key="k").committed
-    assert read_ids(store) == [1, 2]
 
 
 def test_a_manifest_of_other_bytes_under_ones_own_name_is_damage(set_budgets: SetBudgets) -> None:

@@ -433,20 +433,6 @@ def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(set_bu
     check_table(store)
 
 
-def test_gc_leaves_what_compaction_lists_and_takes_what_it_replaced() -> None:
-    """[IV7] [GC11]"""
-    store = table()
-    before, version = state(store), open_head(store).version
-    run(store)
-    policy = Policy(grace_s=0, keep_for_s=0, keep_versions=1)
-    gc(session(store), policy)
-    gc(session(store), policy)
-    assert state(store) == before
-    data = {info.name for info in store.list("") if not info.name.startswith("_manifest/")}
-    assert data == set(files(store)) and len(data) == 4
-    assert version
-
-
 def test_a_rollback_over_a_compaction_and_back() -> None:
     """[CF13] [CF7] Old files live again, and can be compacted again."""
     store = table()

@@ -681,13 +681,6 @@ def test_the_ways_out_lead_out(place: Place) -> None:
     assert damaged(place.check(deep=True)) == set()
 
 
-def test_a_hint_of_no_version_is_noted(place: Place) -> None:
-    """[LY7]"""
-    (place.root / "_manifest/hint").write_bytes(b"12345")
-    (note,) = (each for each in place.check().findings if each.kind == "hint_is_off")
-    assert "12345" in note.problem and note.severity == "note"
-
-
 def test_a_store_that_cannot_be_read_is_no_damage(place: Place) -> None:
     """[ST5]"""
     shutil.rmtree(place.root / "_manifest")

@@ -717,15 +717,6 @@ def test_an_owner_that_others_gave_up_is_told_so() -> None:
     assert mine(store) == [1, 2, 20]
 
 
-def test_committing_a_published_job_from_elsewhere_decides_a_conflict_too() -> None:
-    """[CM21]"""
-    store = table()
-    job = publish(store, 10, watermarks={SOURCE: (5, 9)})
-    write(store, rows([50]), watermarks={SOURCE: (5, 9)})
-    told = commit_prepared(session(store), job)
-    assert told.conflict is not None and told.conflict.rule == "watermark_overlap" and state_of(store, job) == "given up"
-
-
 # --- crashes --------------------------------------------------------------------------------------------------------------
 
 

@@ -18,18 +18,16 @@ from tests.kit.sizes import rounds, some
 from tests.kit.tables import begin, check_head, check_table, clone, in_chain, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.commits.resolve import list_jobs, resolve_job
+from manifestcommit.commits.resolve import list_jobs
 from manifestcommit.commits.two_phase import commit_prepared, give_up
 from manifestcommit.errors import (
     CommitConflictError,
     JobAbortedError,
-    JobFencedError,
     ManifestCommitError,
     OutcomeUnknownError,
     StoreError,
     StoreUnclearError,
     UsageError,
-    WatermarkGapError,
 )
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import Commit
@@ -222,17 +220,6 @@ def test_a_create_that_lands_late_never_undoes_what_was_told(first: str, second:
 
 @pytest.mark.parametrize("first", FINISHERS)
 @pytest.mark.parametrize("second", FINISHERS)
-def test_a_create_that_lands_before_the_second_look_is_what_everyone_says(first: str, second: str) -> None:
-    """[AB4] [CM1]"""
-    store, job = stalled(first)
-    assert store.land()
-    told = decision(FINISHERS[second](store, job))
-    assert told[0] == {"commit": "committed", "abort": "aborted"}[first]
-    check_decided(store, job, {told}, 77)
-
-
-@pytest.mark.parametrize("first", FINISHERS)
-@pytest.mark.parametrize("second", FINISHERS)
 def test_a_create_that_lands_at_any_call_of_the_second_finisher_decides_or_is_too_late(first: str, second: str) -> None:
     """[AB4] [CM1] [CM4]"""
     landed = []
@@ -373,19 +360,6 @@ def test_a_fault_at_any_call_of_a_finisher_leaves_the_old_state_or_the_new_and_a
 # --- conflicts leave it prepared -----------------------------------------------------------------------------------------------
 
 
-def test_a_gap_leaves_a_job_prepared_until_it_is_closed() -> None:
-    """[AB3] [WM2]"""
-    store = table(3)
-    job, before = prepared(store, 77, advance=(7, 9)), prepared(store, 66, advance=(5, 7))
-    for _ in range(2):
-        with pytest.raises(WatermarkGapError):
-            commit(store, job)
-    assert {each.job: each.state for each in list_jobs(session(store))} == {job: "prepared", before: "prepared"}
-    commit(store, before)
-    assert commit(store, job).version == 5
-    assert positions(store) == {"s": 9} and read_ids(store) == [2, 3, 66, 77]
-
-
 def test_a_prepared_overwrite_that_lost_conflicts_each_time_until_it_is_given_up() -> None:
     """[AB3] [AB4] [CF5]"""
     store = table(3)
@@ -410,23 +384,6 @@ def test_a_prepared_overwrite_that_lost_conflicts_each_time_until_it_is_given_up
 def fence(store: Store, version: int, **changes: Any) -> None:
     """What gc commits; what it would delete stays."""
     put_version(store, open_head(store), fence=version, **changes)
-
-
-def test_a_fenced_prepared_job_commits_nothing_ever_again() -> None:
-    """[CM2] [CM23] [AB4]"""
-    store = table(3)
-    job = prepared(store, 77)
-    write(store, rows([4]))
-    fence(store, 4)
-    for _ in range(2):
-        with pytest.raises(JobFencedError, match=job):
-            commit(store, job)
-        assert [each.state for each in list_jobs(session(store))] == ["fenced"]
-        assert str(resolve_job(session(store), job)) == "forgotten"
-    assert give_up(session(store), job).kind in ("aborted", "fenced"), "it cannot commit: nothing is left to be decided"
-    with pytest.raises((JobFencedError, JobAbortedError)):
-        commit(store, job)
-    assert read_ids(store) == [2, 3, 4]
 
 
 @pytest.mark.parametrize("finish", FINISHERS)

@@ -185,14 +185,6 @@ def test_merging_reaches_into_structs_and_lists(root: Path) -> None:
     check(mc.Table(root), [{"id": 1, "s": {"a": 1, "b": None}}, {"id": 2, "s": {"a": 2**40, "b": "x"}}])
 
 
-def test_merging_reaches_into_elements(root: Path) -> None:
-    """[SC5]"""
-    mc.write(pa.table({"id": [1], "l": pa.array([[{"a": 1}]], pa.list_(pa.struct([("a", pa.int32())])))}), root)
-    kind = pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string())]))
-    mc.write(pa.table({"id": [2], "l": pa.array([[{"a": 2**40, "b": "x"}]], kind)}), root, merge_schema=True)
-    check(mc.Table(root), [{"id": 1, "l": [{"a": 1, "b": None}]}, {"id": 2, "l": [{"a": 2**40, "b": "x"}]}])
-
-
 def test_a_column_becomes_nullable_by_merging_only(root: Path) -> None:
     """[SC3] [SC5]"""
     mc.create_table(root, pa.schema([("id", pa.int64()), pa.field("v", pa.int64(), nullable=False)]))
