@@ -44,7 +44,6 @@ LEFT_OUT: dict[str, str] = {
     "log/test_partial_manifest.py": (
         "a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole a_filter_finds_in_many_manifests_what_it_finds_in_each_of_them"
     ),
-    "operations/test_rollback.py": "gc_and_a_rollback_at_once_leave_a_whole_table",
     "operations/test_schema_evolution.py": (
         "a_dropped_column_does_not_come_back_with_its_name a_read_of_a_renamed_table_that_is_broken_off_lets_the_process_end "
         "merging_widens_a_column_without_changing_a_value"
@@ -95,7 +94,6 @@ LEFT_OUT: dict[str, str] = {
         "a_decision_that_is_spilled_while_an_old_head_conflicts_is_found_in_the_new_one "
         "a_decision_that_was_spilled_into_a_run_is_found a_task_that_dies_at_prepare_or_after_it_is_committed_once "
         "of_many_commits_and_aborts_at_once_one_decides_and_all_say_the_same "
-        "of_processes_that_commit_and_give_up_at_once_one_decides "
         "whatever_happens_between_any_two_calls_of_a_finisher_both_say_the_same"
     ),
     "export/test_clients.py": "clients_get_the_rows_that_readers_get",

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_table, job_on, memory, positions, read, read_ids, rows, session, write
+from tests.kit.tables import begin, check_table, job_on, memory, positions, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.commits.job import Job
@@ -405,34 +405,6 @@ def test_a_file_that_was_removed_may_be_added_again(store: MemoryStore) -> None:
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs", "rule"),
-    [
-        (rows([2], a="x"), rows([3], b="y"), None),
-        (rows([2], a="x"), rows([3], a="y"), "schema"),
-        (rows([2], a="x"), rows([3], A=1), "schema"),
-        (rows([2], a="x"), rows([3]), None),
-    ],
-)
-def test_two_jobs_that_add_columns(store: MemoryStore, mine: pa.Table, theirs: pa.Table, rule: str | None) -> None:
-    """Different ones commute; two columns of one name are two columns, and one job loses. [CF8] [SC5]"""
-    write(store, rows([1]))
-    first, second = begin(store), begin(store)
-    first.write(mine, merge_schema=True)
-    second.write(theirs, merge_schema=True)
-    second.commit()
-    if rule is None:
-        first.commit()
-        assert read_ids(store) == [1, 2, 3]
-        assert {name: read(store).filter(pa.compute.equal(read(store)["id"], 2))[name].to_pylist() for name in mine.column_names} == {
-            name: mine[name].to_pylist() for name in mine.column_names
-        }
-    else:
-        with pytest.raises(CommitConflictError) as caught:
-            first.commit()
-        assert caught.value.rule == rule and read_ids(store) == [1, 3]
 
 
 def test_a_job_that_creates_its_table_each_time_outlives_changes_of_columns(tmp_path: Path) -> None:

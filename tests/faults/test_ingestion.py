@@ -214,25 +214,6 @@ def test_two_runs_in_a_row_are_killed_before_any_of_their_calls() -> None:
         check_done(store, topic)
 
 
-@pytest.mark.thorough
-def test_a_store_that_fails_at_any_call_is_no_worse_than_a_death() -> None:
-    """The process lives and is told; nothing is half done. [IV3] [IV4] [CM6]"""
-    base = earlier()
-    healthy = FaultStore(clone(base))
-    ingest(Topic(), healthy)
-    for number, fault in itertools.product(range(1, healthy.count + 1), LOST):
-        store, topic = clone(base), Topic()
-        try:
-            outcome = ingest(topic, FaultStore(store, {number: fault}))
-        except (StoreError, OutcomeUnknownError):
-            check_every_version(store, topic)
-        else:
-            assert outcome is not None and outcome.committed
-            check_done(store, topic)
-        ingest(topic, store)
-        check_done(store, topic)
-
-
 # --- real processes -----------------------------------------------------------------------------------------------------
 
 

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, get_args
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
-import botocore.exceptions
 import pytest
 import s3fs
 from tests.kit.proxy import Fault, FaultProxy, Kind, Request, Rule, to
@@ -444,32 +443,3 @@ def s3(endpoint: str, rgw: S3Server) -> s3fs.S3FileSystem:
     return s3fs.S3FileSystem(
         key=rgw.key, secret=rgw.secret, endpoint_url=endpoint, config_kwargs=options, skip_instance_cache=True, use_listings_cache=False
     )
-
-
-@pytest.mark.thorough
-def test_real_s3(rgw: S3Server) -> None:
-    """A real client's signatures stay valid through the proxy, and a create that the client has given up lands later."""
-    bucket = rgw.bucket()
-    names = [f"{bucket}/{name}" for name in ("plain", "a b/c%20d+e=f&g#h", "'quoted\" (☃)/ö~!*,;:@$", "x//y/._-")]
-    with FaultProxy(rgw.endpoint) as proxy:
-        fs, direct = s3(proxy.url, rgw), s3(rgw.endpoint, rgw)
-        for name, size in [*((name, size) for name in names for size in (0, 1)), (names[2], 20_000_000)]:
-            data = secrets.token_bytes(size)
-            fs.pipe_file(name, data)
-            assert fs.cat_file(name) == direct.cat_file(name) == data
-        assert sorted(fs.find(bucket)) == sorted(names)
-        assert {request.name for request in proxy.requests if request.method == "PUT"} == {f"/{name}" for name in names}
-        assert all(quote(request.name, safe="/~") == request.path for request in proxy.requests if request.method == "PUT")
-
-        proxy.reset()
-        rule = Rule(match=to("PUT", "/versions/"), fault=Fault(kind="lands_late", delay_s=math.inf), times=None)
-        proxy.faults = [rule]
-        fs.retries = 1  # s3fs' own, around botocore's
-        with pytest.raises(botocore.exceptions.ReadTimeoutError):
-            fs.call_s3("put_object", Bucket=bucket, Key="_manifest/versions/1 %", Body=b"late", IfNoneMatch="*")
-        late = proxy.requests
-        assert len(late) == rule.used >= 1 and all(request.has_if_none_match and request.body_size == 4 for request in late)
-        assert not direct.exists(f"{bucket}/_manifest/versions/1 %")
-        proxy.settle(now=True)
-        assert direct.cat_file(f"{bucket}/_manifest/versions/1 %") == b"late"
-        assert sorted(request.statuses for request in proxy.requests) == [(200,)] + [(412,)] * (rule.used - 1)

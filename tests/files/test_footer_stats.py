@@ -30,7 +30,6 @@ from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.entries import ColumnStats, Entry, FooterRef
 from manifestcommit.format.evolution import leaves
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.format.object_names import UnsafePathError, check_path
 from manifestcommit.store.memory import MemoryStore
 
 JOB = f"v1-{'7' * 16}-{'b' * 32}"
@@ -181,44 +180,6 @@ def test_a_column_with_a_dot_is_not_a_member_of_a_struct() -> None:
     schema = Schema(fields=(Field(id=1, name="a", type=inner), Field(id=3, name="a.b", type="long")))
     entry = write_columns(schema, [pa.array([{"b": 1}]), pa.array([2])])
     assert entry.columns == {2: ColumnStats(nulls=0, min=1, max=1), 3: ColumnStats(nulls=0, min=2, max=2)}
-
-
-# --- paths ----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "",
-        "/a",
-        "a//b",
-        "a/",
-        "./a",
-        "a/.",
-        "..",
-        "../a",
-        "a/../b",
-        "a/..",
-        "a\\..\\b",
-        "..\\a",
-        "a\0b",
-        "_manifest",
-        "_manifest/x",
-        "_MANIFEST/x",
-        "s3://b/a",
-        "\udc80",
-    ],
-)
-def test_a_path_that_leaves_the_root_or_touches_metadata_is_refused(path: str) -> None:
-    """[LY1]"""
-    with pytest.raises(UnsafePathError):
-        check_path(path)
-
-
-@pytest.mark.parametrize("path", ["a", "a=%2F/b", "...", "a/_manifest/b", ".a", "ü/日本 +#?%.parquet", "a:b", "_manifest2/x", "a\nb", "~"])
-def test_any_other_name_is_taken_as_it_is(path: str) -> None:
-    """[LY1]"""
-    check_path(path)
 
 
 # --- files from elsewhere -----------------------------------------------------------------------------------------------------
