@@ -86,16 +86,6 @@ def test_overwrite_replaces_everything_the_partitions_written_or_those_named(roo
     assert flights(root, version=2) == [725, 1545, 1714]
 
 
-@pytest.mark.parametrize("value", ["", None, "a/b", "%41", "__HIVE_DEFAULT_PARTITION__", "null"])
-def test_a_named_partition_is_that_value_and_not_one_that_looks_like_it(root: Path, value: str | None) -> None:
-    """Null, the empty text and the texts that folders confuse with them are replaced each alone. [PT3]"""
-    values = ["", None, "a/b", "%41", "A", "__HIVE_DEFAULT_PARTITION__", "null"]
-    mc.write(pa.table({"day": values, "flight": range(len(values))}), root, partition_by="day")
-    mc.write(pa.table({"day": pa.array([value], pa.string()), "flight": [99]}), root, mode="overwrite", overwrite={"day": value})
-    wanted = [99 if each == value else at for at, each in enumerate(values)]
-    assert flights(root) == sorted(wanted)
-
-
 def test_rows_outside_the_named_partition_are_refused(root: Path) -> None:
     """They would be doubled by a rerun. The error names both and the way out. [PT3]"""
     mc.write(MONTH, root, partition_by="day")
@@ -329,15 +319,6 @@ def test_a_job_can_be_committed_before_its_block_is_left(root: Path) -> None:
         with pytest.raises(mc.errors.UsageError, match="begin a new one"):
             job.write(MONTH)
     assert job.outcome is outcome and mc.Table(root).snapshot().version == outcome.version
-
-
-def test_an_abandoned_job_commits_nothing(root: Path) -> None:
-    """[AB1]"""
-    mc.write(MONTH, root)
-    with mc.begin(root) as job:
-        job.write(MONTH)
-        job.abort()
-    assert job.outcome is None and mc.Table(root).snapshot().version == 2
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
@@ -767,18 +748,6 @@ def test_the_snapshot_shows_what_the_version_holds(four: mc.Table) -> None:
     assert snapshot.totals.bytes == sum(four.files()["bytes"].to_pylist())
     assert set(snapshot.keys) == {"day:1", "day:2", "day:3"} and snapshot.keys["day:2"].version == 3
     assert (snapshot.fence, snapshot.expired, len(snapshot.commits)) == (1, 1, 1)
-
-
-def test_resolve_answers_from_anywhere(four: mc.Table, root: Path) -> None:
-    """[CM10] [CM1]"""
-    last = four.history(1)[0]["job"]
-    assert (four.resolve(last), four.resolve(last).version) == ("committed", 4)
-    running = mc.begin(root)
-    assert mc.Table(root).resolve(running.id) == "not_committed" and mc.Table(root).resolve(running.id).version is None
-    with pytest.raises(mc.errors.UsageError, match="not a job id"):
-        mc.Table(root).resolve("42")
-    with pytest.raises(mc.errors.UsageError, match="belongs to another table"):
-        mc.Table(root).resolve("v1-0123456789abcdef-" + "0" * 32)
 
 
 def test_a_removed_table_does_not_come_back_by_a_late_commit(root: Path) -> None:

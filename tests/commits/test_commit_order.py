@@ -165,15 +165,6 @@ def test_what_no_repetition_can_change_is_tried_once(store: MemoryStore) -> None
     assert isinstance(result.error, KeyReusedError) and result.tries == 1
 
 
-def test_what_is_no_job_is_refused() -> None:
-    for wrong in ([1], ["job"]):
-        with pytest.raises(UsageError):
-            mc.commit_all(wrong)  # type: ignore[arg-type]
-    with pytest.raises(UsageError):
-        mc.commit_all([], tries=0)
-    assert mc.commit_all([]) == ()
-
-
 def test_a_job_that_was_committed_before_is_not_told_to_be_done_again(store: MemoryStore) -> None:
     """Nor one that is given twice: without a key its rows would be there twice. [CM10]"""
     job = job_over(store, 2, "second", 10, 20)

@@ -291,18 +291,6 @@ def test_a_stream_stops_before_an_undecided_version() -> None:
     assert feed.advance(feed.beginning(1)).version == 4
 
 
-@pytest.mark.parametrize(("hint", "requests"), [(True, 3), (False, 6)])
-def test_a_hint_saves_the_look_at_the_home(hint: bool, requests: int) -> None:
-    """[MT7]"""
-    lake = Lake(2)
-    stopped(lake.parts(), 6 if hint else 5)
-    store = CountingStore(open_store(lake.urls[1]))
-    if not hint:
-        store.put("_manifest/hint", b"2")
-    store.calls.clear()
-    assert TableContext(store).open().version == 2 and len(store.calls) == requests
-
-
 def test_to_abort_an_attempt_costs_what_a_commit_costs() -> None:
     """The hint of the home's table is put as after any commit. [MT9] [CM11]"""
     lake = Lake(2)

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.faults import publish
 from tests.kit.sizes import rest_thorough
 from tests.kit.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
 
@@ -23,7 +22,6 @@ from manifestcommit.commits.resolve import resolve_job
 from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import (
     CorruptMetadataError,
-    ManifestCommitError,
     NotATableError,
     OutcomeUnknownError,
     StoreError,
@@ -304,19 +302,6 @@ def test_whatever_commits_goes_through_the_same_check(store: Store, act: Callabl
     assert seen
     check_refused(store, base + 1)
     check_clean(store, base)
-
-
-def test_a_published_job_of_a_removed_table_is_carried_by_nobody(store: Store) -> None:
-    """Its intent is put again by its stalled process: it is of another table. [CM20] [LY10]"""
-    job = publish(store, 70)
-    intent = store.get(object_names.intent_name(job))
-    versions = open_head(store).version
-    remake(store, versions)
-    store.put(object_names.intent_name(job), intent)
-    write(store, rows([6]))
-    assert read_ids(store) == sorted([*ids_of(versions), 6])
-    with pytest.raises(ManifestCommitError, match="another table"):
-        resolve_job(session(store), job)
 
 
 # --- the table that was made anew -----------------------------------------------------------------------------------------

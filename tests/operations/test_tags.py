@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.kit.command import Run
-from tests.kit.tables import begin, check_table, clone, memory, put_version, read_ids, rows, session, write
+from tests.kit.tables import check_table, clone, memory, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.errors import (
@@ -212,14 +212,6 @@ def test_a_tag_costs_a_commit_and_a_look_at_its_version(store: MemoryStore) -> N
     calls.reset()
     tag(session(calls), NAME, 2)
     assert sum(calls.requests().values()) == 3 + 2 + 3
-
-
-def test_a_job_that_was_under_way_carries_the_tags_on(store: MemoryStore) -> None:
-    """[GC10] [OB2]"""
-    job = begin(store)
-    job.write(rows([100]))
-    tag(session(store), NAME, 2)
-    assert job.commit().version == 6 and tags(store) == {NAME: Tag(version=2)}
 
 
 # --- on the command line --------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -220,16 +219,6 @@ def test_a_job_that_conflicts_still_has_its_figures(root: Path, told: list[JobMe
     found = job.metrics
     assert (found.kind, found.rule, found.version) == ("conflict", "watermark_gap", None)
     assert (found.rows_written, found.rows_committed, found.attempts) == (3, 0, 0) and told[-1] == found
-
-
-def test_a_job_that_is_given_up_has_its_figures(root: Path, told: list[JobMetrics]) -> None:
-    """[AB1] [OB10]"""
-    with contextlib.suppress(ZeroDivisionError), mc.begin(root) as job:
-        job.write(ROWS)
-        raise ZeroDivisionError
-    assert (job.metrics.kind, job.metrics.rows_written, job.metrics.commit_s) == ("aborted", 3, 0)
-    job.abort()
-    assert told == [job.metrics], "told once"
 
 
 def test_a_commit_that_raises_has_its_figures(told: list[JobMetrics]) -> None:

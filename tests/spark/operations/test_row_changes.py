@@ -111,18 +111,6 @@ def test_a_dataframe_of_the_table_itself_is_merged_as_it_is_written(spark: Any, 
 
 
 @pytest.mark.versions
-def test_where_partition_values_tell_no_file_is_read(spark: Any, base: Any, tmp_path: Path) -> None:
-    """A day of a thousand files goes by one commit, however large they are: here their bytes are gone already. [RC2]"""
-    table, data = copy(base, "partitioned", tmp_path)
-    for path in table.files(pc.field("day") == "k=v#x?").column("path").to_pylist():
-        (tmp_path / "t a%20b+=#'é" / path).write_bytes(b"")
-    outcome = table.delete(pc.field("day") == "k=v#x?", spark=spark)
-    assert (outcome.rows_deleted, outcome.files_removed, outcome.files_rewritten) == (8, 4, 0)
-    assert content(table) == shown(data.filter(~pc.field("day").isin(["k=v#x?"])))
-    assert table.delete("true", spark=spark).rows_deleted == 32 and ids(table) == []
-
-
-@pytest.mark.versions
 def test_conditions_of_all_kinds_mean_the_same(spark: Any, base: Any, tmp_path: Path) -> None:
     """[RC2] [RD7]"""
     table, _ = copy(base, "plain", tmp_path)
