@@ -79,7 +79,6 @@ LEFT_OUT: dict[str, str] = {
     ),
     "faults/test_ingestion.py": "a_dataset_that_keeps_failing_holds_up_no_other_and_is_the_only_one_to_be_done_again",
     "faults/test_matrix.py": "a_fault_at_each_step one_fault_at_the_create",
-    "faults/test_proxy.py": "many_connections_and_large_bodies",
     "faults/test_remade_roots.py": (
         "a_job_that_creates_above_another_one_of_the_removed_table_is_refused_and_so_is_the_other "
         "a_prepared_job_of_a_removed_table_is_refused a_root_removed_at_any_request_of_a_commit "

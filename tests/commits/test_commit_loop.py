@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets, budgets
 from tests.kit.tables import memory, session
 
@@ -186,18 +188,11 @@ def test_a_race_lost_in_the_middle_of_spills_and_merges_loses_nothing() -> None:
     for number in range(20):
         world.commit(f"d{number % 4}", f"e{number}")
     for number in range(12):
-        raced = False
-
-        def beat(call: FaultCall, number: int = number) -> None:
-            nonlocal raced
-            if not raced and call.kind == "put_if_absent" and call.name.startswith(object_names.VERSIONS):
-                raced = True
-                world.commit(f"w{number}", scope=({1: f"d{number % 4}"},) if number % 2 else ({1: f"e{number}"},))
-
-        slow = session(FaultStore(world.store, on_call=beat))
+        scope = ({1: f"d{number % 4}"},) if number % 2 else ({1: f"e{number}"},)
+        slow = session(before_create(world.store, partial(world.commit, f"w{number}", scope=scope)))
         made = change(slow.open(), f"d{number % 4}", "loser")
         outcome = run(slow, made)
-        assert raced and outcome.kind == "committed" and outcome.attempts == 2 and outcome.version is not None
+        assert outcome.kind == "committed" and outcome.attempts == 2 and outcome.version is not None
         world.live = world.live | {entry.path: str(entry.partition[0]) for entry in made.add}
         world.states[outcome.version], world.jobs[made.job] = world.live, outcome.version
         world.own.open()

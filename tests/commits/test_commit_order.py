@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.faults import is_create
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import begin, check_table, memory, positions, put_version, read_ids, rows, session, write
 
@@ -24,7 +25,6 @@ from manifestcommit.errors import (
     UsageError,
     WatermarkGapError,
 )
-from manifestcommit.format import object_names
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store.memory import MemoryStore
@@ -43,10 +43,6 @@ def job_over(store: object, number: int, key: str, start: int, end: int) -> mc.J
     job.write(rows([number]))
     job.advance("s", start, end)
     return job
-
-
-def is_create(call: FaultCall) -> bool:
-    return call.kind == "put_if_absent" and call.name.startswith(object_names.VERSIONS)
 
 
 def test_each_job_is_committed_on_its_own_and_told_in_order() -> None:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import Hasty, all_snapshots, begin, change_of, check_table, key_version, memory, read_ids, rows, session, write
 
@@ -319,11 +320,6 @@ def test_a_loser_waits_before_it_looks() -> None:
     write(store, rows([0]))
     job = begin(store)
     job.write(rows([1]))
-    rivals = [lambda: write(store, rows([50]))]
-
-    def beaten(call: object) -> None:
-        if call.kind == "put_if_absent" and rivals:  # type: ignore[attr-defined]
-            rivals.pop()()
 
     class Busy(Hasty):
         """Somebody commits in every pause."""
@@ -332,7 +328,7 @@ def test_a_loser_waits_before_it_looks() -> None:
             super().sleep(seconds)
             write(store, rows([60]))
 
-    contender = session(FaultStore(store, on_call=beaten))
+    contender = session(before_create(store, lambda: write(store, rows([50]))))
     contender.env = Busy()
     outcome = commit(contender, contender.open(), change_of(job))
     assert outcome.committed and outcome.attempts == 2

@@ -12,25 +12,13 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kit.schemas import counter, schemas, values
+from tests.kit.schemas import batch, column, counter, schemas, struct_of, values
 
 from manifestcommit.errors import SchemaMismatchError
 from manifestcommit.format.arrow_schema import Conformer, arrow_schema, arrow_type, conform, from_arrow
 from manifestcommit.format.fields import ArrayType, Field, FieldType, MapType, Schema, StructType
 
 DAY_TIME = "interval day to second"
-
-
-def column(type: FieldType, *, nullable: bool = True, name: str = "c") -> Schema:
-    return Schema(fields=(Field(id=1, name=name, type=type, nullable=nullable),))
-
-
-def batch(**arrays: pa.Array) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-
-
-def struct_of(*fields: Field) -> StructType:
-    return StructType(fields=fields)
 
 
 def data(type: FieldType) -> st.SearchStrategy[Any]:
