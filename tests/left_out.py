@@ -52,13 +52,8 @@ LEFT_OUT: dict[str, str] = {
         "a_rollback_leads_a_source_that_was_forgotten_back_to_where_it_first_began a_twin_that_began_before_never_commits_what_was_set_back"
     ),
     "rows/test_merge.py": "a_merge_leaves_what_it_should_row_by_row",
-    "rows/test_merge_clauses.py": ("a_merge_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it"),
-    "rows/test_overwrite.py": (
-        "an_overwrite_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it the_data_replaces_exactly_the_rows_that_match"
-    ),
-    "rows/test_update.py": (
-        "an_update_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it exactly_the_rows_that_match_get_new_values"
-    ),
+    "rows/test_overwrite.py": ("the_data_replaces_exactly_the_rows_that_match"),
+    "rows/test_update.py": ("exactly_the_rows_that_match_get_new_values"),
     "rows/test_read_changes.py": "each_operation_gives_what_it_changed_and_no_more",
     "scan/test_change_feed.py": "a_trigger_costs_one_get_per_version_and_three_more each_file_is_given_once_in_order",
     "scan/test_planning.py": "a_filter_gives_the_same_rows_over_the_pruned_files_as_over_all",

@@ -1,0 +1,83 @@
+"""Why each server is here: what it does with a second create of the same name. If one of these changes, tests elsewhere mean less."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import s3fs
+from adlfs import AzureBlobFileSystem
+from botocore.exceptions import ClientError
+from tests.servers.servers import AzureServer, S3Server
+
+NAME = "a b%20+=#'\"é/_manifest"
+
+
+def create(server: S3Server, bucket: str, body: bytes) -> int:
+    """One PUT with If-None-Match: *. The status of its answer."""
+    try:
+        answer = server.call("put_object", Bucket=bucket, Key=NAME, Body=body, IfNoneMatch="*")
+    except ClientError as error:
+        answer = error.response
+    status: int = answer["ResponseMetadata"]["HTTPStatusCode"]
+    return status
+
+
+def content(server: S3Server, bucket: str) -> bytes:
+    body: bytes = server.call("get_object", Bucket=bucket, Key=NAME)["Body"]
+    return body
+
+
+def test_rgw_lets_one_of_many_creators_win(rgw: S3Server) -> None:
+    bucket = rgw.bucket()
+    bodies = [b"%d" % number for number in range(16)]
+    with ThreadPoolExecutor(len(bodies)) as racers:
+        statuses = list(racers.map(lambda body: create(rgw, bucket, body), bodies))
+    assert sorted(statuses) == [200] + [412] * 15
+    assert content(rgw, bucket) == bodies[statuses.index(200)]
+
+
+def test_rgw_through_s3fs(rgw: S3Server) -> None:
+    """The client that the project uses reaches the server with `storage_options`, and sees the 412."""
+    fs = s3fs.S3FileSystem(**rgw.storage_options, skip_instance_cache=True)
+    bucket = rgw.bucket()
+    fs.call_s3("put_object", Bucket=bucket, Key=NAME, Body=b"first", IfNoneMatch="*")
+    with pytest.raises(OSError) as refused:
+        fs.call_s3("put_object", Bucket=bucket, Key=NAME, Body=b"second", IfNoneMatch="*")
+    assert isinstance(refused.value.__cause__, ClientError)
+    assert refused.value.__cause__.response["ResponseMetadata"]["HTTPStatusCode"] == 412
+    assert content(rgw, bucket) == b"first"
+
+
+def test_rgw_ignores_the_condition_in_a_versioned_bucket(rgw: S3Server) -> None:
+    bucket = rgw.bucket(versioned=True)
+    assert [create(rgw, bucket, b"first"), create(rgw, bucket, b"second")] == [200, 200]
+    assert content(rgw, bucket) == b"second"
+
+
+def test_rgw_bucket_made_read_only(rgw: S3Server) -> None:
+    bucket = rgw.bucket()
+    assert create(rgw, bucket, b"first") == 200
+    rgw.make_read_only(bucket)
+    assert create(rgw, bucket, b"second") == 403
+    with pytest.raises(ClientError, match="AccessDenied"):
+        rgw.call("delete_object", Bucket=bucket, Key=NAME)
+    assert content(rgw, bucket) == b"first"
+    assert [found["Key"] for found in rgw.call("list_objects_v2", Bucket=bucket)["Contents"]] == [NAME]
+
+
+@pytest.mark.parametrize("liar", ["rclone", "s3rver"])
+def test_liars_overwrite(liar: str, request: pytest.FixtureRequest) -> None:
+    server: S3Server = request.getfixturevalue(liar)
+    bucket = server.bucket()
+    assert [create(server, bucket, b"first"), create(server, bucket, b"second")] == [200, 200]
+    assert content(server, bucket) == b"second"
+
+
+def test_azurite_refuses_a_second_create(azurite: AzureServer) -> None:
+    fs = AzureBlobFileSystem(**azurite.storage_options, skip_instance_cache=True)
+    path = f"{azurite.container()}/{NAME}"
+    fs.pipe_file(path, b"first", mode="create")
+    with pytest.raises(FileExistsError):
+        fs.pipe_file(path, b"second", mode="create")
+    assert fs.cat_file(path) == b"first"
