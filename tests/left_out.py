@@ -78,7 +78,7 @@ LEFT_OUT: dict[str, str] = {
         "a_job_that_creates_above_another_one_of_the_removed_table_is_refused_and_so_is_the_other "
         "a_prepared_job_of_a_removed_table_is_refused a_root_removed_at_any_request_of_a_commit "
         "a_second_job_of_the_removed_table_does_not_build_on_the_first_ones_version "
-        "whatever_commits_goes_through_the_same_check whatever_order_jobs_of_both_tables_come_in"
+        "whatever_commits_goes_through_the_same_check"
     ),
     "faults/test_row_changes.py": ("a_row_change_meets_a_winner a_row_change_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it"),
     "faults/test_two_phase.py": (

@@ -154,18 +154,6 @@ def test_an_undecided_member_is_waited_for_and_then_aborted_in_its_home() -> Non
     assert after.void == (2,) and member.commits[0].job not in after.recent_jobs and after.parent_digest is not None
 
 
-def test_a_member_that_was_aborted_holds_up_nobody() -> None:
-    """[MT6] [MT9]"""
-    lake = Lake(2)
-    stopped(lake.parts(), 2)
-    append(lake, 1)
-    aborted_attempt(lake, lake.parts())
-    assert lake.head(1).is_void
-    before = lake.env.waited_us
-    append(lake, 1)
-    assert lake.env.waited_us == before and lake.head(1).snapshot.void == (2, 4)
-
-
 def test_who_aborts_what_is_decided_changes_nothing() -> None:
     """A late abort conflicts, however it comes. [MT6] [MT9] [AB4]"""
     lake = Lake(2)

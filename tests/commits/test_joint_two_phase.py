@@ -99,18 +99,6 @@ def test_aborting_any_one_aborts_all_in_the_home(by: int) -> None:
     sound(lake)
 
 
-@pytest.mark.parametrize("by", [0, 1])
-def test_recover_commits_what_a_dead_coordinator_has_prepared(by: int) -> None:
-    """[MT11] [AB3]"""
-    lake = Lake(2)
-    jobs = prepare(lake)
-    (known,) = list_jobs(lake.at(lake.urls[by]))
-    assert known.state == "prepared" and known.together == tuple(open_store(url).url for url in lake.urls)
-    (result,) = settle_prepared(lake.at(lake.urls[by]))
-    assert result.job_id == jobs[by] and result.outcome is not None and result.outcome.version == 2
-    assert lake.moved() == [1, 1] and list(settle_prepared(lake.at(lake.urls[1 - by]))) == []
-
-
 @pytest.mark.parametrize("missing", [0, 1, 2])
 @pytest.mark.parametrize("by", [0, 1, 2])
 def test_one_that_is_missing_is_aborted_with_all_others(missing: int, by: int) -> None:
