@@ -27,10 +27,6 @@ def table(tmp_path: Path) -> mc.Table:
     return mc.Table(tmp_path / "t")
 
 
-def flights(found: pa.Table) -> list[int]:
-    return sorted(found["flight"].to_pylist())
-
-
 def test_rows_are_those_of_the_dataset(table: mc.Table) -> None:
     """[RD2] [RD7]"""
     found = table.to_arrow()

@@ -30,12 +30,11 @@ from manifestcommit.operations.lineage import trace
 from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
+from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 ENDS = {0: 100, 1: 200}  # the high watermarks of the two partitions
 STOOD = {0: 40, 1: 150}  # where an earlier run had come to
 NEW_DAY = {0: 90, 1: 180}  # the offsets from which on records are of the second day
-LOST: tuple[Fault, ...] = ("refused", "request_lost", "answer_lost")
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.kit.tables"])
@@ -356,11 +355,3 @@ def test_a_dataset_that_cannot_be_reached_at_all_is_left_out() -> None:
     assert not run_of((topic, store), (Topic("other"), beside)).failed
     check_done(store, topic)
     check_done(beside, other)
-
-
-def part_of(topic: Topic, store: Store, key: str, start: int, end: int) -> mc.Job:
-    """A worker's job that takes some of the first partition's records."""
-    job = begin(store, key)
-    job.write(topic.fetch({0: (start, end)}), partition_by=["day"])
-    job.advance(topic.source(0), start, end)
-    return job

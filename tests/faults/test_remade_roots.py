@@ -21,7 +21,6 @@ from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import (
     CorruptMetadataError,
     NotATableError,
-    OutcomeUnknownError,
     StoreError,
     TableNotFoundError,
     VersionNotFoundError,
@@ -495,29 +494,6 @@ def test_who_knows_a_head_of_the_removed_table_is_not_told_that_nothing_happened
     make(store, 2)
     with pytest.raises(TableNotFoundError, match="was removed while version 2 was read"):
         read_version(store, newer, 2)
-
-
-def play(store: Store, versions: int, moments: dict[str, int]) -> set[str]:
-    """One job of the old table commits, and before its n-th request others act. Who was told to be committed."""
-    (one, head), (two, _) = pending(store), pending(store, 78)
-    change, other = plain(change_of(one)), plain(change_of(two))
-    acknowledged = set[str]()
-
-    def at(call: FaultCall) -> None:
-        for who in (who for who, moment in moments.items() if moment == call.number):
-            with contextlib.suppress(TableNotFoundError, CorruptMetadataError, OutcomeUnknownError):
-                if who == "remake":
-                    remake(store, versions)
-                elif who == "new":
-                    write(store, rows([8]))
-                    acknowledged.add(who)
-                elif commit(session(store), head, other).committed:
-                    acknowledged.add(who)
-
-    with contextlib.suppress(TableNotFoundError):
-        if commit(session(FaultStore(store, on_call=at)), head, change).committed:
-            acknowledged.add("one")
-    return acknowledged
 
 
 # --- the marker -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -462,33 +461,6 @@ def test_what_is_no_parquet_file_is_named(damage: str) -> None:
 # --- streams ----------------------------------------------------------------------------------------------------------------
 
 
-ROWS = {"a": [1, 2], "s": ["x", None]}
-
-
-def source(kind: str) -> Any:
-    import duckdb
-    import pandas
-    import polars
-
-    table = pa.table(ROWS)
-    makers: dict[str, Any] = {
-        "table": lambda: table,
-        "reader": table.to_reader,
-        "batch": lambda: table.to_batches()[0],
-        "dataset": lambda: ds.dataset(table),
-        "scanner": lambda: ds.dataset(table).scanner(),
-        "pandas": lambda: pandas.DataFrame(ROWS),
-        "pandas with an unnamed index": lambda: pandas.DataFrame(ROWS, index=["i", "j"]),
-        "pandas with a named index": lambda: pandas.DataFrame(ROWS).set_index("a"),
-        "polars": lambda: polars.DataFrame(ROWS),
-        "duckdb": lambda: duckdb.sql("SELECT * FROM (VALUES (1, 'x'), (2, NULL)) t(a, s)"),
-    }
-    return makers[kind]()
-
-
-KINDS = ["table", "reader", "batch", "dataset", "scanner", "pandas", "polars", "duckdb"]
-
-
 def test_a_named_range_index_of_pandas_is_a_column() -> None:
     """pandas itself would drop it without a word. [SC3]"""
     import pandas
@@ -500,6 +472,3 @@ def test_a_named_range_index_of_pandas_is_a_column() -> None:
     frame.index.name = "s"
     with pytest.raises(UsageError, match="index"):
         record_batches(frame)
-
-
-REFUSED = [None, 5, "x.parquet", [1], {"a": [1]}, pa.array([1]), pa.chunked_array([[1]])]

@@ -123,18 +123,6 @@ def test_every_row_is_in_one_file_of_its_partition_in_order(
     assert found == expected
 
 
-PARTITION_TYPES = {
-    "boolean": [True, False],
-    "byte": [-128, 0, 127],
-    "long": [-(2**63), 0, 2**63 - 1],
-    "date": [-800_000, 0, 2_932_896 + 5],
-    "timestamp": [-(2**62), 0, 1_356_998_400_000_001],
-    "timestamp_ntz": [-1, 0, 2**62],
-    "decimal(38,4)": [Decimal("-1234567890123456789012345678901234.0001"), Decimal("0"), Decimal("1.2000")],
-    "string": ["", "1.0", "null"],
-}
-
-
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([None, "x", ""])), max_size=8), max_size=6), st.integers(1, 400))
 def test_order_survives_a_full_buffer(batches: list[list[tuple[int, str | None]]], budget: int) -> None:
     """Whatever the buffer does when it is full, each partition's rows come out once and in order. [DF3]"""

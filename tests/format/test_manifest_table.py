@@ -118,10 +118,6 @@ def test_rows_are_sorted_by_partition_then_path(entries: list[Entry]) -> None:
     assert sorted_like_a_manifest(to_table(entries))
 
 
-def order(wire: Any, kind: str) -> Any:
-    return values.to_array([wire], kind).cast(pa.int32())[0].as_py() if kind == "date" else wire
-
-
 @settings(max_examples=40)
 @given(entries=entry_lists(), data=st.data())
 def test_the_rows_of_a_scope_are_those_whose_partition_is_in_it(entries: list[Entry], data: st.DataObject) -> None:

@@ -54,7 +54,6 @@ from manifestcommit.operations.lineage import trace
 from manifestcommit.operations.rewind import rewind
 from manifestcommit.operations.rollback import rollback
 from manifestcommit.operations.verify import verify
-from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.outcome import Outcome, error_of
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import Store
@@ -685,12 +684,3 @@ def test_rollback_on_the_command_line(tmp_path: Path, run: Run) -> None:
 
 
 # --- beside gc ------------------------------------------------------------------------------------------------------------
-
-HARSH = Policy(grace_s=0, keep_for_s=0, keep_versions=1)
-
-
-def attempt(act: Callable[[Store], Any], store: Store) -> Any:
-    try:
-        return act(store)
-    except ManifestCommitError as error:
-        return error
