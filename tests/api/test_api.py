@@ -86,16 +86,6 @@ def test_overwrite_replaces_everything_the_partitions_written_or_those_named(roo
     assert flights(root, version=2) == [725, 1545, 1714]
 
 
-@pytest.mark.parametrize("value", ["", None, "a/b", "%41", "__HIVE_DEFAULT_PARTITION__", "null"])
-def test_a_named_partition_is_that_value_and_not_one_that_looks_like_it(root: Path, value: str | None) -> None:
-    """Null, the empty text and the texts that folders confuse with them are replaced each alone. [PT3]"""
-    values = ["", None, "a/b", "%41", "A", "__HIVE_DEFAULT_PARTITION__", "null"]
-    mc.write(pa.table({"day": values, "flight": range(len(values))}), root, partition_by="day")
-    mc.write(pa.table({"day": pa.array([value], pa.string()), "flight": [99]}), root, mode="overwrite", overwrite={"day": value})
-    wanted = [99 if each == value else at for at, each in enumerate(values)]
-    assert flights(root) == sorted(wanted)
-
-
 def test_rows_outside_the_named_partition_are_refused(root: Path) -> None:
     """They would be doubled by a rerun. The error names both and the way out. [PT3]"""
     mc.write(MONTH, root, partition_by="day")
@@ -331,15 +321,6 @@ def test_a_job_can_be_committed_before_its_block_is_left(root: Path) -> None:
     assert job.outcome is outcome and mc.Table(root).snapshot().version == outcome.version
 
 
-def test_an_abandoned_job_commits_nothing(root: Path) -> None:
-    """[AB1]"""
-    mc.write(MONTH, root)
-    with mc.begin(root) as job:
-        job.write(MONTH)
-        job.abort()
-    assert job.outcome is None and mc.Table(root).snapshot().version == 2
-
-
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
@@ -377,17 +358,6 @@ def test_a_key_with_another_declaration_is_an_error(root: Path, other: dict[str,
     assert mc.Table(root).snapshot().version == 2
 
 
-def test_of_two_jobs_with_one_key_at_once_the_second_finds_the_first(root: Path) -> None:
-    """[KY5]"""
-    mc.write(MONTH, root)
-    one, two = mc.begin(root, key="k"), mc.begin(root, key="k")
-    one.write(day("2013-01-03", 11))
-    two.write(day("2013-01-03", 11))
-    first, second = one.commit(), two.commit()
-    assert (second.version, second.already_committed) == (first.version, True)
-    assert flights(root).count(11) == 1
-
-
 # --- watermarks and conflicts ----------------------------------------------------------------------------------------
 
 
@@ -421,34 +391,6 @@ def test_a_repeated_text_position_is_told_from_that_of_others(root: Path) -> Non
         with pytest.raises(mc.errors.WatermarkMismatchError) as undone:
             mc.write(MONTH, root, watermarks={"feed": (start, end)})
         assert undone.value.all_covered == is_done
-
-
-def test_a_gap_and_an_overlap_name_source_have_and_want(root: Path) -> None:
-    """Nothing is committed, and no file is visible. [WM2] [IV5]"""
-    mc.write(MONTH, root, watermarks={"faa": (0, 10)})
-    with pytest.raises(
-        mc.errors.WatermarkGapError, match=r"'faa' is at 10.*starts at 20.*skip.*Nothing was committed\. Begin at 10, or commit"
-    ) as gap:
-        mc.write(MONTH, root, watermarks={"faa": (20, 30)})
-    assert (gap.value.source, gap.value.have, gap.value.want, gap.value.all_covered) == ("faa", 10, 20, False)
-    with pytest.raises(mc.errors.WatermarkOverlapError, match=r"is at 10.*starts at 5.*duplicate.*Begin at 10;.*rewind") as overlap:
-        mc.write(MONTH, root, watermarks={"faa": (5, 30)})
-    assert not overlap.value.all_covered
-    with pytest.raises(mc.errors.WatermarkOverlapError, match="in the table already") as covered:
-        mc.write(MONTH, root, watermarks={"faa": (0, 10)})
-    assert covered.value.all_covered
-    with pytest.raises(mc.errors.WatermarkError):
-        mc.write(MONTH, root, watermarks={"faa": (None, 10)})
-    assert mc.Table(root).snapshot().version == 2 and len(flights(root)) == 3
-
-
-def test_opaque_positions_are_compared_for_equality_only(root: Path) -> None:
-    """[WM3]"""
-    mc.write(MONTH, root, watermarks={"log": (None, "b")})
-    with pytest.raises(mc.errors.WatermarkMismatchError, match=r"'log' is at 'b'.*Begin at 'b'; none of"):
-        mc.write(MONTH, root, watermarks={"log": ("a", "c")})
-    mc.write(MONTH, root, watermarks={"log": ("b", "a")})
-    assert mc.Table(root).watermarks() == {"log": "a"}
 
 
 def test_an_overwrite_that_lost_says_rule_mine_and_winner(root: Path) -> None:
@@ -549,21 +491,6 @@ def test_a_file_that_cannot_be_a_part_of_the_table_is_refused_by_name(root: Path
     assert mc.Table(root).snapshot().version == 2 and len(flights(root)) == 3
 
 
-def test_a_file_is_never_live_twice(root: Path) -> None:
-    """In one job, in two, or as one of the table's own. [CF10] [IV6]"""
-    mc.write(MONTH, root)
-    path = put_parquet(root, "x.parquet")
-    with pytest.raises(mc.errors.UsageError, match=r"x\.parquet.*twice"), mc.begin(root) as job:
-        job.add_files([path, path])
-    with mc.begin(root) as job:
-        job.add_files([path])
-    own = next(name for name in mc.Table(root).files()["path"].to_pylist() if name != path)
-    for live in (path, own):
-        with pytest.raises(mc.errors.CommitConflictError, match="live"), mc.begin(root) as job:
-            job.add_files([live])
-    assert len(flights(root)) == 6
-
-
 def test_the_first_file_gives_a_table_its_columns(root: Path) -> None:
     """[AF1] [CM13]"""
     with mc.begin(root) as job:
@@ -592,15 +519,6 @@ def test_a_folder_of_plain_parquet_is_not_taken_over(root: Path) -> None:
     with pytest.raises(mc.errors.NotATableError):
         mc.begin(root)
     assert everything_below(root) == ["part-1.parquet"]
-
-
-def test_names_that_every_reader_passes_over_do_not_count(root: Path) -> None:
-    """[LY6]"""
-    (root / "_temporary").mkdir(parents=True)
-    (root / "_SUCCESS").touch()
-    (root / ".DS_Store").touch()
-    mc.write(MONTH, root)
-    assert len(flights(root)) == 3
 
 
 @pytest.mark.parametrize("partition_by", [None, "day"])
@@ -646,13 +564,6 @@ def test_a_created_table_is_empty_and_takes_data(root: Path) -> None:
     assert snapshot.properties == {"owner": "me"} and table.dataset().to_table().num_rows == 0
     mc.write(pa.table({"flight": [1], "day": [dt.date(2013, 1, 1)]}), root)
     assert table.dataset().to_table().to_pylist() == [{"day": dt.date(2013, 1, 1), "flight": 1, "delay": None}]
-
-
-def test_creating_a_table_that_is_there_joins_it(root: Path) -> None:
-    """[CM13]"""
-    mc.create_table(root, MONTH.schema, partition_by=["day"])
-    mc.write(MONTH, root)
-    assert mc.create_table(root, MONTH.schema, partition_by=["day"]).snapshot().version == 2
 
 
 @pytest.mark.parametrize(
@@ -837,18 +748,6 @@ def test_the_snapshot_shows_what_the_version_holds(four: mc.Table) -> None:
     assert snapshot.totals.bytes == sum(four.files()["bytes"].to_pylist())
     assert set(snapshot.keys) == {"day:1", "day:2", "day:3"} and snapshot.keys["day:2"].version == 3
     assert (snapshot.fence, snapshot.expired, len(snapshot.commits)) == (1, 1, 1)
-
-
-def test_resolve_answers_from_anywhere(four: mc.Table, root: Path) -> None:
-    """[CM10] [CM1]"""
-    last = four.history(1)[0]["job"]
-    assert (four.resolve(last), four.resolve(last).version) == ("committed", 4)
-    running = mc.begin(root)
-    assert mc.Table(root).resolve(running.id) == "not_committed" and mc.Table(root).resolve(running.id).version is None
-    with pytest.raises(mc.errors.UsageError, match="not a job id"):
-        mc.Table(root).resolve("42")
-    with pytest.raises(mc.errors.UsageError, match="belongs to another table"):
-        mc.Table(root).resolve("v1-0123456789abcdef-" + "0" * 32)
 
 
 def test_a_removed_table_does_not_come_back_by_a_late_commit(root: Path) -> None:

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.format.spark_json import from_spark, to_spark
 from manifestcommit.table import Table
 
@@ -180,19 +179,6 @@ def test_two_edits_at_once_commute_or_one_is_told(
     else:
         assert mine(table).committed
     assert table.verify().is_sound
-
-
-def test_the_command_line_widens_comments_and_shows(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    """[SC5] [SC9]"""
-    for arguments in (["comment-column", table.url, "f", "as [bold]sold"], ["widen-column", table.url, "f", "double"]):
-        assert main(arguments) == 0
-    assert main(["schema", table.url]) == 0
-    said = capsys.readouterr().out
-    assert "as [bold]sold" in said and "double" in said
-    assert main(["schema", table.url, "--json"]) == 0
-    assert [each["comment"] for each in json.loads(capsys.readouterr().out)] == [None, None, "as [bold]sold", None, None]
-    assert main(["comment-column", table.url, "f"]) == 0 and comments(table) == {}
-    assert main(["widen-column", table.url, "f", "float"]) == 2
 
 
 NUL = "a\0b"

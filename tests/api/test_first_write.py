@@ -37,13 +37,6 @@ def test_a_table_that_its_caller_created_keeps_its_columns(tmp_path: Path) -> No
         mc.write(MENDED, tmp_path / "t", partition_by=[])
 
 
-def test_columns_that_a_commit_used_are_not_replaced(tmp_path: Path) -> None:
-    """[CM13] [CF8]"""
-    mc.write(MENDED, tmp_path / "t")
-    with pytest.raises(mc.errors.SchemaMismatchError):
-        mc.write(pa.table({"day": ["a"], "at": ["text"]}), tmp_path / "t")
-
-
 @pytest.mark.parametrize("maker_first", [True, False])
 def test_of_two_first_writes_the_first_to_commit_decides(tmp_path: Path, maker_first: bool) -> None:
     """Whoever made the table is no better than the other, and nothing of the winner is lost. [CF8] [CM13]"""

@@ -27,10 +27,6 @@ def table(tmp_path: Path) -> mc.Table:
     return mc.Table(tmp_path / "t")
 
 
-def flights(found: pa.Table) -> list[int]:
-    return sorted(found["flight"].to_pylist())
-
-
 def test_rows_are_those_of_the_dataset(table: mc.Table) -> None:
     """[RD2] [RD7]"""
     found = table.to_arrow()
@@ -38,16 +34,6 @@ def test_rows_are_those_of_the_dataset(table: mc.Table) -> None:
     assert found.num_rows == len(HOSTILE) + 1 and found.schema.metadata, "it carries its version [CF17]"
     assert found.sort_by("flight").to_pandas().equals(table.to_pandas().sort_values("flight", ignore_index=True))
     assert table.to_polars().sort("flight").equals(pl.from_arrow(found.sort_by("flight")))
-
-
-@pytest.mark.parametrize("value", HOSTILE)
-def test_a_filter_finds_the_rows_of_any_value(table: mc.Table, value: str | None) -> None:
-    """[RD7]"""
-    wanted = pc.field("place").is_null() if value is None else pc.field("place") == value
-    expected = [at for at, place in enumerate(HOSTILE) if place == value] + [99] * (value == HOSTILE[0])
-    assert flights(table.to_arrow(filter=wanted)) == expected
-    assert sorted(table.to_pandas("flight", wanted)["flight"]) == expected
-    assert sorted(table.to_polars(["flight"], wanted)["flight"]) == expected
 
 
 def test_columns_are_those_asked_for_in_that_order(table: mc.Table) -> None:
@@ -123,19 +109,6 @@ def test_tables_without_rows_columns_or_files(tmp_path: Path) -> None:
         job.advance("s", 0, 1)
     bare = mc.Table(tmp_path / "bare")
     assert bare.schema.names == [] and bare.to_arrow().num_rows == 0 and bare.partitions().num_rows == 0
-
-
-def test_a_file_of_no_rows_is_read_and_counted(tmp_path: Path) -> None:
-    """A file that another program wrote may have none. [AF1]"""
-    import pyarrow.parquet as pq
-
-    mc.write(pa.table({"x": [1]}), tmp_path / "t")
-    pq.write_table(pa.table({"x": pa.array([], pa.int64())}), tmp_path / "t" / "empty.parquet")
-    with mc.begin(tmp_path / "t") as job:
-        job.add_files(["empty.parquet"])
-    table = mc.Table(tmp_path / "t")
-    assert table.to_arrow()["x"].to_pylist() == [1]
-    assert table.partitions().select(["files", "rows"]).to_pylist() == [{"files": 2, "rows": 1}]
 
 
 WITHOUT = """

@@ -21,6 +21,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from tests.docs.blocks import REPO, run
 from tests.kit import tables
+from tests.kit.faults import before_create
 from tests.kit.proxy import Fault, FaultProxy, Rule, to
 
 import manifestcommit as mc
@@ -29,7 +30,7 @@ from manifestcommit.operations.table_metrics import TableMetrics
 from manifestcommit.runtime.outcome import JobMetrics
 from manifestcommit.store import LocalStore
 from manifestcommit.telemetry import Instruments
-from manifestcommit.testing.faults import FaultCall, FaultStore
+from manifestcommit.testing.faults import FaultStore
 
 ROWS = pa.table({"n": pa.array([1, 2, 3], pa.int64()), "secret": ["hunter2"] * 3})
 LOGGER = "manifestcommit.jobs"
@@ -138,14 +139,7 @@ def test_conflicts_warn_and_lost_creates_are_for_debugging(records: Records) -> 
     with pytest.raises(mc.errors.WatermarkGapError):
         tables.write(store, ROWS, watermarks={"s": (9, 10)})
     assert records()[-1].levelno == logging.WARNING and "watermark_gap" in records()[-1].getMessage()
-    left = [1]
-
-    def overtake(call: FaultCall) -> None:
-        if call.kind == "put_if_absent" and "/versions/" in call.name and left:
-            left.pop()
-            tables.write(store, ROWS)
-
-    tables.write(FaultStore(store, on_call=overtake), ROWS)
+    tables.write(before_create(store, lambda: tables.write(store, ROWS)), ROWS)
     lost = [record for record in records() if record.levelno == logging.DEBUG]
     assert len(lost) == 1 and "another job won version 3" in lost[0].getMessage()
 
@@ -241,14 +235,7 @@ def test_what_went_wrong_becomes_metrics(metrics: Metrics) -> None:
     tables.write(calls, ROWS)
     create = next(call.number for call in calls.calls if call.kind == "put_if_absent" and "/versions/" in call.name)
     tables.write(FaultStore(store, {create: "answer_lost"}), ROWS)
-    left = [1]
-
-    def overtake(call: FaultCall) -> None:
-        if call.kind == "put_if_absent" and "/versions/" in call.name and left:
-            left.pop()
-            tables.write(store, ROWS)
-
-    tables.write(FaultStore(store, on_call=overtake), ROWS)
+    tables.write(before_create(store, lambda: tables.write(store, ROWS)), ROWS)
     assert metrics.sums("jobs", "outcome")["conflict"] == 1
     for name in ("commit.unknowns", "store.retries", "commit.conflicts"):
         assert metrics.sums(name, "operation") == {"append": 1}, name

@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from unittest import mock
 
@@ -29,6 +30,7 @@ from manifestcommit.store import open_store
 
 FOLDER = Path(__file__).with_name("golden")
 WIDTHS = (80, 120)
+BOTH = " and ".join(map(str, WIDTHS))
 AUTHOR = Author(user="ada", host="laptop", program="load.py", software="manifestcommit 0.1.0")
 JOB = "<the prepared job>"
 Answers = Sequence[str]
@@ -119,13 +121,13 @@ PLAIN: dict[str, list[list[str]]] = {
 _NUMBER = itertools.count()
 
 
-def outputs(name: str, columns: int) -> str:
-    """What a command shows, all its cases one below the other."""
+def outputs(name: str, columns: int) -> list[str]:
+    """What a command shows in each of its cases."""
     with _same_everywhere(columns):
         if name in PLAIN:
-            return "\n".join(_shown(arguments, (), columns) for arguments in PLAIN[name])
+            return [_shown(arguments, (), columns) for arguments in PLAIN[name]]
         if name == "several-tables":
-            return "\n".join(_of_several(columns))
+            return list(_of_several(columns))
         url = f"memory://lake{next(_NUMBER):03}/flights"
         job = _parquet(url) if name == "adopt" else _table(url)
         if name in ("tables", "serve"):
@@ -134,7 +136,7 @@ def outputs(name: str, columns: int) -> str:
         for more, answers in CASES[name]:
             given = [job if each == JOB else each for each in more]
             parts.append(_shown([name, url, *given], answers, columns))
-        return "\n".join(parts)
+        return parts
 
 
 def _shown(arguments: Sequence[str], answers: Answers, columns: int) -> str:
@@ -220,8 +222,14 @@ def _same_everywhere(columns: int) -> Iterator[None]:
 
 
 def document(name: str) -> str:
-    """The file of a command."""
-    return "\n".join(f"=== {columns} columns\n\n{outputs(name, columns)}" for columns in WIDTHS)
+    """The file of a command. What is the same at both widths stands there once."""
+    narrow, wide = (outputs(name, columns) for columns in WIDTHS)
+    parts: list[tuple[str, str]] = []
+    for one, other in zip(narrow, wide, strict=True):
+        parts += [(BOTH, one)] if one == other else [(str(WIDTHS[0]), one), (str(WIDTHS[1]), other)]
+    return "\n".join(
+        f"=== {columns} columns\n\n" + "\n".join(text for _, text in alike) for columns, alike in itertools.groupby(parts, itemgetter(0))
+    )
 
 
 if __name__ == "__main__":

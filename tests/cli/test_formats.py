@@ -212,16 +212,3 @@ def test_partitions_and_schema_are_what_python_gives(root: Path, said: Said) -> 
     found = json.loads(said("partitions", root, "--json"))
     assert sorted(found, key=key) == sorted(mc.Table(root).partitions().to_pylist(), key=key)
     assert json.loads(said("schema", root, "--json")) == mc.Table(root).describe()["columns"]
-
-
-def test_columns_and_properties_are_changed(tmp_path: Path, said: Said) -> None:
-    """[SC6] [CM9]"""
-    root = tmp_path / "t"
-    mc.write(pa.table({"a b": [1], "c": ["x"]}), root)
-    assert "version 3: column 'd' is there" in said("add-column", root, "d", "decimal(10,2)")
-    assert json.loads(said("rename-column", root, "a b", "a%", "--json")) == {"version": 4, "already_committed": False}
-    assert "column 'c' is dropped" in said("drop-column", root, "c", "--yes")
-    assert mc.Table(root).schema.names == ["a%", "d"]
-    assert json.loads(said("properties", root, "--set", "owner=a=b", "--set", f"x={HOSTILE}", "--json")) == {"owner": "a=b", "x": HOSTILE}
-    assert json.loads(said("properties", root, "--unset", "x", "--json")) == {"owner": "a=b"}
-    assert mc.Table(root).version == 7, "two changes of properties in two commits"

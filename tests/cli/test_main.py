@@ -18,7 +18,6 @@ import pytest
 from tests.kit.command import Run
 
 import manifestcommit as mc
-from manifestcommit.cli.exit_codes import MEANINGS
 from manifestcommit.cli.main import main
 
 COMMANDS = [
@@ -71,17 +70,6 @@ def test_an_interrupt_is_no_traceback(capsys: pytest.CaptureFixture[str], monkey
     assert capsys.readouterr().err == "manifestcommit: interrupted\n"
 
 
-def test_log_shows_the_newest_first(run: Run, root: Path) -> None:
-    """[RD3]"""
-    found = run("history", root)
-    assert found.status == 0 and found.err == ""
-    assert found.lines[0].split()[0] == "version" and set(found.lines[1]) == {"-", " "}
-    assert [line.split()[0] for line in found.lines[2:]] == ["6", "5", "4", "3", "2", "1"]
-    assert [line.split()[3] for line in found.lines[2:]] == ["schema", "properties", "overwrite", "append", "append", "create"]
-    assert "flights:2" in found.lines[5] and "UTC" in found.lines[0]
-    assert [line.split()[0] for line in run("history", root, "-n", "2").lines[2:]] == ["6", "5"]
-
-
 def test_log_as_json_has_every_member_in_every_row(run: Run, root: Path) -> None:
     """A script may index what it reads: zeros are there too. [RD3]"""
     rows = run("history", root, "--json").json
@@ -94,21 +82,6 @@ def test_log_as_json_has_every_member_in_every_row(run: Run, root: Path) -> None
     moments = [dt.datetime.fromisoformat(row["committed_at"]) for row in rows]
     assert moments == sorted(moments, reverse=True) and moments[0].tzinfo is not None
     assert len(run("history", root, "--json", "--limit", "1").json) == 1
-
-
-def test_show_tells_what_a_version_is(run: Run, root: Path) -> None:
-    """[OB2]"""
-    found = run("describe", root)
-    assert found.status == 0 and found.err == ""
-    for expected in (f"file://{root}", "air traffic", "double", "number", "day", "schema"):
-        assert expected in found.out
-    document = run("describe", root, "--json").json
-    assert document["version"] == 6 and document["rows"] == 3 and document["partition_by"] == ["day", "year"]
-    assert [column["name"] for column in document["columns"]] == ["day", "year", "number", "delay"]
-    assert document["properties"] == {"owner": "air traffic"} and document["sources"] == 2
-    older = run("describe", root, "--version", "4", "--json").json
-    assert older["commits"][0]["operation"] == "overwrite" and "day=2013-01-01" in older["commits"][0]["touched"]
-    assert "flight" in [column["name"] for column in older["columns"]]
 
 
 def test_show_is_what_describe_gives_python(run: Run, root: Path) -> None:
@@ -158,16 +131,6 @@ def test_watermarks_shows_where_every_source_stands(run: Run, root: Path) -> Non
     assert run("watermarks", root, "--version", "1", "--json").json == {}
 
 
-def test_diff_shows_what_came_and_went(run: Run, root: Path) -> None:
-    """[RD8]"""
-    found = run("changes", root, "3", "4")
-    assert found.status == 0
-    assert [line for line in found.lines if ": " in line] == ["added: 1 file, 1 row", "removed: 2 files, 2 rows"]
-    document = run("changes", root, "3", "--json").json
-    assert (len(document["added"]), len(document["removed"])) == (1, 2)
-    assert run("changes", root, "4", "6", "--json").json == {"added": [], "removed": []}
-
-
 def test_changes_of_rows_are_shown_and_written(run: Run, tmp_path: Path) -> None:
     """For people the first ones, for programs all. [CH1] [CH4]"""
     root = tmp_path / "t a%20b+='é"
@@ -210,24 +173,6 @@ def test_nothing_is_said_in_words_not_by_names_over_nothing(run: Run, root: Path
     """Names without rows look like output that was cut off. Standard output is empty: what counts lines counts none."""
     found = run(arguments[0], root, *arguments[1:])
     assert (found.status, found.out, found.err) == (0, "", f"{said}\n")
-
-
-def test_resolve_answers_with_its_exit_status(run: Run, root: Path) -> None:
-    """0 only where the job is committed. [CM10]"""
-    job = mc.Table(root).history()[2]["job"]
-    found = run("resolve", root, job)
-    assert (found.status, found.out) == (0, "committed at version 4\n")
-    assert run("resolve", root, job, "--json").json == {"job": job, "status": "committed", "version": 4, "together": []}
-    open_job = mc.begin(root).id
-    found = run("resolve", root, open_job)
-    assert (found.status, found.out) == (1, "not committed\n")
-    found = run("resolve", root, open_job, "--json")
-    assert found.status == 1 and json.loads(found.out) == {
-        "job": open_job,
-        "status": "not_committed",
-        "version": None,
-        "together": [],
-    }
 
 
 @pytest.mark.parametrize("command", ["describe", "files", "watermarks"])
@@ -332,16 +277,6 @@ def test_help_explains_the_command_and_its_arguments(run: Run, command: str) -> 
     assert len(description.split()) >= 5 and description.endswith(".")
 
 
-def test_help_lists_every_command_with_examples_and_exit_statuses(run: Run) -> None:
-    found = run("--help")
-    for command in COMMANDS:
-        assert f"\n  {command} " in found.out
-    for code, meaning in MEANINGS.items():
-        assert f"\n  {code:<4} {meaning}\n" in f"{found.out}\n"
-    assert "manifestcommit history /lake" in found.out
-    assert run("--version").out.strip() == f"manifestcommit {mc.__version__}"
-
-
 # --- doctor, and options of a store -----------------------------------------------------------------------------------
 
 
@@ -351,21 +286,6 @@ def options_file(tmp_path: Path, rgw: Any) -> Path:
     file = tmp_path / "a b.json"
     file.write_text(json.dumps(rgw.storage_options), "utf-8")
     return file
-
-
-@pytest.mark.thorough
-def test_doctor_says_that_a_store_is_safe(run: Run, rgw: Any, options_file: Path) -> None:
-    """A table for people, one document for scripts; there need be no table. [ST12]"""
-    url = f"s3://{rgw.bucket()}/lake/flights"
-    found = run("doctor", url, "--storage-options", options_file)
-    assert (found.status, found.err) == (0, "")
-    assert found.lines[0].split() == ["check", "result"] and "one of many creators wins" in found.lines[2]
-    assert found.out.count("passed") == 17 and "failed" not in found.out
-    assert any(line.startswith("put_if_absent ") for line in found.lines)
-    assert found.lines[-1] == f"{url.rpartition('/lake')[0]} at {rgw.endpoint}: safe for commits, as far as probes can show."
-    report = run("doctor", url, "--storage-options", options_file, "--json").json
-    assert (report["verdict"], report["url"], len(report["findings"]), len(report["latencies"])) == ("safe", url, 17, 3)
-    assert rgw.secret not in json.dumps(report)
 
 
 def test_doctor_says_that_a_store_is_not_safe(run: Run, rgw: Any, options_file: Path) -> None:
@@ -505,14 +425,6 @@ def test_null_the_empty_text_and_the_word_are_told_apart(run: Run, hostile: Path
 
 def row_end(rows: list[dict[str, Any]], value: Any) -> str:
     return f"{next(row['bytes'] for row in rows if row[f'p{ESCAPES}'] == value):,}"
-
-
-def test_every_column_of_a_listing_is_aligned(run: Run, root: Path) -> None:
-    for arguments in (["history"], ["files"], ["watermarks"]):
-        lines = run(arguments[0], root).lines
-        borders = [at for at, each in enumerate(lines[1]) if each == " "]
-        for line in lines[2:]:
-            assert all(line[at] == " " for at in borders if at < len(line)), line
 
 
 def test_a_table_without_columns_can_be_looked_at(run: Run, tmp_path: Path) -> None:

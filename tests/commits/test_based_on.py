@@ -280,22 +280,6 @@ def test_a_rerun_of_a_key_that_has_committed_does_nothing_whatever_its_rows_were
     assert (again.kind, again.version) == ("already_committed", version) and ids(root) == [2, 3]
 
 
-def test_a_rerun_after_the_conflict_reads_again_and_commits(root: str) -> None:
-    """A read-modify-write in a loop: whoever loses reads again, nobody's rows are lost. [CF17]"""
-    for number in range(3, 6):
-        for attempt in range(2):
-            data = mc.Table(root).dataset().to_table()
-            if attempt == 0:
-                append(root, number)
-            changed = data.set_column(0, "id", pc.add(data.column("id"), 100))
-            try:
-                mc.write(changed, root, mode="overwrite", key=f"round {number}")
-                break
-            except CommitConflictError:
-                assert attempt == 0
-    assert ids(root) == [105, 204, 301, 302, 303]
-
-
 def test_rows_that_are_appended_as_having_read_the_table_conflict(root: str) -> None:
     """As an INSERT through a view: Spark does not tell whether its rows come from there. [SP41] [CF16]"""
     table = session(open_store(root))

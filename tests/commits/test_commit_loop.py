@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
+from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets, budgets
-from tests.kit.tables import memory, put_version, session
+from tests.kit.tables import memory, session
 
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.create_version import create_table
@@ -17,12 +18,11 @@ from manifestcommit.format import object_names
 from manifestcommit.format.change import Overwrite, Write
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import Field, Schema
-from manifestcommit.log.manifests import JOB_RUN, KEY_RUN, put_manifest
+from manifestcommit.log.manifests import JOB_RUN, KEY_RUN
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.time_travel import find_job, find_key
 from manifestcommit.log.version_chain import Head, open_head, read_version, walk_back
 from manifestcommit.protocol.spill_policy import Budgets
-from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
@@ -188,18 +188,11 @@ def test_a_race_lost_in_the_middle_of_spills_and_merges_loses_nothing() -> None:
     for number in range(20):
         world.commit(f"d{number % 4}", f"e{number}")
     for number in range(12):
-        raced = False
-
-        def beat(call: FaultCall, number: int = number) -> None:
-            nonlocal raced
-            if not raced and call.kind == "put_if_absent" and call.name.startswith(object_names.VERSIONS):
-                raced = True
-                world.commit(f"w{number}", scope=({1: f"d{number % 4}"},) if number % 2 else ({1: f"e{number}"},))
-
-        slow = session(FaultStore(world.store, on_call=beat))
+        scope = ({1: f"d{number % 4}"},) if number % 2 else ({1: f"e{number}"},)
+        slow = session(before_create(world.store, partial(world.commit, f"w{number}", scope=scope)))
         made = change(slow.open(), f"d{number % 4}", "loser")
         outcome = run(slow, made)
-        assert raced and outcome.kind == "committed" and outcome.attempts == 2 and outcome.version is not None
+        assert outcome.kind == "committed" and outcome.attempts == 2 and outcome.version is not None
         world.live = world.live | {entry.path: str(entry.partition[0]) for entry in made.add}
         world.states[outcome.version], world.jobs[made.job] = world.live, outcome.version
         world.own.open()
@@ -262,72 +255,6 @@ def test_a_merge_that_was_made_for_a_lost_attempt_does_not_keep_the_version_that
 # --- what it costs ---------------------------------------------------------------------------------------------------------
 
 
-def big_head(store: Store, files: int) -> Head:
-    """A head whose files were made up column-wise: no data file exists."""
-    own = table(store)
-    assert own.known is not None
-    job = object_names.job_id(1, own.known.snapshot.table_id, secrets.token_bytes(16))
-    references = []
-    for part in range(4):
-        count = files // 4
-        names = [f"day={number % 365:03}/{part}-{number:06}-{job}.parquet" for number in range(count)]
-        made = pa.table(
-            {
-                "path": names, "rows": pa.array([10] * count, pa.int64()), "bytes": pa.array([1000] * count, pa.int64()),
-                "digest": pa.array(["sha256:" + "0" * 64] * count), "added": pa.nulls(count, pa.int64()), "job": pa.array([job] * count),
-                "sources": pa.nulls(count, pa.list_(pa.struct([("source", pa.string()), ("start", pa.string()), ("end", pa.string())]))),
-                "extra": pa.nulls(count, pa.string()), "partition.1": [f"{number % 365:03}" for number in range(count)],
-            }
-        ).sort_by([("partition.1", "ascending"), ("path", "ascending")])  # fmt: skip
-        references.append(put_manifest(store, made, schema=SCHEMA, partition_by=BY, job=job, env=SystemEnv()))
-    totals = msgspec.structs.replace(own.known.snapshot.totals, files=files, rows=10 * files, bytes=1000 * files)
-    return put_version(store, own.known, manifests=tuple(msgspec.structs.replace(each, added=2) for each in references), totals=totals)
-
-
-def cost(store: Store, *days: str) -> tuple[CountingStore, Outcome]:
-    """What one append costs a process that has just opened the table."""
-    counting = CountingStore(store)
-    own = session(counting)
-    head = own.open()
-    counting.reset()
-    return counting, run(own, change(head, *days))
-
-
-@pytest.mark.parametrize("files", [1, 100])
-def test_a_commit_costs_what_it_adds_not_what_the_table_holds(files: int) -> None:
-    """[CM11] [CM12] [IV10]"""
-    empty, large = memory(), memory()
-    table(empty)
-    big_head(large, 100_000)
-    days = [f"{number:03}" for number in range(files)]
-    small, large_cost = cost(empty, *days)[0], cost(large, *days)[0]
-    assert large_cost.requests() == small.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
-    assert large_cost.sent_bytes() <= small.sent_bytes() + 200_000
-    assert large_cost.received_bytes() <= small.received_bytes() + 200_000
-    snapshot = open_head(large).snapshot
-    assert snapshot.totals.files == 100_000 + files and len(snapshot.added) == files
-
-
-def test_a_commit_costs_what_it_adds_not_how_old_the_table_is() -> None:
-    """[CM11] [CM12] [IV10]"""
-    store = memory()
-    own = table(store)
-    young = cost(store, "a")[0]
-    most = 0
-    for number in range(1, 1001):
-        assert own.known is not None
-        before = len(own.known.snapshot.added)
-        counting = CountingStore(store)
-        own.store = counting
-        assert run(own, change(own.known if number > 1 else own.open(), f"d{number % 9}", key=f"k{number}")).committed
-        if before:  # the create alone: what spills once in hundreds of commits is spread over them
-            most = max(most, counting.sent_bytes("put_if_absent", under=object_names.VERSIONS))
-    assert most <= young.sent_bytes() + 200_000
-    old = cost(store, "a")[0]
-    assert old.sent_bytes() <= young.sent_bytes() + 200_000
-    assert old.requests() == {"put_if_absent": 1, "list": 1, "put": 1}, old.calls
-
-
 def test_a_job_with_very_many_files_keeps_them_out_of_the_head() -> None:
     """[CM12] [IV10]"""
     store = memory()
@@ -355,17 +282,20 @@ def test_an_overwrite_opens_the_manifests_that_may_hold_its_partitions_and_no_ot
     assert open_head(world.store).snapshot.totals.files == 20
 
 
-def test_emptying_the_whole_table_opens_no_manifest() -> None:
+def test_emptying_the_whole_table_opens_no_manifest(set_budgets: SetBudgets) -> None:
     """[CM12]"""
-    store = memory()
-    big_head(store, 4000)
-    counting = CountingStore(store)
+    set_budgets(inline_entry_bytes=0, fan_in=1000)
+    world = World(memory())
+    for number in range(20):
+        world.commit(f"{number:02}")
+    set_budgets(inline_entry_bytes=48 * 1024)
+    counting = CountingStore(world.store)
     own = session(counting)
     made = change(own.open(), "a", overwrite=Overwrite(scope=({},)))
     counting.reset()
     assert run(own, made).committed
     assert counting.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
-    assert open_head(store).snapshot.totals.files == 1
+    assert open_head(world.store).snapshot.totals.files == 1
 
 
 def test_each_file_of_a_manifest_is_removed_once_and_never_listed_twice(set_budgets: SetBudgets) -> None:

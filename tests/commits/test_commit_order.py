@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.faults import is_create
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import begin, check_table, memory, positions, put_version, read_ids, rows, session, write
 
@@ -24,7 +25,6 @@ from manifestcommit.errors import (
     UsageError,
     WatermarkGapError,
 )
-from manifestcommit.format import object_names
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store.memory import MemoryStore
@@ -43,10 +43,6 @@ def job_over(store: object, number: int, key: str, start: int, end: int) -> mc.J
     job.write(rows([number]))
     job.advance("s", start, end)
     return job
-
-
-def is_create(call: FaultCall) -> bool:
-    return call.kind == "put_if_absent" and call.name.startswith(object_names.VERSIONS)
 
 
 def test_each_job_is_committed_on_its_own_and_told_in_order() -> None:
@@ -81,17 +77,6 @@ def test_one_that_keeps_failing_holds_up_no_other_and_is_tried_a_bounded_number_
         True,
     ]
     assert read_ids(store) == [1, 2] and read_ids(other) == [3]
-
-
-def test_a_store_that_comes_back_lets_the_job_through(store: MemoryStore) -> None:
-    """What was refused once is sent again. [CM10]"""
-    flaky = FaultStore(store)
-    job = job_over(flaky, 2, "second", 10, 20)
-    flaky._faults = {flaky.count + 1: "refused", flaky.count + 2: "refused"}
-    (result,) = mc.commit_all([job])
-    assert result.outcome is not None and result.tries > 1
-    assert read_ids(store) == [1, 2]
-    check_table(store)
 
 
 @pytest.mark.parametrize("fault", ["refused", "request_lost", "answer_lost"])
@@ -174,15 +159,6 @@ def test_what_no_repetition_can_change_is_tried_once(store: MemoryStore) -> None
     job = job_over(store, 2, "first", 10, 20)
     (result,) = mc.commit_all([job])
     assert isinstance(result.error, KeyReusedError) and result.tries == 1
-
-
-def test_what_is_no_job_is_refused() -> None:
-    for wrong in ([1], ["job"]):
-        with pytest.raises(UsageError):
-            mc.commit_all(wrong)  # type: ignore[arg-type]
-    with pytest.raises(UsageError):
-        mc.commit_all([], tries=0)
-    assert mc.commit_all([]) == ()
 
 
 def test_a_job_that_was_committed_before_is_not_told_to_be_done_again(store: MemoryStore) -> None:
@@ -326,17 +302,6 @@ def test_recover_leaves_a_range_that_was_set_back_in_the_way_of_later_ones_of_an
         assert isinstance(results[lower], CommitConflictError) and f"{lower!r}), or `manifestcommit abort`" in str(results[lower])
     assert mc.Table(root).abort(lower) == "aborted"
     assert len(mc.Table(root).recover().committed) == 1 and ids(root) == [1, 3]
-
-
-def test_recover_can_give_every_prepared_job_up(tmp_path: Path) -> None:
-    """[AB4]"""
-    root = tmp_path / "t"
-    mc.write(rows([1]), root, watermarks={"s": (0, 10)})
-    job = prepare(root, 2, 10, 20)
-    results = mc.Table(root).recover(abort=True)
-    assert [(r.job_id, r.outcome and r.outcome.kind) for r in results] == [(job, "aborted")]
-    assert results.committed == () and results.failed == ()
-    assert mc.Table(root).resolve(job) == "aborted" and ids(root) == [1]
 
 
 @pytest.mark.parametrize("abort", [True, False])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_table, job_on, memory, positions, read, read_ids, rows, session, write
+from tests.kit.tables import begin, check_table, job_on, memory, positions, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.commits.job import Job
@@ -21,7 +21,6 @@ from manifestcommit.errors import (
     CommitConflictError,
     JobAbortedError,
     KeyReusedError,
-    ManifestCommitError,
     NotATableError,
     SchemaMismatchError,
     StoreError,
@@ -146,12 +145,6 @@ def test_any_text_is_a_key(store: MemoryStore, key: str) -> None:
     assert positions(store) == {key: key + "'"} and read_ids(store) == [1, 2]
 
 
-@pytest.mark.parametrize("key", ["", 1, b"k"])
-def test_what_is_no_text_is_no_key(store: MemoryStore, key: Any) -> None:
-    with pytest.raises(UsageError):
-        begin(store, key)
-
-
 def test_of_two_jobs_with_one_key_one_commits(store: MemoryStore) -> None:
     """Both began before either was done. [KY5]"""
     write(store, rows([0]))
@@ -163,22 +156,6 @@ def test_of_two_jobs_with_one_key_one_commits(store: MemoryStore) -> None:
     assert (outcome.kind, outcome.version) == ("already_committed", 3)
     assert read_ids(store) == [0, 2]
     check_table(store)
-
-
-def test_the_key_is_looked_for_again_after_every_lost_race(store: MemoryStore) -> None:
-    """The other run commits between my look and my create. [CM1] [KY5]"""
-    write(store, rows([0]))
-    raced = False
-
-    def other_run(call: FaultCall) -> None:
-        nonlocal raced
-        if call.kind == "put_if_absent" and not raced:
-            raced = True
-            assert write(store, rows([2]), key="k").kind == "committed"
-
-    outcome = write(FaultStore(store, on_call=other_run), rows([1]), key="k")
-    assert raced and (outcome.kind, outcome.version) == ("already_committed", 3)
-    assert read_ids(store) == [0, 2]
 
 
 # --- watermarks ---------------------------------------------------------------------------------------------------------
@@ -241,23 +218,7 @@ def test_a_gap_that_closes_while_the_job_runs_is_none(store: MemoryStore) -> Non
     assert read_ids(store) == [0, 5, 7] and positions(store) == {"s": 9}
 
 
-def test_thousands_of_sources_move_in_one_commit(store: MemoryStore) -> None:
-    """[WM1] [WM4]"""
-    write(store, rows([1]), watermarks={f"topic/{number}": (0, number) for number in range(5000)})
-    write(store, rows([2]))
-    assert positions(store) == {f"topic/{number}": number for number in range(5000)}
-
-
 # --- jobs without rows, without a table, without a schema ------------------------------------------------------------------
-
-
-def test_a_job_without_rows_records_its_key_and_watermarks(store: MemoryStore) -> None:
-    """[CM16]"""
-    write(store, rows([1]))
-    with begin(store, "k") as job:
-        job.advance("s", 0, 5)
-    assert job.outcome is not None and job.outcome.kind == "committed"
-    assert positions(store) == {"s": 5} and begin(store, "k").already_committed and read_ids(store) == [1]
 
 
 def test_a_job_without_rows_does_not_meet_a_partitioning_that_came_meanwhile(store: MemoryStore) -> None:
@@ -268,22 +229,6 @@ def test_a_job_without_rows_does_not_meet_a_partitioning_that_came_meanwhile(sto
     write(store, rows([1], day="a"), partition_by=["day"])
     assert early.commit().committed
     assert positions(store) == {"s": 5} and read_ids(store) == [1]
-
-
-def test_a_job_that_raises_inside_its_block_leaves_nothing_visible(store: MemoryStore) -> None:
-    """[AB1] [IV5]"""
-    write(store, rows([1]))
-
-    def broken() -> None:
-        with begin(store, "k") as job:
-            job.advance("s", 0, 5)
-            job.write(rows([2]))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        broken()
-    assert read_ids(store) == [1] and positions(store) == {} and not begin(store, "k").already_committed
-    assert open_head(store).version == 2
 
 
 def test_a_job_commits_once_and_not_after_it_was_given_up(store: MemoryStore) -> None:
@@ -301,18 +246,6 @@ def test_a_job_commits_once_and_not_after_it_was_given_up(store: MemoryStore) ->
     assert read_ids(store) == [1]
 
 
-def test_the_loser_of_a_race_for_the_first_schema_fits_the_winners(store: MemoryStore) -> None:
-    """[CM13] [CF8]"""
-    first, second = begin(store), begin(store)
-    assert first.id and second.id
-    second.write(rows([2]))
-    first.write(rows([1]))
-    first.commit()
-    second.commit()
-    assert read_ids(store) == [1, 2]
-    check_table(store)
-
-
 def test_columns_of_a_first_write_that_commits_nothing_bind_nobody(store: MemoryStore) -> None:
     """It may have died; the next one writes other columns, in other partitions, and the first then conflicts. [CM13] [CF8]"""
     maker, other = begin(store), begin(store)
@@ -324,21 +257,6 @@ def test_columns_of_a_first_write_that_commits_nothing_bind_nobody(store: Memory
     with pytest.raises(CommitConflictError) as caught:
         maker.commit()
     assert caught.value.rule == "schema" and read_ids(store) == [1]
-    check_table(store)
-
-
-def test_two_first_writes_at_once_are_both_there(store: MemoryStore) -> None:
-    """The second creates the table between the first's look and its create. [CM13]"""
-    raced = False
-
-    def other(call: FaultCall) -> None:
-        nonlocal raced
-        if call.kind == "put_if_absent" and not raced:
-            raced = True
-            write(store, rows([2], day="b"), partition_by=["day"])
-
-    assert write(FaultStore(store, on_call=other), rows([1], day="a"), partition_by=["day"]).committed
-    assert raced and read_ids(store) == [1, 2]
     check_table(store)
 
 
@@ -396,18 +314,6 @@ def test_an_overwrite_replaces_what_it_names(
     check_table(store)
 
 
-def test_rows_outside_of_what_is_overwritten_are_refused(store: MemoryStore) -> None:
-    """A rerun would double them. [PT3]"""
-    two_columns(store)
-    with pytest.raises(UsageError):
-        write(store, rows([9], day="b", hour=1), overwrite={"day": "a"})
-    with pytest.raises(UsageError):
-        write(store, rows([9], day="", hour=1), overwrite={"day": None})
-    with pytest.raises(UsageError):
-        write(store, rows([9], day="a", hour=1), overwrite={"id": 1})
-    assert read_ids(store) == [0, 1, 2, 3, 4]
-
-
 def test_a_dynamic_overwrite_of_very_many_partitions_leaves_the_others(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past 10,000 partitions the record says "everything"; the overwrite must not do what the record says. [CF3] [OB10]"""
     monkeypatch.setattr(partition_pattern, "MAX_TOUCHED", 4)
@@ -415,15 +321,6 @@ def test_a_dynamic_overwrite_of_very_many_partitions_leaves_the_others(store: Me
     many = pa.concat_tables([rows([number], day=f"day {number}") for number in range(1, 7)])
     write(store, many, overwrite="dynamic")
     assert read_ids(store) == list(range(7)), "a partition that the job did not write was emptied"
-    check_table(store)
-
-
-def test_a_dynamic_overwrite_whose_entries_go_to_manifests_takes_what_it_writes(store: MemoryStore, set_budgets: SetBudgets) -> None:
-    """[CM12] [CF3]"""
-    set_budgets(inline_entry_bytes=0)
-    two_columns(store)
-    write(store, pa.concat_tables([rows([10], day="a", hour=1), rows([11], day="n", hour=1)]), overwrite="dynamic")
-    assert read_ids(store) == [1, 2, 3, 4, 10, 11]
     check_table(store)
 
 
@@ -510,80 +407,6 @@ def test_a_file_that_was_removed_may_be_added_again(store: MemoryStore) -> None:
 # --- schemas ---------------------------------------------------------------------------------------------------------------
 
 
-def test_data_that_does_not_fit_is_refused_before_anything_is_written(store: MemoryStore) -> None:
-    """[SC3]"""
-    write(store, rows([1]))
-    before = [info.name for info in store.list("")]
-    for data in (rows([2], extra="x"), pa.table({"id": ["text"]}), pa.table({"other": [1]})):
-        with pytest.raises(SchemaMismatchError):
-            write(store, data)
-    assert [info.name for info in store.list("")] == before
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs", "rule"),
-    [
-        (rows([2], a="x"), rows([3], b="y"), None),
-        (rows([2], a="x"), rows([3], a="y"), "schema"),
-        (rows([2], a="x"), rows([3], A=1), "schema"),
-        (rows([2], a="x"), rows([3]), None),
-    ],
-)
-def test_two_jobs_that_add_columns(store: MemoryStore, mine: pa.Table, theirs: pa.Table, rule: str | None) -> None:
-    """Different ones commute; two columns of one name are two columns, and one job loses. [CF8] [SC5]"""
-    write(store, rows([1]))
-    first, second = begin(store), begin(store)
-    first.write(mine, merge_schema=True)
-    second.write(theirs, merge_schema=True)
-    second.commit()
-    if rule is None:
-        first.commit()
-        assert read_ids(store) == [1, 2, 3]
-        assert {name: read(store).filter(pa.compute.equal(read(store)["id"], 2))[name].to_pylist() for name in mine.column_names} == {
-            name: mine[name].to_pylist() for name in mine.column_names
-        }
-    else:
-        with pytest.raises(CommitConflictError) as caught:
-            first.commit()
-        assert caught.value.rule == rule and read_ids(store) == [1, 3]
-
-
-def test_equal_widenings_commute_and_every_value_survives(store: MemoryStore) -> None:
-    """[CF8] [SC5]"""
-    write(store, pa.table({"id": pa.array([1], pa.int32())}))
-    jobs = [begin(store), begin(store)]
-    for number, job in enumerate(jobs):
-        job.write(pa.table({"id": pa.array([2**40 + number], pa.int64())}), merge_schema=True)
-    for job in jobs:
-        job.commit()
-    assert read_ids(store) == [1, 2**40, 2**40 + 1]
-
-
-def test_an_append_that_began_before_a_column_was_dropped_does_not_bring_it_back(store: MemoryStore) -> None:
-    """[CF8] [SC6]"""
-    from manifestcommit.format import evolution
-    from manifestcommit.operations import alter
-
-    write(store, rows([1], a="x"))
-    late = begin(store)
-    late.write(rows([2], a="y"))
-    alter.edit_schema(session(store), lambda schema, by: evolution.drop_column(schema, "a", partition_by=by))
-    with pytest.raises(CommitConflictError) as caught:
-        late.commit()
-    assert caught.value.rule == "schema"
-    write(store, rows([3], a="z"), merge_schema=True)
-    assert {row["id"]: row["a"] for row in read(store).to_pylist()} == {1: None, 3: "z"}
-
-
-@pytest.mark.parametrize("by", [["b"], []])
-def test_joining_a_table_that_is_partitioned_otherwise_is_refused(store: MemoryStore, by: list[str]) -> None:
-    """[CM13] [CF9]"""
-    write(store, rows([1], a="x", b="y"), partition_by=["a"])
-    with pytest.raises(ManifestCommitError):
-        write(store, rows([2], a="x", b="y"), partition_by=by)
-    assert read_ids(store) == [1]
-
-
 def test_a_job_that_creates_its_table_each_time_outlives_changes_of_columns(tmp_path: Path) -> None:
     """`exist_ok`: there is such a table, and rows of the given columns fit it. [CM13]"""
     path, given = str(tmp_path / "t"), pa.schema([("id", pa.int32()), ("day", pa.string())])
@@ -662,13 +485,3 @@ def test_a_warm_commit_is_one_create_one_list_and_one_put(store: MemoryStore, fi
     assert job.commit().committed
     assert counting.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
     assert counting.requests(under=object_names.HINT) == {"put": 1}
-
-
-def test_opening_takes_three_requests(store: MemoryStore) -> None:
-    """[RD1] [CM11]"""
-    for number in range(30):
-        write(store, rows([number]))
-    counting = CountingStore(store)
-    session(counting).open()
-    assert [call.kind for call in counting.calls] == ["get", "get", "list"]
-    assert counting.received_bytes("list") < 200, "from the hint on, not all versions"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.commits.tables import DECIDED, SCHEMA, Hurried, Lake, aborted_attempt, append, counted, sound, stopped
+from tests.commits.tables import DECIDED, SCHEMA, Lake, aborted_attempt, append, counted, sound, stopped
 
 from manifestcommit.commits.commit_loop import abort_attempt, commit
 from manifestcommit.commits.create_version import create_table
@@ -154,18 +154,6 @@ def test_an_undecided_member_is_waited_for_and_then_aborted_in_its_home() -> Non
     assert after.void == (2,) and member.commits[0].job not in after.recent_jobs and after.parent_digest is not None
 
 
-def test_a_member_that_was_aborted_holds_up_nobody() -> None:
-    """[MT6] [MT9]"""
-    lake = Lake(2)
-    stopped(lake.parts(), 2)
-    append(lake, 1)
-    aborted_attempt(lake, lake.parts())
-    assert lake.head(1).is_void
-    before = lake.env.waited_us
-    append(lake, 1)
-    assert lake.env.waited_us == before and lake.head(1).snapshot.void == (2, 4)
-
-
 def test_who_aborts_what_is_decided_changes_nothing() -> None:
     """A late abort conflicts, however it comes. [MT6] [MT9] [AB4]"""
     lake = Lake(2)
@@ -281,16 +269,6 @@ def test_nobody_reads_a_void_version() -> None:
     assert choose_version(store, head, version=None, as_of=moment, tag=None) in (1, None)
 
 
-def test_the_job_of_an_undecided_member_is_pending() -> None:
-    """[MT8] [CM23]"""
-    lake = Lake(2)
-    parts = lake.parts()
-    stopped(parts, 2)
-    assert resolve_job(lake.at(lake.urls[1]), parts[1].change.job) == "pending"
-    append(lake, 1)
-    assert resolve_job(lake.at(lake.urls[1]), parts[1].change.job) == "not_committed"
-
-
 def test_a_stream_stops_before_an_undecided_version() -> None:
     """[MT8] [SP8]"""
     lake = Lake(2)
@@ -299,18 +277,6 @@ def test_a_stream_stops_before_an_undecided_version() -> None:
     assert feed.advance(feed.beginning(1)).version == 2
     append(lake, 1)
     assert feed.advance(feed.beginning(1)).version == 4
-
-
-@pytest.mark.parametrize(("hint", "requests"), [(True, 3), (False, 6)])
-def test_a_hint_saves_the_look_at_the_home(hint: bool, requests: int) -> None:
-    """[MT7]"""
-    lake = Lake(2)
-    stopped(lake.parts(), 6 if hint else 5)
-    store = CountingStore(open_store(lake.urls[1]))
-    if not hint:
-        store.put("_manifest/hint", b"2")
-    store.calls.clear()
-    assert TableContext(store).open().version == 2 and len(store.calls) == requests
 
 
 def test_to_abort_an_attempt_costs_what_a_commit_costs() -> None:
@@ -594,14 +560,6 @@ def test_two_members_are_consistent_without_their_home() -> None:
     assert len({head.snapshot.watermarks["s"] for head in heads}) == 1
 
 
-def test_a_clock_that_waits_is_no_clock_that_lies() -> None:
-    """The environment of these tests waits for nothing, and its time goes on."""
-    env = Hurried()
-    began = env.now_us()
-    env.sleep(2.0)
-    assert env.now_us() - began >= 2_000_000
-
-
 @pytest.mark.parametrize(("after", "requests"), [(2, 8), (DECIDED, 10), (5, 8), (6, 3)])
 def test_what_opening_a_table_costs_whose_newest_version_is_a_member(after: int, requests: int) -> None:
     """A hint that is a version behind costs two, here and in the home; undecided: the state before is what the hint led to; decided and
@@ -611,16 +569,3 @@ def test_what_opening_a_table_costs_whose_newest_version_is_a_member(after: int,
     store = CountingStore(open_store(lake.urls[1]))
     TableContext(store).open()
     assert len(store.calls) == requests
-
-
-def test_who_conflicts_after_it_placed_a_member_aborts_with_one_commit_of_the_home() -> None:
-    """A create and a list decide it, and the hint of the home follows. [MT9] [MT4]"""
-    lake = Lake(2)
-    commit_jointly(lake.parts())
-    parts, calls = counted(lake.parts())
-    (other,) = lake.parts([0])
-    assert commit(other.ctx, other.head, other.change).committed
-    assert [outcome.kind for outcome in commit_jointly(parts)] == ["conflict", "aborted"]
-    home = Counter(kind for at, kind in calls() if at == parts[0].url)
-    assert home["put_if_absent"] == 2 and home["put"] == 1, "the decision, which another had taken, and the abort with its hint"
-    assert lake.moved() == [2, 1] and lake.head(1).is_void

@@ -423,18 +423,6 @@ def test_a_job_whose_conflict_is_final_is_begun_anew_and_the_others_go_on(paths:
     assert counts(paths) == [2, 2, 2]
 
 
-def test_what_is_left_by_an_exception_is_kept_for_the_rerun(paths: list[str]) -> None:
-    """[AB6] [MT1]"""
-    dead = begun(paths[:2])
-    with pytest.raises(ZeroDivisionError), dead:
-        raise ZeroDivisionError
-    assert counts(paths) == [0, 0, 0]
-    rerun = begun(paths, finished=paths[:2])
-    assert ids(paths[:2], rerun) == ids(paths[:2], dead)
-    rerun.commit()
-    assert counts(paths) == [2, 2, 2]
-
-
 def test_recoverable_jobs_are_not_prepared_together(paths: list[str]) -> None:
     """A rerun that goes on with some of them only would prepare these in another way. [MT11]"""
     with mc.transaction(paths, key=KEY, recoverable=True, fingerprint="f") as tx:

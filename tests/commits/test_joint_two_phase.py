@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from tests.commits.tables import DAY, Crash, Lake, append, sound, tables_on_disk
 from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.commits.commit_loop import abort_attempt, commit
 from manifestcommit.commits.joint_commit import TablePart, commit_declared
 from manifestcommit.commits.joint_two_phase import check_together as together_or_refused
@@ -99,18 +97,6 @@ def test_aborting_any_one_aborts_all_in_the_home(by: int) -> None:
         assert list(settle_prepared(lake.at(url))) == []
     assert lake.moved() == [0, 0, 0]
     sound(lake)
-
-
-@pytest.mark.parametrize("by", [0, 1])
-def test_recover_commits_what_a_dead_coordinator_has_prepared(by: int) -> None:
-    """[MT11] [AB3]"""
-    lake = Lake(2)
-    jobs = prepare(lake)
-    (known,) = list_jobs(lake.at(lake.urls[by]))
-    assert known.state == "prepared" and known.together == tuple(open_store(url).url for url in lake.urls)
-    (result,) = settle_prepared(lake.at(lake.urls[by]))
-    assert result.job_id == jobs[by] and result.outcome is not None and result.outcome.version == 2
-    assert lake.moved() == [1, 1] and list(settle_prepared(lake.at(lake.urls[1 - by]))) == []
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
@@ -497,18 +483,6 @@ def test_a_transaction_that_is_prepared_is_left_by_its_block(lake: list[str]) ->
     assert rows(lake[:2]) == [0, 0]
 
 
-def test_any_one_of_the_ids_is_enough(lake: list[str]) -> None:
-    """The calls for one job, and `recover`, are for all. [MT11] [AB3]"""
-    first = mc.transaction(begun(lake[:2])).prepare()
-    (path, job), *_ = first.jobs.items()
-    assert mc.commit(path, job).version == 2 and rows(lake[:2]) == [2, 2]
-    mc.transaction(begun(lake[:2])).prepare()
-    assert [each.error for each in mc.Table(lake[1]).recover()] == [None] and rows(lake[:2]) == [4, 4]
-    second = mc.transaction(begun(lake[:2])).prepare()
-    assert mc.Table(lake[1]).abort(second.jobs[mc.Table(lake[1]).url]) == "aborted"
-    assert [each.state for each in mc.Table(lake[0]).jobs()][-1] == "aborted"
-
-
 def test_preparing_again_puts_the_same_and_nothing_else(lake: list[str]) -> None:
     """[MT11] [AB3]"""
     jobs = begun(lake)
@@ -588,23 +562,3 @@ def test_a_store_that_fails_leaves_the_rest_to_the_next_call(lake: list[str], mo
     with pytest.raises(ManifestCommitError, match="away"):
         tx.prepare()
     assert tx.prepare().commit().versions and rows(lake[:2]) == [2, 2]
-
-
-def test_the_commands_name_the_other_tables(lake: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything is aborted, and in the list of jobs; without any, there is no such column. [MT11] [SE4]"""
-    prepared = mc.transaction(begun(lake[:2])).prepare()
-    (here, job), (there, _) = prepared.jobs.items()
-    assert main(["jobs", lake[0]]) == 0
-    assert "together with" in (out := capsys.readouterr().out) and there.rpartition("/")[2] in out
-    assert main(["jobs", lake[2]]) == 0 and "together with" not in capsys.readouterr().out
-    assert main(["jobs", lake[0], "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)[0]["together"]) == {here, there}
-    main(["abort", lake[0], job, "--dry-run", "--json"])
-    assert json.loads(capsys.readouterr().out)["together"] == [there]
-    assert main(["abort", lake[0], job, "--yes", "--json"]) == 0 and mc.Table(lake[1]).resolve(prepared.jobs[there]) == "aborted"
-    assert set(json.loads(capsys.readouterr().out)["together"]) == {here, there}
-    again = mc.transaction(begun(lake[:2])).prepare()
-    capsys.readouterr()
-    main(["recover", lake[1], "--abort", "--dry-run"])
-    assert f"the same in {here}" in " ".join(capsys.readouterr().out.split())
-    assert main(["recover", lake[1]]) == 0 and rows(lake[:2]) == [2, 2] and again.commit().versions

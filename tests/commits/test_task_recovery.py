@@ -41,7 +41,6 @@ from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
     JobAbortedError,
-    JobFencedError,
     KeyReusedError,
     ManifestCommitError,
     StoreError,
@@ -117,17 +116,6 @@ def test_a_rerun_goes_on_under_the_old_id_and_reads_nothing_that_was_finished() 
     assert read_ids(store) == [1, 7, 8] and {info.name for info in store.list("day=")} == files
     assert [each.state for each in list_jobs(session(store))] == ["committed"]
     check_table(store)
-
-
-def test_the_rerun_after_that_finds_the_key() -> None:
-    """[KY3]"""
-    store = table()
-    version = written(store, 7).commit().version
-    again = begin(store)
-    assert again.already_committed
-    again.write(unread(rows([7], day="a")))
-    assert (again.commit().kind, again.outcome and again.outcome.version) == ("already_committed", version)
-    assert read_ids(store) == [1, 7]
 
 
 def test_another_key_is_another_job() -> None:
@@ -500,17 +488,6 @@ def test_the_youngest_attempt_is_gone_on_with() -> None:
     assert begin(store).id == young.id
 
 
-def test_a_fenced_driver_stops_and_its_rerun_is_a_new_job() -> None:
-    """[CM2] [AB6]"""
-    store = table()
-    old = written(store, 7)
-    write(store, rows([2], day="b"))
-    fenced(store, old)
-    with pytest.raises(JobFencedError):
-        old.commit()
-    assert written(store, 7).commit().committed and read_ids(store) == [1, 2, 7]
-
-
 # --- giving up ------------------------------------------------------------------------------------------------------------
 
 
@@ -576,16 +553,6 @@ def test_a_driver_looks_for_itself_in_the_runs_before_its_first_create() -> None
     with pytest.raises(JobAbortedError):
         running.commit()
     assert 7 not in read_ids(store)
-
-
-def test_a_job_that_is_not_recoverable_is_still_nobody_elses_business() -> None:
-    """[AB4]"""
-    store = table()
-    job = job_on(session(store), key="k", fingerprint=None)
-    job.write(rows([7], day="a"))
-    with pytest.raises(UsageError, match="holds no prepared job"):
-        give_up(session(store), job.id)
-    job.commit()
 
 
 def test_a_recoverable_job_can_be_prepared() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,32 +111,6 @@ def test_what_nobody_changed_is_committed(lake: tuple[mc.Table, mc.Table], work:
         assert tx.outcome is not None and tx.outcome.already_committed == (attempt == 2)
     assert total(gold) == 37
     assert all(table.verify(deep=True).is_sound for table in lake)
-
-
-def test_bronze_silver_and_gold_agree_whoever_writes(tmp_path: Path) -> None:
-    """Four writers that add to silver and renew gold from what they have read, until each has done it. [MT16]"""
-    lake = tuple(mc.create_table(tmp_path / name, amounts().schema) for name in ("silver", "gold"))
-
-    def work(number: int) -> None:
-        while True:
-            try:
-                with begin(lake, key=f"part {number}") as tx:
-                    if tx.already_committed:
-                        return
-                    sums = total(tx.read("silver")) + number
-                    tx.rows("silver").merge(amounts((number, number)), on="id")
-                    tx.rows("gold").merge(amounts((1, sums)), on="id")
-                return
-            except mc.errors.CommitConflictError:
-                continue
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2, 4, 8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    silver, gold = mc.read_together([table.url for table in lake])
-    assert total(silver) == total(gold) == 15
 
 
 def test_what_is_prepared_rests_on_what_was_read(lake: tuple[mc.Table, mc.Table]) -> None:

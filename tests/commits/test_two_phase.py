@@ -18,7 +18,7 @@ import pytest
 import zstandard
 from tests.kit.command import Run
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_table, job_on, memory, put_version, read, read_ids, rows, session, write
+from tests.kit.tables import begin, check_table, job_on, memory, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.commits.two_phase import commit_prepared, give_up
@@ -84,16 +84,6 @@ def test_what_is_prepared_is_invisible_and_pending_until_someone_commits_it(root
     assert mc.Table(root).history()[0]["job"] == job, "under its own id"
 
 
-def test_committing_again_tells_the_same_version_and_changes_nothing(root: str) -> None:
-    """[AB3] [CM1]"""
-    job = prepared(root, 7)
-    versions = {mc.commit(root, job).version}
-    mc.write(rows([9], day="a"), root)
-    versions |= {mc.commit(root, job).version for _ in range(3)}
-    assert versions == {4} and head(root) == 5 and ids(root) == [1, 2, 7, 9]
-    assert mc.commit(root, job).committed
-
-
 @pytest.mark.parametrize("fate", ["collected", "damaged"])
 def test_a_settled_job_needs_its_prepared_object_no_more(root: str, fate: str) -> None:
     """gc may have taken it. [AB3] [AB4]"""
@@ -126,12 +116,6 @@ def test_leaving_the_block_after_prepare_neither_commits_nor_gives_up(root: str)
     mc.commit(root, name)
     mc.commit(root, job.id)
     assert ids(root) == [1, 2, 7, 8]
-
-
-def test_a_job_that_was_begun_outside_a_block_is_prepared_like_any_other(root: str) -> None:
-    job = mc.begin(root)
-    job.write(rows([7], day="a"))
-    assert mc.commit(root, job.prepare()).version == 4 and ids(root) == [1, 2, 7]
 
 
 @pytest.mark.parametrize("use", ["commit", "write", "add_files", "overwrite", "advance", "abort"])
@@ -203,13 +187,6 @@ def test_prepare_costs_a_list_and_a_put_and_commit_what_a_commit_costs() -> None
 # --- keys ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_rerun_of_a_key_that_was_committed_from_elsewhere_is_a_no_op(root: str) -> None:
-    """[KY3] [AB3]"""
-    mc.commit(root, prepared(root, 7, key=HOSTILE_KEY))
-    again = mc.write(rows([7], day="a"), root, key=HOSTILE_KEY)
-    assert (again.already_committed, again.version) == (True, 4) and ids(root) == [1, 2, 7]
-
-
 def test_a_second_prepared_job_with_the_same_key_tells_the_first_version_and_doubles_nothing(root: str) -> None:
     """[KY3] [KY5] [AB3]"""
     first, second = prepared(root, 7, key="k"), prepared(root, 7, key="k")
@@ -230,14 +207,6 @@ def test_a_prepared_job_whose_key_was_used_for_other_work_is_refused_each_time(r
         with pytest.raises(mc.errors.KeyReusedError):
             mc.commit(root, job)
     assert ids(root) == [1, 2, 8] and mc.Table(root).abort(job) == "aborted"
-
-
-def test_a_key_that_is_committed_already_prepares_a_job_that_says_so(root: str) -> None:
-    """[KY3] [AB3]"""
-    first = mc.write(rows([7], day="a"), root, key="k")
-    job = prepared(root, 7, key="k")
-    outcome = mc.commit(root, job)
-    assert (outcome.kind, outcome.version) == ("already_committed", first.version) and ids(root) == [1, 2, 7]
 
 
 def test_a_job_that_found_its_key_committed_never_commits_even_where_the_key_is_forgotten() -> None:
@@ -270,31 +239,6 @@ def test_an_empty_job_and_one_of_watermarks_only_are_prepared_and_committed(root
     assert mc.commit(root, moved).version == 4 and mc.commit(root, empty).version == 5
     assert mc.Table(root).watermarks() == {"s": 9, "new %s": "x"} and ids(root) == [1, 2]
     assert mc.write(rows([], day="a"), root, key="empty").version == 5
-
-
-@pytest.mark.parametrize("overwrite", [None, "dynamic", {"day": "a"}])
-def test_a_prepared_overwrite_replaces_what_it_says(root: str, overwrite: Any) -> None:
-    """[CF3] [CF5] [AB3]"""
-    with mc.begin(root) as job:
-        job.overwrite(overwrite)
-        job.write(rows([7], day="a"))
-        name = job.prepare()
-    assert ids(root) == [1, 2]
-    mc.commit(root, name)
-    assert ids(root) == ([7] if overwrite is None else [2, 7])
-    check_table(LocalStore(root))
-
-
-def test_a_prepared_job_brings_its_new_columns(root: str) -> None:
-    """[SC5] [AB3]"""
-    with mc.begin(root) as job:
-        job.write(rows([7], day="a", more=1.5), merge_schema=True)
-        name = job.prepare()
-    assert read(LocalStore(root)).column_names == ["id", "day"]
-    mc.commit(root, name)
-    table = read(LocalStore(root))
-    assert table.column_names == ["id", "day", "more"] and sorted(table["id"].to_pylist()) == [1, 2, 7]
-    assert sorted(table["more"].to_pylist(), key=str) == [1.5, None, None]
 
 
 def test_files_of_others_are_added_from_elsewhere(root: str) -> None:
@@ -376,16 +320,6 @@ def test_what_was_given_up_stays_given_up(root: str) -> None:
     assert files <= {info.name for info in LocalStore(root).list("")}, "nothing is deleted"
     assert mc.Table(root).history()[0]["operation"] == "give_up"
     check_table(LocalStore(root))
-
-
-def test_giving_up_what_has_committed_tells_the_version(root: str) -> None:
-    """[AB4]"""
-    job = prepared(root, 7)
-    mc.commit(root, job)
-    for _ in range(2):
-        status = mc.Table(root).abort(job)
-        assert (status, status.version) == ("committed", 4)
-    assert head(root) == 4 and ids(root) == [1, 2, 7]
 
 
 def test_giving_up_leaves_rows_watermarks_keys_and_other_jobs_as_they_are(root: str) -> None:
@@ -725,15 +659,6 @@ def test_the_command_shows_no_control_characters(tmp_path: Path, run: Run) -> No
     for arguments in (("jobs", root), ("commit", root, "x\x1b[31m"), ("abort", root, re.sub("[0-9a-f]{32}$", "0" * 32, job))):
         _, out, err = run(*arguments)
         assert "\x1b" not in out + err
-
-
-@pytest.mark.parametrize("command", ["jobs", "commit", "abort"])
-def test_the_command_explains_itself(run: Run, command: str) -> None:
-    status, out, err = run(command, "--help")
-    words = " ".join(out.split())
-    assert (status, err) == (0, "") and "PATH the table path" in words and "--storage-options FILE a JSON file" in words
-    assert ("JOB a job id" in words) == (command != "jobs")
-    assert f"\n  {command} " in run("--help")[1]
 
 
 def test_both_phases_on_a_real_object_store(rgw: Any, tmp_path: Path, run: Run) -> None:

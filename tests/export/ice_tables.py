@@ -6,7 +6,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import load_file_io
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -40,10 +39,3 @@ def ice_table(root: str, schema: Schema, spec: PartitionSpec = UNPARTITIONED_PAR
     io = load_file_io({}, root)
     metadata = new_table_metadata(schema, spec, UNSORTED_SORT_ORDER, f"file://{root}", properties)
     return Table(("t",), metadata, _put(f"file://{root}", metadata, io), io, FolderCatalog("folder"))
-
-
-def ice_rows(table: Table, location: str) -> pa.Table:
-    """What pyiceberg reads of it."""
-    from pyiceberg.table import StaticTable
-
-    return StaticTable.from_metadata(location).scan().to_arrow()

@@ -6,6 +6,7 @@ import datetime as dt
 import io
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -73,25 +74,21 @@ def nested(path: str) -> mc.Table:
     return mc.Table(path)
 
 
-@kind
-def list_of_structs(path: str) -> mc.Table:
-    inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
-    mc.write(numbered(2, items=pa.array([[{"x": 1, "y": "a"}, {"x": None, "y": "b"}], []], pa.list_(inner))), path)
+XY = pa.struct([("x", pa.int32()), ("y", pa.string())])
+STRUCTS: dict[str, pa.Array] = {
+    "list of structs": pa.array([[{"x": 1, "y": "a"}, {"x": None, "y": "b"}], []], pa.list_(XY)),
+    "null list of structs": pa.array([[{"x": 1, "y": "a"}], None], pa.list_(XY)),
+    "null map of structs": pa.array([[("a", {"x": 1, "y": "a"})], None], pa.map_(pa.string(), XY)),
+}
+
+
+def with_items(path: str, items: pa.Array) -> mc.Table:
+    mc.write(numbered(2, items=items), path)
     return mc.Table(path)
 
 
-@kind
-def null_list_of_structs(path: str) -> mc.Table:
-    inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
-    mc.write(numbered(2, items=pa.array([[{"x": 1, "y": "a"}], None], pa.list_(inner))), path)
-    return mc.Table(path)
-
-
-@kind
-def null_map_of_structs(path: str) -> mc.Table:
-    inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
-    mc.write(numbered(2, items=pa.array([[("a", {"x": 1, "y": "a"})], None], pa.map_(pa.string(), inner))), path)
-    return mc.Table(path)
+for _what, _values in STRUCTS.items():
+    KINDS[_what] = partial(with_items, items=_values)
 
 
 @kind
@@ -127,44 +124,18 @@ def partitioned(path: str, values: pa.Array) -> mc.Table:
     return mc.Table(path)
 
 
-@kind
-def partitions_of_text(path: str) -> mc.Table:
-    return partitioned(path, pa.array(HOSTILE))
-
-
-@kind
-def partitions_of_numbers(path: str) -> mc.Table:
-    return partitioned(path, pa.array([-(2**63), 2**63 - 1, 0, None], pa.int64()))
-
-
-@kind
-def partitions_of_small_numbers(path: str) -> mc.Table:
-    return partitioned(path, pa.array([-128, 127, 0, None], pa.int8()))
-
-
-@kind
-def partitions_of_days(path: str) -> mc.Table:
-    return partitioned(path, pa.array([dt.date(1, 1, 1), dt.date(9999, 12, 31), None, dt.date(2013, 2, 28)]))
-
-
-@kind
-def partitions_of_bools(path: str) -> mc.Table:
-    return partitioned(path, pa.array([True, False, None]))
-
-
-@kind
-def partitions_of_instants(path: str) -> mc.Table:
-    return partitioned(path, pa.array([dt.datetime(2013, 1, 1, 5, 0, 0, 7, dt.UTC), None], pa.timestamp("us", "UTC")))
-
-
-@kind
-def partitions_of_local_times(path: str) -> mc.Table:
-    return partitioned(path, pa.array([dt.datetime(1960, 1, 1, 5, 0, 0, 7), None], pa.timestamp("us")))
-
-
-@kind
-def partitions_of_decimals(path: str) -> mc.Table:
-    return partitioned(path, pa.array([Decimal("-1.20"), Decimal("12345678901234567890.99"), None], pa.decimal128(30, 2)))
+PARTITIONS: dict[str, pa.Array] = {
+    "text": pa.array(HOSTILE),
+    "numbers": pa.array([-(2**63), 2**63 - 1, 0, None], pa.int64()),
+    "small numbers": pa.array([-128, 127, 0, None], pa.int8()),
+    "days": pa.array([dt.date(1, 1, 1), dt.date(9999, 12, 31), None, dt.date(2013, 2, 28)]),
+    "bools": pa.array([True, False, None]),
+    "instants": pa.array([dt.datetime(2013, 1, 1, 5, 0, 0, 7, dt.UTC), None], pa.timestamp("us", "UTC")),
+    "local times": pa.array([dt.datetime(1960, 1, 1, 5, 0, 0, 7), None], pa.timestamp("us")),
+    "decimals": pa.array([Decimal("-1.20"), Decimal("12345678901234567890.99"), None], pa.decimal128(30, 2)),
+}
+for _what, _values in PARTITIONS.items():
+    KINDS[f"partitions of {_what}"] = partial(partitioned, values=_values)
 
 
 @kind

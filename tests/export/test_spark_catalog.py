@@ -12,7 +12,6 @@ from tests.export.clients import local
 from tests.export.kinds import foreign, numbered
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.export import exporter
 from manifestcommit.export import spark_catalog as spark_export
 from manifestcommit.log.table_context import TableContext
@@ -227,19 +226,6 @@ def test_the_statement_quotes_what_it_names(tmp_path: Path) -> None:
     location = table.url.replace("\\", "\\\\").replace("'", "\\'")
     assert made.endswith(f"LOCATION '{location}/_spark_catalog'")
     check(table)
-
-
-def test_the_command_prints_the_statement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """[EX10]"""
-    path = str(tmp_path / "t")
-    mc.write(numbered(1), path)
-    assert main(["create-table-sql", path, "lake.t"]) == 0
-    told = capsys.readouterr().out
-    statement = mc.Table(path).create_table_sql("lake.t")
-    assert told == f"{statement};\n"
-    assert main(["create-table-sql", path, "lake.t", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"statement": statement}
-    assert main(["create-table-sql", path, "lake."]) != 0 and "is no name of a table" in capsys.readouterr().err
 
 
 def test_without_rows_files_of_partitions_are_left_out(tmp_path: Path) -> None:

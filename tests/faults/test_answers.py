@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import Hasty, all_snapshots, begin, change_of, check_table, key_version, memory, read_ids, rows, session, write
 
@@ -130,23 +131,6 @@ def test_a_create_that_lands_while_the_next_is_under_way_counts_once() -> None:
         outcome = write(store, rows([10 + number]), key=f"k{number}")
         assert outcome.kind == "committed" and outcome.version == 3 + number
     assert read_ids(store) == [1, 10, 11]
-    check_table(store)
-
-
-def test_an_unclear_create_that_another_writer_beats_is_rebased_and_lands_once() -> None:
-    """[CM4] [CM6]"""
-    store = Scripted()
-
-    def beaten(name: str, data: bytes) -> bool:
-        store.script = []
-        write(store, rows([7]), key="other")
-        raise StoreUnclearError("no answer")
-
-    store.script = [beaten]
-    outcome = write(store, rows([2]), key="k")
-    assert (outcome.kind, outcome.version) == ("committed", 4)
-    assert read_ids(store) == [1, 2, 7]
-    assert not store.create(*store.sent[0]), "the stalled request finds its name taken"
     check_table(store)
 
 
@@ -288,21 +272,6 @@ def test_a_head_above_mine_that_cannot_be_read_makes_my_commit_unknown_not_faile
     assert key_version(inner, "k") == 3 and read_ids(inner) == [1, 2]
 
 
-def test_a_hint_that_cannot_be_put_changes_nothing() -> None:
-    """[CM7] [LY7]"""
-    inner = memory()
-    write(inner, rows([1]))
-
-    def no_hint(call: object) -> None:
-        if call.name == object_names.HINT and call.kind == "put":  # type: ignore[attr-defined]
-            raise StoreError("no")
-
-    outcome = write(FaultStore(inner, on_call=no_hint), rows([2]), key="k")
-    assert (outcome.kind, outcome.version) == ("committed", 3)
-    assert hinted(inner) == 2
-    assert read_ids(inner) == [1, 2]
-
-
 @pytest.mark.parametrize("hint", [None, b"", b"0", b"1", b"2", b"4", b"999", b"-1", b"x" * 100, b"9" * 19, "٣".encode()])
 def test_no_hint_changes_what_is_read_or_where_a_commit_lands(hint: bytes | None) -> None:
     """[LY7] [RD1]"""
@@ -330,15 +299,6 @@ def test_a_retry_below_of_a_manifest_is_no_damage(set_budgets: SetBudgets) -> No
     assert outcome.committed and read_ids(store) == [1, 2]
 
 
-def test_a_lost_answer_about_a_manifest_does_not_stop_the_commit(set_budgets: SetBudgets) -> None:
-    """Sending the same bytes again to a name that no one else can have is always right. [IV4] [LY8]"""
-    set_budgets(inline_entry_bytes=0)
-    store = Scripted(of=object_names.MANIFESTS)
-    store.script = [store.answer_lost]
-    assert write(store, rows([2]), key="k").committed
-    assert read_ids(store) == [1, 2]
-
-
 def test_a_manifest_of_other_bytes_under_ones_own_name_is_damage(set_budgets: SetBudgets) -> None:
     """[OB4] [LY8]"""
     set_budgets(inline_entry_bytes=0)
@@ -360,11 +320,6 @@ def test_a_loser_waits_before_it_looks() -> None:
     write(store, rows([0]))
     job = begin(store)
     job.write(rows([1]))
-    rivals = [lambda: write(store, rows([50]))]
-
-    def beaten(call: object) -> None:
-        if call.kind == "put_if_absent" and rivals:  # type: ignore[attr-defined]
-            rivals.pop()()
 
     class Busy(Hasty):
         """Somebody commits in every pause."""
@@ -373,7 +328,7 @@ def test_a_loser_waits_before_it_looks() -> None:
             super().sleep(seconds)
             write(store, rows([60]))
 
-    contender = session(FaultStore(store, on_call=beaten))
+    contender = session(before_create(store, lambda: write(store, rows([50]))))
     contender.env = Busy()
     outcome = commit(contender, contender.open(), change_of(job))
     assert outcome.committed and outcome.attempts == 2

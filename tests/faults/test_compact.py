@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.kit.faults import FAULTS
+from tests.kit.faults import FAULTS, before_create
 from tests.kit.sizes import SetBudgets, rest_thorough, some
 from tests.kit.tables import begin, check_head, check_table, clone, memory, positions, read, read_ids, rewrite_here, rows, session, write
 
@@ -389,7 +389,7 @@ def test_merged_manifests_list_the_same_files_by_the_same_versions() -> None:
     def appended(store: Store) -> None:
         write(store, rows([301], day=DAYS[2]))
 
-    done = merge_manifests(session(Overtaken(store, lambda: appended(store))))  # type: ignore[arg-type]
+    done = merge_manifests(session(before_create(store, lambda: appended(store))))
     snapshot = each.open().snapshot
     after = planning.entries_table(each, snapshot)
     assert [row for row in after.select(["path", "added"]).to_pylist() if row in before] == before
@@ -404,47 +404,20 @@ def test_merged_manifests_list_the_same_files_by_the_same_versions() -> None:
     assert record is None or record.touched == ()
 
 
-class Overtaken(FaultStore):
-    """Something else is committed just before the first create of a version."""
-
-    def __init__(self, inner: Store, act: Callable[[], Any]) -> None:
-        super().__init__(inner, on_call=self._before)
-        self._act: Callable[[], Any] | None = act
-
-    def _before(self, call: Any) -> None:
-        if call.kind == "put_if_absent" and object_names.parse_version(call.name) is not None and self._act is not None:
-            act, self._act = self._act, None
-            act()
-
-
 def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(set_budgets: SetBudgets, tight: None) -> None:
     """[GC11] [CM12]"""
     set_budgets(fan_in=100)  # nothing is merged yet
     store = table(4)
     set_budgets(fan_in=2)
     appends = lambda: [write(store, rows([400 + n], day=DAYS[n % 4])) for n in range(12)]  # noqa: E731
-    done = merge_manifests(session(Overtaken(store, appends)))  # type: ignore[arg-type]
+    done = merge_manifests(session(before_create(store, appends)))
     assert done.left_manifests == 0
     write(store, rows([500], day=DAYS[0]), overwrite={"day": DAYS[0]})
-    done = merge_manifests(session(Overtaken(store, lambda: merge_manifests(session(store)))))  # type: ignore[arg-type]
+    done = merge_manifests(session(before_create(store, lambda: merge_manifests(session(store)))))
     assert done.version is None, "another one has merged them all: no commit without any work"
     gone = {each for each in range(16) if each % 4 == 0} | {400, 404, 408}
     assert read_ids(store) == sorted({*range(16), *range(400, 412), 500} - gone)
     check_table(store)
-
-
-def test_gc_leaves_what_compaction_lists_and_takes_what_it_replaced() -> None:
-    """[IV7] [GC11]"""
-    store = table()
-    before, version = state(store), open_head(store).version
-    run(store)
-    policy = Policy(grace_s=0, keep_for_s=0, keep_versions=1)
-    gc(session(store), policy)
-    gc(session(store), policy)
-    assert state(store) == before
-    data = {info.name for info in store.list("") if not info.name.startswith("_manifest/")}
-    assert data == set(files(store)) and len(data) == 4
-    assert version
 
 
 def test_a_rollback_over_a_compaction_and_back() -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.faults.collected import DAY, HARSH, add_foreign, check_clean, check_readable, forget, gc, orphan, parquet, sizes, table, tag
 from tests.kit.clocks import CLOCKS, StoreClock
 from tests.kit.sizes import SetBudgets, budgets, in_turn, rest_thorough
-from tests.kit.tables import begin, check_table, clone, job_on, key_version, memory, read, read_ids, rows, session, write
+from tests.kit.tables import begin, clone, job_on, key_version, memory, read, read_ids, rows, session, write
 
 from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import (
@@ -96,31 +96,6 @@ def test_late_files_of_dead_tasks_go_with_the_next_gc() -> None:
     store.put(object_names.prepared_name(job.id), b"of a prepared job")
     check_clean(store)
     assert not any(job.id in name for name in sizes(store))
-
-
-def test_a_job_that_is_fenced_loses_its_own_work_only() -> None:
-    """[GC2] [CM2] [IV7]"""
-    store = table()
-    jobs = [begin(store) for _ in range(3)]
-    for number, job in enumerate(jobs):
-        job.write(rows([50 + number], day="x"))
-    jobs[0].commit()
-    assert gc(store, grace_s=3600).fence == 1
-    jobs[1].commit()
-    gc(store)
-    with pytest.raises((JobFencedError, OutcomeUnknownError)):
-        jobs[2].commit()
-    assert {50, 51} <= set(read_ids(store)) and 52 not in read_ids(store)
-    check_clean(store)
-
-
-def test_a_key_outlives_gc_and_a_rerun_does_nothing() -> None:
-    """[KY3] [KY4]"""
-    store = table()
-    gc(store)
-    gc(store)
-    assert write(store, rows([3], day=DAY), overwrite={"day": DAY}, key="k2").already_committed
-    assert write(store, rows([1], day=DAY), key="k 1%", watermarks={"s": (0, 5)}).already_committed
 
 
 @pytest.mark.usefixtures("tight")
@@ -215,21 +190,6 @@ def test_a_young_prepared_job_holds_the_fence_and_an_old_one_does_not() -> None:
     check_clean(store)
 
 
-def test_a_prepared_job_on_a_store_without_times_goes_by_its_own() -> None:
-    """[AB5]"""
-    store = table()
-    job = begin(store)
-    job.write(rows([60], day="x"))
-    job_id = job.prepare()
-    timeless = StoreClock(store, lambda modified: 0.0)
-    for _ in range(3):
-        gc(timeless)
-    assert commit_prepared(session(store), job_id).committed
-    gc(timeless)
-    gc(timeless)
-    check_clean(store)
-
-
 # --- clocks ---------------------------------------------------------------------------------------------------------------
 
 
@@ -311,20 +271,6 @@ def test_a_request_that_fails_costs_nothing(fault: Fault) -> None:
 
 
 # --- more of what goes wrong ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("hint", [b"1", b"999999", b"nonsense", b"", None])
-def test_a_hint_that_lies_changes_nothing(hint: bytes | None) -> None:
-    """[LY7] [GC7]"""
-    store = table()
-    gc(store)
-    before = read_ids(store)
-    store.delete([object_names.HINT])
-    if hint is not None:
-        store.put(object_names.HINT, hint)
-    gc(store)
-    assert read_ids(store) == before
-    check_clean(store)
 
 
 def test_damage_stops_gc_before_it_deletes_anything() -> None:
@@ -485,14 +431,6 @@ def test_at_most_so_many_foreign_files_are_condemned_at_once(set_budgets: SetBud
         store.put(f"x/{number}", b"1")
     assert [gc(store, foreign=True).foreign.count for _ in range(4)] == [4, 1, 0, 0]
     check_clean(store)
-
-
-def test_a_gc_that_finds_nothing_to_change_commits_nothing() -> None:
-    """[GC3]"""
-    store = table()
-    report = run(session(store), Policy())
-    assert report.version == 7 and report.deleted == {}
-    check_table(store)
 
 
 def test_versions_go_last_and_lowest_first_and_never_before_the_decision() -> None:

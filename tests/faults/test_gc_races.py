@@ -444,24 +444,6 @@ def test_a_version_that_a_stalled_writer_brings_back_is_deleted_again_and_truste
         assert read_object(store, 3) is None
 
 
-def test_a_stalled_create_of_a_deleted_version_is_not_acknowledged() -> None:
-    """The writer stops before its create, gc goes by twice, and it goes on. [IV8] [CM5]"""
-    base = table()
-    held: list[FaultCall] = []
-
-    def stall(call: FaultCall) -> None:
-        if call.kind == "put_if_absent" and call.name.startswith(object_names.VERSIONS) and not held:
-            held.append(call)
-            for number in range(3):
-                write(base, rows([300 + number], day="x"))
-                gc(base)
-
-    with pytest.raises((JobFencedError, OutcomeUnknownError)):
-        write(FaultStore(base, on_call=stall), rows([200], day="x"))
-    assert 200 not in read_ids(base)
-    check_clean(base)
-
-
 def test_the_only_copy_of_a_folder_that_is_being_adopted_is_not_condemned() -> None:
     """Crashed between the table and the list of its files, at every call there: they look foreign, and are the data. [GC6] [AF2] [IV7]"""
     base = memory()

@@ -21,24 +21,20 @@ from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, p
 
 import manifestcommit as mc
 from manifestcommit.errors import (
-    KeyReusedError,
     ManifestCommitError,
     OutcomeUnknownError,
     StoreError,
-    WatermarkGapError,
-    WatermarkOverlapError,
 )
 from manifestcommit.job import commit_all
 from manifestcommit.operations.lineage import trace
 from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
+from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 ENDS = {0: 100, 1: 200}  # the high watermarks of the two partitions
 STOOD = {0: 40, 1: 150}  # where an earlier run had come to
 NEW_DAY = {0: 90, 1: 180}  # the offsets from which on records are of the second day
-LOST: tuple[Fault, ...] = ("refused", "request_lost", "answer_lost")
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.kit.tables"])
@@ -217,36 +213,6 @@ def test_two_runs_in_a_row_are_killed_before_any_of_their_calls() -> None:
         check_done(store, topic)
 
 
-@pytest.mark.thorough
-def test_a_store_that_fails_at_any_call_is_no_worse_than_a_death() -> None:
-    """The process lives and is told; nothing is half done. [IV3] [IV4] [CM6]"""
-    base = earlier()
-    healthy = FaultStore(clone(base))
-    ingest(Topic(), healthy)
-    for number, fault in itertools.product(range(1, healthy.count + 1), LOST):
-        store, topic = clone(base), Topic()
-        try:
-            outcome = ingest(topic, FaultStore(store, {number: fault}))
-        except (StoreError, OutcomeUnknownError):
-            check_every_version(store, topic)
-        else:
-            assert outcome is not None and outcome.committed
-            check_done(store, topic)
-        ingest(topic, store)
-        check_done(store, topic)
-
-
-def test_a_run_that_was_only_slow_adds_nothing_after_the_one_that_took_over() -> None:
-    """Its successor read on to where the topic is by now. [WM2] [IV5]"""
-    store, topic = earlier(), Topic()
-    slow = extract(topic, store, {0: 60, 1: 170})
-    assert slow is not None and ingest(topic, store) is not None
-    with pytest.raises(WatermarkOverlapError) as caught:
-        slow.commit()
-    assert caught.value.all_covered
-    check_done(store, topic)
-
-
 # --- real processes -----------------------------------------------------------------------------------------------------
 
 
@@ -389,45 +355,3 @@ def test_a_dataset_that_cannot_be_reached_at_all_is_left_out() -> None:
     assert not run_of((topic, store), (Topic("other"), beside)).failed
     check_done(store, topic)
     check_done(beside, other)
-
-
-def test_an_answer_that_was_lost_is_a_commit_told_once() -> None:
-    """[IV4] [CM6]"""
-    (topic, store), (other, beside) = two()
-    healthy = FaultStore(clone(store))
-    ingest(Topic(), healthy)
-    (create,) = [call.number for call in healthy.calls if creates(call)]
-    results = run_of((topic, FaultStore(store, {create: "answer_lost"})), (other, beside))
-    assert [(result.tries, result.outcome and result.outcome.kind) for result in results] == [(1, "committed")] * 2
-    assert len(list(all_snapshots(store))) == len(list(all_snapshots(healthy)))
-    check_done(store, topic)
-    check_done(beside, other)
-
-
-def part_of(topic: Topic, store: Store, key: str, start: int, end: int) -> mc.Job:
-    """A worker's job that takes some of the first partition's records."""
-    job = begin(store, key)
-    job.write(topic.fetch({0: (start, end)}), partition_by=["day"])
-    job.advance(topic.source(0), start, end)
-    return job
-
-
-def test_a_gap_that_another_job_of_the_run_closes_is_closed() -> None:
-    """Two workers' ranges, given in any order, and a third that nobody leads up to. [WM2] [WM7] [CM10]"""
-    store, topic = earlier(), Topic()
-    jobs = [part_of(topic, store, f"{n}", *given) for n, given in enumerate([(60, 70), (80, 90), (40, 60)])]
-    results = commit_all(jobs)
-    assert [(result.tries, type(result.error)) for result in results] == [(1, type(None)), (3, WatermarkGapError), (1, type(None))]
-    assert positions(store)[topic.source(0)] == 70
-    check_every_version(store, topic)
-
-
-def test_what_no_try_can_change_is_tried_once() -> None:
-    """[KY2]"""
-    (topic, store), (other, beside) = two()
-    commit_all([part_of(topic, store, "reused", 40, 50)])
-    wrong, right = part_of(topic, store, "reused", 50, 60), part_of(other, beside, "k", 0, 10)
-    results = commit_all([wrong, right])
-    assert isinstance(results[0].error, KeyReusedError) and results[0].tries == 1 and results[1].outcome is not None
-    check_every_version(store, topic)
-    assert positions(beside) == {other.source(0): 10}

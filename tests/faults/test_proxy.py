@@ -14,13 +14,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, get_args
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
-import botocore.exceptions
 import pytest
-import s3fs
 from tests.kit.proxy import Fault, FaultProxy, Kind, Request, Rule, to
-from tests.servers.servers import S3Server
 
 HOSTILE = "/b%20/%25%2F../%E2%98%83+=&%23'%22//a;b,c:@%7E~!$()*"
 READ_S = 0.3  # the read timeout of clients that are left without an answer
@@ -34,7 +31,7 @@ class Arrived(NamedTuple):
 
 
 class Upstream(ThreadingHTTPServer):
-    """A tiny object store that keeps what reached it. GET ?chunked and ?until-close choose how an answer's body is framed.
+    """A tiny object store that keeps what reached it. GET ?chunked chooses how an answer's body is framed.
 
     PUT /slow is carried out when `go` is set.
     """
@@ -78,16 +75,8 @@ class Answers(BaseHTTPRequestHandler):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             self.wfile.write(b"%X;name=value\r\n%s\r\n0\r\nTrailer: yes\r\n\r\n" % (len(body), body))
-        elif query == "until-close":
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
-            self.close_connection = True
         else:
             self._answer(200, body)
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
 
     def do_DELETE(self) -> None:
         self._arrive()
@@ -305,43 +294,6 @@ def test_bytes_pass_unchanged(proxy: FaultProxy, upstream: Upstream) -> None:
     assert request.name == "/b /%/../☃+=&#'\"//a;b,c:@~~!$()*" and not request.has_if_none_match
 
 
-def test_answers_of_every_framing(proxy: FaultProxy, upstream: Upstream) -> None:
-    """On one connection: no body for HEAD, 204 and 304, empty ones, chunks; a body until the close ends the connection."""
-    sizes = []
-    with client(proxy) as connection:
-
-        def seen(method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-            answer = ask(connection, method, path, body)
-            sizes.append(len(answer[1]))
-            return answer
-
-        for body in (b"", b"x", b"0\r\n\r\n" * 100_000):
-            assert seen("PUT", "/o", body)[0] == 200
-            assert seen("HEAD", "/o") == (200, b"")
-            assert seen("GET", "/o?unchanged") == (304, b"")
-            assert seen("DELETE", "/other") == (204, b"")
-            if body:
-                assert seen("GET", "/o?chunked") == (200, body)
-            assert seen("GET", "/o") == (200, body)
-            assert seen("GET", "/none") == (404, b"")
-        peer = connection.sock.getsockname()
-        assert seen("GET", "/o?until-close") == (200, body)
-        assert seen("GET", "/o") == (200, body) and connection.sock.getsockname() != peer
-    assert [request.answer_bytes for request in proxy.requests] == sizes
-    assert all(request.answered == request.status and request.fault is None for request in proxy.requests)
-
-
-def test_expect_continue(proxy: FaultProxy, upstream: Upstream) -> None:
-    """The client gets one 100 before it sends the body, and no other."""
-    parts = urlsplit(proxy.url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
-        connection.sendall(b"PUT /o HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\nConnection: close\r\n\r\n")
-        assert connection.recv(1 << 16) == b"HTTP/1.1 100 Continue\r\n\r\n" and upstream.arrived == []
-        connection.sendall(b"data")
-        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 200 OK\r\n")
-    assert upstream.objects == {"/o": b"data"}
-
-
 @pytest.mark.parametrize(("cut", "query", "whole"), [("body", "", 2), ("head", "", 2), ("body", "?chunked", 2), ("body", "?unchanged", 1)])
 def test_cut(proxy: FaultProxy, upstream: Upstream, cut: Any, query: str, whole: int) -> None:
     """Half of the head, or the head and half of the body; an answer without a body is cut in its head."""
@@ -353,22 +305,6 @@ def test_cut(proxy: FaultProxy, upstream: Upstream, cut: Any, query: str, whole:
     head += blank
     assert len(raw(proxy, asked)) == (len(head) + len(body) // 2 if cut == "body" and body else len(head) // 2) < len(answer)
     assert len(upstream.arrived) == 2
-
-
-def test_errors_without_a_body(proxy: FaultProxy, upstream: Upstream) -> None:
-    """The answer to a HEAD has none, or the connection would be out of step; a 200 may well have an error."""
-    proxy.faults = [
-        Rule(match=to("HEAD"), fault=Fault(kind="status_before", status=503)),
-        Rule(match=to("PUT"), fault=Fault(kind="status_after", status=200, code="InternalError")),
-    ]
-    answer = raw(proxy, b"HEAD /o HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-    assert (
-        answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n") and answer.endswith(b"\r\n\r\n") and b"Content-Length: 0" not in answer
-    )
-    with client(proxy) as connection:
-        status, body = ask(connection, "PUT", "/o", b"data")
-        assert status == 200 and b"<Code>InternalError</Code>" in body
-        assert ask(connection, "GET", "/o") == (200, b"data")
 
 
 def test_rules_and_functions(proxy: FaultProxy, upstream: Upstream) -> None:
@@ -401,75 +337,3 @@ def test_mistakes_in_a_script_are_loud(upstream: Upstream) -> None:
     for wrong in ({"kind": "status_before"}, {"kind": "doubled", "status": 500}, {"kind": "answer_delayed"}):
         with pytest.raises(ValueError):
             Fault(**wrong)
-
-
-def test_server_that_is_down() -> None:
-    """No answer where there is none."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    with FaultProxy(f"http://127.0.0.1:{port}") as proxy, client(proxy) as connection:
-        with pytest.raises(http.client.RemoteDisconnected):
-            ask(connection, "GET", "/o")
-        assert [(request.status, request.answered) for request in proxy.requests] == [(None, None)]
-
-
-def test_many_connections_and_large_bodies(proxy: FaultProxy, upstream: Upstream) -> None:
-    """64 clients at once, each with its own bodies; then one body of 50 MB."""
-    proxy.faults = [Rule(match=to("PUT"), fault=Fault(kind="answer_closed"), times=10)]
-    together = threading.Barrier(64)
-
-    def run(number: int) -> int:
-        body, failed = secrets.token_bytes(50_000 + number), 0
-        with client(proxy, timeout_s=60) as connection:
-            together.wait(60)
-            for _ in range(3):
-                try:
-                    assert ask(connection, "PUT", f"/{number}", body)[0] == 200
-                except http.client.RemoteDisconnected:
-                    failed += 1
-                assert ask(connection, "GET", f"/{number}") == (200, body)
-        return failed
-
-    with ThreadPoolExecutor(64) as pool:
-        assert sum(pool.map(run, range(64))) == 10
-    assert len(upstream.arrived) == len(proxy.requests) == 64 * 6
-    body = secrets.token_bytes(50_000_000)
-    with client(proxy, timeout_s=60) as connection:
-        assert ask(connection, "PUT", "/large", body)[0] == 200
-        assert ask(connection, "GET", "/large?chunked") == (200, body)
-
-
-def s3(endpoint: str, rgw: S3Server) -> s3fs.S3FileSystem:
-    options: dict[str, Any] = {"retries": {"max_attempts": 1}, "read_timeout": 2}
-    return s3fs.S3FileSystem(
-        key=rgw.key, secret=rgw.secret, endpoint_url=endpoint, config_kwargs=options, skip_instance_cache=True, use_listings_cache=False
-    )
-
-
-@pytest.mark.thorough
-def test_real_s3(rgw: S3Server) -> None:
-    """A real client's signatures stay valid through the proxy, and a create that the client has given up lands later."""
-    bucket = rgw.bucket()
-    names = [f"{bucket}/{name}" for name in ("plain", "a b/c%20d+e=f&g#h", "'quoted\" (☃)/ö~!*,;:@$", "x//y/._-")]
-    with FaultProxy(rgw.endpoint) as proxy:
-        fs, direct = s3(proxy.url, rgw), s3(rgw.endpoint, rgw)
-        for name, size in [*((name, size) for name in names for size in (0, 1)), (names[2], 20_000_000)]:
-            data = secrets.token_bytes(size)
-            fs.pipe_file(name, data)
-            assert fs.cat_file(name) == direct.cat_file(name) == data
-        assert sorted(fs.find(bucket)) == sorted(names)
-        assert {request.name for request in proxy.requests if request.method == "PUT"} == {f"/{name}" for name in names}
-        assert all(quote(request.name, safe="/~") == request.path for request in proxy.requests if request.method == "PUT")
-
-        proxy.reset()
-        rule = Rule(match=to("PUT", "/versions/"), fault=Fault(kind="lands_late", delay_s=math.inf), times=None)
-        proxy.faults = [rule]
-        fs.retries = 1  # s3fs' own, around botocore's
-        with pytest.raises(botocore.exceptions.ReadTimeoutError):
-            fs.call_s3("put_object", Bucket=bucket, Key="_manifest/versions/1 %", Body=b"late", IfNoneMatch="*")
-        late = proxy.requests
-        assert len(late) == rule.used >= 1 and all(request.has_if_none_match and request.body_size == 4 for request in late)
-        assert not direct.exists(f"{bucket}/_manifest/versions/1 %")
-        proxy.settle(now=True)
-        assert direct.cat_file(f"{bucket}/_manifest/versions/1 %") == b"late"
-        assert sorted(request.statuses for request in proxy.requests) == [(200,)] + [(412,)] * (rule.used - 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,6 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.faults import publish
-from tests.kit.sizes import rest_thorough
 from tests.kit.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
 
 from manifestcommit.commits.commit_loop import commit, record_abort
@@ -23,9 +20,7 @@ from manifestcommit.commits.resolve import resolve_job
 from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import (
     CorruptMetadataError,
-    ManifestCommitError,
     NotATableError,
-    OutcomeUnknownError,
     StoreError,
     TableNotFoundError,
     VersionNotFoundError,
@@ -306,19 +301,6 @@ def test_whatever_commits_goes_through_the_same_check(store: Store, act: Callabl
     check_clean(store, base)
 
 
-def test_a_published_job_of_a_removed_table_is_carried_by_nobody(store: Store) -> None:
-    """Its intent is put again by its stalled process: it is of another table. [CM20] [LY10]"""
-    job = publish(store, 70)
-    intent = store.get(object_names.intent_name(job))
-    versions = open_head(store).version
-    remake(store, versions)
-    store.put(object_names.intent_name(job), intent)
-    write(store, rows([6]))
-    assert read_ids(store) == sorted([*ids_of(versions), 6])
-    with pytest.raises(ManifestCommitError, match="another table"):
-        resolve_job(session(store), job)
-
-
 # --- the table that was made anew -----------------------------------------------------------------------------------------
 
 
@@ -512,55 +494,6 @@ def test_who_knows_a_head_of_the_removed_table_is_not_told_that_nothing_happened
     make(store, 2)
     with pytest.raises(TableNotFoundError, match="was removed while version 2 was read"):
         read_version(store, newer, 2)
-
-
-@pytest.mark.parametrize("versions", rest_thorough([1, 2, 3], 1))
-def test_whatever_order_jobs_of_both_tables_come_in(versions: int) -> None:
-    """The root is made anew at a request of one job; another job of the old table and one of the new come at that one or later ones.
-
-    Once what the errors name is deleted, the new table has what it has acknowledged and nothing else. [LY10] [LY14] [CM5] [IV2]
-    """
-    acknowledged_once = set[str]()
-    for moments in itertools.combinations_with_replacement(range(1, 7), 3):
-        for later in (("old", "new"), ("new", "old")):
-            store = memory()
-            make(store, 2, first=2)
-            at = dict(zip(("remake", *later), moments, strict=True))
-            acknowledged = play(store, versions, at)
-            if at["remake"] > 3:
-                continue  # a commit without winners has three requests
-            acknowledged_once |= acknowledged
-            while (wrong := wrong_version(store)) is not None:
-                store.delete([object_names.version_name(wrong)])
-            others = set(read_ids(store)) - set(ids_of(versions))
-            assert others <= {8}, "rows of the removed table"
-            assert "new" not in acknowledged or others == {8}, "a commit that was acknowledged is lost"
-            assert "old" not in acknowledged and ("one" not in acknowledged or at["remake"] == 3), "its table was gone"
-            check_table(store)
-    assert acknowledged_once == {"one", "new"}
-
-
-def play(store: Store, versions: int, moments: dict[str, int]) -> set[str]:
-    """One job of the old table commits, and before its n-th request others act. Who was told to be committed."""
-    (one, head), (two, _) = pending(store), pending(store, 78)
-    change, other = plain(change_of(one)), plain(change_of(two))
-    acknowledged = set[str]()
-
-    def at(call: FaultCall) -> None:
-        for who in (who for who, moment in moments.items() if moment == call.number):
-            with contextlib.suppress(TableNotFoundError, CorruptMetadataError, OutcomeUnknownError):
-                if who == "remake":
-                    remake(store, versions)
-                elif who == "new":
-                    write(store, rows([8]))
-                    acknowledged.add(who)
-                elif commit(session(store), head, other).committed:
-                    acknowledged.add(who)
-
-    with contextlib.suppress(TableNotFoundError):
-        if commit(session(FaultStore(store, on_call=at)), head, change).committed:
-            acknowledged.add("one")
-    return acknowledged
 
 
 # --- the marker -----------------------------------------------------------------------------------------------------------

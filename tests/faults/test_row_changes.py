@@ -8,7 +8,17 @@ from typing import Any
 import msgspec
 import pyarrow.compute as pc
 import pytest
-from tests.faults.row_changes import begin_delete, begin_id_update, begin_replacement, begin_upsert, commit, put, rows_of
+from tests.faults.row_changes import (
+    begin_delete,
+    begin_id_update,
+    begin_merge,
+    begin_replacement,
+    begin_update,
+    begin_upsert,
+    commit,
+    put,
+    rows_of,
+)
 from tests.kit.faults import KEY, every_fault, full, small
 from tests.kit.sizes import PROOF, SetBudgets, rounds
 from tests.kit.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
@@ -25,6 +35,7 @@ from manifestcommit.format.entries import MAX_SOURCES
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.alter import edit_schema
 from manifestcommit.operations.rollback import rollback
+from manifestcommit.rows.clauses import Clauses
 from manifestcommit.rows.row_change import RowChange, drop_removed
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
@@ -48,14 +59,36 @@ def upsert(store: Store) -> mc.Outcome:
     return commit(begin_upsert(store, rows([1, 6, 77], day="a"), ["id"], KEY))
 
 
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize(
-    ("prepare", "publish", "step"), [(small, delete, 1), (full, delete, 5), (full, delete_days, 5), (small, upsert, 3)]
+def update(store: Store) -> mc.Outcome:
+    return commit(begin_update(store, {"id": "id + 1000"}, "id IN (1, 5, 6)", KEY))
+
+
+def overwrite(store: Store) -> mc.Outcome:
+    return commit(begin_replacement(store, rows([5, 5], day="a"), "id IN (1, 5, 6)", KEY))
+
+
+CLAUSES = Clauses(
+    (mc.Delete(where="source.id = 1"), mc.Update(set={"id": "target.id + 1000"})), (mc.Insert(),), (mc.Delete(where="id = 2"),)
 )
+
+
+def merge(store: Store) -> mc.Outcome:
+    source = rows([1, 6, 77], day="a").select(["id", "day"])
+    return commit(begin_merge(store, source, "id", CLAUSES, KEY))
+
+
+DYING: list[tuple[Callable[[Store], Any], Callable[[Store], mc.Outcome], int]] = [
+    (small, delete, 1), (full, delete, 5), (full, delete_days, 5), (small, upsert, 3), (small, update, 3), (full, update, 7),
+    (small, overwrite, 3), (full, overwrite, 7), (small, merge, 5), (full, merge, 11),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize(("prepare", "publish", "step"), DYING)
 def test_a_row_change_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it(
     prepare: Callable[[Store], Any], publish: Callable[[Store], mc.Outcome], step: int
 ) -> None:
-    """[IV3] [RC1] [RC6] [KY3]"""
+    """[IV3] [RC1] [RC6] [RC7] [RC9] [RC10] [KY3]"""
     every_fault(prepare, publish, memory, step=rounds(step, 1))
 
 

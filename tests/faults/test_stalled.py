@@ -9,25 +9,20 @@ import pytest
 from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
 
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.create_version import create_table, fenced_outcome
+from manifestcommit.commits.create_version import fenced_outcome
 from manifestcommit.commits.group_commit import Committers
 from manifestcommit.errors import (
     JobAbortedError,
     JobFencedError,
     ManifestCommitError,
-    OutcomeUnknownError,
     SnapshotExpiredError,
-    TableNotFoundError,
 )
 from manifestcommit.format import codec, object_names
-from manifestcommit.format.snapshot import Commit, Tag
+from manifestcommit.format.snapshot import Commit
 from manifestcommit.job import Job
 from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version
-from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.rewind import rewind
-from manifestcommit.protocol.retention import Policy
-from manifestcommit.runtime.outcome import error_of
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
@@ -428,22 +423,6 @@ def remove(store: MemoryStore) -> None:
     store.delete([info.name for info in store.list("")])
 
 
-@pytest.mark.parametrize("moment", ["put_if_absent", "list"])
-def test_a_commit_into_a_table_that_was_removed_is_not_acknowledged(moment: str) -> None:
-    """Nothing stands above my version, but its base is gone too: all other rows of the table are. [CM5]"""
-    store = table(4)
-    job = begin(store, "k")
-    job.write(rows([77]))
-
-    def removed(call: FaultCall) -> None:
-        if call.kind == moment and call.name.startswith(object_names.VERSIONS):
-            remove(store)
-
-    change, head = change_of(job), open_head(store)
-    with pytest.raises(TableNotFoundError, match="removed"):
-        commit(session(FaultStore(store, on_call=removed)), head, change)
-
-
 def test_a_commit_whose_version_vanished_is_not_acknowledged() -> None:
     """A removal that has come as far as the newest versions. [CM5]"""
     store = table(4)
@@ -482,16 +461,6 @@ def test_a_job_does_not_commit_into_another_table_at_its_root(with_rows: bool) -
     check_head(store)
 
 
-def test_an_empty_table_is_not_read_where_there_is_none() -> None:
-    """[RD1] [LY9]"""
-    with pytest.raises(TableNotFoundError):
-        open_head(memory())
-    store = table(3)
-    remove(store)
-    with pytest.raises(TableNotFoundError):
-        open_head(store)
-
-
 # --- reading beside gc --------------------------------------------------------------------------------------------------
 
 
@@ -520,13 +489,6 @@ def test_a_version_that_expires_while_it_is_read_is_not_given_out() -> None:
         read_version(FaultStore(store, on_call=expire_meanwhile), head, 2)
 
 
-def test_a_tagged_version_below_expired_is_read() -> None:
-    """[RD5] [RD3]"""
-    store = table(5)
-    head = put_version(store, open_head(store), fence=4, expired=4, tags={"keep": Tag(version=2)})
-    assert read_version(store, head, 2).version == 2
-
-
 def test_opening_starts_over_where_the_listed_head_is_gone() -> None:
     """[RD1]"""
     store = table(3)
@@ -539,31 +501,10 @@ def test_opening_starts_over_where_the_listed_head_is_gone() -> None:
     assert open_head(FaultStore(store, on_call=newer_and_gone)).version == 4
 
 
-def test_a_strangers_name_among_the_versions_is_passed_over() -> None:
-    """[LY2]"""
-    store = table(3)
-    for name in ("i-" + "x", f"{4:020d}.json", f"{4:020d}.json.zst.tmp", "4.json.zst", f"{4:021d}.json.zst", "zzz"):
-        store.put(object_names.VERSIONS + name, b"x")
-    assert open_head(store).version == 3
-    assert write(store, rows([4])).version == 4
-
-
 def test_a_job_of_another_table_is_not_taken_for_ones_own() -> None:
     store = table(3)
     foreign = object_names.job_id(1, secrets.token_hex(8), secrets.token_bytes(16))
     assert find_job(session(store), open_head(store).snapshot, foreign) == (None, None)
-
-
-def test_a_store_that_never_answers_makes_a_commit_unknown() -> None:
-    """[CM6]"""
-    store = table(3)
-    job, base = stalled(store)
-    change = change_of(job)
-    outcome = commit(session(FaultStore(store, dict.fromkeys(range(1, 100), "request_lost"))), base, change)
-    assert outcome.kind == "unknown" and outcome.job_id == job.id
-    error = error_of(outcome, store.url)
-    assert isinstance(error, OutcomeUnknownError) and error.job_id == job.id
-    assert read_ids(store) == [2, 3]
 
 
 # --- versions never start anew ----------------------------------------------------------------------------------------------
@@ -578,44 +519,3 @@ def test_a_table_that_is_emptied_and_filled_again_goes_on_in_its_chain() -> None
     assert write(store, rows([2])).version == 4
     assert write(store, rows([1]), key="old work", watermarks={"s": (0, 5)}).version == 2, "already committed"
     assert read_ids(store) == [2] and positions(store) == {"s": 5}
-
-
-def test_a_creator_that_slept_until_version_1_was_deleted_joins_the_table() -> None:
-    """The name of version 1 is free again, so its create succeeds; the table is what stands above. [LY10] [CM13]"""
-    store, slept = memory(), False
-
-    def others(call: FaultCall) -> None:
-        nonlocal slept
-        if call.kind == "put_if_absent" and call.name == object_names.version_name(1) and not slept:
-            slept = True
-            for number in range(1, 6):
-                write(store, rows([number]))
-            expire(store, fence=5, expired=5)
-
-    late = FaultStore(store, on_call=others)
-    table_id = None
-    for _ in range(2):
-        created = create_table(session(late), schema=None, partition_by=(), properties={})
-        table_id = table_id or created.snapshot.table_id
-        assert created.version == open_head(store).version >= 7 and created.snapshot.table_id == table_id
-    assert read_object(store, 1) is not None, "the first of them did create it"
-    assert read_ids(store) == [1, 2, 3, 4, 5]
-    with pytest.raises(SnapshotExpiredError):
-        read_version(store, open_head(store), 1)
-    assert write(store, rows([6])).version == open_head(store).version and read_ids(store) == [1, 2, 3, 4, 5, 6]
-    gc_engine.run(session(store), Policy(grace_s=0, keep_for_s=0))
-    assert read_object(store, 1) is None
-    check_head(store)
-
-
-def test_a_job_of_a_table_that_was_removed_does_not_commit_to_the_next_one_at_its_root() -> None:
-    """[LY10] [CM5]"""
-    store = table(3)
-    job, _ = stalled(store, key="k")
-    store.delete([info.name for info in list(store.list(""))])
-    write(store, rows([1]))
-    for _ in range(3):
-        write(store, rows([5]))
-    with pytest.raises(TableNotFoundError, match="another one is there now"):
-        job.commit()
-    assert read_ids(store) == [1, 5, 5, 5] and positions(store) == {}

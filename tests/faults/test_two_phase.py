@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import secrets
 import threading
 import time
@@ -13,23 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.faults import Turns, faults_of, in_process, killed, processes
+from tests.kit.faults import Turns, faults_of, in_process, killed
 from tests.kit.sizes import rounds, some
 from tests.kit.tables import begin, check_head, check_table, clone, in_chain, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.commits.resolve import list_jobs, resolve_job
+from manifestcommit.commits.resolve import list_jobs
 from manifestcommit.commits.two_phase import commit_prepared, give_up
 from manifestcommit.errors import (
     CommitConflictError,
     JobAbortedError,
-    JobFencedError,
     ManifestCommitError,
     OutcomeUnknownError,
     StoreError,
     StoreUnclearError,
     UsageError,
-    WatermarkGapError,
 )
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import Commit
@@ -128,25 +125,6 @@ def test_of_many_commits_and_aborts_at_once_one_decides_and_all_say_the_same() -
     assert min(decisions["committed"], decisions["aborted"]) >= seeds // 12, f"the rounds decide nothing: {decisions}"
 
 
-@pytest.mark.thorough
-@pytest.mark.usefixtures("tight")
-def test_commits_of_one_job_at_once_commit_it_once_beside_other_writers() -> None:
-    """[AB3] [CM1] [IV2]"""
-    for seed in range(30):
-        store = table(4)
-        job = prepared(store, 77)
-
-        def committer(mine: Store, job: str = job) -> Outcome:
-            return commit_prepared(session(mine), job)
-
-        def other(mine: Store, job: str = job) -> Outcome:
-            for number in range(3):  # enough to spill the job's record while others still look for it
-                write(mine, rows([100 + number]))
-            return commit_prepared(session(mine), job)
-
-        check_decided(store, job, at_once(store, [committer] * 4 + [other, other], seed), 77)
-
-
 FINISHERS: dict[str, Callable[[Store, str], Outcome]] = {
     "commit": lambda store, job: commit_prepared(session(store), job),
     "abort": lambda store, job: give_up(session(store), job),
@@ -217,17 +195,6 @@ def test_a_create_that_lands_late_never_undoes_what_was_told(first: str, second:
     told = decision(FINISHERS[second](store, job))
     assert told[0] == {"commit": "committed", "abort": "aborted"}[second]
     assert not store.land()
-    check_decided(store, job, {told}, 77)
-
-
-@pytest.mark.parametrize("first", FINISHERS)
-@pytest.mark.parametrize("second", FINISHERS)
-def test_a_create_that_lands_before_the_second_look_is_what_everyone_says(first: str, second: str) -> None:
-    """[AB4] [CM1]"""
-    store, job = stalled(first)
-    assert store.land()
-    told = decision(FINISHERS[second](store, job))
-    assert told[0] == {"commit": "committed", "abort": "aborted"}[first]
     check_decided(store, job, {told}, 77)
 
 
@@ -373,19 +340,6 @@ def test_a_fault_at_any_call_of_a_finisher_leaves_the_old_state_or_the_new_and_a
 # --- conflicts leave it prepared -----------------------------------------------------------------------------------------------
 
 
-def test_a_gap_leaves_a_job_prepared_until_it_is_closed() -> None:
-    """[AB3] [WM2]"""
-    store = table(3)
-    job, before = prepared(store, 77, advance=(7, 9)), prepared(store, 66, advance=(5, 7))
-    for _ in range(2):
-        with pytest.raises(WatermarkGapError):
-            commit(store, job)
-    assert {each.job: each.state for each in list_jobs(session(store))} == {job: "prepared", before: "prepared"}
-    commit(store, before)
-    assert commit(store, job).version == 5
-    assert positions(store) == {"s": 9} and read_ids(store) == [2, 3, 66, 77]
-
-
 def test_a_prepared_overwrite_that_lost_conflicts_each_time_until_it_is_given_up() -> None:
     """[AB3] [AB4] [CF5]"""
     store = table(3)
@@ -410,23 +364,6 @@ def test_a_prepared_overwrite_that_lost_conflicts_each_time_until_it_is_given_up
 def fence(store: Store, version: int, **changes: Any) -> None:
     """What gc commits; what it would delete stays."""
     put_version(store, open_head(store), fence=version, **changes)
-
-
-def test_a_fenced_prepared_job_commits_nothing_ever_again() -> None:
-    """[CM2] [CM23] [AB4]"""
-    store = table(3)
-    job = prepared(store, 77)
-    write(store, rows([4]))
-    fence(store, 4)
-    for _ in range(2):
-        with pytest.raises(JobFencedError, match=job):
-            commit(store, job)
-        assert [each.state for each in list_jobs(session(store))] == ["fenced"]
-        assert str(resolve_job(session(store), job)) == "forgotten"
-    assert give_up(session(store), job).kind in ("aborted", "fenced"), "it cannot commit: nothing is left to be decided"
-    with pytest.raises((JobFencedError, JobAbortedError)):
-        commit(store, job)
-    assert read_ids(store) == [2, 3, 4]
 
 
 @pytest.mark.parametrize("finish", FINISHERS)
@@ -596,46 +533,6 @@ def root(tmp_path: Path) -> str:
     return root
 
 
-def finish_each(root: str, me: int, jobs: list[str], barrier: Any, answers: Any) -> None:
-    """Commit or give up every job, at the same time as the others do."""
-    dice = random.Random(me)
-    told = []
-    for job in jobs:
-        barrier.wait(60)
-        try:
-            if dice.random() < 0.6:
-                told.append(("committed", mc.commit(root, job).version))
-            else:
-                status = mc.Table(root).abort(job)
-                told.append((str(status), status.version))
-        except JobAbortedError:
-            told.append(("aborted", None))
-    answers.put(told)
-
-
-def test_of_processes_that_commit_and_give_up_at_once_one_decides(root: str) -> None:
-    """[AB4] [ST1] [IV4]"""
-    store = LocalStore(root)
-    jobs = [prepared(store, 100 + number) for number in range(20)]
-    barrier, answers = processes.Barrier(4), processes.Queue()
-    crew = [processes.Process(target=finish_each, args=(root, me, jobs, barrier, answers)) for me in range(4)]
-    try:
-        for each in crew:
-            each.start()
-        told = [answers.get(timeout=120) for _ in crew]
-    finally:
-        for each in crew:
-            each.kill()
-            each.join()
-    assert {kind for round in told for kind, _ in round} == {"committed", "aborted"}
-    for number, job in enumerate(jobs):
-        ((kind, version),) = {tuple(each[number]) for each in told}
-        assert in_chain(store, job) == ([version] if kind == "committed" else [])
-    committed = [100 + number for number in range(20) if told[0][number][0] == "committed"]
-    assert read_ids(store) == [1, *committed]
-    check_table(store)
-
-
 class Stopping:
     """A store whose process stops, for its parent to kill it, at the first call that the pattern names and after `skip` such calls."""
 
@@ -760,18 +657,4 @@ def test_a_committer_that_dies_half_way_is_taken_over_by_the_next(root: str, whe
     in_process(commit_all, root, jobs)
     assert read_ids(store) == [1, 10, 11, 12, 13] and positions(store) == {"s": 9}
     assert [in_chain(store, job) for job in jobs] == [[3], [4], [5], [6]]
-    check_table(store)
-
-
-def test_an_acknowledgement_that_was_lost_is_given_by_the_next_committer(root: str) -> None:
-    """The commit landed and its committer was killed before it could tell: the next one tells the same version. [AB3] [CM1] [IV4]"""
-    store = LocalStore(root)
-    job = prepared(store, 7)
-    killed(commit_all_and_die, root, [job], "put_if_absent _manifest/versions/", True, 0)
-    assert in_chain(store, job) == [3]
-    outcome = mc.commit(root, job)
-    assert (outcome.kind, outcome.version) == ("committed", 3)
-    status = mc.Table(root).abort(job)
-    assert (status, status.version) == ("committed", 3)
-    assert read_ids(store) == [1, 7]
     check_table(store)

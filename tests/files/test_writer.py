@@ -28,7 +28,6 @@ from manifestcommit.errors import ManifestCommitError, SchemaMismatchError, Stor
 from manifestcommit.files import row_buffer
 from manifestcommit.files import writer as files
 from manifestcommit.files.writer import DataFileWriter, WritePlan
-from manifestcommit.format import values
 from manifestcommit.format.arrow_schema import arrow_schema, arrow_type, from_arrow
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import ArrayType, Field, Schema, StructType
@@ -122,32 +121,6 @@ def test_every_row_is_in_one_file_of_its_partition_in_order(
         for name, value in zip(partitioned, entry.partition, strict=True):
             assert set(table.column(name).to_pylist()) == {value}
     assert found == expected
-
-
-PARTITION_TYPES = {
-    "boolean": [True, False],
-    "byte": [-128, 0, 127],
-    "long": [-(2**63), 0, 2**63 - 1],
-    "date": [-800_000, 0, 2_932_896 + 5],
-    "timestamp": [-(2**62), 0, 1_356_998_400_000_001],
-    "timestamp_ntz": [-1, 0, 2**62],
-    "decimal(38,4)": [Decimal("-1234567890123456789012345678901234.0001"), Decimal("0"), Decimal("1.2000")],
-    "string": ["", "1.0", "null"],
-}
-
-
-@pytest.mark.parametrize("type", PARTITION_TYPES)
-def test_partition_values_of_every_type_come_back(type: str) -> None:
-    """An entry's partition values are the wire values of what its rows hold, null among them. [DF3] [DF4]"""
-    wires = [None, *(values.encode(value, type) for value in PARTITION_TYPES[type])]
-    schema = Schema(fields=(Field(id=4, name="Spalte ü/=", type=type),))
-    store = fresh_store()
-    array = values.to_array([*wires, *wires], type)
-    entries = write(store, plan_for(store, schema, "Spalte ü/="), [pa.record_batch([array], names=["Spalte ü/="])])
-    assert sorted((entry.partition for entry in entries), key=repr) == sorted(((wire,) for wire in wires), key=repr)
-    for entry in entries:
-        assert values.from_array(read(store, entry).column(0), type) == [entry.partition[0]] * 2
-    check_told_exactly(store, entries)
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([None, "x", ""])), max_size=8), max_size=6), st.integers(1, 400))

@@ -13,27 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kit.schemas import counter, schemas, single_value_types
+from tests.kit.schemas import batch, column, counter, schemas, single_value_types, struct_of
 
 import manifestcommit as mc
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
 from manifestcommit.format.arrow_schema import FIELD_ID, arrow_schema, conform, footer_metadata, from_arrow
-from manifestcommit.format.fields import INTERVALS, MAX_LEVELS, ArrayType, Field, FieldType, Schema, StructType, check_schema, walk
+from manifestcommit.format.fields import INTERVALS, MAX_LEVELS, ArrayType, Field, Schema, check_schema, walk
 from manifestcommit.format.spark_json import to_spark
 
 DAY_TIME = "interval day to second"
-
-
-def column(type: FieldType, *, nullable: bool = True, name: str = "c") -> Schema:
-    return Schema(fields=(Field(id=1, name=name, type=type, nullable=nullable),))
-
-
-def batch(**arrays: pa.Array) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-
-
-def struct_of(*fields: Field) -> StructType:
-    return StructType(fields=fields)
 
 
 @given(schemas(single_value_types.map(lambda name: DAY_TIME if name in INTERVALS else name) | st.just("variant")))

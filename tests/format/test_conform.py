@@ -6,34 +6,19 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
-import duckdb
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kit.schemas import counter, schemas, values
+from tests.kit.schemas import batch, column, counter, schemas, struct_of, values
 
 from manifestcommit.errors import SchemaMismatchError
 from manifestcommit.format.arrow_schema import Conformer, arrow_schema, arrow_type, conform, from_arrow
 from manifestcommit.format.fields import ArrayType, Field, FieldType, MapType, Schema, StructType
 
 DAY_TIME = "interval day to second"
-
-
-def column(type: FieldType, *, nullable: bool = True, name: str = "c") -> Schema:
-    return Schema(fields=(Field(id=1, name=name, type=type, nullable=nullable),))
-
-
-def batch(**arrays: pa.Array) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-
-
-def struct_of(*fields: Field) -> StructType:
-    return StructType(fields=fields)
 
 
 def data(type: FieldType) -> st.SearchStrategy[Any]:
@@ -138,28 +123,6 @@ def test_a_data_file_s_own_variant_can_be_written_again() -> None:
     assert found.column(0).to_pylist() == [{"value": b"v", "metadata": b"m"}, None]
     with pytest.raises(SchemaMismatchError, match="'c'"):
         conform(batch(c=pa.array([{"metadata": b"m", "value": None}], plain)), column("variant"))
-
-
-def test_tables_of_other_libraries() -> None:
-    """[SC3] pandas, polars and duckdb hand over large, view, dictionary and nanosecond types."""
-    frame = pd.DataFrame(
-        {"s": pd.Series(["a", None], dtype="category"), "t": pd.to_datetime(["2020-01-01", None]), "u": pd.Series([1, 2], dtype="uint8")}
-    )
-    polars = pl.DataFrame(
-        {"s": ["a", None], "t": [dt.datetime(2020, 1, 1), None], "l": [[1], None], "u": pl.Series([1, 2], dtype=pl.UInt8)}
-    )
-    duck = duckdb.sql("select 'a' s, timestamp_ns '2020-01-01' t, [1::bigint] l, 1::utinyint u union all select null, null, null, 2")
-    schema = from_arrow(
-        pa.schema([("s", pa.string()), ("t", pa.timestamp("us")), ("l", pa.list_(pa.int64())), ("u", pa.int16())]), counter()
-    )
-    tables = [pa.Table.from_pandas(frame, preserve_index=False), polars.to_arrow(), duck.to_arrow_table()]
-    for table in tables:
-        conformer = Conformer(schema)
-        rows = [row for part in table.to_batches() for row in conformer.conform(part).to_pylist()]
-        assert sorted(row["u"] for row in rows) == [1, 2]
-        assert {row["s"] for row in rows} == {"a", None}
-        assert {row["t"] for row in rows} == {dt.datetime(2020, 1, 1), None}
-        assert [row["l"] for row in rows] in ([None, None], [[1], None], [None, [1]])
 
 
 def test_a_conformer_meets_batches_of_changing_schemas() -> None:

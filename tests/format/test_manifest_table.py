@@ -93,13 +93,6 @@ def to_table(entries: list[Entry], schema: Schema = SCHEMA) -> pa.Table:
 
 
 @settings(max_examples=40)
-@given(entries=entry_lists())
-def test_entries_come_back_as_they_were(entries: list[Entry]) -> None:
-    """[OB5] [OB6] [OB13]"""
-    assert back(to_table(entries)) == plain(entries, inherited=7)
-
-
-@settings(max_examples=40)
 @given(one=entry_lists(), two=entry_lists(), gone=st.integers(0, 255))
 def test_united_manifests_hold_the_entries_of_all(one: list[Entry], two: list[Entry], gone: int) -> None:
     """What one of them knows of a column, and another does not, is unknown there and known here. [CM12] [OB13] [RD8]"""
@@ -123,26 +116,6 @@ def sorted_like_a_manifest(table: pa.Table) -> bool:
 def test_rows_are_sorted_by_partition_then_path(entries: list[Entry]) -> None:
     """[OB13]"""
     assert sorted_like_a_manifest(to_table(entries))
-
-
-@settings(max_examples=40)
-@given(entries=entry_lists().filter(bool))
-def test_a_reference_tells_the_truth_about_every_entry(entries: list[Entry]) -> None:
-    """Dates that Python cannot hold included: a table whose manifests cannot be described can never commit again. [OB6] [RD6]"""
-    said = manifest_table.describe(to_table(entries), schema=SCHEMA, partition_by=BY)
-    assert (said["files"], said["rows"], said["data_bytes"]) == (len(entries), sum(e.rows for e in entries), sum(e.bytes for e in entries))
-    assert said["first_path"] == min(e.path for e in entries) and said["last_path"] == max(e.path for e in entries)
-    for index, kind in enumerate(("date", "string")):
-        found = [entry.partition[index] for entry in entries]
-        assert said["nulls"][index] == (None in found)
-        known = [wire for wire in found if wire is not None]
-        ordered = sorted(known, key=lambda wire: order(wire, kind))
-        assert said["lower"][index] == (ordered[0] if known else None)
-        assert said["upper"][index] == (ordered[-1] if known else None)
-
-
-def order(wire: Any, kind: str) -> Any:
-    return values.to_array([wire], kind).cast(pa.int32())[0].as_py() if kind == "date" else wire
 
 
 @settings(max_examples=40)

@@ -45,6 +45,17 @@ def rival(store: Store) -> None:
     assert commit(session(store), open_head(store), change_of(job), committers=Committers.THIS_PROCESS).committed
 
 
+def before_create(store: Store, *acts: Callable[[], object]) -> FaultStore:
+    """The store for a writer before whose first create of a version somebody else does the first of `acts`, and so on."""
+    waiting = list(acts)
+
+    def meet(call: FaultCall) -> None:
+        if is_create(call) and waiting:
+            waiting.pop(0)()
+
+    return FaultStore(store, on_call=meet)
+
+
 def losing(
     store: Store, times: int, faults: dict[int, Fault] | None = None, *, then: Callable[[FaultCall], None] | None = None
 ) -> FaultStore:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from manifestcommit.format.fields import (
@@ -51,6 +52,18 @@ names = st.sampled_from(HOSTILE_NAMES) | st.text(st.characters(exclude_categorie
 decimals = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: f"decimal({p},{s})"))
 primitives = st.sampled_from(sorted(PRIMITIVES)) | st.sampled_from(sorted(INTERVALS)) | decimals
 single_value_types = primitives.filter(lambda name: name not in ("void", "variant"))
+
+
+def column(type: FieldType, *, nullable: bool = True, name: str = "c") -> Schema:
+    return Schema(fields=(Field(id=1, name=name, type=type, nullable=nullable),))
+
+
+def batch(**arrays: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def struct_of(*fields: Field) -> StructType:
+    return StructType(fields=fields)
 
 
 def counter() -> Callable[[], int]:

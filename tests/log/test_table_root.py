@@ -25,15 +25,6 @@ def test_an_empty_or_missing_folder_is_free(root: str) -> None:
     assert write(open_store(root), rows([1])).committed
 
 
-@pytest.mark.parametrize("name", ["data.parquet", "day=1/part-0.parquet", "a b", "%2F"])
-def test_a_folder_of_files_does_not_become_a_table(root: str, name: str) -> None:
-    """Overwriting "the whole table" would then seem to have taken them. [LY6]"""
-    open_store(root).put(name, b"x")
-    with pytest.raises(NotATableError, match="holds files already"):
-        write(open_store(root), rows([1]))
-    assert [info.name for info in open_store(root).list("")] == [name]
-
-
 @pytest.mark.parametrize("name", ["_SUCCESS", ".DS_Store", "_temporary/0/x.parquet", "a/.crc", "_manifest/hint", "_manifest/manifests/x"])
 def test_files_that_every_reader_skips_are_in_nobodys_way(root: str, name: str) -> None:
     """[LY6] [LY9]"""
@@ -72,23 +63,6 @@ def test_a_table_of_another_format_is_called_by_its_name(root: str, log: str, wh
         write(open_store(root), rows([1]))
     assert "adopt" not in str(caught.value) and f"a reader of {what}" in str(caught.value)
     assert not list(open_store(root).list("_manifest"))
-
-
-@pytest.mark.parametrize("below", ["x", "x/y/z", "day=1"])
-def test_tables_do_not_nest(root: str, below: str) -> None:
-    """[LY6]"""
-    write(open_store(root), rows([1]))
-    with pytest.raises(NotATableError, match="lies inside the table"):
-        write(open_store(f"{root}/{below}"), rows([2]))
-    assert read_ids(open_store(root)) == [1]
-
-
-@pytest.mark.parametrize("below", ["x", "x/y/z"])
-def test_a_table_does_not_begin_around_another(root: str, below: str) -> None:
-    """[LY6]"""
-    write(open_store(f"{root}/{below}"), rows([1]))
-    with pytest.raises(NotATableError, match="inside it"):
-        write(open_store(root), rows([2]))
 
 
 class Narrow(MemoryStore):

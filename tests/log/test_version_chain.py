@@ -9,12 +9,11 @@ from manifestcommit.errors import (
     CorruptMetadataError,
     SnapshotExpiredError,
     StoreError,
-    TableNotFoundError,
     UnsupportedFormatError,
     VersionNotFoundError,
 )
 from manifestcommit.format import codec, object_names
-from manifestcommit.log.version_chain import list_versions, newest_above, open_head, read_object, read_version, walk_back
+from manifestcommit.log.version_chain import list_versions, newest_above, open_head, read_version, walk_back
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
@@ -137,13 +136,3 @@ def test_a_store_that_fails_is_no_missing_table(store: MemoryStore) -> None:
         with pytest.raises(StoreError):
             write(FaultStore(store, {number: "refused"}), rows([9]))
     assert read_ids(store) == [2, 3, 4, 5, 6, 7]
-
-
-def test_no_version_is_no_table() -> None:
-    """[LY9] [RD1]"""
-    empty = memory()
-    empty.put(object_names.HINT, b"5")
-    empty.put(f"{object_names.MANIFESTS}x.parquet", b"")
-    with pytest.raises(TableNotFoundError, match=empty.url):
-        open_head(empty)
-    assert read_object(empty, 1) is None

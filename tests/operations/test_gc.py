@@ -223,25 +223,6 @@ def test_foreign_files_go_on_demand_only_and_only_old_ones(root: str) -> None:
     assert "notes é.csv" not in files(root) and "young.csv" in files(root)
 
 
-def test_the_root_of_a_table_that_was_made_anew_keeps_what_the_other_left(root: str) -> None:
-    """[GC5] [LY6]"""
-    stale = {name for name in files(root) if name.endswith(".parquet")}
-    contents = {name: Path(root, name).read_bytes() for name in stale}
-    import shutil
-
-    shutil.rmtree(root)
-    mc.write(rows([7], day="x"), root, partition_by=["day"])
-    for name, data in contents.items():
-        Path(root, name).parent.mkdir(exist_ok=True)
-        Path(root, name).write_bytes(data)
-    for _ in range(2):
-        report = mc.gc(root, **HARSH)
-    assert isinstance(report, mc.GcReport) and set(report.foreign_names) == stale
-    assert stale <= files(root) and ids(root) == [7]
-    mc.gc(root, foreign=True, **HARSH)
-    assert not stale & files(root) and ids(root) == [7]
-
-
 def test_gc_by_another_spelling_of_the_root_deletes_nothing_that_is_live(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are compared below the root, as they were written: what differs between two spellings of a place is not in them. [ST4] [GC5]"""
     monkeypatch.chdir(os.path.dirname(root))
@@ -324,19 +305,6 @@ def test_a_copy_that_somebody_makes_below_the_root_stays_whole(tmp_path: Path) -
     mc.gc(root, foreign=True, **HARSH)
     whole = {name for name in made if name.startswith("backup=2013-01-01/")}
     assert whole <= files(root) and not (made - whole) & files(root) and ids(root) == [1, 2, 3]
-
-
-def test_what_was_written_before_a_partition_column_was_renamed_goes(tmp_path: Path) -> None:
-    """Folders keep the name that the column has inside files. [GC5] [PT2] [SC6]"""
-    root = str(tmp_path / "t")
-    mc.write(rows([1], day="d1"), root, partition_by=["day"])
-    mc.Table(root).rename_column("day", "datum é")
-    mc.write(rows([2], day="d1").rename_columns(["id", "datum é"]), root, mode="overwrite")
-    copied = Path(root, "datum é=d1")
-    shutil.copytree(Path(root, "day=d1"), copied)
-    report = mc.gc(root, **HARSH)
-    assert isinstance(report, mc.GcReport) and report.deleted["data file"].count == 1 and report.foreign.count == 2
-    assert ids(root) == [2] and len(list(copied.iterdir())) == 2
 
 
 def test_a_copy_is_told_from_what_is_missing(tmp_path: Path) -> None:

@@ -13,12 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.kit.command import Run
 from tests.kit.faults import faults_of
-from tests.kit.sizes import SetBudgets, rest_thorough, rounds, some
+from tests.kit.sizes import SetBudgets, rounds, some
 from tests.kit.tables import (
     all_snapshots,
     begin,
     change_of,
-    check_head,
     check_table,
     clone,
     key_version,
@@ -51,14 +50,10 @@ from manifestcommit.format.snapshot import KeyRecord, StreamRecord, Tag
 from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import open_head, read_object
 from manifestcommit.operations import alter
-from manifestcommit.operations.gc import GcReport
-from manifestcommit.operations.gc import run as gc_run
 from manifestcommit.operations.lineage import trace
 from manifestcommit.operations.rewind import rewind
 from manifestcommit.operations.rollback import rollback
-from manifestcommit.operations.tags import tag
 from manifestcommit.operations.verify import verify
-from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.outcome import Outcome, error_of
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import Store
@@ -689,60 +684,3 @@ def test_rollback_on_the_command_line(tmp_path: Path, run: Run) -> None:
 
 
 # --- beside gc ------------------------------------------------------------------------------------------------------------
-
-HARSH = Policy(grace_s=0, keep_for_s=0, keep_versions=1)
-
-
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("tagged", rest_thorough([True, False], True))
-@pytest.mark.parametrize("gc_first", [True, False])
-def test_gc_and_a_rollback_at_once_leave_a_whole_table(tagged: bool, gc_first: bool) -> None:
-    """Whichever comes between any two requests of the other: all that is listed is there, in the version that it went back to or in the
-    newest. [CF13] [GC12] [IV7] [CF12]"""
-    base = memory()
-    for start in range(0, 40, 10):
-        batch(base, start, start + 10)
-    write(base, rows([100], day=DAY), overwrite="dynamic")
-    if tagged:
-        tag(session(base), "kept é%", 3)
-    old = read_ids(base)
-
-    def go_back(store: Store) -> Outcome:
-        return back(store, 3)
-
-    def collect(store: Store) -> object:
-        return gc_run(session(store), HARSH)
-
-    one, other = (collect, go_back) if gc_first else (go_back, collect)
-    healthy = FaultStore(clone(base))
-    one(healthy)
-    seen = set()
-    for number in some(range(1, healthy.count + 2), 7):
-        inner = clone(base)
-        told: list[Any] = []
-
-        def between(call: FaultCall, number: int = number, inner: Store = inner, told: list[Any] = told) -> None:
-            if call.number == number:
-                told.append(attempt(other, inner))
-
-        told.append(attempt(one, FaultStore(inner, on_call=between)))
-        outcomes = [each for each in told if isinstance(each, Outcome)]
-        assert all(isinstance(each, Outcome | GcReport | SnapshotExpiredError) for each in told), told
-        is_back = any(each.committed for each in outcomes)
-        seen.add(is_back)
-        for _ in range(2):
-            check_head(inner)
-            assert read_ids(inner) == (list(range(20)) if is_back else old), number
-            collect(inner)
-        if tagged:
-            assert read_ids(inner, 3) == list(range(20))
-        elif not is_back:
-            assert not outcomes or outcomes[0].conflict is not None
-    assert seen == {True, False}
-
-
-def attempt(act: Callable[[Store], Any], store: Store) -> Any:
-    try:
-        return act(store)
-    except ManifestCommitError as error:
-        return error

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kit.command import Run
-from tests.kit.faults import faults_of
-from tests.kit.tables import begin, check_table, clone, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.tables import check_table, clone, memory, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.errors import (
     CommitConflictError,
-    ManifestCommitError,
-    OutcomeUnknownError,
     SnapshotExpiredError,
-    StoreError,
-    StoreUnclearError,
     UsageError,
     VersionNotFoundError,
 )
@@ -29,11 +23,10 @@ from manifestcommit.log.time_travel import choose_version
 from manifestcommit.log.version_chain import open_head, read_object, read_version
 from manifestcommit.operations import tags as engine_tags
 from manifestcommit.operations.tags import tag, untag
-from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
-from manifestcommit.testing.faults import Died, FaultCall, FaultStore
+from manifestcommit.testing.faults import FaultCall, FaultStore
 
 NAME = 'end of month %=+#\'é🦆 / "2013"'
 
@@ -211,37 +204,6 @@ def test_the_conflict_is_an_exception_that_names_version_and_tag(tmp_path: Path,
     assert mc.Table(root).describe()["tags"] == {}
 
 
-@pytest.mark.parametrize("change", [lambda own: tag(own, NAME, 2, keep_for="7d"), lambda own: untag(own, "there")])
-def test_a_fault_at_any_call_leaves_the_tags_as_they_were_or_as_they_should_be(
-    store: MemoryStore, change: Callable[[Any], Outcome]
-) -> None:
-    """[IV3] [IV4] [GC10]"""
-    tag(session(store), "there", 3)
-
-    def state(store: Store) -> Any:
-        return {name: each.version for name, each in tags(store).items()}, read_ids(store), positions(store)
-
-    old = state(store)
-    healthy = FaultStore(clone(store))
-    change(session(healthy))
-    new = state(healthy)
-    for number in range(1, healthy.count + 1):
-        for fault in faults_of(healthy, number):
-            inner = clone(store)
-            told: Outcome | BaseException
-            try:
-                told = change(session(FaultStore(inner, {number: fault})))
-            except (ManifestCommitError, Died) as error:
-                told = error
-            found = state(inner)
-            assert found in (old, new), told
-            if isinstance(told, Outcome) and told.kind != "unknown":
-                assert told.committed and found == new
-            elif not isinstance(told, Outcome | OutcomeUnknownError | StoreUnclearError | Died):
-                assert isinstance(told, StoreError) and found == old
-            check_table(inner)
-
-
 def test_a_tag_costs_a_commit_and_a_look_at_its_version(store: MemoryStore) -> None:
     """[IV10]"""
     calls = CountingStore(store)
@@ -250,14 +212,6 @@ def test_a_tag_costs_a_commit_and_a_look_at_its_version(store: MemoryStore) -> N
     calls.reset()
     tag(session(calls), NAME, 2)
     assert sum(calls.requests().values()) == 3 + 2 + 3
-
-
-def test_a_job_that_was_under_way_carries_the_tags_on(store: MemoryStore) -> None:
-    """[GC10] [OB2]"""
-    job = begin(store)
-    job.write(rows([100]))
-    tag(session(store), NAME, 2)
-    assert job.commit().version == 6 and tags(store) == {NAME: Tag(version=2)}
 
 
 # --- on the command line --------------------------------------------------------------------------------------------------

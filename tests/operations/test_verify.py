@@ -471,14 +471,6 @@ def test_recorded_rewinds_and_rollbacks_move_watermarks_back(operation: str) -> 
         assert kinds(audit.check_step(parent, child)) == (set() if forward else {"watermark_moved"})
 
 
-def test_watermarks_go_forward_and_new_ones_come() -> None:
-    """[WM2] [WM4]"""
-    parent, child = two(watermarks={"s": 6, "t": "y", "new": -(2**63)})
-    assert not kinds(audit.check_step(parent, child))
-    parent, child = two("schema", watermarks={"s": 6, "t": "x"})
-    assert kinds(audit.check_step(parent, child)) == {"watermark_moved"}
-
-
 @pytest.mark.parametrize("operation", ["gc", "rewind", "rollback"])
 def test_only_gc_rewinds_and_rollbacks_forget_keys(operation: str) -> None:
     """[KY1] [WM5]"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from tests.kit.tables import begin, check_table, clone, memory, put_version, read_ids, rows
+from tests.kit.tables import begin, check_table, clone, memory, read_ids, rows
 
 import manifestcommit as mc
 from manifestcommit.errors import KeyReusedError, WatermarkGapError
@@ -153,11 +153,3 @@ def test_a_crash_at_any_call_of_a_batch_and_its_replay_leave_it_there_once() -> 
             assert commit_batch(store, 2).kind == "committed"
             assert read_ids(store) == [0, 1, 2], (number, fault)
             check_table(store)
-
-
-def test_the_record_survives_other_commits() -> None:
-    """[KY6] [CM17]"""
-    store = memory()
-    commit_batch(store, 0)
-    put_version(store, open_head(store), properties={"a": "b"})
-    assert commit_batch(store, 0).kind == "already_committed"

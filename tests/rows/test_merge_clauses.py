@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.faults.row_changes import begin_merge, commit
-from tests.kit.faults import KEY, every_fault, full, small
+from tests.faults.row_changes import begin_merge
 from tests.kit.row_tables import CLAUSE_MERGES, SOURCE, content, copy, merged_by_clauses, shown
-from tests.kit.sizes import rest_thorough, rounds
+from tests.kit.sizes import rest_thorough
 from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
 
 import manifestcommit as mc
@@ -22,8 +21,7 @@ from manifestcommit.log.version_chain import open_head
 from manifestcommit.rows import find, rewrite
 from manifestcommit.rows.clauses import Clauses
 from manifestcommit.runtime.environment import Tuning, tuned
-from manifestcommit.runtime.outcome import Outcome, committed_or_raise
-from manifestcommit.store import Store
+from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.table import Table
 from manifestcommit.testing.faults import FaultStore
 
@@ -167,22 +165,6 @@ def test_a_merge_of_whole_rows_says_how_some_columns_are_merged(base: Any, tmp_p
 
 
 # --- crashes, and beside others ------------------------------------------------------------------------------------------
-
-CLAUSES = Clauses(
-    (mc.Delete(where="source.id = 1"), mc.Update(set={"id": "target.id + 1000"})), (mc.Insert(),), (mc.Delete(where="id = 2"),)
-)
-
-
-def merge(store: Store) -> Outcome:
-    source = rows([1, 6, 77], day="a").select(["id", "day"])
-    return commit(begin_merge(store, source, "id", CLAUSES, KEY))
-
-
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize(("prepare", "step"), [(small, 5), (full, 11)])
-def test_a_merge_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it(prepare: Any, step: int) -> None:
-    """[IV3] [RC1] [RC9] [KY3]"""
-    every_fault(prepare, merge, memory, step=rounds(step, 1))
 
 
 @pytest.mark.parametrize("by_source", [False, True])

@@ -9,17 +9,15 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.faults.row_changes import begin_replacement, commit
-from tests.kit.faults import KEY, every_fault, full, small
+from tests.faults.row_changes import begin_replacement
 from tests.kit.row_tables import CONDITIONS, changed, content, copy, shown
 from tests.kit.row_tables import rows as hostile_rows
-from tests.kit.sizes import rest_thorough, rounds, some
-from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
+from tests.kit.sizes import rest_thorough, some
+from tests.kit.tables import memory, read_ids, rows, write
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, JobFencedError, VersionNotFoundError
-from manifestcommit.runtime.outcome import Outcome, committed_or_raise
-from manifestcommit.store import Store
+from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.table import Table
 
 # Among the rows of `hostile_rows` there are some for which these are true, false and null.
@@ -133,39 +131,6 @@ def test_a_table_that_is_not_there_and_columns_that_must_be_named(tmp_path: Path
 
 
 # --- crashes, and beside others ------------------------------------------------------------------------------------------
-
-
-def overwrite(store: Store) -> Outcome:
-    return commit(begin_replacement(store, rows([5, 5], day="a"), "id IN (1, 5, 6)", KEY))
-
-
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize(("prepare", "step"), [(small, 3), (full, 7)])
-def test_an_overwrite_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it(prepare: Any, step: int) -> None:
-    """[IV3] [RC1] [RC10] [KY3]"""
-    every_fault(prepare, overwrite, memory, step=rounds(step, 1))
-
-
-def test_whoever_writes_into_a_partition_that_it_has_read_is_a_conflict() -> None:
-    """Also where nothing matched: both would have inserted the rows that the condition names. [CF16] [RC10]"""
-    for day, rule in (("a", "read_partition_was_touched"), ("b", None), ("c", None)):
-        for condition, data, done in (
-            ("day = 'a' AND id = 1", rows([1, 1], day="a"), [1, 1, 1, 2, 2, 3]),
-            ("day = 'a' AND id = 7", rows([7], day="a"), [1, 1, 2, 2, 3, 7]),
-        ):
-            store = memory()
-            for each in "ab":
-                write(store, rows([1, 2], day=each), partition_by=["day"])
-            mine = begin_replacement(store, data, condition)
-            with begin(store) as theirs:
-                theirs.write(rows([3], day=day))
-            if rule is None:
-                assert committed_or_raise(mine.commit(), "t").committed and read_ids(store) == done
-            else:
-                with pytest.raises(CommitConflictError) as caught:
-                    committed_or_raise(mine.commit(), "t")
-                assert caught.value.rule == rule and read_ids(store) == [1, 1, 2, 2, 3]
-            check_table(store)
 
 
 def test_of_two_at_once_one_gets_it() -> None:

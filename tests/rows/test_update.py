@@ -10,17 +10,15 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.faults.row_changes import begin_update, commit
-from tests.kit.faults import KEY, every_fault, full, small
+from tests.faults.row_changes import begin_update
 from tests.kit.row_tables import content, copy, shown
-from tests.kit.sizes import rest_thorough, rounds
+from tests.kit.sizes import rest_thorough
 from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError
 from manifestcommit.rows import rewrite
-from manifestcommit.runtime.outcome import Outcome, committed_or_raise
-from manifestcommit.store import Store
+from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.table import Table
 
 UPDATES: list[tuple[dict[str, str], str]] = [
@@ -237,17 +235,6 @@ def test_rows_keep_their_ranges_and_a_key_is_done_once(tmp_path: Path, monkeypat
 
 
 # --- crashes, and beside others ------------------------------------------------------------------------------------------
-
-
-def update(store: Store) -> Outcome:
-    return commit(begin_update(store, {"id": "id + 1000"}, "id IN (1, 5, 6)", KEY))
-
-
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize(("prepare", "step"), [(small, 3), (full, 7)])
-def test_an_update_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it(prepare: Any, step: int) -> None:
-    """[IV3] [RC1] [RC7] [KY3]"""
-    every_fault(prepare, update, memory, step=rounds(step, 1))
 
 
 def test_whoever_writes_into_a_partition_that_it_has_read_is_a_conflict() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import Hasty, memory, put_version, session
 
@@ -222,16 +222,6 @@ def test_a_job_that_conflicts_still_has_its_figures(root: Path, told: list[JobMe
     assert (found.rows_written, found.rows_committed, found.attempts) == (3, 0, 0) and told[-1] == found
 
 
-def test_a_job_that_is_given_up_has_its_figures(root: Path, told: list[JobMetrics]) -> None:
-    """[AB1] [OB10]"""
-    with contextlib.suppress(ZeroDivisionError), mc.begin(root) as job:
-        job.write(ROWS)
-        raise ZeroDivisionError
-    assert (job.metrics.kind, job.metrics.rows_written, job.metrics.commit_s) == ("aborted", 3, 0)
-    job.abort()
-    assert told == [job.metrics], "told once"
-
-
 def test_a_commit_that_raises_has_its_figures(told: list[JobMetrics]) -> None:
     """[CM8] [OB10]"""
     store = memory()
@@ -252,15 +242,7 @@ def test_lost_creates_are_conflicts_and_attempts(told: list[JobMetrics]) -> None
     """In the history as in the outcome. [CM3] [OB10]"""
     store = memory()
     written(store).commit()
-    left = 2
-
-    def overtake(call: FaultCall) -> None:
-        nonlocal left
-        if call.kind == "put_if_absent" and call.name.startswith("_manifest/versions/") and left:
-            left -= 1
-            written(store).commit()
-
-    outcome = written(FaultStore(store, on_call=overtake)).commit()
+    outcome = written(before_create(store, *[lambda: written(store).commit()] * 2)).commit()
     assert outcome.metrics is not None and outcome.attempts == 3
     assert (outcome.metrics.attempts, outcome.metrics.conflicts, outcome.metrics.version) == (3, 2, 5)
     assert (summary_of(store).attempts, summary_of(store).conflicts) == (3, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.kit.sizes import SetBudgets, budgets
+from tests.kit.sizes import budgets
 from tests.kit.tables import memory
 
 from manifestcommit.commits.job import Job
@@ -42,9 +42,3 @@ def test_what_was_before_comes_back_whatever_happens() -> None:
     with pytest.raises(ZeroDivisionError), budgets(inline_jobs=1):
         raise ZeroDivisionError
     assert tuning() is usual and tune(NO_KEYS) is usual and tune(usual) is NO_KEYS
-
-
-def test_budgets_of_a_test_add_up(set_budgets: SetBudgets) -> None:
-    set_budgets(inline_keys=1)
-    set_budgets(pile=9)
-    assert tuning().budgets == Budgets(inline_keys=1, pile=9)

@@ -270,13 +270,6 @@ def test_the_first_batch_is_the_same_in_a_new_process_though_the_head_moved(hist
     assert other_option.between(other_option.beginning(3), end) == asked, "the option counts where a stream begins, and never again"
 
 
-def test_where_a_stream_begins_does_not_move_within_a_process(history: History) -> None:
-    own = feed(history.store)
-    start = own.beginning()
-    history.commit("later")
-    assert own.advance(start).version == 9 and own.beginning() == start
-
-
 def test_a_stream_told_to_stop_at_the_head_does(history: History) -> None:
     """[SP8]"""
     own = feed(history.store)

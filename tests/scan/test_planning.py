@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -317,18 +316,6 @@ def test_files_of_overlapping_manifests_are_listed_without_being_sorted_and_read
     assert table.files(filter=pc.field("x") > 2).num_rows == 3
     assert listed.column("day").to_pylist() == sorted(days.to_pylist()) * 3, "each manifest's in its order"
     assert table.rollback(2, reason="nor what goes back").committed
-
-
-def test_pruning_does_prune() -> None:
-    """The property above would also hold if nothing were ever pruned: here most files go. [RD6]"""
-    root = "memory://planning/prunes"
-    for at in range(10):
-        mc.write(pa.table({"i": [at], "s": [f"{at}" * 70], "d": [at + 0.5]}), root)
-    table = mc.Table(root)
-    for condition in (pc.field("i") == 3, pc.field("s") == "3" * 70, pc.field("d") == 3.5, pc.starts_with(pc.field("s"), "3")):
-        assert table.files(filter=condition).num_rows == 1
-        assert table.files(filter=~condition).num_rows >= 9
-    assert isinstance(table.dataset(), ds.Dataset)
 
 
 def test_each_file_of_a_manifest_is_found_by_its_path_alone(set_budgets: SetBudgets) -> None:

@@ -128,30 +128,8 @@ def _days(wire: str) -> int:
     return int(column[0].as_py())
 
 
-@given(entries_of(["date"]), entries_of(["date"]))
-def test_united_manifests_list_what_each_listed(one: list[Entry], other: list[Entry]) -> None:
-    """Also where only one of them knows anything of a column. [OB13] [CM12]"""
-    other = [msgspec.structs.replace(entry, path=f"other/{entry.path}") for entry in other]
-    partition_by = [IDS["date"]]
-    tables = [stored_and_read(manifest_table.to_table(entries, schema=SCHEMA, partition_by=partition_by)) for entries in (one, other)]
-    united = manifest_table.unite([manifest_table.with_versions(table, 7) for table in tables], schema=SCHEMA, partition_by=partition_by)
-    again = manifest_table.from_table(stored_and_read(united), schema=SCHEMA, partition_by=partition_by, inherited=99)
-    assert by_path(again) == by_path([msgspec.structs.replace(entry, added=entry.added or 7) for entry in [*one, *other]])
-
-
 def golden_table() -> pa.Table:
     return pq.read_table(io.BytesIO(golden.stored(golden.MANIFEST)))
-
-
-def test_columns_of_a_later_release_are_passed_over() -> None:
-    """[OB13] [CP2]"""
-    table = golden_table()
-    for name in ("later", "later.101", "later.x"):
-        table = table.append_column(name, pa.array([1] * table.num_rows))
-    expected = manifest_table.from_table(golden_table(), schema=golden.SCHEMA, partition_by=PARTITIONS, inherited=40)
-    assert manifest_table.from_table(table, schema=golden.SCHEMA, partition_by=PARTITIONS, inherited=40) == expected
-    united = manifest_table.unite([table], schema=golden.SCHEMA, partition_by=PARTITIONS)
-    assert manifest_table.from_table(united, schema=golden.SCHEMA, partition_by=PARTITIONS, inherited=40) == expected
 
 
 def _with(name: str, column: list[Any], type: pa.DataType | None = None) -> Callable[[pa.Table], pa.Table]:

@@ -14,7 +14,7 @@ from manifestcommit import Table
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.job import Job
 from manifestcommit.errors import UsageError
-from manifestcommit.format import codec, object_names
+from manifestcommit.format import object_names
 from manifestcommit.format.change import ConflictInputs, Write
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.snapshot import Commit
@@ -86,25 +86,6 @@ def test_what_became_of_a_job_is_told_from_anywhere(root: str) -> None:
     for other in (golden.JOB, "no job"):
         with pytest.raises(UsageError):
             Table(url).resolve(other)
-
-
-def test_a_job_given_up_or_long_forgotten_is_told_so(root: str) -> None:
-    """[CM23] [CM1]"""
-    session = TableContext(MemoryStore(root))
-    append(session)
-    head = session.open()
-    given_up, forgotten = (object_names.job_id(birth, head.snapshot.table_id, secrets.token_bytes(16)) for birth in (head.version, 1))
-    after = msgspec.structs.replace(
-        head.snapshot,
-        version=head.version + 1,
-        parent_digest=head.digest,
-        fence=head.version + 1,
-        recent_jobs={**head.snapshot.recent_jobs, given_up: None},
-    )
-    session.store.put_if_absent(object_names.version_name(after.version), codec.encode_snapshot(after))
-    url = f"memory://{root}"
-    assert Table(url).resolve(given_up) == "aborted"
-    assert Table(url).resolve(forgotten) == "forgotten"
 
 
 WINNERS = ["create", "append", "overwrite", "replace", "schema", "properties", "an operation of a later release"]

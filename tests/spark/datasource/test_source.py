@@ -230,16 +230,6 @@ def test_partition_by_of_the_writer_is_refused(spark, table: str) -> None:
     assert load(spark, table) == rows(0, 10)
 
 
-def test_a_folder_of_plain_parquet_is_no_table(spark, root: str) -> None:
-    """[LY6]"""
-    Path(root).mkdir()
-    pq.write_table(pa.table({"n": [1]}), Path(root) / "1.parquet")
-    before = everything_below(root)
-    with pytest.raises(Exception, match="NotATableError"):
-        frame(spark, 0, 5).write.format(FORMAT).mode("append").save(root)
-    assert everything_below(root) == before
-
-
 def test_a_table_in_memory_cannot_be_reached(spark) -> None:
     with pytest.raises(Exception, match="memory of one process"):
         frame(spark, 0, 1).write.format(FORMAT).mode("append").save("memory://x")
@@ -360,14 +350,6 @@ def test_an_unknown_read_option_is_refused(spark, table: str) -> None:
         load(spark, table, mergeSchema="true")
     with pytest.raises(Exception, match=r"does not know the option versionasof; it knows .*version"):
         load(spark, table, versionAsOf="1")
-
-
-def test_a_missing_file_is_an_error(spark, table: str) -> None:
-    """[SP4]"""
-    df = spark.read.format(FORMAT).load(table)
-    (Path(table) / mc.Table(table).files().column("path").to_pylist()[0]).unlink()
-    with pytest.raises(Exception, match=r"No such file|FileNotFoundError"):
-        df.collect()
 
 
 def test_both_ways_of_reading_agree(spark, table: str) -> None:

@@ -86,29 +86,6 @@ def test_every_row_is_there_once_whatever_its_values(spark, table) -> None:
     assert rows(table) == before
 
 
-@pytest.mark.thorough
-def test_renamed_added_and_adopted_columns_keep_their_values(spark, table, tmp_path) -> None:
-    """[GC11] [DF4] [SC4] [SC6] A file from before a column was added, one under an older name, one that lacks its partition column."""
-    table.rename_column("text", "a `text`, renamed")
-    table.add_column("late", pa.int64())
-    later = batch(50).rename_columns([*batch(0).column_names[:-1], "a `text`, renamed"]).append_column("late", pa.array([7] * 4))
-    mc.write(later.filter(pc.equal(later["day"], DAYS[0])), table.url)
-    before = rows(table)
-    done = table.compact(spark=spark, where=pc.field("day") == DAYS[0])
-    assert (done.groups, done.files_before, done.files_after, done.lost) == (1, 5, 1, ())
-    assert rows(table) == before
-    folder = tmp_path / "adopted" / "day=k%3Dv%23x%3F"
-    folder.mkdir(parents=True)
-    for first in (0, 10):
-        pq.write_table(batch(first).drop_columns(["day"]), folder / f"from {first}.parquet")
-    mc.Table(tmp_path / "adopted").adopt()
-    adopted = Table(tmp_path / "adopted")
-    before = rows(adopted)
-    assert adopted.compact(spark=spark).files_after == 1
-    assert rows(adopted) == before and {row["day"] for row in adopted.dataset().to_table().to_pylist()} == {"k=v#x?"}
-    assert len(list(folder.glob("from*"))) == 2, "what others wrote is theirs to delete, or gc's with foreign=True"
-
-
 def test_rows_of_new_files_are_sorted_and_partitions_chosen_on_request(spark, table) -> None:
     """[GC16] By SQL, by a Column and by a pyarrow expression; a column that is none is refused before any work."""
     version = table.snapshot().version

@@ -11,7 +11,6 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
@@ -20,7 +19,6 @@ from tests.kit.row_tables import (
     CLAUSE_MERGES,
     CONDITIONS,
     MERGES,
-    NAN,
     SOURCE,
     changed,
     content,
@@ -110,18 +108,6 @@ def test_a_dataframe_of_the_table_itself_is_merged_as_it_is_written(spark: Any, 
 
 
 # --- what a deletion says, and what it leaves alone ----------------------------------------------------------------------
-
-
-@pytest.mark.versions
-def test_where_partition_values_tell_no_file_is_read(spark: Any, base: Any, tmp_path: Path) -> None:
-    """A day of a thousand files goes by one commit, however large they are: here their bytes are gone already. [RC2]"""
-    table, data = copy(base, "partitioned", tmp_path)
-    for path in table.files(pc.field("day") == "k=v#x?").column("path").to_pylist():
-        (tmp_path / "t a%20b+=#'é" / path).write_bytes(b"")
-    outcome = table.delete(pc.field("day") == "k=v#x?", spark=spark)
-    assert (outcome.rows_deleted, outcome.files_removed, outcome.files_rewritten) == (8, 4, 0)
-    assert content(table) == shown(data.filter(~pc.field("day").isin(["k=v#x?"])))
-    assert table.delete("true", spark=spark).rows_deleted == 32 and ids(table) == []
 
 
 @pytest.mark.versions
@@ -422,49 +408,7 @@ def test_a_key_that_comes_twice_is_named(spark: Any, base: Any, tmp_path: Path) 
     assert content(table) == shown(data)
 
 
-@pytest.mark.thorough
-def test_rows_that_stay_keep_where_they_came_from_and_new_ones_say_their_own(spark: Any, root: str) -> None:
-    """[RC5] [OB8]"""
-    for first in (0, 10):
-        mc.write(pa.table({"id": range(first, first + 10)}), root, watermarks={"s": (first, first + 10)})
-    mc.write(pa.table({"id": range(20, 30)}), root)
-    table = Table(root)
-    source = pa.table({"id": [5, 15, 25, 40]})
-    outcome = table.merge(source, "id", spark=spark, watermarks={"changes": (0, 4)}, key="first four")
-    assert (outcome.rows_updated, outcome.rows_inserted, outcome.files_rewritten, outcome.rows_rewritten) == (3, 1, 3, 27)
-    assert table.watermarks() == {"s": 20, "changes": 4}
-    kept = table.lineage("s", 5)
-    assert kept is not None and {(each.start, each.end) for each in kept.files} == {(0, 20), (None, None)}
-    new = table.lineage("changes", 2)
-    assert new is not None and [(each.start, each.end) for each in new.files if each.start is not None] == [(0, 4)]
-    assert table.merge(source, "id", spark=spark, watermarks={"changes": (0, 4)}, key="first four").already_committed
-    with pytest.raises(mc.errors.WatermarkOverlapError):
-        table.merge(source, "id", spark=spark, watermarks={"changes": (0, 4)})
-
-
 # --- files of all kinds --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-def test_rows_go_out_of_adopted_files_whose_partition_stands_in_their_folder_only(spark: Any, tmp_path: Path) -> None:
-    """The rows that stay keep the partition that their file did not hold. [RC1] [DF4]"""
-    for day in ("2013-01-01", "2013-01-02"):
-        folder = tmp_path / "adopted" / f"day={day}"
-        folder.mkdir(parents=True)
-        pq.write_table(pa.table({"id": [1, 2, 3], "x": [NAN, 1.0, None]}), folder / "a b%20.parquet")
-    mc.Table(tmp_path / "adopted").adopt()
-    table = Table(tmp_path / "adopted")
-    assert table.delete("day = '2013-01-02' AND isnan(x)", spark=spark).rows_rewritten == 2
-    source = pa.table({"id": [3, 4], "x": [9.0, 9.0], "day": pa.array([dt.date(2013, 1, 1)] * 2)})
-    outcome = table.merge(source, on=["day", "id"], spark=spark)
-    assert (outcome.rows_updated, outcome.rows_inserted, outcome.rows_rewritten) == (1, 1, 2)
-    rows_there = table.dataset().to_table()
-    found = duckdb.sql("SELECT day::VARCHAR, id, x FROM rows_there ORDER BY ALL").fetchall()
-    assert rows_there.num_rows == 6
-    outcome = table.delete(pc.field("day") == dt.date(2013, 1, 1), spark=spark)
-    assert (outcome.rows_deleted, outcome.files_rewritten) == (4, 0)
-    first, second = "2013-01-01", "2013-01-02"
-    assert repr(found) == repr([(first, 1, NAN), (first, 2, 1.0), (first, 3, 9.0), (first, 4, 9.0), (second, 2, 1.0), (second, 3, None)])
 
 
 def test_a_column_that_files_lack_is_null_in_conditions_and_keys(spark: Any, base: Any, tmp_path: Path) -> None:

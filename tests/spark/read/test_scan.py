@@ -166,13 +166,6 @@ def test_an_unlisted_file_beside_the_listed_ones_is_not_read(spark, tmp_path: Pa
     assert numbers(read_files(spark, f"file://{tmp_path}", listed, SCHEMA)) == [1]
 
 
-def test_no_files_keep_the_schema(spark, tmp_path: Path) -> None:
-    df = read_files(spark, f"file://{tmp_path}", [], SCHEMA)
-    assert df.collect() == []
-    assert df.schema["i"].metadata == {"comment": "the number"}
-    assert df.schema == read_files(spark, f"file://{tmp_path}", [put(tmp_path, "1.parquet", 1)], SCHEMA).schema
-
-
 def test_ten_thousand_files_plan_quickly(spark, tmp_path: Path) -> None:
     """[SP4] Nothing is listed or opened while planning: the files need not even exist."""
     listed = [(f"day={n % 31}/{n:05d}.parquet", 1000) for n in range(10_000)]
@@ -191,23 +184,9 @@ def test_the_scratch_folder_is_gone_when_the_dataframe_is_there(spark, tmp_path:
     assert numbers(df) == [1]
 
 
-def test_a_renamed_column_is_read_under_its_new_name(spark, tmp_path: Path) -> None:
-    listed = [put(tmp_path, "1.parquet", 7)]
-    renamed = Schema(fields=(Field(id=1, name="a.b`c", type="long", physical="i", metadata={"comment": "kept"}), *SCHEMA.fields[1:]))
-    df = read_files(spark, f"file://{tmp_path}", listed, renamed)
-    assert df.columns == ["a.b`c", "f", "d", "late"]
-    assert df.schema["a.b`c"].metadata == {"comment": "kept"}
-    assert df.first()[0] == 7
-
-
 def test_local_files_take_no_storage_options(spark, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"given: key"):
         read_files(spark, f"file://{tmp_path}", [], SCHEMA, storage_options={"key": "secret"})
-
-
-def test_a_table_in_memory_is_refused(spark) -> None:
-    with pytest.raises(UsageError, match="memory"):
-        read_files(spark, "memory://x", [("1.parquet", 1)], SCHEMA)
 
 
 # --- the reader that runs in tasks ----------------------------------------------------------------------------------------

@@ -158,24 +158,6 @@ def test_of_several_tables_the_rerun_computes_the_rest_and_commits_all(start: Ca
 
 
 @pytest.mark.thorough
-def test_of_several_tables_a_driver_that_was_only_stopped_is_told_the_same(start: Callable[..., Run], root: str) -> None:
-    """The rerun takes over what it had finished, and commits all tables. [AB6] [MT1] [IV5]"""
-    second = f"{root}-second"
-    old = start(root, 4, "old", 4, second, second_gate=2)
-    waits(old, second, 2)
-    os.killpg(old.process.pid, signal.SIGSTOP)
-    try:
-        result = start(root, 4, "rerun", 4, second, second_gate=4).result()
-    finally:
-        os.killpg(old.process.pid, signal.SIGCONT)
-    told = old.result()
-    assert (told["job"], told["version"]) == (result["job"], result["version"]), "the same commit, whoever made it"
-    for each in (root, second):
-        assert rows_of(each) == sorted(({COLUMN: n} for n in range(40)), key=str)
-        assert [commit["operation"] for commit in mc.Table(each).history()] == ["append", "create"]
-
-
-@pytest.mark.thorough
 def test_a_driver_that_was_only_stopped_is_told_the_same(start: Callable[..., Run], root: str) -> None:
     """The rerun goes on with its job and commits; woken, it computes what it had begun, and no row is doubled. [AB6] [CM1] [IV5]"""
     old = start(root, 6, "old", 3)
