@@ -185,8 +185,8 @@ def write(
             By default True.
         on_violation: "error", the default: rows that violate a constraint of the table are an
             error; "quarantine": they go into another table, with the names of the constraints, the
-            job and the time, in one commit with the rest: of Arrow data, in mode append or
-            overwrite. A rerun by key does neither twice.
+            job and the time, in one commit with the rest, in mode append or overwrite. Spark's
+            tasks write both. A rerun by key does neither twice.
         quarantine: the path of that table; by default the table's with ".refused" at its end.
         max_violations: how many rows may be refused so, or, below 1.0, which share of the rows;
             more are an error. By default any number.

@@ -5,23 +5,32 @@ Internal: `write(…, on_violation="quarantine")` is the call.
 
 from __future__ import annotations
 
-import datetime as dt
-import tempfile
-from collections.abc import Iterator, Mapping
-from typing import Any
+import itertools
+import secrets
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
+from .commits.job import Job as EngineJob
 from .errors import UsageError
-from .files.row_buffer import record_batches
+from .files.row_buffer import bytes_of, record_batches
+from .files.writer import DataFileWriter, WritePlan
+from .format.arrow_schema import from_arrow
+from .format.entries import MAX_SOURCES, Entry
+from .format.fields import Schema, arrow_marks, map_fields
 from .gate.rows import Splitter
 from .job import Path, is_spark_dataframe
 from .log.table_context import TableContext
 from .protocol.conflict import Violation
-from .runtime.outcome import Outcome, constraint_error
-from .store import StorageOptions, open_store
+from .runtime.outcome import InputTotals, Outcome, constraint_error
+from .store import StorageOptions, Store, open_store
+from .store.base import retries_of
 from .table.creation import REFUSED, companion_url, open_companion
 from .table.table import Table
+from .terminal.screen import Progress
 from .transactions import transaction
 
 _COLUMNS = pa.schema(
@@ -52,40 +61,32 @@ def write_quarantined(
     """
     quarantine, max_violations = refusal
     key, fingerprint, message, metadata, storage_options = work
-    options = dict(zip(("partition_by", "merge_schema", "target_file_size"), layout, strict=True))
-    if is_spark_dataframe(data):
-        raise UsageError(
-            'on_violation="quarantine" is for Arrow data, not for a Spark DataFrame; nothing was '
-            "done. Split the rows in Spark, and write both parts in one transaction."
-        )
     given = StorageOptions(storage_options)
     head = TableContext(open_store(path, given)).open().snapshot
     beside = companion_of(path, quarantine, given)
     if head.schema is None:
         raise UsageError(f"{path}: the table has no columns yet; nothing was done")
-    schema, batches = record_batches(data)
-    taken = {name.lower() for name in schema.names} & set(_COLUMNS.names)
-    if taken:
-        raise UsageError(f"the data has the column {min(taken)!r}, which the quarantine adds")
-    columns = pa.schema([*(field.with_nullable(True) for field in schema), *_COLUMNS])
+    companion = open_companion(beside, _refused_columns(head.schema), Table(path, given), given)
     with transaction(
-        {"rows": path, "refused": open_companion(beside, columns, Table(path, given), given)},
+        {"rows": path, "refused": companion},
         key=key,
         fingerprint=fingerprint,
         message=message,
         metadata=metadata,
         storage_options=storage_options,
     ) as tx:
-        job = tx["rows"]
         if overwrite:
-            job.overwrite(**overwrite)
+            tx["rows"].overwrite(**overwrite)
         for source, (start, end) in (watermarks or {}).items():
-            job.advance(source, start, end)
-        with _Split(schema, batches, Splitter(head), job.id) as split:
-            kept = pa.RecordBatchReader.from_batches(schema, split.kept())
-            job.write(kept, **options)
-            _check_most(job._job.url, split, max_violations)
-            tx["refused"].write(split.refused(columns), merge_schema=True)
+            tx["rows"].advance(source, start, end)
+        rows, refused = tx["rows"]._job, tx["refused"]._job
+        if rows.already_committed or refused.already_committed:
+            rows.is_declared = refused.is_declared = True
+        else:
+            # as for a write without a quarantine, files say which ranges their rows come from
+            sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
+            found = _write(data, rows, refused, (*layout, sources), given)
+            _check_most(rows.url, found, max_violations)
     assert tx.outcome is not None
     return next(iter(tx.outcome.outcomes.values()))
 
@@ -97,72 +98,209 @@ def companion_of(path: Path, quarantine: Path | None, options: StorageOptions) -
     return companion_url(open_store(path, options).url, REFUSED, "Give quarantine=…")
 
 
-def _check_most(url: str, split: _Split, most: int | float | None) -> None:
+def _refused_columns(schema: Schema) -> Schema:
+    """The table's columns, all nullable, and those that say why a row is here. [CK7]"""
+    taken = {field.name.lower() for field in schema.fields} & set(_COLUMNS.names)
+    if taken:
+        raise UsageError(
+            f"the table or the data has the column {min(taken)!r}, which the quarantine adds; "
+            "nothing was done. Rename it."
+        )
+    highest = itertools.count(1 + max((field.id for field in schema.fields), default=0))
+    added = from_arrow(_COLUMNS, highest.__next__)
+    plain = map_fields(schema, lambda f: msgspec.structs.replace(f, nullable=True, physical=None))
+    return Schema(fields=(*plain.fields, *added.fields))
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """What was split: how many rows, how many of them are refused, and by which constraints."""
+
+    rows: int = 0
+    refused: int = 0
+    names: set[str] = msgspec.field(default_factory=set)
+
+    def add(self, other: Found) -> None:
+        self.rows, self.refused = self.rows + other.rows, self.refused + other.refused
+        self.names |= other.names
+
+
+def _check_most(url: str, found: Found, most: int | float | None) -> None:
     """ConstraintError where more rows are refused than the caller allows."""
-    if most is None or not split.count:
+    if most is None or not found.refused:
         return
-    limit = most * split.total if isinstance(most, float) else most
-    if split.count > limit:
+    limit = most * found.rows if isinstance(most, float) else most
+    if found.refused > limit:
         raise constraint_error(
             url,
             Violation(
-                constraint=", ".join(sorted(split.names)),
-                condition=f"max_violations={most}, of {split.total:,} rows",
-                rows=split.count,
+                constraint=", ".join(sorted(found.names)),
+                condition=f"max_violations={most}, of {found.rows:,} rows",
+                rows=found.refused,
             ),
         )
 
 
-class _Split:
-    """Rows that are split while they are written; the refused ones wait in a temporary file."""
+def _write(
+    data: Any, rows: EngineJob, refused: EngineJob, layout: Any, given: StorageOptions
+) -> Found:
+    """Split the rows while they are written, in this process or in Spark's tasks, and hand the
+    files to the two jobs."""
+    if is_spark_dataframe(data):
+        from .format.spark_json import from_spark
+        from .spark.read.provenance import check_running, marks_of
 
-    def __init__(
+        check_running(data.sparkSession)
+        rows.based_on.take(marks_of(data))
+        split = _plan(rows, refused, from_spark(data.schema.jsonValue()), layout)
+        return _write_in_tasks(data, split, rows, refused, given)
+    schema, batches = record_batches(data)
+    rows.based_on.take(arrow_marks(schema.metadata))
+    split = _plan(rows, refused, from_arrow(schema, rows._ctx.new_field_id), layout)
+    total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
+    with Progress(f"writing to {rows.url}", total if isinstance(total, int) else None) as progress:
+        stores = (rows._ctx.store, refused._ctx.store)
+        kept, others, found = split.write(batches, stores, task=0, progress=progress)
+    rows.add_written(kept.entries, intake=kept.intake)
+    refused.add_written(others.entries, intake=others.intake)
+    return found
+
+
+def _plan(rows: EngineJob, refused: EngineJob, data: Schema, layout: Any) -> _Split:
+    partition_by, merge_schema, target_file_size, sources = layout
+    size: dict[str, Any] = {"target_file_size": target_file_size, "sources": sources}
+    kept = rows.plan_write(data, partition_by=partition_by, merge_schema=merge_schema, **size)
+    columns = _refused_columns(kept.schema)
+    return _Split(
+        kept=kept,
+        refused=refused.plan_write(columns, merge_schema=True, **size),
+        at_us=rows._ctx.env.now_us(),
+    )
+
+
+class _Written(NamedTuple):
+    entries: tuple[Entry, ...]
+    intake: InputTotals
+
+
+class _Split(msgspec.Struct, frozen=True, kw_only=True):
+    """How rows are split: the plans of the two writes, and the time. It is sent to tasks, and
+    contains no secret."""
+
+    kept: WritePlan
+    refused: WritePlan
+    at_us: int
+
+    def write(
         self,
-        schema: pa.Schema,
-        batches: Iterator[pa.RecordBatch],
-        splitter: Splitter,
-        job: str,
-    ) -> None:
-        self._schema, self._batches, self._splitter, self._job = schema, batches, splitter, job
-        self._at = dt.datetime.now(dt.UTC)
-        self._file = tempfile.TemporaryFile(prefix="manifestcommit-")  # noqa: SIM115  # by __exit__
-        self._writer: Any = None
-        self.count = self.total = 0
-        self.names: set[str] = set()
+        batches: Iterable[pa.RecordBatch],
+        stores: tuple[Store, Store],
+        *,
+        task: int,
+        progress: Any = None,
+    ) -> tuple[_Written, _Written, Found]:
+        """Write each row into files of one of the two tables, under names that no other attempt
+        has. [CK7] [SP1]"""
+        splitter, found, size = Splitter(self.kept), Found(), 0
+        name: dict[str, Any] = {"task": task, "attempt": secrets.token_hex(8)}
+        # these rows are checked here
+        plan = msgspec.structs.replace(self.kept, constraints={})
+        with (
+            DataFileWriter(stores[0], plan, **name) as kept,
+            DataFileWriter(stores[1], self.refused, **name) as others,
+        ):
+            for batch in batches:
+                good, bad, why = splitter.split(batch)
+                found.rows += batch.num_rows
+                if good.num_rows:
+                    kept.write(good)
+                if bad.num_rows:
+                    others.write(self._explained(bad, why))
+                    found.refused += bad.num_rows
+                    found.names |= set(why.flatten().unique().to_pylist())
+                if progress is not None:
+                    size += bytes_of(batch)
+                    progress(found.rows, size)
+            written = [_Written(each.close(), each.intake) for each in (kept, others)]
+        return written[0], written[1], found
 
-    def __enter__(self) -> _Split:
-        return self
+    def _explained(self, rows: pa.RecordBatch, why: pa.Array) -> pa.RecordBatch:
+        count = rows.num_rows
+        at = pa.scalar(self.at_us, pa.int64()).cast(_COLUMNS.field("refused_at").type)
+        added = [why, pa.repeat(self.kept.job, count), pa.repeat(at, count)]
+        fields = [*(field.with_nullable(True) for field in rows.schema), *_COLUMNS]
+        return pa.RecordBatch.from_arrays([*rows.columns, *added], schema=pa.schema(fields))
 
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
 
-    def kept(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches:
-            kept, refused, why = self._splitter.split(batch)
-            self.total += batch.num_rows
-            if refused.num_rows:
-                self._keep(refused, why)
-            if kept.num_rows:
-                yield kept
+# --- In Spark -------------------------------------------------------------------------------------
 
-    def _keep(self, rows: pa.RecordBatch, why: pa.Array) -> None:
-        self.count += rows.num_rows
-        self.names |= {name for some in why.to_pylist() for name in some}
-        said = [
-            why,
-            pa.array([self._job] * rows.num_rows, pa.string()),
-            pa.array([self._at] * rows.num_rows, _COLUMNS.field("refused_at").type),
-        ]
-        fields = [*(field.with_nullable(True) for field in self._schema), *_COLUMNS]
-        made = pa.RecordBatch.from_arrays([*rows.columns, *said], schema=pa.schema(fields))
-        if self._writer is None:
-            self._writer = pa.ipc.new_stream(self._file, made.schema)
-        self._writer.write_batch(made)
 
-    def refused(self, columns: pa.Schema) -> Any:
-        """The refused rows, once all are split."""
-        if self._writer is None:
-            return columns.empty_table()
-        self._writer.close()
-        self._file.seek(0)
-        return pa.ipc.open_stream(self._file)
+class _Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task did: the messages of its two writes."""
+
+    kept: bytes
+    refused: bytes
+    found: Found
+
+
+def _write_in_tasks(
+    df: Any, split: _Split, rows: EngineJob, refused: EngineJob, given: StorageOptions
+) -> Found:
+    """Run one Spark job whose tasks write both tables' files. Only files that the driver gets to
+    know are committed, of one attempt of each task. [CK7] [SP1] [SP2]"""
+    from .spark.runtime.task_errors import check_reachable, raising_ours
+    from .spark.runtime.without_sources import check_can_write, messages_of
+    from .spark.write.arrow_writer import TaskMessage, collect
+    from .spark.write.batch_sizing import paced
+
+    for plan in (split.kept, split.refused):
+        check_reachable(plan.url)
+    filler = f"filler-{secrets.token_hex(16)}"
+    task = partial(_split_in_task, split, given, filler)
+    check_can_write(task, given)
+    with raising_ours(), paced(df, filler) as frame:
+        messages = messages_of(frame, task)
+    told = [msgspec.msgpack.decode(each, type=_Message) for each in messages]
+    for job, plan, name in ((rows, split.kept, "kept"), (refused, split.refused, "refused")):
+        done = collect(plan, [TaskMessage(getattr(each, name)) for each in told], given)
+        job.add_written(
+            done.entries,
+            done.manifests,
+            touched=done.touched,
+            tasks=done.tasks,
+            intake=done.intake,
+        )
+    found = Found()
+    for each in told:
+        found.add(each.found)
+    return found
+
+
+def _split_in_task(
+    split: _Split, given: StorageOptions, filler: str, batches: Iterable[pa.RecordBatch]
+) -> bytes:
+    """In a task: make its rows durable, in files of this attempt in both tables."""
+    from .spark.runtime.versions import sound
+    from .spark.write.arrow_writer import TaskWritten, task_context, task_message
+    from .spark.write.batch_sizing import without_fillers
+
+    task = task_context().partitionId()
+    stores = (open_store(split.kept.url, given), open_store(split.refused.url, given))
+    given_rows = map(sound, without_fillers(batches, filler))
+    kept, refused, found = split.write(given_rows, stores, task=task)
+    messages = [
+        task_message(
+            store,
+            plan,
+            TaskWritten(
+                task=task,
+                entries=each.entries,
+                intake=each.intake + InputTotals(retries=retries_of(store)),
+            ),
+        )
+        for store, plan, each in zip(
+            stores, (split.kept, split.refused), (kept, refused), strict=True
+        )
+    ]
+    return msgspec.msgpack.encode(
+        _Message(kept=messages[0].data, refused=messages[1].data, found=found)
+    )

@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -129,36 +130,48 @@ class RowChecks:
 
 
 class Splitter:
-    """Splits rows by the constraints of a table, before they are written. [CK7]"""
+    """Splits rows by the constraints of a table, before they are written by this plan. A column
+    that may not be null is a constraint, too. [CK7]"""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        assert snapshot.schema is not None
-        schema = snapshot.schema
-        checks = [
-            _check_of(name, each, schema, physical=True)
-            for name, each in snapshot.constraints.items()
+    def __init__(self, plan: WritePlan) -> None:
+        fields = plan.schema.fields
+        self._checks = [
+            _check_of(name, each, plan.schema, physical=True)
+            for name, each in plan.constraints.items()
         ]
-        read = {column for check in checks for column in check.columns}
-        self._fields = tuple(field for field in schema.fields if field.file_name in read)
+        self._required = {not_null_name(f): f.file_name for f in fields if not f.nullable}
+        read = {column for check in self._checks for column in check.columns}
+        read |= set(self._required.values())
+        self._fields = tuple(
+            msgspec.structs.replace(field, nullable=True)
+            for field in fields
+            if field.file_name in read
+        )
         self._conformer = Conformer(Schema(fields=self._fields))
-        self._checks = checks
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.Array]:
         """The rows that keep all constraints, the others, and for each of these the names of those
         that it violates."""
-        if not self._checks:
-            return batch, batch.slice(0, 0), pa.array([], pa.list_(pa.string()))
         wanted = {field.name.lower() for field in self._fields}
         names = [name for name in batch.schema.names if name.lower() in wanted]
         rows = pa.Table.from_batches([self._conformer.conform(batch.select(names))])
-        masks = {check.name: _failed(check, rows).combine_chunks() for check in self._checks}
-        failed = reduce(pc.or_, masks.values())
-        why = [
-            [name for name, mask in masks.items() if mask[place].as_py()]
-            for place in pc.indices_nonzero(failed).to_pylist()
-        ]
-        kept, refused = batch.filter(pc.invert(failed)), batch.filter(failed)
-        return kept, refused, pa.array(why, pa.list_(pa.string()))
+        masks = {name: rows.column(at).is_null() for name, at in self._required.items()}
+        masks |= {check.name: _failed(check, rows) for check in self._checks}
+        if not any(pc.any(mask).as_py() for mask in masks.values()):
+            return batch, batch.slice(0, 0), pa.array([], pa.list_(pa.string()))
+        failed = reduce(pc.or_, masks.values()).combine_chunks()
+        marks = np.column_stack([mask.filter(failed).to_numpy() for mask in masks.values()])
+        which, ends = np.nonzero(marks)[1], np.cumsum(marks.sum(axis=1))
+        why = pa.ListArray.from_arrays(
+            pa.array([0, *ends], pa.int32()), pa.array(list(masks), pa.string()).take(which)
+        )
+        return batch.filter(pc.invert(failed)), batch.filter(failed), why
+
+
+def not_null_name(field: Field) -> str:
+    """What the constraint is called by which this column is never null. [CK8]"""
+    plain = re.fullmatch(r"\w{1,90}", field.name, re.ASCII)
+    return f"not_null_{field.name if plain else field.id}"
 
 
 def check_change(

@@ -112,7 +112,7 @@ def companion_url(url: str, suffix: str, remedy: str) -> str:
 
 
 def open_companion(
-    url: str, schema: pa.Schema, beside: Table, storage_options: Mapping[str, Any] | None
+    url: str, schema: pa.Schema | Schema, beside: Table, storage_options: Mapping[str, Any] | None
 ) -> Table:
     """The table at this path, made where there is none, of a rank by which the one that it lies
     beside decides joint commits of the two. [MT2]"""
@@ -130,6 +130,8 @@ def open_companion(
 
 
 def _schema_of(schema: Any) -> Schema:
+    if isinstance(schema, Schema):
+        return schema
     if isinstance(schema, pa.Schema):
         return arrow_schema.from_arrow(schema, itertools.count(1).__next__)
     if hasattr(schema, "jsonValue"):

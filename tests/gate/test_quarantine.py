@@ -144,3 +144,50 @@ def test_a_column_that_the_quarantine_adds_is_refused(path: Path) -> None:
     """[CK7]"""
     with pytest.raises(mc.errors.UsageError, match="refused_by"):
         write(rows(1.0).append_column("refused_by", pa.array(["x"])), path, merge_schema=True)
+
+
+def test_refused_rows_have_the_types_of_the_table(path: Path) -> None:
+    """Not those of the first data; a column that is widened later is wider there, too. [CK7] [SC5]"""
+    narrow = pa.table({"id": pa.array([1, 2], pa.int8()), "amount": pa.array([1, -2], pa.int16())})
+    write(narrow, path)
+    write(rows(-0.5, first=2**40), path)
+    write(pa.table({"id": [7], "amount": [-1.0]}).append_column("n", pa.array([1], pa.int32())), path, merge_schema=True)
+    write(pa.table({"id": [8], "amount": [-1.0]}).append_column("n", pa.array([2**40])), path, merge_schema=True)
+    assert found(Path(f"{path}.refused")) == [2, 7, 8, 2**40]
+    there = mc.Table(f"{path}.refused").schema
+    assert (there.field("amount").type, there.field("n").type) == (pa.float64(), pa.int64())
+
+
+def test_a_renamed_and_a_dropped_column_are_columns_of_their_own_there(path: Path) -> None:
+    """What was refused before keeps its column. [CK7] [SC6]"""
+    write(rows(-1.0), path)
+    mc.Table(path).rename_column("id", "number")
+    write(rows(-2.0).rename_columns(["number", "amount"]), path)
+    there = mc.Table(f"{path}.refused").to_arrow(["id", "number", "amount"]).sort_by("amount").to_pylist()
+    assert there == [{"id": None, "number": 1, "amount": -2.0}, {"id": 1, "number": None, "amount": -1.0}]
+
+
+def test_a_null_in_a_column_that_takes_none_is_refused(tmp_path: Path) -> None:
+    """[CK7] [CK8] [SC3]"""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("odd name", pa.string())])
+    mc.create_table(tmp_path / "t", columns)
+    write(pa.table({"id": [1, None, 3], "odd name": ["x", "y", "z"]}), tmp_path / "t")
+    assert found(tmp_path / "t") == [1, 3]
+    kept = mc.Table(tmp_path / "t.refused").to_arrow(["odd name", "refused_by"]).to_pylist()
+    assert kept == [{"odd name": "y", "refused_by": ["not_null_id"]}]
+
+
+def test_a_key_of_a_plain_write_is_no_key_of_such_a_one(path: Path) -> None:
+    """[CK7] [KY8] [MT13]"""
+    mc.write(rows(1.0), path, key="k")
+    with pytest.raises(mc.errors.KeyReusedError):
+        write(rows(1.0, -2.0), path, key="k")
+    assert found(path) == [1] and found(Path(f"{path}.refused")) == []
+
+
+def test_files_of_both_say_which_ranges_they_come_from(path: Path) -> None:
+    """[CK7] [OB8]"""
+    write(rows(1.0, -2.0), path, watermarks={"s": (0, 2)})
+    for table in (path, f"{path}.refused"):
+        (entry,) = mc.Table(table).snapshot().added
+        assert [(each.source, each.start, each.end) for each in entry.sources] == [("s", 0, 2)]

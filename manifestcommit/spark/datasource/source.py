@@ -374,7 +374,8 @@ class ManifestCommitDataSource(StoreSource):
                 f"knows {', '.join(known)}. Nothing was done. "
                 "What reaches a store (credentials, endpoint) is no option here, because "
                 "Spark shows options in plans: use "
-                "manifestcommit.register(spark, storage_options={...}), or the environment."
+                "manifestcommit.register(spark, storage_options={...}), or the environment. A "
+                'quarantine is an argument of manifestcommit.write: on_violation="quarantine".'
             )
         check_reachable(path)
         ctx = TableContext(open_store(path, self._options_for(path)), author=self.author)

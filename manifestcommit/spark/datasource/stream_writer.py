@@ -74,6 +74,10 @@ _REFUSED = {
     "asOf": "it writes the next version, whichever that is",
     "tag": "it writes the next version, whichever that is",
     "columns": "it writes the columns that its DataFrame has: use select",
+    "onViolation": (
+        "its batch is a commit of one table; use foreachBatch, and write each batch with "
+        'manifestcommit.write(df, path, key=f"my-query {batch_id}", on_violation="quarantine")'
+    ),
 }
 
 
