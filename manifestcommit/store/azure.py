@@ -22,18 +22,18 @@ from urllib.parse import quote, unquote, urlsplit
 from xml.etree import ElementTree
 
 from ..errors import StoreError, UsageError
-from .arrow_filesystem import span, whole_size
-from .backend import NOT_IN_XML, Upload
+from .backend import NOT_IN_XML, NoCredentialsError, Page
 from .base import ObjectInfo
 from .http import (
     CONNECT_S,
-    OF_FILES,
     READ_S,
     Answer,
     HttpBackend,
     HttpClient,
+    Request,
     Way,
     from_environment,
+    none_left,
     text_of,
 )
 from .options import StorageOptions, public_endpoint
@@ -43,42 +43,28 @@ _VERSION = "2021-08-06"  # of the service's interface
 _HOST = re.compile(r"([^.]+)((?:\.[^.]+)*)\.(?:dfs|blob)\.(.+)")
 _SCOPE = "https://storage.azure.com/.default"
 _RENEWED_S = 300.0  # before a token ends
-_SIGNED = (
-    "content-encoding",
-    "content-language",
-    "content-length",
-    "content-md5",
-    "content-type",
-    "date",
-    "if-modified-since",
-    "if-match",
-    "if-none-match",
-    "if-unmodified-since",
-    "range",
+_SIGNED = tuple(
+    name
+    for names in (
+        "content-encoding content-language content-length content-md5 content-type date",
+        "if-modified-since if-match if-none-match if-unmodified-since range",
+    )
+    for name in names.split()
 )
-_REFUSED = ("request_session", "timeout")
-_FOUND = (
-    "account_key",
-    "account_name",
-    "client_id",
-    "client_secret",
-    "connection_string",
-    "sas_token",
-    "tenant_id",
-)
-
-
-class _NoCredentialsError(Exception):
-    """None were found, or the service that gives tokens refuses."""
+_FOUND = {
+    *("account_key", "account_name", "connection_string", "sas_token"),
+    *("client_id", "client_secret", "tenant_id"),
+}
+_WHOLE = {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream"}
 
 
 class Account:
     """One process' way to one account with one set of options; for any number of threads."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        given = {name: value for name, value in options.items() if name not in OF_FILES}
-        if refused := [name for name in _REFUSED if given.get(name) is not None]:
-            raise UsageError(f"abfs:// takes no option {', '.join(refused)}")
+        given = dict(options)
+        if (session := given.pop("request_session", None)) is not None:
+            none_left("abfs", {"request_session": session})
         if given.pop("location_mode", "primary") != "primary":
             raise UsageError("location_mode is 'primary': commits need the primary location")
         connect_s = float(given.pop("connection_timeout", None) or CONNECT_S)
@@ -106,8 +92,7 @@ class Account:
             if self._credential is not None:
                 self._key = self._sas = None
             given = {}
-        if given:
-            raise UsageError(f"abfs:// takes no option {', '.join(sorted(map(str, given)))}")
+        none_left("abfs", given)
         self.http = HttpClient(Way(connect_s, read_s, proxies=from_environment(self.endpoint)))
         self._token: Any = None
         self._lock = threading.Lock()
@@ -128,27 +113,20 @@ class Account:
         self.name = name or (urlsplit(endpoint).hostname or "").partition(".")[0]
         self._key, self._sas = fields.get("accountkey"), fields.get("sharedaccesssignature")
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes,
-    ) -> Answer:
-        """path: below the account, percent-encoded."""
-        url = f"{self.endpoint}/{path}"
-        asked = [f"{name}={quote(value, safe='~')}" for name, value in query.items()]
-        sent = {**headers, "x-ms-version": _VERSION, "x-ms-date": formatdate(usegmt=True)}
-        if method == "PUT":
-            sent["Content-Length"] = str(len(body))
+    def send(self, request: Request) -> Answer:
+        url = f"{self.endpoint}/{request.place}"
+        asked = [f"{name}={quote(value, safe='~')}" for name, value in request.query.items()]
+        sent = {**request.headers, "x-ms-version": _VERSION, "x-ms-date": formatdate(usegmt=True)}
+        if request.kind == "PUT":
+            sent["Content-Length"] = str(len(request.body))
         if self._credential is not None:
             sent["Authorization"] = f"Bearer {self._renewed()}"
         elif self._key:
-            sent["Authorization"] = self._signed(method, url, query, sent)
+            sent["Authorization"] = self._signed(request.kind, url, request.query, sent)
         elif self._sas:
             asked.append(self._sas.lstrip("?"))
-        return self.http.send(method, url + (f"?{'&'.join(asked)}" if asked else ""), sent, body)
+        url += f"?{'&'.join(asked)}" if asked else ""
+        return self.http.send(request.kind, url, sent, request.body, request.into)
 
     def _signed(
         self, method: str, url: str, query: Mapping[str, str], headers: Mapping[str, str]
@@ -168,7 +146,7 @@ class Account:
         try:
             key = base64.b64decode(self._key or "", validate=True)
         except binascii.Error:
-            raise _NoCredentialsError from None
+            raise NoCredentialsError from None
         digest = hmac.new(key, "\n".join(lines).encode(), hashlib.sha256).digest()
         return f"SharedKey {self.name}:{base64.b64encode(digest).decode()}"
 
@@ -178,7 +156,7 @@ class Account:
                 try:
                     self._token = self._credential.get_token(_SCOPE)
                 except Exception as error:
-                    raise _NoCredentialsError(type(error).__name__) from error
+                    raise NoCredentialsError from error
             return str(self._token.token)
 
 
@@ -214,7 +192,9 @@ def _credential(
 class AzureBackend(HttpBackend):
     """Requests to one container, each sent once. [ST14]"""
 
+    account = Account
     name = "abfs://"
+    noun, missing = "container", "account"
     sections = ("abfs", "az", "abfss")
     extra = "azure"
     takes = (
@@ -227,16 +207,12 @@ class AzureBackend(HttpBackend):
         "environment as AZURE_STORAGE_ACCOUNT_KEY and so on; for a public container anon=True."
     )
     busy = HttpBackend.busy - {409}
-    taken_codes = frozenset({"BlobAlreadyExists", "UnauthorizedBlobOverwrite", "ConditionNotMet"})
-    bad_credentials = frozenset(
-        {"AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"}
-    )
 
     def __init__(self, place: str, options: StorageOptions) -> None:
         """place: container, or container@account.dfs.core.windows.net."""
-        super().__init__(options, place.partition("@")[2])
-        self._container = place.partition("@")[0]
-        if not self._container or (self._place and not _HOST.fullmatch(self._place)):
+        container, _, account_host = place.partition("@")
+        super().__init__(container, options, account_host)
+        if not container or (self._place and not _HOST.fullmatch(self._place)):
             raise UsageError(
                 f"abfs://{place} names no container of an account: write "
                 "abfs://container@account.dfs.core.windows.net/folder, "
@@ -247,7 +223,7 @@ class AzureBackend(HttpBackend):
         usual = _HOST.fullmatch(urlsplit(self._endpoint).hostname or "")
         # An emulator, or a custom domain: it comes from storage_options, as the endpoints of S3 do,
         # and is not part of the URL.
-        self._url = f"abfs://{self._container}" + (
+        self._url = f"abfs://{container}" + (
             f"@{usual[1]}{usual[2]}.dfs.{usual[3]}" if usual else ""
         )
         if self._place and self._place.partition(".")[0] != account.name:
@@ -268,12 +244,12 @@ class AzureBackend(HttpBackend):
     def where(self) -> str:
         return self._endpoint
 
-    def connect(self) -> Any:
-        given = self.given()
+    def given(self) -> dict[str, Any]:
+        given = super().given()
         if found := _HOST.fullmatch(self._place):
             given.setdefault("account_name", found[1])
             given.setdefault("account_host", f"{found[1]}{found[2]}.blob.{found[3]}")
-        return Account(given)
+        return given
 
     def scrub(self, text: str) -> str:
         fields = [
@@ -286,134 +262,60 @@ class AzureBackend(HttpBackend):
         places = [value for name, _, value in fields if name.endswith("Endpoint")]
         return StorageOptions({"secrets": secrets, "endpoint": places}).scrub(super().scrub(text))
 
-    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
-        answer = self._ask("GET", key, headers=span(start, end))
-        return answer.body, whole_size(answer.headers.get("Content-Range"), answer.body)
+    def located(self, request: Request) -> Request:
+        container, key = quote(self._bucket), request.key
+        if request.place:
+            return request._replace(place=container)
+        if "\\" in key:
+            why = "takes a backslash for a slash, so that this would become another name"
+            raise StoreError(f"{self.display_name(key)}: Azure {why}")
+        if NOT_IN_XML.search(key):
+            why = "could not list a name with this control character"
+            raise StoreError(f"{self.display_name(key)}: Azure {why}")
+        return request._replace(place=f"{container}/{quote(key, safe='/~')}")
+
+    def getting(self, key: str) -> Request:
+        return Request("GET", key)
 
     def tail(self, key: str) -> tuple[bytes, int]:
         """Only the length: Azure has no ranges that count from the end."""
-        return b"", int(self._ask("HEAD", key).headers["Content-Length"])
+        return b"", int(self.ask(Request("HEAD", key)).headers["Content-Length"])
 
     def write(self, key: str, data: bytes) -> None:
-        self._ask("PUT", key, headers=_WHOLE, body=data)
+        self.ask(Request("PUT", key, headers=_WHOLE, body=data))
 
     def create(self, key: str, data: bytes) -> None:
-        self._ask("PUT", key, headers={**_WHOLE, "If-None-Match": "*"}, body=data)
+        self.ask(Request("PUT", key, {}, {**_WHOLE, "If-None-Match": "*"}, data))
 
-    def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
+    def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
         """Unordered: Azure does not promise code-point order, and the folders of a hierarchical
         namespace have an order of their own."""
-        page = self._page(prefix, mark, {"include": "metadata"})
-        try:
-            blobs = page.iterfind("Blobs/Blob")
-            return [_info(blob) for blob in blobs if not _is_folder(blob)], text_of(
-                page, "NextMarker"
-            )
-        except (KeyError, ValueError) as error:
-            raise self.malformed(prefix, error) from None
-
-    def folder_page(self, prefix: str, mark: str) -> tuple[Sequence[str], str]:
-        page = self._page(prefix, mark, {"delimiter": "/"})
-        found = [_name(each) for each in page.iterfind("Blobs/BlobPrefix")]
-        return found, text_of(page, "NextMarker")
-
-    def _page(self, prefix: str, mark: str, more: Mapping[str, str]) -> ElementTree.Element:
-        query = {
-            "restype": "container",
-            "comp": "list",
-            "maxresults": str(_PAGE),
-            "prefix": prefix,
-            **more,
-            **({"marker": mark} if mark else {}),
-        }
-        target = quote(self._container)
-        return self.once(
-            prefix,
-            lambda account: self.document(
-                self.told(account.send("GET", target, query, {}, b"")), prefix, "EnumerationResults"
-            ),
+        query = {"restype": "container", "comp": "list", "maxresults": str(_PAGE), "prefix": prefix}
+        query |= {"delimiter": delimiter} if delimiter else {"include": "metadata"}
+        query |= {"marker": mark} if mark else {}
+        page = self.ask_xml(Request("GET", prefix, query, place="/"), "EnumerationResults")
+        return Page(
+            objects=[_info(blob) for blob in page.iterfind("Blobs/Blob") if not _is_folder(blob)],
+            mark=text_of(page, "NextMarker"),
+            folders=[_name(each) for each in page.iterfind("Blobs/BlobPrefix")],
         )
 
     def remove(self, key: str) -> None:
-        self._ask("DELETE", key)
+        self.ask(Request("DELETE", key))
 
-    def upload(self, key: str) -> Upload:
-        return _Blocks(self, key)
+    # Blocks are invisible until their list is committed; Azure removes uncommitted ones after a
+    # week.
 
-    def stage(self, key: str, block: str, data: bytes) -> None:
-        self._ask("PUT", key, {"comp": "block", "blockid": block}, body=data)
+    def send_part(self, key: str, upload: None, number: int, data: bytes) -> str:
+        block = base64.b64encode(b"%06d" % number).decode()
+        request = Request("PUT", key, {"comp": "block", "blockid": block}, body=data)
+        self.persist(lambda: self.ask(request))
+        return block
 
-    def commit(self, key: str, blocks: Sequence[str]) -> None:
-        named = "".join(f"<Latest>{block}</Latest>" for block in blocks)
+    def finish_upload(self, key: str, upload: None, parts: Sequence[str], size_bytes: int) -> None:
+        named = "".join(f"<Latest>{block}</Latest>" for block in parts)
         body = f"<BlockList>{named}</BlockList>".encode()
-        self._ask("PUT", key, {"comp": "blocklist"}, body=body)
-
-    def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
-        if isinstance(error, _NoCredentialsError):
-            return self.no_credentials(shown), False
-        return super().translate(error, shown)
-
-    def refused(self, answer: Answer, shown: str) -> Exception:
-        status = answer.status
-        code = answer.headers.get("x-ms-error-code", str(status))
-        if code in ("ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"):
-            return StoreError(
-                f"{shown}: there is no container {self._container} ({code}); check the name "
-                "and the account, or create it"
-            )
-        return self.answered(status, code, shown)
-
-    def _ask(
-        self,
-        method: str,
-        key: str,
-        query: Mapping[str, str] = {},  # never mutated
-        *,
-        headers: Mapping[str, str] = {},
-        body: bytes = b"",
-    ) -> Answer:
-        """One request about an object."""
-        if "\\" in key:
-            raise StoreError(
-                f"{self.display_name(key)}: Azure takes a backslash for a slash, so that "
-                "this would become another name"
-            )
-        if NOT_IN_XML.search(key):
-            raise StoreError(
-                f"{self.display_name(key)}: Azure could not list a name with this control character"
-            )
-        path = f"{quote(self._container)}/{quote(key, safe='/~')}"
-        return self.once(
-            key, lambda account: self.told(account.send(method, path, query, headers, body))
-        )
-
-
-_WHOLE = {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream"}
-
-
-class _Blocks:
-    """Blocks that are invisible until their list is committed; Azure removes uncommitted ones after
-    a week."""
-
-    at_once = 4
-
-    def __init__(self, backend: AzureBackend, key: str) -> None:
-        self._backend, self._key = backend, key
-
-    def send(self, number: int, data: bytes) -> None:
-        self._backend.persist(lambda: self._backend.stage(self._key, _block(number), data))
-
-    def finish(self, number: int, data: bytes) -> None:
-        self.send(number, data)
-        blocks = [_block(each) for each in range(1, number + 1)]
-        self._backend.persist(lambda: self._backend.commit(self._key, blocks))
-
-    def discard(self) -> None:
-        """Nothing is visible."""
-
-
-def _block(number: int) -> str:
-    return base64.b64encode(b"%06d" % number).decode()
+        self.persist(lambda: self.ask(Request("PUT", key, {"comp": "blocklist"}, body=body)))
 
 
 def _info(blob: ElementTree.Element) -> ObjectInfo:

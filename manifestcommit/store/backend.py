@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from ..errors import ManifestCommitError, StoreDeniedError, StoreError, UsageError
+from ..errors import ManifestCommitError, StoreError, UsageError
 from ..version import install
 from .base import ObjectInfo, Unfinished
 from .options import StorageOptions
-from .retry import FIRST_CONTACT, USUAL, Patience, TransientError, persist
+from .retry import FIRST_CONTACT, USUAL, Patience, persist
 
 T = TypeVar("T")
 
@@ -59,17 +59,21 @@ class ClientFailedError(StoreError):
     answer."""
 
 
-class Upload(Protocol):
-    """An object that is uploaded in parts, numbered from 1, and becomes visible with the last one.
-    It repeats its own requests. at_once: so many parts may be sent at the same time. [ST2]"""
+class NoCredentialsError(Exception):
+    """None were found, or the service that gives them refuses; its text says more."""
 
-    at_once: int
 
-    def send(self, number: int, data: bytes) -> None: ...
+class NotMadeError(Exception):
+    """The client cannot make the request: nothing was sent."""
 
-    def finish(self, number: int, data: bytes) -> None: ...
 
-    def discard(self) -> None: ...
+class Page(NamedTuple):
+    """One page of a list. objects: by their full keys; mark: of the next page, empty after the
+    last; folders: keys that end with the delimiter."""
+
+    objects: Sequence[ObjectInfo]
+    mark: str = ""
+    folders: Sequence[str] = ()
 
 
 class _Connection:
@@ -108,15 +112,10 @@ class Backend(ABC):
     takes: str  # describes the options
     credentials = ""  # for messages: how to pass credentials
     sections: Sequence[str] = ()  # of fsspec's settings; the first that names an option counts
-    # besides the statuses with which a server or a proxy reports its own failure
-    busy = frozenset({408, 409, 429})
-    busy_codes: frozenset[str] = frozenset()
-    taken_codes: frozenset[str] = frozenset()
-    bad_credentials: frozenset[str] = frozenset()
 
-    def __init__(self, options: StorageOptions, place: str) -> None:
+    def __init__(self, bucket: str, options: StorageOptions, place: str = "") -> None:
         """place: the part of the URL that distinguishes connections."""
-        self._options, self._place = options, place
+        self._bucket, self._options, self._place = bucket, options, place
         self._sharing: tuple[int, str, str] | None = None  # who shares a connection
         self.retries = 0  # requests repeated so far, by all threads
         self._date = ""
@@ -133,9 +132,11 @@ class Backend(ABC):
     def identity(self) -> str: ...
 
     @abstractmethod
-    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+    def read(
+        self, key: str, start: int | None, end: int | None, into: memoryview | None = None
+    ) -> tuple[bytes, int]:
         """Bytes [start, end), which is not empty, and the length of the whole object, if this store
-        tells it. NothingThereError if the object ends before."""
+        tells it; perhaps in `into`. NothingThereError if the object ends before."""
 
     tells_size = True  # with each read
 
@@ -152,17 +153,11 @@ class Backend(ABC):
         """One conditional request: TakenError if the name is taken. [ST1] [ST11]"""
 
     @abstractmethod
-    def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
-        """Some objects by their full keys, and the mark of the next page, empty after the last.
-        start_from may be ignored."""
+    def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
+        """Some objects, or with a delimiter the folders directly below the prefix. start_from and
+        delimiter may be ignored."""
 
     pages_are_ordered = False  # by code points, across all pages
-
-    def folder_page(self, prefix: str, mark: str) -> tuple[Sequence[str], str]:
-        """Keys or their beginnings, by which the folders directly below a prefix are known, and the
-        mark of the next page. Here those of all objects: a store that can spare them does."""
-        found, mark = self.page(prefix, "", mark)
-        return [info.name for info in found if "/" in info.name[len(prefix) :]], mark
 
     @abstractmethod
     def remove(self, key: str) -> None: ...
@@ -174,16 +169,31 @@ class Backend(ABC):
         for removed in [self.later(partial(self._remove, key)) for key in keys]:
             removed.result()
 
+    # An object that is uploaded in parts, numbered from 1, becomes visible when it is finished.
+    # These calls repeat their own requests. [ST2]
+
+    parts_at_once = 4
+    most_parts = 10_000
+
+    def begin_upload(self, key: str) -> Any:
+        """What identifies the upload; here nothing does."""
+        return None
+
     @abstractmethod
-    def upload(self, key: str) -> Upload: ...
+    def send_part(self, key: str, upload: Any, number: int, data: bytes) -> Any:
+        """Send a part; returns what identifies it."""
+
+    @abstractmethod
+    def finish_upload(self, key: str, upload: Any, parts: Sequence[Any], size_bytes: int) -> None:
+        """parts: in order, as `send_part` returned them."""
+
+    def abort_upload(self, key: str, upload: Any) -> None:  # noqa: B027  # nothing to do for most
+        """Drop an upload; one that is finished or gone is not an error."""
 
     def unfinished(self, prefix: str) -> Iterator[Unfinished]:
         """Unfinished uploads of keys below `prefix`, in progress or orphaned, by their full keys;
         none if the store removes them by itself."""
         return iter(())
-
-    def give_up_unfinished(self, key: str, upload: str) -> None:  # noqa: B027  # nothing to do where none is listed
-        """Abort one of them; one that is finished or gone is not an error."""
 
     @abstractmethod
     def connect(self) -> Any:
@@ -194,31 +204,8 @@ class Backend(ABC):
         """Translate an error for the caller, and say whether the store answered at all. shown:
         describes the request."""
 
-    def answered(self, status: int, code: str, shown: str, text: str = "") -> Exception:
-        """The error for an HTTP response, in the same words for all stores; a backend first handles
-        what only its store returns."""
-        said = f"HTTP {status}, {code}" if code and code != str(status) else f"HTTP {status}"
-        if status == 404:
-            return FileNotFoundError(shown)
-        if status == 412 or code in self.taken_codes:
-            return TakenError(f"{shown}: the name is taken ({said})")
-        if status == 416:
-            return NothingThereError(f"{shown}: the object ends before that range ({said})")
-        if status == 501:
-            return NotOfferedError(f"{shown}: the store does not know this request ({said})")
-        if status in self.busy or status >= 500 or status < 100 or code in self.busy_codes:
-            return TransientError(f"{shown}: the store is busy or failed ({said})", sent=True)
-        if status == 401 or code in self.bad_credentials:
-            return StoreError(
-                f"{shown}: the store does not accept the credentials ({said}). {self.credentials}"
-            )
-        if status == 403:
-            advice = "these credentials may not do this; spec/stores.md lists what is needed"
-            return StoreDeniedError(f"{shown}: access denied ({code or status}): {advice}")
-        return StoreError(f"{shown}: refused by the store ({said}{f': {text}' if text else ''})")
-
-    def no_credentials(self, shown: str) -> StoreError:
-        return StoreError(f"{shown}: no usable credentials were found. {self.credentials}")
+    def no_credentials(self, shown: str, why: object = "") -> StoreError:
+        return StoreError(f"{shown}: no usable credentials were found{why}. {self.credentials}")
 
     def persist(self, request: Callable[[], T]) -> T:
         """Send a request until it is answered or its time is over. [ST14]"""
@@ -278,6 +265,8 @@ class Backend(ABC):
                     _shared[key] = _Connection(self.connect())
                 except ManifestCommitError:
                     raise
+                except NoCredentialsError as error:
+                    raise self.no_credentials(self.url, error) from None
                 except ImportError as error:
                     advice = f": {install(self.extra)}" if self.extra else ""
                     raise UsageError(
@@ -319,18 +308,3 @@ class Backend(ABC):
 
     def _patience(self) -> Patience:
         return USUAL if self.connection().has_answered else FIRST_CONTACT
-
-
-def within(limit_s: float, work: Callable[[], T]) -> T:
-    """The result of the work; TimeoutError after the limit, and its thread is abandoned, because
-    libraries know no limit. [ST14]"""
-    found: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            found.set_result(work())
-        except BaseException as error:
-            found.set_exception(error)
-
-    threading.Thread(target=run, name="manifestcommit-login", daemon=True).start()
-    return found.result(limit_s)

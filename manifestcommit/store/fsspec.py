@@ -14,12 +14,10 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
-from .backend import Backend, TakenError, Upload
+from .backend import Backend, Page, TakenError
 from .base import ObjectInfo
 from .options import StorageOptions, public_endpoint
 from .retry import TransientError
-
-LARGEST_OBJECT = 1024 * 1024 * 1024  # an object is kept in memory until it is complete
 
 _HADOOP = (
     "its create checks first, then writes in steps, and a crash between them leaves half an "
@@ -118,9 +116,9 @@ class GenericBackend(Backend):
     takes = "the options of fsspec's filesystem of that name"
 
     def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
-        super().__init__(options, scheme)
+        super().__init__(bucket, options, scheme)
         self.name = f"{scheme}://"
-        self._scheme, self._bucket, self.sections = scheme, bucket, (scheme,)
+        self._scheme, self.sections = scheme, (scheme,)
         self.connection()
 
     @property
@@ -143,7 +141,9 @@ class GenericBackend(Backend):
         given = {name: self._options[name] for name in self._options.keys() - _LOOPS}
         return filesystem_class(self._scheme)(**given | ours)
 
-    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+    def read(
+        self, key: str, start: int | None, end: int | None, into: memoryview | None = None
+    ) -> tuple[bytes, int]:
         found = self.once(key, lambda fs: fs.cat_file(self._path(fs, key), start=start, end=end))
         return bytes(found), 0
 
@@ -171,7 +171,7 @@ class GenericBackend(Backend):
 
         self.once(key, ask)
 
-    def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
+    def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         """All objects at once, by a walk through the folders."""
 
         def ask(fs: Any) -> list[ObjectInfo]:
@@ -187,13 +187,25 @@ class GenericBackend(Backend):
                 if info.get("type") == "file"
             ]
 
-        return self.once(prefix, ask), ""
+        return Page(self.once(prefix, ask))
 
     def remove(self, key: str) -> None:
         self.once(key, lambda fs: fs.rm_file(self._path(fs, key)))
 
-    def upload(self, key: str) -> Upload:
-        return _Whole(self, key)
+    # Few filesystems have reliable uploads in parts: they are kept in memory, and written as one
+    # object.
+
+    parts_at_once = 1
+    most_parts = 128
+
+    def send_part(self, key: str, upload: None, number: int, data: bytes) -> bytes:
+        return data
+
+    def finish_upload(
+        self, key: str, upload: None, parts: Sequence[bytes], size_bytes: int
+    ) -> None:
+        whole = b"".join(parts)
+        self.persist(lambda: self.write(key, whole))
 
     def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
         if isinstance(error, FileNotFoundError):
@@ -231,33 +243,6 @@ class GenericBackend(Backend):
                 f"{self.display_name(key)}: the filesystem would turn this name into {named!r}"
             )
         return named
-
-
-class _Whole:
-    """For a filesystem without reliable multipart uploads: kept in memory, written as one
-    object."""
-
-    at_once = 1
-
-    def __init__(self, backend: GenericBackend, key: str) -> None:
-        self._backend, self._key = backend, key
-        self._parts: list[bytes] = []
-
-    def send(self, number: int, data: bytes) -> None:
-        self._parts.append(data)
-        if sum(map(len, self._parts)) > LARGEST_OBJECT:
-            raise StoreError(
-                f"{self._backend.display_name(self._key)} is larger than {LARGEST_OBJECT} "
-                "bytes. Lower target_file_size."
-            )
-
-    def finish(self, number: int, data: bytes) -> None:
-        self.send(number, data)
-        whole = b"".join(self._parts)
-        self._backend.persist(lambda: self._backend.write(self._key, whole))
-
-    def discard(self) -> None:
-        self._parts.clear()
 
 
 def _info(key: str, found: dict[str, Any]) -> ObjectInfo:

@@ -11,46 +11,49 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 from ..errors import StoreError, UsageError
-from .arrow_filesystem import TAIL, span, whole_size
-from .backend import Upload, within
+from .backend import NoCredentialsError, Page
 from .base import ObjectInfo
 from .http import (
-    OF_FILES,
     Answer,
     HttpBackend,
     HttpClient,
     NotSentError,
+    Request,
     Way,
     connections,
     from_environment,
+    none_left,
 )
 from .options import StorageOptions, public_endpoint
 from .retry import TransientError
 
+T = TypeVar("T")
+
 _OWN_HOST = "https://storage.googleapis.com"
 _LOGIN_S = 6.0  # two attempts of google-auth to reach a metadata server that does not answer
-_LISTED = "items(name,size,timeCreated,generation),nextPageToken"
+_LISTED = "items(name,size,timeCreated,generation),prefixes,nextPageToken"
+_UNIT = 256 * 1024  # parts of a resumable upload have multiples of it, except the last
 
 
 class Account:
     """One process' way to Google's store with one set of options; for any number of threads."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        given = {name: value for name, value in options.items() if name not in OF_FILES}
+        given = dict(options)
         endpoint = given.pop("endpoint_url", None) or os.environ.get("STORAGE_EMULATOR_HOST")
         endpoint = str(endpoint or _OWN_HOST).rstrip("/")
         self.endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
         token, access = given.pop("token", None), given.pop("access", "full_control")
         project = given.pop("project", None) or os.environ.get("GCSFS_DEFAULT_PROJECT")
         payer = given.pop("requester_pays", False)
-        if given:
-            raise UsageError(f"gs:// takes no option {', '.join(sorted(map(str, given)))}")
+        none_left("gs", given)
         scopes = [f"https://www.googleapis.com/auth/devstorage.{access}"]
         way = Way(proxies=from_environment(self.endpoint))
         self.http = HttpClient(way)
@@ -70,25 +73,28 @@ class Account:
             transport: Any = urllib3  # google-auth has no types for its functions
             self._renewal = transport.Request(connections(way, "https"))
 
-    def send(
-        self,
-        method: str,
-        url: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes,
-    ) -> Answer:
-        asked = {**query, **({"userProject": self._payer} if self._payer else {})}
-        target = "&".join(f"{name}={_quoted(value)}" for name, value in asked.items())
+    def send(self, request: Request) -> Answer:
+        query = {**request.query, **({"userProject": self._payer} if self._payer else {})}
+        target = "&".join(f"{name}={_quoted(value)}" for name, value in query.items())
+        url, sent = request.place, dict(request.headers)
         if target:
             url += f"{'&' if '?' in url else '?'}{target}"
-        sent = dict(headers)
         if self._credentials is not None:
+            self._authorize(request.kind, url, sent)
+        if request.kind != "GET":
+            sent["Content-Length"] = str(len(request.body))
+        return self.http.send(request.kind, url, sent, request.body, request.into)
+
+    def _authorize(self, method: str, url: str, headers: dict[str, str]) -> None:
+        from google.auth.exceptions import GoogleAuthError, TransportError
+
+        try:
             with self._lock:
-                self._credentials.before_request(self._renewal, method, url, sent)
-        if method != "GET":
-            sent["Content-Length"] = str(len(body))
-        return self.http.send(method, url, sent, body)
+                self._credentials.before_request(self._renewal, method, url, headers)
+        except TransportError as error:
+            raise NotSentError from error
+        except GoogleAuthError:
+            raise NoCredentialsError from None
 
 
 def _given_credentials(token: Any, scopes: list[str]) -> Any:
@@ -98,10 +104,11 @@ def _given_credentials(token: Any, scopes: list[str]) -> Any:
     from google.oauth2.credentials import Credentials as OfUsers
     from google.oauth2.service_account import Credentials as OfServices
 
-    machines: Any = OfMachines  # google-auth has no types for its functions
-    users: Any = OfUsers
-    services: Any = OfServices
+    # google-auth has no types for its functions
     load: Any = google.auth.load_credentials_from_dict
+    machines: Any = OfMachines
+    services: Any = OfServices
+    users: Any = OfUsers
     if isinstance(token, Credentials) or token == "anon":
         return None if token == "anon" else token
     if token == "google_default":
@@ -135,7 +142,7 @@ def _found_credentials(scopes: list[str], *, is_google: bool) -> tuple[Any, str 
 
     why = ""
     try:
-        return within(_LOGIN_S, lambda: google.auth.default(scopes=scopes))
+        return _within(_LOGIN_S, lambda: google.auth.default(scopes=scopes))
     except TimeoutError:
         why = (
             f" within {_LOGIN_S:g} seconds: the metadata server, from which machines at Google "
@@ -144,13 +151,29 @@ def _found_credentials(scopes: list[str], *, is_google: bool) -> tuple[Any, str 
     except (GoogleAuthError, ValueError):
         pass
     if is_google:
-        raise StoreError(f"no usable credentials were found{why}. {GcsBackend.credentials}")
+        raise NoCredentialsError(why)
     return None, None  # an emulator
+
+
+def _within(limit_s: float, work: Callable[[], T]) -> T:
+    """The result of the work; TimeoutError after the limit, and its thread is abandoned, because
+    libraries know no limit. [ST14]"""
+    found: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, name="manifestcommit-login", daemon=True).start()
+    return found.result(limit_s)
 
 
 class GcsBackend(HttpBackend):
     """Requests to one bucket, each sent once. [ST14]"""
 
+    account = Account
     name = "gs://"
     sections = ("gs", "gcs")
     extra = "gcs"
@@ -159,16 +182,12 @@ class GcsBackend(HttpBackend):
         "Give token in storage_options, GOOGLE_APPLICATION_CREDENTIALS in the environment, or log "
         "in by gcloud; for a public bucket token='anon'."
     )
-    busy_codes = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
     pages_are_ordered = True
+    parts_at_once = 1
 
     def __init__(self, bucket: str, options: StorageOptions) -> None:
-        super().__init__(options, "")
-        self._bucket = bucket
-        try:
-            endpoint = self.connection().client.endpoint
-        except StoreError as error:
-            raise StoreError(f"{self.url}: {error}") from None
+        super().__init__(bucket, options)
+        endpoint = self.connection().client.endpoint
         self._endpoint = public_endpoint(endpoint)
         self._objects = f"{endpoint}/storage/v1/b/{_quoted(bucket)}/o"
         self._uploads = f"{endpoint}/upload/storage/v1/b/{_quoted(bucket)}/o"
@@ -185,14 +204,12 @@ class GcsBackend(HttpBackend):
     def identity(self) -> str:
         return self.url + ("" if self._endpoint == _OWN_HOST else f" at {self._endpoint}")
 
-    def connect(self) -> Any:
-        return Account(self.given())
+    def located(self, request: Request) -> Request:
+        place = request.place or f"{self._objects}/{_quoted(request.key)}"
+        return request._replace(place=place)
 
-    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
-        return self._fetch(key, span(start, end))
-
-    def tail(self, key: str) -> tuple[bytes, int]:
-        return self._fetch(key, TAIL)
+    def getting(self, key: str) -> Request:
+        return Request("GET", key, {"alt": "media"})
 
     def write(self, key: str, data: bytes) -> None:
         self._put(key, data, {})
@@ -200,90 +217,79 @@ class GcsBackend(HttpBackend):
     def create(self, key: str, data: bytes) -> None:
         self._put(key, data, {"ifGenerationMatch": "0"})
 
-    def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
+    def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
         query = {"prefix": prefix, "fields": _LISTED}
+        if delimiter:
+            query["delimiter"] = delimiter
         if start_from > prefix:
             query["startOffset"] = start_from
         if mark:
             query["pageToken"] = mark
-        found = json.loads(self._send("GET", prefix, self._objects, query).body)
-        return [_info(item) for item in found.get("items", ())], str(
-            found.get("nextPageToken") or ""
+        answer = self.ask(Request("GET", prefix, query, place=self._objects))
+        found = json.loads(answer.body)
+        return Page(
+            objects=[_info(item) for item in found.get("items", ())],
+            mark=str(found.get("nextPageToken") or ""),
+            folders=found.get("prefixes", ()),
         )
-
-    def folder_page(self, prefix: str, mark: str) -> tuple[Sequence[str], str]:
-        query = {"prefix": prefix, "delimiter": "/", "fields": "prefixes,nextPageToken"}
-        if mark:
-            query["pageToken"] = mark
-        found = json.loads(self._send("GET", prefix, self._objects, query).body)
-        return found.get("prefixes", ()), str(found.get("nextPageToken") or "")
 
     def remove(self, key: str) -> None:
-        self._send("DELETE", key, self._object(key), {})
+        self.ask(Request("DELETE", key))
 
-    def upload(self, key: str) -> Upload:
-        return _Resumable(self, key)
+    # A resumable upload is invisible before its last byte; Google removes an unfinished one after
+    # a week.
 
-    def begin(self, key: str) -> str:
-        """The address of a new resumable upload. It grants write access, so it is never shown."""
-        query = {"uploadType": "resumable", "name": key}
-        answer = self._send(
+    def begin_upload(self, key: str) -> _Upload:
+        request = Request(
             "POST",
             key,
-            self._uploads,
-            query,
-            headers={"X-Upload-Content-Type": "application/octet-stream"},
+            {"uploadType": "resumable", "name": key},
+            {"X-Upload-Content-Type": "application/octet-stream"},
+            place=self._uploads,
         )
-        return str(answer.headers["Location"])
+        return _Upload(self.persist(lambda: self.ask(request)).headers["Location"])
 
-    def push(self, key: str, session: str, span: str, data: bytes) -> int | None:
-        """Send bytes of a resumable upload; returns how many are stored, None: it is complete."""
-        answer = self._send(
-            "PUT",
-            key,
-            session,
-            {},
-            data,
-            headers={"Content-Range": f"bytes {span}"},
-            expected=(308,),
-        )
+    def send_part(self, key: str, upload: _Upload, number: int, data: bytes) -> None:
+        upload.waiting += data
+        whole = len(upload.waiting) // _UNIT * _UNIT
+        if whole and self.persist(lambda: self._push(key, upload, whole, "*")):
+            self._ended(key, "the store ended the upload too early")
+
+    def finish_upload(
+        self, key: str, upload: _Upload, parts: Sequence[None], size_bytes: int
+    ) -> None:
+        def push() -> None:
+            if not self._push(key, upload, len(upload.waiting), str(size_bytes)):
+                shown = self.display_name(key)
+                raise TransientError(f"{shown}: the store took a part only", sent=False)
+
+        self.persist(push)
+
+    def abort_upload(self, key: str, upload: _Upload) -> None:
+        request = Request("DELETE", key, place=upload.session, expected=(499,))
+        self.persist(lambda: self.ask(request))
+
+    def _push(self, key: str, upload: _Upload, count: int, total: str) -> bool:
+        """Send so many of the bytes that wait; whether the upload is complete. When it is repeated,
+        it sends bytes that the store has already; the store ignores those."""
+        span = f"{upload.stored}-{upload.stored + count - 1}" if count else "*"
+        headers = {"Content-Range": f"bytes {span}/{total}"}
+        body = upload.waiting[:count]
+        request = Request("PUT", key, {}, headers, body, upload.session, expected=(308,))
+        try:
+            answer = self.ask(request)
+        except FileNotFoundError:
+            self._ended(key, "the store has forgotten this upload")
         if answer.status != 308:
-            return None
-        stored = answer.headers.get("Range", "")
-        return int(stored.rpartition("-")[2]) + 1 if stored else 0
+            return True
+        taken = answer.headers.get("Range", "")
+        stored = int(taken.rpartition("-")[2]) + 1 if taken else 0
+        upload.waiting = upload.waiting[stored - upload.stored :]
+        upload.stored = stored
+        return False
 
-    def forget(self, key: str, session: str) -> None:
-        self._send("DELETE", key, session, {}, expected=(499,))
-
-    def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
-        from google.auth import exceptions as auth
-
-        if isinstance(error, auth.TransportError):
-            return super().translate(NotSentError(), shown)
-        if isinstance(error, auth.GoogleAuthError):
-            return self.no_credentials(shown), False
-        return super().translate(error, shown)
-
-    def refused(self, answer: Answer, shown: str) -> Exception:
-        status, (text, reason) = answer.status, _reason(answer.body)
-        if status == 404 and "bucket does not exist" in text:
-            return StoreError(
-                f"{shown}: there is no bucket {self._bucket}; check its name, or create it"
-            )
-        if status == 400 and "requester pays" in text:
-            return UsageError(
-                f"{shown}: the requester pays for this bucket; give requester_pays=True in "
-                "storage_options"
-            )
-        return self.answered(status, reason, shown, text)
-
-    def _object(self, key: str) -> str:
-        return f"{self._objects}/{_quoted(key)}"
-
-    def _fetch(self, key: str, headers: Mapping[str, str]) -> tuple[bytes, int]:
-        """The requested bytes, and the length of the whole object."""
-        answer = self._send("GET", key, self._object(key), {"alt": "media"}, headers=headers)
-        return answer.body, whole_size(answer.headers.get("Content-Range"), answer.body)
+    def _ended(self, key: str, why: str) -> NoReturn:
+        raise StoreError(f"{self.display_name(key)}: {why}; run the task again")
 
     def _put(self, key: str, data: bytes, condition: Mapping[str, str]) -> None:
         boundary = secrets.token_hex(16)
@@ -295,76 +301,15 @@ class GcsBackend(HttpBackend):
         body = b"".join([head.encode(), data, f"\r\n--{boundary}--\r\n".encode()])
         query = {"uploadType": "multipart", "name": key, **condition}
         headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
-        self._send("POST", key, self._uploads, query, body, headers=headers)
-
-    def _send(
-        self,
-        method: str,
-        key: str,
-        url: str,
-        query: Mapping[str, str],
-        data: bytes = b"",
-        *,
-        headers: Mapping[str, str] = {},  # never mutated
-        expected: Sequence[int] = (),
-    ) -> Answer:
-        """One request. Returns responses below 300 and the expected ones."""
-        return self.once(
-            key,
-            lambda account: self.told(account.send(method, url, query, headers, data), expected),
-        )
+        self.ask(Request("POST", key, query, headers, body, self._uploads))
 
 
-class _Resumable:
-    """A resumable upload: invisible before its last byte; Google removes an unfinished one after a
-    week."""
+class _Upload:
+    """session: its address, which grants write access and is never shown; stored: how many bytes
+    the store has; waiting: those that follow."""
 
-    at_once = 1
-
-    def __init__(self, backend: GcsBackend, key: str) -> None:
-        self._backend, self._key = backend, key
-        self._session = backend.persist(lambda: backend.begin(key))
-        self._stored = 0
-        self._waiting = b""
-
-    def send(self, number: int, data: bytes) -> None:
-        self._waiting += data
-        self._backend.persist(lambda: self._push(""))
-
-    def finish(self, number: int, data: bytes) -> None:
-        self._waiting += data
-        total = self._stored + len(self._waiting)
-        self._backend.persist(lambda: self._push(str(total)))
-
-    def discard(self) -> None:
-        self._backend.persist(lambda: self._backend.forget(self._key, self._session))
-
-    def _push(self, total: str) -> None:
-        """When it is repeated, it sends bytes that the store has already; the store ignores
-        those."""
-        last = self._stored + len(self._waiting) - 1
-        span = f"{self._stored}-{last}" if self._waiting else "*"
-        try:
-            stored = self._backend.push(
-                self._key, self._session, f"{span}/{total or '*'}", self._waiting
-            )
-        except FileNotFoundError as error:
-            raise StoreError(
-                f"{error}: the store has forgotten this upload; run the task again"
-            ) from None
-        if stored is None:
-            if not total:
-                raise StoreError(
-                    f"{self._backend.display_name(self._key)}: the store ended the upload "
-                    "too early; run the task again"
-                )
-            return
-        self._waiting = self._waiting[stored - self._stored :]
-        self._stored = stored
-        if total:
-            raise TransientError(
-                f"{self._backend.display_name(self._key)}: the store took a part only", sent=False
-            )
+    def __init__(self, session: str) -> None:
+        self.session, self.stored, self.waiting = session, 0, b""
 
 
 def _info(item: Mapping[str, str]) -> ObjectInfo:
@@ -378,13 +323,3 @@ def _info(item: Mapping[str, str]) -> ObjectInfo:
 
 def _quoted(text: str) -> str:
     return quote(text, safe="")
-
-
-def _reason(body: bytes) -> tuple[str, str]:
-    """The text of an error, and its reason code."""
-    text = body.decode("utf-8", "replace")
-    try:
-        error = json.loads(text)["error"]
-        return str(error["message"]), str(error["errors"][0]["reason"])
-    except (ValueError, LookupError, TypeError):
-        return text[:300], ""

@@ -1,18 +1,21 @@
-"""The HTTP client of all object stores: it sends each request once, to the place that the request
-names, and tells a request that was never sent from one that the store may have carried out.
-[ST5] [ST13] [ST14]
+"""The HTTP client of all object stores, and what S3, Google's and Azure's have in common: each of
+them is its signer, its requests and the names of its errors. [ST5] [ST13] [ST14]
 
-urllib3 keeps the connections. Nothing is repeated or redirected here; store.retry repeats.
+A request is sent once, to the place that it names; one that was never sent is told from one that
+the store may have carried out. urllib3 keeps the connections. Nothing is repeated or redirected
+here; store.retry repeats.
 """
 
 from __future__ import annotations
 
 import http.client
+import json
 import logging
 import os
 import re
 import ssl
 import time
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -23,8 +26,18 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from ..errors import StoreError
-from .backend import Backend, ClientFailedError
+from ..errors import StoreDeniedError, StoreError, UsageError
+from .arrow_filesystem import TAIL_BYTES
+from .backend import (
+    Backend,
+    ClientFailedError,
+    NoCredentialsError,
+    NothingThereError,
+    NotMadeError,
+    NotOfferedError,
+    Page,
+    TakenError,
+)
 from .retry import TransientError
 
 CONNECT_S = 5.0
@@ -32,42 +45,56 @@ READ_S = 20.0  # without a byte, in either direction
 REQUEST_S = 300.0  # all of a request and its response
 # options of s3fs, gcsfs and adlfs about caches, event loops and file objects, which single requests
 # have not
-OF_FILES = frozenset(
-    {
-        "assume_container_exists",
-        "asynchronous",
-        "block_size",
-        "blocksize",
-        "cache_regions",
-        "cache_timeout",
-        "check_connection",
-        "consistency",
-        "default_block_size",
-        "default_cache_type",
-        "default_fill_cache",
-        "default_location",
-        "fixed_upload_size",
-        "listings_expiry_time",
-        "local_expiry_check",
-        "loop",
-        "max_concurrency",
-        "max_paths",
-        "requests_timeout",
-        "secure_serialize",
-        "skip_instance_cache",
-        "socket_timeout",
-        "timeout",
-        "use_listings_cache",
-        "version_aware",
-    }
-)
+_OF_FILES = {
+    name
+    for names in (
+        "assume_container_exists asynchronous block_size blocksize cache_regions cache_timeout",
+        "check_connection consistency default_block_size default_cache_type default_fill_cache",
+        "default_location fixed_upload_size listings_expiry_time local_expiry_check loop",
+        "max_concurrency max_paths requests_timeout secure_serialize skip_instance_cache",
+        "socket_timeout timeout use_listings_cache version_aware",
+    )
+    for name in names.split()
+}
+# what the stores' codes mean, besides statuses
+_MEANINGS = {
+    code: meaning
+    for meaning, codes in {
+        "busy": "InternalError RequestTimeout ServiceUnavailable SlowDown Throttling "
+        "ThrottlingException rateLimitExceeded userRateLimitExceeded",
+        "taken": "BlobAlreadyExists UnauthorizedBlobOverwrite ConditionNotMet",
+        "login": "AuthenticationFailed ExpiredToken InvalidAccessKeyId InvalidAuthenticationInfo "
+        "InvalidToken NoAuthenticationInformation SignatureDoesNotMatch TokenRefreshRequired",
+        "nowhere": "NoSuchBucket ContainerBeingDeleted ContainerDisabled ContainerNotFound",
+        "clock": "RequestTimeTooSkewed",
+        "elsewhere": "301 307 AuthorizationHeaderMalformed IllegalLocationConstraintException "
+        "PermanentRedirect TemporaryRedirect",
+        "payer": "required UserProjectMissing",
+    }.items()
+    for code in codes.split()
+}
 _KEPT = 64  # connections to one host
 _PIECE = 1024 * 1024
 _NAMESPACE = re.compile(rb"""\sxmlns=("[^"]*"|'[^']*')""")
 
 
+class Request(NamedTuple):
+    """kind: the method, or on S3 its name in botocore; key: the object, or describes the request;
+    place: what the signer makes the URL of; expected: statuses that are responses, besides those
+    below 300; into: takes the body if that has its length."""
+
+    kind: str
+    key: str
+    query: Mapping[str, str] = {}  # never mutated
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    place: str = ""
+    expected: Sequence[int] = ()
+    into: memoryview | None = None
+
+
 class Answer(NamedTuple):
-    """A whole response. headers: by name, whatever the case of its letters."""
+    """A whole response. headers: by name, whatever the case of its letters; body: or `into`."""
 
     status: int
     headers: Mapping[str, str]
@@ -111,17 +138,21 @@ class HttpClient:
     """Connections of one process, for any number of threads."""
 
     def __init__(self, way: Way) -> None:
-        # At DEBUG it logs the targets of requests, some with a signature. A level of its own keeps
-        # that from a root logger at DEBUG; whoever sets the level of "urllib3" has asked for it.
-        log = logging.getLogger("urllib3")
-        if log.level == logging.NOTSET:
-            log.setLevel(logging.INFO)
+        quiet("urllib3")  # it logs the targets of requests, some with a signature
         self._way = way
         self._is_absolute = bool(way.proxies.get("http"))
         self._pools: dict[str, Any] = {}
 
-    def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
-        """The whole response; NotSentError or LostError. url: percent-encoded."""
+    def send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        into: memoryview | None = None,
+    ) -> Answer:
+        """The whole response; NotSentError or LostError. url: percent-encoded; into: see
+        `Request`."""
         until = time.monotonic() + REQUEST_S
         scheme, _, rest = url.partition("://")
         host, slash, target = rest.partition("/")
@@ -142,7 +173,7 @@ class HttpClient:
                 decode_content=False,
             )
             try:
-                data = _read(response, until)
+                data = _read(response, until, into)
             except BaseException:
                 response.close()
                 raise
@@ -152,36 +183,89 @@ class HttpClient:
 
 
 class HttpBackend(Backend):
-    """A store whose requests this client sends. `connection().client` knows how to authorize
-    them."""
+    """A store whose requests this client sends. `connection().client` is an account, whose `send`
+    signs and sends one request."""
 
+    account: Any  # makes one of the options
+    noun = "bucket"
     missing = "endpoint"  # what may be wrong where there is no connection
+    busy = frozenset({408, 409, 429})  # besides the statuses of a server's own failure
+
+    def connect(self) -> Any:
+        return self.account(self.given())
+
+    def given(self) -> dict[str, Any]:
+        return {name: each for name, each in super().given().items() if name not in _OF_FILES}
 
     @property
+    @abstractmethod
     def where(self) -> str:
         """The host that requests go to, for messages."""
-        raise NotImplementedError
 
-    def refused(self, answer: Answer, shown: str) -> Exception:
-        """The error for a response."""
-        raise NotImplementedError
+    @abstractmethod
+    def located(self, request: Request) -> Request:
+        """The request with its place."""
 
-    def told(self, answer: Answer, expected: Sequence[int] = ()) -> Answer:
-        """The response, if its status is below 300 or expected."""
+    @abstractmethod
+    def getting(self, key: str) -> Request:
+        """The request for an object."""
+
+    @abstractmethod
+    def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
+        """One page of a list; KeyError or ValueError if the response is none."""
+
+    def ask(self, request: Request) -> Answer:
+        """One request; the response, if its status is below 300 or expected."""
+        return self.once(request.key, lambda account: self._told(account, request))
+
+    def ask_xml(self, request: Request, root: str) -> ElementTree.Element:
+        """One request whose response is a document with this root: a proxy's page must not pass for
+        an empty list."""
+
+        def document(account: Any) -> ElementTree.Element:
+            answer = self._told(account, request)
+            found = parsed(answer.body)
+            if found is not None and found.tag == root:
+                return found
+            if found is not None and found.tag == "Error":  # with a status of success
+                raise RefusalError(answer._replace(status=500))
+            raise self.malformed(request.key, f"no {root}")
+
+        return self.once(request.key, document)
+
+    def read(
+        self, key: str, start: int | None, end: int | None, into: memoryview | None = None
+    ) -> tuple[bytes, int]:
+        is_whole = start is None and end is None
+        last = "" if end is None else end - 1
+        headers = {} if is_whole else {"Range": f"bytes={start or 0}-{last}"}
+        data, size_bytes = self._fetch(key, headers, into)
+        # some servers answer a range with the whole object
+        return (data[start or 0 : end] if len(data) == size_bytes else data), size_bytes
+
+    def tail(self, key: str) -> tuple[bytes, int]:
+        return self._fetch(key, {"Range": f"bytes=-{TAIL_BYTES}"})
+
+    def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
+        try:
+            return self.listed(prefix, start_from, mark, delimiter)
+        except (KeyError, ValueError) as error:
+            raise self.malformed(prefix, f"it lacks {error}") from None
+
+    def _fetch(
+        self, key: str, headers: Mapping[str, str], into: memoryview | None = None
+    ) -> tuple[bytes, int]:
+        """The requested bytes, and the length of the whole object."""
+        answer = self.ask(self.getting(key)._replace(headers=headers, into=into))
+        of_range = answer.headers.get("Content-Range")
+        return answer.body, int(of_range.rpartition("/")[2]) if of_range else len(answer.body)
+
+    def _told(self, account: Any, request: Request) -> Answer:
+        answer: Answer = account.send(self.located(request))
         self.tell_time(answer.headers.get("Date"))
-        if answer.status >= 300 and answer.status not in expected:
+        if answer.status >= 300 and answer.status not in request.expected:
             raise RefusalError(answer)
         return answer
-
-    def document(self, answer: Answer, key: str, root: str) -> ElementTree.Element:
-        """The document in a response, if its root has this name: a proxy's page must not pass for
-        an empty list."""
-        found = parsed(answer.body)
-        if found is not None and found.tag == root:
-            return found
-        if found is not None and found.tag == "Error":  # with a status of success
-            raise RefusalError(answer._replace(status=500))
-        raise self.malformed(key, f"no {root}")
 
     def malformed(self, key: str, why: object) -> TransientError:
         return TransientError(
@@ -190,23 +274,77 @@ class HttpBackend(Backend):
 
     def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
         if isinstance(error, RefusalError):
-            return self.refused(error.answer, shown), True
+            return self._refused(error.answer, shown), True
         if isinstance(error, NotSentError):
-            return TransientError(
-                f"{shown}: no connection to {self.where}; check the {self.missing} and the network",
-                sent=False,
-            ), False
-        if isinstance(error, LostError) and error.is_late:
-            return TransientError(f"{shown}: no answer from {self.where} in time", sent=True), False
+            text = f"no connection to {self.where}; check the {self.missing} and the network"
+            return TransientError(f"{shown}: {text}", sent=False), False
         if isinstance(error, LostError):
-            return TransientError(
-                f"{shown}: the connection to {self.where} failed ({error})", sent=True
-            ), False
+            text = f"the connection to {self.where} failed ({error})"
+            if error.is_late:
+                text = f"no answer from {self.where} in time"
+            return TransientError(f"{shown}: {text}", sent=True), False
+        if isinstance(error, NoCredentialsError):
+            return self.no_credentials(shown, error), False
+        if isinstance(error, NotMadeError):
+            return StoreError(f"{shown}: the client refuses the request: {error}"), False
         if isinstance(error, StoreError | TransientError | FileNotFoundError):
             return error, False
         return ClientFailedError(
             f"{shown}: the client refuses the request ({type(error).__name__}: {error})"
         ), False
+
+    def _refused(self, answer: Answer, shown: str) -> Exception:
+        """The error for a response, in the same words for all stores."""
+        status, (code, text) = answer.status, _code(answer)
+        code = code or str(status)
+        said = f"HTTP {status}" if code == str(status) else f"HTTP {status}, {code}"
+        meaning = _MEANINGS.get(code)
+        if meaning == "nowhere" or (status == 404 and "bucket does not exist" in text):
+            where = f"check the name and the {self.missing}, or create it"
+            return StoreError(f"{shown}: there is no {self.noun} {self._bucket}; {where}")
+        if meaning == "clock":
+            text = f"this machine's clock and the store's are too far apart ({code}); set the clock"
+            return StoreDeniedError(f"{shown}: {text}")
+        if meaning == "elsewhere" or str(status) in _MEANINGS:
+            text = (
+                f"{self.noun} {self._bucket} is in another region, or at another address ({code})"
+            )
+            advice = "; on S3 set AWS_DEFAULT_REGION or client_kwargs' region_name"
+            return StoreError(f"{shown}: {text}{advice}")
+        if status == 400 and meaning == "payer":
+            text = "the requester pays for this bucket; give requester_pays=True in storage_options"
+            return UsageError(f"{shown}: {text}")
+        if status == 404:
+            return FileNotFoundError(shown)
+        if status == 412 or meaning == "taken":
+            return TakenError(f"{shown}: the name is taken ({said})")
+        if status == 416:
+            return NothingThereError(f"{shown}: the object ends before that range ({said})")
+        if status == 501:
+            return NotOfferedError(f"{shown}: the store does not know this request ({said})")
+        if status in self.busy or status >= 500 or status < 100 or meaning == "busy":
+            return TransientError(f"{shown}: the store is busy or failed ({said})", sent=True)
+        if status == 401 or meaning == "login":
+            text = f"the store does not accept the credentials ({said}). {self.credentials}"
+            return StoreError(f"{shown}: {text}")
+        if status == 403:
+            advice = "these credentials may not do this; spec/stores.md lists what is needed"
+            return StoreDeniedError(f"{shown}: access denied ({code}): {advice}")
+        return StoreError(f"{shown}: refused by the store ({said}{f': {text}' if text else ''})")
+
+
+def quiet(library: str) -> None:
+    """At DEBUG it logs secrets. A level of its own keeps that from a root logger at DEBUG; whoever
+    sets the level of this logger has asked for it. [SE1]"""
+    log = logging.getLogger(library)
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.INFO)
+
+
+def none_left(scheme: str, options: Mapping[str, Any]) -> None:
+    """UsageError for options that nothing was made of."""
+    if options:
+        raise UsageError(f"{scheme}:// takes no option {', '.join(sorted(map(str, options)))}")
 
 
 def parsed(body: bytes) -> ElementTree.Element | None:
@@ -225,13 +363,35 @@ def text_of(element: ElementTree.Element, name: str) -> str:
     return found
 
 
-def _read(response: Any, until: float) -> bytes:
-    """The body; an error of urllib3 if less arrives than was announced."""
+def _code(answer: Answer) -> tuple[str, str]:
+    """The code of a refusal, and its text: Azure's is in a header, S3's is XML, Google's JSON."""
+    if code := answer.headers.get("x-ms-error-code"):
+        return code, ""
+    if (said := parsed(answer.body)) is not None:
+        return said.findtext("Code", ""), said.findtext("Message", "")
+    text = answer.body.decode("utf-8", "replace")
+    try:
+        error = json.loads(text)["error"]
+        return str(error["errors"][0]["reason"]), str(error["message"])
+    except (ValueError, LookupError, TypeError):
+        return "", text[:300]
+
+
+def _read(response: Any, until: float, into: memoryview | None) -> Any:
+    """The body, as bytes, or in `into`; an error of urllib3 if less arrives than was announced."""
     pieces: list[bytes] = []
+    at = 0
+    fits = response.status in (200, 206) and into and response.length_remaining == len(into)
     while piece := response.read1(_PIECE):
-        pieces.append(piece)
+        if fits:
+            into[at : at + len(piece)] = piece  # type: ignore[index]  # it is not None
+            at += len(piece)
+        else:
+            pieces.append(piece)
         if time.monotonic() > until:
             raise TimeoutError
+    if fits:
+        return into
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from functools import partial
+from io import BytesIO
 from itertools import islice
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
@@ -21,15 +22,14 @@ from .backend import (
     ClientFailedError,
     NothingThereError,
     NotOfferedError,
+    Page,
     TakenError,
-    Upload,
 )
 from .base import ObjectInfo, Output, Unfinished
 from .fsspec import GenericBackend, check_scheme
 from .options import StorageOptions, check_name, check_root
 from .retry import TransientError
 
-_Listed = TypeVar("_Listed")
 # S3 requires at least 5 MiB, R2 parts of one size, GCS multiples of 256 KiB
 PART_BYTES = 8 * 1024 * 1024
 # what one request reads of an object whose length is not known
@@ -143,9 +143,12 @@ class ObjectStore:
     def folders(self, prefix: str) -> Sequence[str]:
         """One request for each thousand folders or so, whatever they hold. [LK1]"""
         below = self._prefix + prefix
-        pages = self._pages(prefix, partial(self._backend.folder_page, below))
-        names = {key[len(below) :].partition("/")[0] for page in pages for key in page}
-        return sorted(names - {""})
+        names = set[str]()
+        for page in self._pages(prefix, "", "/"):
+            keys = (*page.folders, *(info.name for info in page.objects))
+            parts = (key[len(below) :].partition("/") for key in keys)
+            names.update(name for name, slash, _ in parts if slash and name)
+        return sorted(names)
 
     def delete(self, names: Iterable[str]) -> None:
         waiting = iter(names)
@@ -175,62 +178,76 @@ class ObjectStore:
                 )
 
     def discard_unfinished(self, unfinished: Unfinished) -> None:
-        self._backend.give_up_unfinished(self._key(unfinished.name), unfinished.upload)
+        self._backend.abort_upload(self._key(unfinished.name), unfinished.upload)
 
     def filesystem(self) -> tuple[Any, str]:
         return arrow_filesystem(self), ""
 
-    def _read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
+    def _read(
+        self, key: str, start: int | None, end: int | None, into: memoryview | None = None
+    ) -> tuple[bytes, int]:
         try:
-            return self._backend.persist(lambda: self._backend.read(key, start, end))
+            return self._backend.persist(lambda: self._backend.read(key, start, end, into))
         except NothingThereError:
             return b"", 0
 
     def _read_rest(self, key: str, data: bytes, start: int, end: int) -> bytes:
-        """What follows the data up to the end, by several requests at the same time."""
-        first = start + len(data)
-        spans = [(at, min(at + PART_BYTES, end)) for at in range(first, end, PART_BYTES)]
-        rest = [self._backend.later(partial(self._read, key, *each)) for each in spans]
-        whole = b"".join([data, *(each.result()[0] for each in rest)])
-        if len(whole) != end - start:
+        """The data and what follows it up to the end, by several requests at the same time into
+        one piece of memory."""
+        whole = BytesIO(bytes(end - start))
+        with whole.getbuffer() as buffer:
+            buffer[: len(data)] = data
+
+            def read(at: int) -> int:
+                into = buffer[at : at + PART_BYTES]
+                found, _ = self._read(key, start + at, start + at + len(into), into)
+                if found is not into and len(found) == len(into):
+                    into[:] = found
+                return len(found)
+
+            places = range(len(data), end - start, PART_BYTES)
+            found = [self._backend.later(partial(read, at)) for at in places]
+            try:
+                came = len(data) + sum(each.result() for each in found)
+            finally:
+                wait(found)  # no request writes into what others hold by then
+        if came != end - start:
             raise StoreError(
-                f"{self._backend.display_name(key)} changed while it was read: {len(whole)} bytes "
+                f"{self._backend.display_name(key)} changed while it was read: {came} bytes "
                 f"came of {end - start}"
             )
-        return whole
+        return whole.getvalue()
 
     def _key(self, name: str) -> str:
         return self._prefix + check_name(name)
 
     def _list(self, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
-        below, first = self._prefix + prefix, self._prefix + start_from
-        for page in self._pages(prefix, partial(self._backend.page, below, first)):
-            for info in page:
+        below = self._prefix + prefix
+        for page in self._pages(prefix, start_from):
+            for info in page.objects:
                 name = info.name[len(self._prefix) :]
                 if name and name >= start_from and info.name.startswith(below):
                     yield msgspec.structs.replace(info, name=name)
 
-    def _pages(
-        self, prefix: str, ask: Callable[[str], tuple[Sequence[_Listed], str]]
-    ) -> Iterator[Sequence[_Listed]]:
-        """The pages of a list. ask: the request, by the mark of the page before."""
+    def _pages(self, prefix: str, start_from: str, delimiter: str = "") -> Iterator[Page]:
+        below, first = self._prefix + prefix, self._prefix + start_from
         mark = ""
         while True:
-            before = mark
+            ask = partial(self._backend.page, below, first, mark, delimiter)
             try:
-                page, mark = self._backend.persist(partial(ask, before))
+                page = self._backend.persist(ask)
             except FileNotFoundError:
                 raise StoreError(
                     f"{self.url}/{prefix} could not be listed: the store finds nothing to "
                     "list there"
                 ) from None
-            if mark and mark == before:
+            if page.mark and page.mark == mark:
                 raise StoreError(
                     f"{self.url}/{prefix} could not be listed: the store gives the same page "
                     "again and again"
                 )
             yield page
-            if not mark:
+            if not (mark := page.mark):
                 return
 
 
@@ -242,9 +259,10 @@ class _Output:
         self._backend, self._key = backend, key
         self._buffer = bytearray()
         self._sent_bytes = 0
-        self._upload: Upload | None = None
-        self._sending: deque[Future[None]] = deque()
-        self._parts = 0
+        self._upload: Any = None
+        self._sending: deque[Future[Any]] = deque()
+        self._parts: list[Any] = []  # of those that arrived, what identifies them
+        self._has_begun = False
         self._process = os.getpid()
         self._has_failed = False
         self.closed = False
@@ -275,11 +293,12 @@ class _Output:
                 "run the task again"
             )
         self._has_failed = True  # until proven otherwise: a repeat would upload the last part twice
-        if self._upload is None:
+        if not self._has_begun:
             self._backend.persist(lambda: self._backend.write(self._key, bytes(self._buffer)))
         else:
+            self._send(bytes(self._buffer))
             self._await(0)
-            self._upload.finish(self._parts + 1, bytes(self._buffer))
+            self._backend.finish_upload(self._key, self._upload, self._parts, self._sent_bytes)
         self._has_failed = False
         self.closed = True
         self._buffer.clear()
@@ -295,22 +314,29 @@ class _Output:
         while self._sending:
             with contextlib.suppress(Exception):
                 self._await(0)
-        if self._upload is not None:
+        if self._has_begun:
             with contextlib.suppress(StoreError, FileNotFoundError):
-                self._upload.discard()
+                self._backend.abort_upload(self._key, self._upload)
 
     def _send(self, data: bytes) -> None:
-        if self._upload is None:
-            self._upload = self._backend.upload(self._key)
-        self._await(self._upload.at_once - 1)  # memory stays bounded
+        if not self._has_begun:
+            self._upload = self._backend.begin_upload(self._key)
+            self._has_begun = True
+        self._await(self._backend.parts_at_once - 1)  # memory stays bounded
+        number = len(self._parts) + len(self._sending) + 1
+        if number > self._backend.most_parts:
+            raise StoreError(
+                f"{self._backend.display_name(self._key)} has more than {number - 1} parts. Lower "
+                "target_file_size."
+            )
         self._sent_bytes += len(data)
-        self._parts += 1
-        self._sending.append(self._backend.later(partial(self._upload.send, self._parts, data)))
+        send = partial(self._backend.send_part, self._key, self._upload, number, data)
+        self._sending.append(self._backend.later(send))
 
     def _await(self, most: int) -> None:
         """Wait until no more than so many parts are being sent."""
         while len(self._sending) > most:
-            self._sending.popleft().result()
+            self._parts.append(self._sending.popleft().result())
 
 
 def _backend(scheme: str, bucket: str, options: StorageOptions) -> Backend:

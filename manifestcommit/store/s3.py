@@ -12,7 +12,6 @@ import base64
 import contextlib
 import hashlib
 import inspect
-import logging
 import os
 import re
 import socket
@@ -27,24 +26,22 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 from ..errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
-from .arrow_filesystem import TAIL, span, whole_size
-from .backend import NOT_IN_XML, NotOfferedError, Upload
+from .backend import NOT_IN_XML, NoCredentialsError, NotMadeError, NotOfferedError, Page
 from .base import ObjectInfo, Unfinished
 from .http import (
     CONNECT_S,
-    OF_FILES,
     READ_S,
     Answer,
     HttpBackend,
     HttpClient,
+    Request,
     Way,
-    parsed,
+    quiet,
     text_of,
 )
 from .options import StorageOptions, public_endpoint
 from .retry import TransientError
 
-MAX_PARTS = 10_000
 _CONFIG = {
     "connect_timeout": CONNECT_S,
     "read_timeout": READ_S,
@@ -77,14 +74,6 @@ _CHECKSUMS: dict[str, Callable[[bytes], bytes]] = {
     "SHA1": lambda data: hashlib.sha1(data, usedforsecurity=False).digest(),
     "SHA256": lambda data: hashlib.sha256(data).digest(),
 }
-_REGIONS = frozenset(
-    {
-        "AuthorizationHeaderMalformed",
-        "IllegalLocationConstraintException",
-        "PermanentRedirect",
-        "301",
-    }
-)
 
 
 class _Pattern(NamedTuple):
@@ -114,12 +103,8 @@ class Account:
         from botocore.config import Config
         from botocore.session import Session  # late: an extra
 
-        # At DEBUG it logs what it signs, with the session's token. A level of its own keeps that
-        # from a root logger at DEBUG; whoever sets the level of "botocore" has asked for it.
-        log = logging.getLogger("botocore")
-        if log.level == logging.NOTSET:
-            log.setLevel(logging.INFO)
-        given = {name: value for name, value in options.items() if name not in OF_FILES}
+        quiet("botocore")  # it logs what it signs, with the session's token
+        given = dict(options)
         config = {**_CONFIG, **(given.pop("config_kwargs", None) or {})}
         config["retries"] = {"total_max_attempts": 1}
         self._more = dict(given.pop("s3_additional_kwargs", None) or {})
@@ -140,68 +125,55 @@ class Account:
         self._session = _session(given) or Session(**given)
         self._config = Config(**config)
         self._lock = threading.Lock()
-        self._clients: dict[str, Any] = {"": self._client("")}
+        with _unsent():
+            self._clients: dict[str, Any] = {"": self._client("")}
         self._patterns: dict[tuple[str, str, str], _Pattern] = {}
         self._regions: dict[str, str] = {}  # of buckets that are elsewhere than assumed
         self.endpoint = str(self._clients[""].meta.endpoint_url)
         self.http = HttpClient(self._way())
-        self._credentials = self._found_credentials()
+        with _unsent():
+            self._credentials = self._found_credentials()
 
-    def send(
-        self,
-        kind: str,
-        bucket: str,
-        key: str = "",
-        query: Mapping[str, str] = {},  # never mutated
-        headers: Mapping[str, str] = {},
-        body: bytes = b"",
-    ) -> Answer:
+    def send(self, request: Request) -> Answer:
         """One request; a second one only if the bucket is in another region of Amazon's, whose
         name comes with the refusal of the first."""
-        answer = self._send(kind, bucket, key, query, headers, body)
-        elsewhere = answer.headers.get("x-amz-bucket-region")
+        answer = self._send(request)
+        elsewhere, bucket = answer.headers.get("x-amz-bucket-region"), request.place
         if answer.status not in (301, 307, 400, 403) or not elsewhere or not self.is_amazon:
             return answer
         if elsewhere in (self._regions.get(bucket), self._clients[""].meta.region_name):
             return answer
         self._regions[bucket] = elsewhere
-        return self._send(kind, bucket, key, query, headers, body)
+        return self._send(request)
 
     @property
     def is_amazon(self) -> bool:
         host = urlsplit(self.endpoint).hostname or ""
         return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
-    def _send(
-        self,
-        kind: str,
-        bucket: str,
-        key: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes,
-    ) -> Answer:
+    def _send(self, asked: Request) -> Answer:
         from botocore.auth import S3SigV4Auth
         from botocore.awsrequest import AWSRequest
 
-        pattern = self._pattern(kind, bucket)
-        url = pattern.url + quote(key, safe="/~")
-        if query:
-            pairs = (f"{name}={quote(value, safe='-_.~')}" for name, value in query.items())
-            url += f"?{'&'.join(pairs)}"
-        sent = {**pattern.headers, **headers}
-        if pattern.checksum:
-            digest = base64.b64encode(_CHECKSUMS[pattern.checksum](body)).decode()
-            sent[f"x-amz-checksum-{pattern.checksum.lower()}"] = digest
-        if pattern.region:
-            request = AWSRequest(pattern.method, url, headers=sent, data=body)
-            request.context["client_config"] = self._config
-            account = self._credentials.get_frozen_credentials()
-            S3SigV4Auth(account, "s3", pattern.region).add_auth(request)
-            sent = dict(request.headers.items())
+        with _unsent():
+            pattern = self._pattern(asked.kind, asked.place)
+            url = pattern.url + (quote(asked.key, safe="/~") if "Key" in _KINDS[asked.kind] else "")
+            if asked.query:
+                pairs = (f"{name}={quote(each, safe='-_.~')}" for name, each in asked.query.items())
+                url += f"?{'&'.join(pairs)}"
+            sent = {**pattern.headers, **asked.headers}
+            if pattern.checksum:
+                digest = base64.b64encode(_CHECKSUMS[pattern.checksum](asked.body)).decode()
+                sent[f"x-amz-checksum-{pattern.checksum.lower()}"] = digest
+            if pattern.region:
+                request = AWSRequest(pattern.method, url, headers=sent, data=asked.body)
+                request.context["client_config"] = self._config
+                account = self._credentials.get_frozen_credentials()
+                S3SigV4Auth(account, "s3", pattern.region).add_auth(request)
+                sent = dict(request.headers.items())
         if pattern.method in ("PUT", "POST"):
-            sent["Content-Length"] = str(len(body))
-        return self.http.send(pattern.method, url, sent, body)
+            sent["Content-Length"] = str(len(asked.body))
+        return self.http.send(pattern.method, url, sent, asked.body, asked.into)
 
     def _pattern(self, kind: str, bucket: str) -> _Pattern:
         region = self._regions.get(bucket, "")
@@ -307,11 +279,18 @@ def _session(given: dict[str, Any]) -> Any:
     return session
 
 
-def _credential_errors() -> tuple[type[Exception], ...]:
+@contextlib.contextmanager
+def _unsent() -> Iterator[None]:
+    """Translate botocore's errors; nothing was sent."""
     from botocore import exceptions as boto
 
-    names = ("CredentialRetrieval", "NoAuthToken", "NoCredentials", "PartialCredentials", "SSO")
-    return tuple(getattr(boto, f"{name}Error") for name in (*names, "TokenRetrieval"))
+    names = "CredentialRetrieval NoAuthToken NoCredentials PartialCredentials SSO TokenRetrieval"
+    try:
+        yield
+    except tuple(getattr(boto, f"{name}Error") for name in names.split()):
+        raise NoCredentialsError from None
+    except boto.BotoCoreError as error:
+        raise NotMadeError(str(error)) from None
 
 
 def _client_arguments(given: dict[str, Any]) -> dict[str, Any]:
@@ -339,6 +318,7 @@ def _client_arguments(given: dict[str, Any]) -> dict[str, Any]:
 class S3Backend(HttpBackend):
     """Requests to one bucket, each sent once. [ST14]"""
 
+    account = Account
     name = "s3://"
     sections = ("s3a", "s3")
     extra = "s3"
@@ -350,30 +330,11 @@ class S3Backend(HttpBackend):
         "Give key, secret and token in storage_options, or AWS_ACCESS_KEY_ID and "
         "AWS_SECRET_ACCESS_KEY in the environment, or a profile; for a public bucket anon=True."
     )
-    busy_codes = frozenset(
-        {
-            "InternalError",
-            "RequestTimeout",
-            "ServiceUnavailable",
-            "SlowDown",
-            "ThrottlingException",
-            "Throttling",
-        }
-    )
-    bad_credentials = frozenset(
-        {
-            "ExpiredToken",
-            "InvalidAccessKeyId",
-            "InvalidToken",
-            "SignatureDoesNotMatch",
-            "TokenRefreshRequired",
-        }
-    )
     pages_are_ordered = True
     removed_at_once = 1000
 
     def __init__(self, bucket: str, options: StorageOptions) -> None:
-        super().__init__(options, "")
+        super().__init__(bucket, options)
         if bucket.startswith("arn:"):
             raise UsageError(
                 f"s3://{bucket}: name the bucket, or the alias of the access point, instead "
@@ -384,7 +345,6 @@ class S3Backend(HttpBackend):
                 f"s3://{bucket} is a directory bucket, whose lists have no order; commits "
                 "rely on it. Use another bucket."
             )
-        self._bucket = bucket
 
     @property
     def url(self) -> str:
@@ -399,19 +359,11 @@ class S3Backend(HttpBackend):
     def where(self) -> str:
         return self._endpoint() or "S3"
 
-    def connect(self) -> Any:
-        try:
-            return Account(self.given())
-        except _credential_errors():
-            raise self.no_credentials(self.url) from None
+    def located(self, request: Request) -> Request:
+        return request._replace(place=self._bucket)
 
-    def read(self, key: str, start: int | None, end: int | None) -> tuple[bytes, int]:
-        data, size_bytes = self._fetch(key, span(start, end))
-        # some servers answer a range with the whole object
-        return (data[start or 0 : end] if len(data) == size_bytes else data), size_bytes
-
-    def tail(self, key: str) -> tuple[bytes, int]:
-        return self._fetch(key, TAIL)
+    def getting(self, key: str) -> Request:
+        return Request("get_object", key)
 
     def write(self, key: str, data: bytes) -> None:
         self._put(key, data)
@@ -427,15 +379,18 @@ class S3Backend(HttpBackend):
                 "run anything again."
             )
 
-    def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
+    def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
         query = {"list-type": "2", "encoding-type": "url", "prefix": prefix}
+        if delimiter:
+            query["delimiter"] = delimiter
         if mark:
             query["continuation-token"] = mark
         elif start_from > prefix:
             query["start-after"] = _just_below(start_from)
-        page = self.ask_xml("list_objects_v2", prefix, "ListBucketResult", query)
-        try:
-            found = [
+        page = self.ask_xml(Request("list_objects_v2", prefix, query), "ListBucketResult")
+        is_last = text_of(page, "IsTruncated") != "true"
+        return Page(
+            objects=[
                 ObjectInfo(
                     name=_named(page, text_of(listed, "Key")),
                     size_bytes=int(text_of(listed, "Size")),
@@ -443,23 +398,15 @@ class S3Backend(HttpBackend):
                     etag=listed.findtext("ETag", ""),
                 )
                 for listed in page.iterfind("Contents")
-            ]
-            is_last = text_of(page, "IsTruncated") != "true"
-            return found, "" if is_last else text_of(page, "NextContinuationToken")
-        except (KeyError, ValueError) as error:
-            raise self.malformed(prefix, f"it lacks {error}") from None
-
-    def folder_page(self, prefix: str, mark: str) -> tuple[Sequence[str], str]:
-        query = {"list-type": "2", "encoding-type": "url", "prefix": prefix, "delimiter": "/"}
-        if mark:
-            query["continuation-token"] = mark
-        page = self.ask_xml("list_objects_v2", prefix, "ListBucketResult", query)
-        found = [_named(page, text_of(each, "Prefix")) for each in page.iterfind("CommonPrefixes")]
-        is_last = text_of(page, "IsTruncated") != "true"
-        return found, "" if is_last else text_of(page, "NextContinuationToken")
+            ],
+            mark="" if is_last else text_of(page, "NextContinuationToken"),
+            folders=[
+                _named(page, text_of(each, "Prefix")) for each in page.iterfind("CommonPrefixes")
+            ],
+        )
 
     def remove(self, key: str) -> None:
-        self.ask("delete_object", key)
+        self.ask(Request("delete_object", key))
 
     def remove_all(self, keys: Sequence[str]) -> None:
         """One request, except for names that its XML cannot hold."""
@@ -482,18 +429,54 @@ class S3Backend(HttpBackend):
                 "What was deleted stays deleted; trying again is safe."
             )
 
-    def upload(self, key: str) -> Upload:
-        return _Parts(self, key)
+    def begin_upload(self, key: str) -> str:
+        request = Request("create_multipart_upload", key, {"uploads": ""})
+        root = "InitiateMultipartUploadResult"
+        return self.persist(partial(self.ask_xml, request, root)).findtext("UploadId", "")
+
+    def send_part(self, key: str, upload: str, number: int, data: bytes) -> str:
+        query = {"partNumber": str(number), "uploadId": upload}
+        request = Request("upload_part", key, query, body=data)
+        return self.persist(lambda: self._stored(request, self.ask(request)))
+
+    def finish_upload(self, key: str, upload: str, parts: Sequence[str], size_bytes: int) -> None:
+        listed = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(tag)}</ETag></Part>"
+            for number, tag in enumerate(parts, 1)
+        )
+        body = f"<CompleteMultipartUpload {_XMLNS}>{listed}</CompleteMultipartUpload>".encode()
+        request = Request("complete_multipart_upload", key, {"uploadId": upload}, body=body)
+        root = "CompleteMultipartUploadResult"
+        # no such upload: an earlier request completed it, and its response was lost
+        with contextlib.suppress(FileNotFoundError):
+            if self.persist(partial(self.ask_xml, request, root)).findtext("ETag"):
+                return
+        try:
+            head = self.persist(lambda: self.ask(Request("head_object", key)))
+        except FileNotFoundError:
+            head = None
+        if head is None or (found := int(head.headers.get("Content-Length", 0))) != size_bytes:
+            why = (
+                "is not there: the store has forgotten this upload"
+                if head is None
+                else f"has {found} bytes where {size_bytes} were written"
+            )
+            raise StoreError(f"{self.display_name(key)} {why}. Run the task again.")
+
+    def abort_upload(self, key: str, upload: str) -> None:
+        request = Request("abort_multipart_upload", key, {"uploadId": upload})
+        with contextlib.suppress(FileNotFoundError):
+            self.persist(partial(self.ask, request))
 
     def unfinished(self, prefix: str) -> Iterator[Unfinished]:
         """One request for each 1,000; they are billed until they are aborted, and no listing of
         objects shows them. [GC9]"""
         # without "encoding-type", which Ceph follows here, and does not say in its response
         query = {"uploads": "", "prefix": prefix}
-        ask = partial(self.ask_xml, "list_multipart_uploads", prefix, "ListMultipartUploadsResult")
         while True:
             try:
-                page = self.persist(partial(ask, query))
+                request = Request("list_multipart_uploads", prefix, query)
+                page = self.persist(partial(self.ask_xml, request, "ListMultipartUploadsResult"))
             except NotOfferedError:
                 return
             for upload in page.iterfind("Upload"):
@@ -510,185 +493,38 @@ class S3Backend(HttpBackend):
                 return
             query = query | following
 
-    def give_up_unfinished(self, key: str, upload: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self.persist(
-                lambda: self.ask("abort_multipart_upload", key, query={"uploadId": upload})
-            )
-
-    def ask(
-        self,
-        kind: str,
-        key: str,
-        query: Mapping[str, str] = {},  # never mutated
-        headers: Mapping[str, str] = {},
-        body: bytes = b"",
-    ) -> Answer:
-        """One request, by the name of its kind in botocore. key: the object, or describes the
-        request."""
-        return self.once(key, lambda account: self._sent(account, kind, key, query, headers, body))
-
-    def ask_xml(
-        self,
-        kind: str,
-        key: str,
-        root: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str] = {},  # never mutated
-        body: bytes = b"",
-    ) -> ElementTree.Element:
-        """One request whose response is a document with this root."""
-        return self.once(
-            key,
-            lambda account: self.document(
-                self._sent(account, kind, key, query, headers, body), key, root
-            ),
-        )
-
-    def _sent(
-        self,
-        account: Account,
-        kind: str,
-        key: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes,
-    ) -> Answer:
-        target = key if "Key" in _KINDS[kind] else ""
-        return self.told(account.send(kind, self._bucket, target, query, headers, body))
-
     def _remove_plain(self, keys: Sequence[str]) -> list[tuple[str, str]]:
         """One request for up to a thousand objects; returns the refusals: names and codes."""
         objects = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in keys)
-        body = f"{_DELETE}{objects}<Quiet>true</Quiet></Delete>".encode()
+        body = f"<Delete {_XMLNS}>{objects}<Quiet>true</Quiet></Delete>".encode()
         digest = hashlib.md5(body, usedforsecurity=False).digest()
         headers = {"Content-MD5": base64.b64encode(digest).decode()}
-        answer = self.ask_xml(
-            "delete_objects", keys[0], "DeleteResult", {"delete": ""}, headers, body
-        )
-        errors = answer.iterfind("Error")
+        request = Request("delete_objects", keys[0], {"delete": ""}, headers, body)
+        errors = self.ask_xml(request, "DeleteResult").iterfind("Error")
         refused = [(each.findtext("Key", ""), each.findtext("Code", "")) for each in errors]
         return [each for each in refused if each[1] != "NoSuchKey"]
 
     def _put(self, key: str, data: bytes, headers: Mapping[str, str] = {}) -> Answer:
-        """A response without an ETag comes from another service, such as a login page: nothing may
-        have been stored."""
-        answer = self.ask("put_object", key, headers=headers, body=data)
-        if not answer.headers.get("ETag"):
-            raise TransientError(
-                f"{self.display_name(key)}: the answer is not that of an S3 store, it names no "
-                "ETag",
-                sent=True,
-            )
+        request = Request("put_object", key, headers=headers, body=data)
+        answer = self.ask(request)
+        self._stored(request, answer)
         return answer
 
-    def _fetch(self, key: str, headers: Mapping[str, str]) -> tuple[bytes, int]:
-        """The requested bytes, and the length of the whole object."""
-        answer = self.ask("get_object", key, headers=headers)
-        return answer.body, whole_size(answer.headers.get("Content-Range"), answer.body)
-
-    def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
-        from botocore.exceptions import BotoCoreError
-
-        if isinstance(error, _credential_errors()):
-            return self.no_credentials(shown), False
-        if isinstance(error, BotoCoreError):  # of the pattern: nothing was sent
-            return StoreError(f"{shown}: the client refuses the request: {error}"), False
-        return super().translate(error, shown)
-
-    def refused(self, answer: Answer, shown: str) -> Exception:
-        said = parsed(answer.body)
-        status, code, text = answer.status, "", ""
-        if said is not None:
-            code, text = said.findtext("Code", ""), said.findtext("Message", "")
-        code = code or str(status)
-        if code == "NoSuchBucket":
-            return StoreError(
-                f"{shown}: there is no bucket {self._bucket}; check the name and the "
-                "endpoint, or create it"
+    def _stored(self, request: Request, answer: Answer) -> str:
+        """Its ETag. A response without one comes from another service, such as a login page:
+        nothing may have been stored."""
+        if not answer.headers.get("ETag"):
+            raise TransientError(
+                f"{self.display_name(request.key)}: the answer is not that of an S3 store, it "
+                "names no ETag",
+                sent=True,
             )
-        if code == "RequestTimeTooSkewed":
-            return StoreDeniedError(
-                f"{shown}: this machine's clock and the store's are too far apart ({code}); "
-                "set the clock"
-            )
-        if code in _REGIONS or status in (301, 307):
-            advice = "set AWS_DEFAULT_REGION or client_kwargs' region_name"
-            return StoreError(
-                f"{shown}: bucket {self._bucket} is in another region ({code}); {advice}"
-            )
-        return self.answered(status, code, shown, text)
+        return answer.headers["ETag"]
 
     def _endpoint(self) -> str:
         """The endpoint of a store that is not Amazon's; empty for Amazon's own."""
         account: Account = self.connection().client
         return "" if account.is_amazon else public_endpoint(account.endpoint)
-
-
-class _Parts:
-    """A multipart upload: invisible before it is completed."""
-
-    at_once = 4
-
-    def __init__(self, backend: S3Backend, key: str) -> None:
-        self._backend, self._key = backend, key
-        begun = backend.persist(
-            lambda: backend.ask_xml(
-                "create_multipart_upload", key, "InitiateMultipartUploadResult", {"uploads": ""}
-            )
-        )
-        self._upload = begun.findtext("UploadId", "")
-        self._parts: dict[int, tuple[str, int]] = {}  # tag and size, by number
-
-    def send(self, number: int, data: bytes) -> None:
-        if number > MAX_PARTS:
-            raise StoreError(
-                f"{self._backend.display_name(self._key)} has more than {MAX_PARTS} parts. "
-                "Lower target_file_size."
-            )
-        answer = self._ask("upload_part", {"partNumber": str(number)}, body=data)
-        if not answer.headers.get("ETag"):
-            raise self._failed("was not stored: the answer names no ETag, as S3's do")
-        self._parts[number] = answer.headers["ETag"], len(data)
-
-    def finish(self, number: int, data: bytes) -> None:
-        self.send(number, data)
-        parts = "".join(
-            f"<Part><PartNumber>{part}</PartNumber><ETag>{escape(tag)}</ETag></Part>"
-            for part, (tag, _) in sorted(self._parts.items())
-        )
-        body = f"{_COMPLETE}{parts}</CompleteMultipartUpload>".encode()
-        about = {"uploadId": self._upload}
-        kind, root = "complete_multipart_upload", "CompleteMultipartUploadResult"
-        try:
-            answer = self._backend.persist(
-                lambda: self._backend.ask_xml(kind, self._key, root, about, body=body)
-            )
-            is_told = bool(answer.findtext("ETag"))
-        # no such upload: an earlier request completed it, and its response was lost
-        except FileNotFoundError:
-            is_told = False
-        if is_told:
-            return
-        try:
-            head = self._backend.persist(lambda: self._backend.ask("head_object", self._key))
-        except FileNotFoundError:
-            raise self._failed("is not there: the store has forgotten this upload") from None
-        found = int(head.headers.get("Content-Length", 0))
-        sent = sum(size for _, size in self._parts.values())
-        if found != sent:
-            raise self._failed(f"has {found} bytes where {sent} were written")
-
-    def discard(self) -> None:
-        self._ask("abort_multipart_upload", {})
-
-    def _failed(self, why: str) -> StoreError:
-        return StoreError(f"{self._backend.display_name(self._key)} {why}. Run the task again.")
-
-    def _ask(self, kind: str, query: Mapping[str, str], body: bytes = b"") -> Answer:
-        """A request about this upload that may be carried out twice."""
-        about = {"uploadId": self._upload, **query}
-        return self._backend.persist(lambda: self._backend.ask(kind, self._key, about, body=body))
 
 
 def _just_below(name: str) -> str:
@@ -700,9 +536,8 @@ def _just_below(name: str) -> str:
     return name[:-1] + ("\ud7ff" if last == 0xE000 else chr(last - 1))
 
 
-_DELETE = '<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+_XMLNS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 _CODED = re.compile("[%+]").search
-_COMPLETE = '<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
 
 
 def _named(page: ElementTree.Element, name: str) -> str:

@@ -19,6 +19,7 @@ from manifestcommit import job as job_module
 from manifestcommit.format import object_names
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import KeepsUnfinished, ObjectInfo, Store, Unfinished, open_store
+from manifestcommit.store.http import Request
 from manifestcommit.store.s3 import Account
 from manifestcommit.table import functions, reading
 from manifestcommit.testing.faults import FaultCall, FaultStore
@@ -90,8 +91,9 @@ def install(rig: Callable[[Store], Store], *, skew_s: float, page: int) -> None:
         vars(module)["open_store"] = rigged
     now_us, send = SystemEnv.now_us, Account.send
 
-    def paged(self: Account, kind: str, bucket: str, key: str, query: Mapping[str, str], *more: Any) -> Any:
-        return send(self, kind, bucket, key, {**query, **({"max-keys": str(page)} if kind == "list_objects_v2" else {})}, *more)
+    def paged(self: Account, request: Request) -> Any:
+        more = {"max-keys": str(page)} if request.kind == "list_objects_v2" else {}
+        return send(self, request._replace(query={**request.query, **more}))
 
     SystemEnv.now_us = lambda self: now_us(self) + int(skew_s * 1e6)  # type: ignore[method-assign]
     Account.send = paged  # type: ignore[method-assign]

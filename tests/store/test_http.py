@@ -525,8 +525,8 @@ def test_an_object_that_changes_while_it_is_read_is_told(place: Place, proxy: Fa
     store.put("x", bytes(2 * WHOLE_BYTES))
     read: Callable[..., Any] = store._backend.read  # type: ignore[attr-defined]
 
-    def change(key: str, start: int | None, end: int | None) -> Any:
-        found = read(key, start, end)
+    def change(key: str, start: int | None, *more: Any) -> Any:
+        found = read(key, start, *more)
         if not start:
             place.open().put("x", bytes(WHOLE_BYTES + 1))
         return found

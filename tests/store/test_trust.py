@@ -24,6 +24,7 @@ import manifestcommit as mc
 from manifestcommit.errors import OutcomeUnknownError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.store import backend as backends
+from manifestcommit.store.backend import Page
 from manifestcommit.store.object_store import PART_BYTES, ObjectStore
 
 
@@ -122,7 +123,7 @@ def test_a_list_without_end_is_told(place: Place, monkeypatch: pytest.MonkeyPatc
     """[ST14]"""
     store = place.open()
     assert isinstance(store, ObjectStore)
-    monkeypatch.setattr(store._backend, "page", lambda *_: ((), "the same"), raising=True)
+    monkeypatch.setattr(store._backend, "page", lambda *_: Page((), "the same"), raising=True)
     with pytest.raises(StoreError, match="again and again"):
         names(store)
 
