@@ -312,3 +312,25 @@ def test_a_wrong_answer_would_be_seen(wrong: int, known: bool, caught: type[Exce
     monkeypatch.setattr(f"{__name__}.stands", lambda store: dict.fromkeys(range(4), FIRST + wrong))
     with pytest.raises(caught):
         finish(store, log, [range(4)])
+
+
+def test_what_a_zombie_still_may_commit_is_counted_once() -> None:
+    """The new owners have not come that far: its rows are the right ones, and they go on behind it. [WM2]"""
+    store, log = begun(8)
+    stalled = gather(store, log, shares(8, 2)[0], 10)
+    stalled.commit()
+    log.produce(random.Random(2))
+    finish(store, log, shares(8, 3))
+
+
+def test_a_zombie_that_lost_reads_the_table_again_and_has_nothing_to_do() -> None:
+    """[WM2]"""
+    store, log = begun(8)
+    own = shares(8, 2)[0]
+    stalled = gather(store, log, own, 10)
+    finish(store, log, shares(8, 3))
+    with pytest.raises(WatermarkOverlapError) as caught:
+        stalled.commit()
+    assert caught.value.all_covered
+    checkpoint(store, log, own, 10)
+    finish(store, log, shares(8, 3))
