@@ -169,7 +169,7 @@ class Splitter:
 
 
 def not_null_name(field: Field) -> str:
-    """What the constraint is called by which this column is never null. [CK8]"""
+    """What the constraint is called by which this column is never null. [CK7]"""
     plain = re.fullmatch(r"\w{1,90}", field.name, re.ASCII)
     return f"not_null_{field.name if plain else field.id}"
 

@@ -168,7 +168,7 @@ def test_a_renamed_and_a_dropped_column_are_columns_of_their_own_there(path: Pat
 
 
 def test_a_null_in_a_column_that_takes_none_is_refused(tmp_path: Path) -> None:
-    """[CK7] [CK8] [SC3]"""
+    """[CK7] [SC3]"""
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("odd name", pa.string())])
     mc.create_table(tmp_path / "t", columns)
     write(pa.table({"id": [1, None, 3], "odd name": ["x", "y", "z"]}), tmp_path / "t")

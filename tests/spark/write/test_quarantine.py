@@ -79,7 +79,7 @@ def test_an_overwrite_replaces_what_its_good_rows_name(spark: SparkSession, path
 
 
 def test_a_null_in_a_column_that_takes_none_is_refused_like_the_rest(spark: SparkSession, tmp_path: Path) -> None:
-    """[CK7] [CK8] [SC3]"""
+    """[CK7] [SC3]"""
     path = table(f"file://{tmp_path}/needed", NEEDED)
     mc.write(frame(spark, 30).selectExpr("n", "day", "if(n < 11, null, who) AS who"), path, on_violation="quarantine")
     assert numbers(path) == [*range(11, 20), *range(21, 30)]
