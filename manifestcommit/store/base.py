@@ -1,7 +1,7 @@
 """The protocol's interface to an object store: calls over names relative to one table path.
 [ST1]-[ST5]
 
-The backends are in store.backends and store.local.
+Implemented by store.object_store, store.memory and store.local.
 """
 
 from __future__ import annotations

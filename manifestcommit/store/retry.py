@@ -2,8 +2,8 @@
 
 Only requests that may be carried out twice. A create is put again by its callers, which recognise
 their own object: `create` of runtime.environment, and commits.create_version. Which answers are
-retried: `Backend.answered`, and each backend's `translate`. The retries of the libraries below are
-turned off, so these numbers are complete.
+retried: each backend's `translate`. The retries of the libraries below are turned off, so these
+numbers are complete.
 """
 
 from __future__ import annotations
