@@ -1,9 +1,9 @@
 """The HTTP client of all object stores, and what S3, Google's and Azure's have in common: each of
 them is its signer, its requests and the names of its errors. [ST5] [ST13] [ST14]
 
-A request is sent once, to the place that it names; one that was never sent is told from one that
-the store may have carried out. urllib3 keeps the connections. Nothing is repeated or redirected
-here; store.retry repeats.
+A request is sent once, to the place that it names; one that was never sent is distinguished from
+one that the store may have carried out. urllib3 keeps the connections. Nothing is repeated or
+redirected here; store.retry repeats.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class HttpBackend(Backend):
 
     @abstractmethod
     def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
-        """One page of a list; KeyError or ValueError if the response is none."""
+        """One page of a list; KeyError or ValueError for any other response."""
 
     def ask(self, request: Request) -> Answer:
         """One request; the response, if its status is below 300 or expected."""
@@ -334,8 +334,8 @@ class HttpBackend(Backend):
 
 
 def quiet(library: str) -> None:
-    """At DEBUG it logs secrets. A level of its own keeps that from a root logger at DEBUG; whoever
-    sets the level of this logger has asked for it. [SE1]"""
+    """At DEBUG it logs secrets. A level of its own keeps that from a root logger at DEBUG; users
+    who set the level of this logger ask for it. [SE1]"""
     log = logging.getLogger(library)
     if log.level == logging.NOTSET:
         log.setLevel(logging.INFO)

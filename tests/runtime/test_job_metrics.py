@@ -417,7 +417,7 @@ class Busy(Backend):
             raise TransientError("busy", sent=True)
         return self.asked
 
-    read = tail = write = create = page = remove = upload = connect = translate = ask  # type: ignore[assignment]  # none is called
+    read = tail = write = create = page = remove = send_part = finish_upload = connect = translate = ask  # type: ignore[assignment]  # none is called
 
 
 @pytest.fixture
@@ -426,7 +426,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Busy]:
     monkeypatch.setattr(Busy, "_patience", lambda self: Patience(attempts=2, deadline_s=9, first_pause_s=0.001))
     from manifestcommit.store import StorageOptions
 
-    return lambda: Busy(StorageOptions(), "place")
+    return lambda: Busy("b", StorageOptions(), "place")
 
 
 def test_each_store_counts_its_own_repeats_in_all_its_threads(busy: Callable[[], Busy]) -> None:
