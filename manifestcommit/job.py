@@ -219,6 +219,9 @@ def write(
     is_plain = mode in ("append", "overwrite") and not recoverable
     if not publish and not is_plain:
         raise _only_plain("publish=False")
+    # All rows of the job come from these ranges, and its files say so, unless that would make each
+    # entry long.
+    sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
     if on_violation == "quarantine":
         if not (is_plain and publish and based_on is None and not replace_schema):
             raise _only_plain('on_violation="quarantine"')
@@ -228,7 +231,7 @@ def write(
             (quarantine, max_violations),
             overwrite={"overwrite": overwrite, "conflict": conflict} if mode == "overwrite" else {},
             watermarks=watermarks,
-            layout=(partition_by, merge_schema, target_file_size),
+            layout=(partition_by, merge_schema, target_file_size, sources),
             work=(key, fingerprint, message, metadata, storage_options),
         )
         return done
@@ -238,9 +241,6 @@ def write(
         ctx, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
     )
     job = Job(begun, storage_options)
-    # All rows of the job come from these ranges, and its files say so, unless that would make each
-    # entry long.
-    sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
     try:
         with job:
             _declare(job, mode, overwrite, conflict, watermarks)

@@ -19,7 +19,7 @@ from .errors import UsageError
 from .files.row_buffer import bytes_of, record_batches
 from .files.writer import DataFileWriter, WritePlan
 from .format.arrow_schema import from_arrow
-from .format.entries import MAX_SOURCES, Entry
+from .format.entries import Entry
 from .format.fields import Schema, arrow_marks, map_fields
 from .gate.rows import Splitter
 from .job import Path, is_spark_dataframe
@@ -49,7 +49,7 @@ def write_quarantined(
     *,
     overwrite: Mapping[str, Any],
     watermarks: Any,
-    layout: tuple[Any, Any, Any],
+    layout: tuple[Any, Any, Any, Any],
     work: tuple[Any, Any, Any, Any, Any],
 ) -> Outcome:
     """Write the rows that keep the table's constraints there, and the others into the table beside;
@@ -57,7 +57,8 @@ def write_quarantined(
 
     Such a write is joint always, also where no row is refused: a key's declaration covers both.
     refusal: where refused rows go, and how many may be; layout: partition columns, whether columns
-    are added, and the size of files; work: key, fingerprint, message, metadata, storage options.
+    are added, the size of files, and the ranges that their rows come from; work: key, fingerprint,
+    message, metadata, storage options.
     """
     quarantine, max_violations = refusal
     key, fingerprint, message, metadata, storage_options = work
@@ -83,9 +84,7 @@ def write_quarantined(
         if rows.already_committed or refused.already_committed:
             rows.is_declared = refused.is_declared = True
         else:
-            # as for a write without a quarantine, files say which ranges their rows come from
-            sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
-            found = _write(data, rows, refused, (*layout, sources), given)
+            found = _write(data, rows, refused, layout, given)
             _check_most(rows.url, found, max_violations)
     assert tx.outcome is not None
     return next(iter(tx.outcome.outcomes.values()))
@@ -249,28 +248,21 @@ def _write_in_tasks(
     know are committed, of one attempt of each task. [CK7] [SP1] [SP2]"""
     from .spark.runtime.task_errors import check_reachable, raising_ours
     from .spark.runtime.without_sources import check_can_write, messages_of
-    from .spark.write.arrow_writer import TaskMessage, collect
+    from .spark.write.arrow_writer import TaskMessage, collect, filler_of
     from .spark.write.batch_sizing import paced
 
     for plan in (split.kept, split.refused):
         check_reachable(plan.url)
-    filler = f"filler-{secrets.token_hex(16)}"
+    filler = filler_of(secrets.token_hex(16))
     task = partial(_split_in_task, split, given, filler)
     check_can_write(task, given)
     with raising_ours(), paced(df, filler) as frame:
         messages = messages_of(frame, task)
-    told = [msgspec.msgpack.decode(each, type=_Message) for each in messages]
+    parts = [msgspec.msgpack.decode(each, type=_Message) for each in messages]
     for job, plan, name in ((rows, split.kept, "kept"), (refused, split.refused, "refused")):
-        done = collect(plan, [TaskMessage(getattr(each, name)) for each in told], given)
-        job.add_written(
-            done.entries,
-            done.manifests,
-            touched=done.touched,
-            tasks=done.tasks,
-            intake=done.intake,
-        )
+        collect(plan, [TaskMessage(getattr(each, name)) for each in parts], given).add_to(job)
     found = Found()
-    for each in told:
+    for each in parts:
         found.add(each.found)
     return found
 

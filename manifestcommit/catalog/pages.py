@@ -153,6 +153,7 @@ def table_page(lake: str, table: Table, name: str, sample: int) -> str:
     store, head = ctx.store, ctx.open()
     snapshot, jobs = head.snapshot, [*list_jobs(ctx, is_read=False)]
     now_us = ctx.env.now_us()
+    ages_s = source_age_s(snapshot, now_us)
     reducer = HistoryReducer(snapshot, _COMMITS, store.url)
     for each in itertools.islice(walk_back(store, head), _COMMITS):
         reducer.add(each.snapshot)
@@ -165,7 +166,7 @@ def table_page(lake: str, table: Table, name: str, sample: int) -> str:
         columns=snapshot.schema.fields if snapshot.schema else (),
         row=row_of(ctx, jobs, "", name),
         sources=[
-            (source, position, source_age_s(snapshot, now_us).get(source))
+            (source, position, ages_s.get(source))
             for source, position in sorted(snapshot.watermarks.items())
         ],
         jobs=jobs,

@@ -42,7 +42,7 @@ from ..runtime.environment import SystemEnv
 from ..store import StorageOptions, Store, open_store
 from ..table import Table
 from . import pages
-from .lake import FoundTable, find_tables, marker_at, objection, parts_of
+from .lake import FoundTable, Lake, find_tables, marker_at, objection
 
 # Of the tables at the lake's root: Iceberg has no table outside of a namespace.
 ROOT = "default"
@@ -353,7 +353,7 @@ def _of_table(
     """The page of the table that the path names, or one that says why there is none."""
     name = request.path_params["name"]
     try:
-        return page(name, Table(catalog.below(parts_of(name)).url, catalog.options))
+        return page(name, Lake(catalog.store, catalog.options).table(name))
     except (UsageError, TableNotFoundError) as error:
         return _html(pages.problem_page("There is no such table", str(error)), status=404)
     except ManifestCommitError as error:

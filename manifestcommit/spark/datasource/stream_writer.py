@@ -223,14 +223,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             and (text := _stranger(ctx.known.snapshot, batch, job.url))
         ):
             _warn(text)
-        written = collect(planned.plan, messages, self.storage_options)
-        job.add_written(
-            written.entries,
-            written.manifests,
-            touched=written.touched,
-            tasks=written.tasks,
-            intake=written.intake,
-        )
+        collect(planned.plan, messages, self.storage_options).add_to(job)
         committed_or_raise(job.commit(), job.url)
 
     def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:

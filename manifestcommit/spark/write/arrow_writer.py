@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from manifestcommit.commits.job import Job
     from manifestcommit.store import Store
 
 FORMAT = "manifestcommit_write"
@@ -76,6 +77,16 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     touched: tuple[PartitionPattern, ...] = ()
     tasks: int = 0
     intake: InputTotals | None = None
+
+    def add_to(self, job: Job) -> None:
+        """Make its files part of what the job commits."""
+        job.add_written(
+            self.entries,
+            self.manifests,
+            touched=self.touched,
+            tasks=self.tasks,
+            intake=self.intake,
+        )
 
 
 class TaskWritten(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -120,17 +131,17 @@ def write_dataframe(
     given = StorageOptions(storage_options)
     store = open_store(plan.url, given)
     write_id = secrets.token_hex(16)
-    task = functools.partial(_message_of, plan, given, _filler(write_id))
+    task = functools.partial(_message_of, plan, given, filler_of(write_id))
     is_source_there = has("format")
     if not is_source_there:
         without_sources.check_can_write(task, given)
     if not is_source_there or (has_pandas() and without_sources.can_send(task, given)):
-        with raising_ours(), paced(df, _filler(write_id)) as frame:
+        with raising_ours(), paced(df, filler_of(write_id)) as frame:
             found = without_sources.messages_of(frame, task)
         return collect(plan, [TaskMessage(data) for data in found], given)
     name = registered_name(df.sparkSession, PlannedWrite, given)
     options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id}
-    with raising_ours(), paced(df, _filler(write_id)) as frame:
+    with raising_ours(), paced(df, filler_of(write_id)) as frame:
         frame.write.format(name).options(**options).mode("append").save()
     return _take_written(store, plan, write_id)
 
@@ -270,7 +281,7 @@ class PlannedWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
         return write_task(
-            self.plan, without_fillers(iterator, _filler(self.write_id)), self.storage_options
+            self.plan, without_fillers(iterator, filler_of(self.write_id)), self.storage_options
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -285,7 +296,7 @@ class PlannedWriter(DataSourceArrowWriter):
         be writing. [SP3]"""
 
 
-def _filler(write_id: str) -> str:
+def filler_of(write_id: str) -> str:
     """The name of the column that marks the empty rows of this write; no other column can have it.
     [SP40]"""
     return f"filler-{write_id}"

@@ -38,10 +38,4 @@ def write_into(
         written = write_dataframe(df, plan, storage_options=storage_options)
     else:
         written = write_recoverable(df, plan, job.recovery, storage_options=storage_options)
-    job.add_written(
-        written.entries,
-        written.manifests,
-        touched=written.touched,
-        tasks=written.tasks,
-        intake=written.intake,
-    )
+    written.add_to(job)
