@@ -84,7 +84,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 _VERDICTS = {
     "safe": "safe for commits, as far as probes can show.",
-    "unsafe": "NOT safe for commits. Use another store; on Ceph, a bucket without versioning.",
+    "unsafe": "NOT safe for commits. Use another store.",
     "unknown": "it could not be found out whether it is safe for commits. Try again.",
 }
 

@@ -68,7 +68,7 @@ MARKERS = f"{VERSIONS}TABLE-"  # a listing returns them after all versions and b
 MANIFESTS = f"{ROOM}/manifests/"
 JOBS = f"{ROOM}/jobs/"
 MARKS = f"{JOBS}key-"
-# store.probes writes them, and may not import this module: a test checks that both agree
+# store.doctor writes them, and may not import this module: a test checks that both agree
 PROBES = f"{ROOM}/doctor/"
 HINT = f"{ROOM}/hint"
 _VERSION_NAME = re.compile(re.escape(VERSIONS) + r"(\d{20})\.json\.zst", re.ASCII)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -30,6 +31,11 @@ from .manifests import ManifestReader
 from .version_chain import Head, open_above
 
 LOG = logging.getLogger("manifestcommit.jobs")
+_SLOW_PROOF_S = 2.0
+_SLOW_PROOF = (
+    "%r: testing whether a create has one winner on this store, once before the first commit. "
+    "Servers that keep creators of one name waiting take 10 s and more"
+)
 
 _NO_SUMMARY = Summary()
 _NO_NOTE = Note()
@@ -178,7 +184,13 @@ class TableContext:
         new table, a copy on another store) concurrent put-if-absent probes run once.
         """
         if self.store.identity and self.store.identity not in proven and not self._has_proven:
-            prove(self.store)
+            slow = threading.Timer(_SLOW_PROOF_S, LOG.warning, (_SLOW_PROOF, self.store.url))
+            slow.daemon = True
+            slow.start()
+            try:
+                prove(self.store)
+            finally:
+                slow.cancel()
             self._has_proven = True
 
     def commit_time_us(self, parent_us: int) -> int:

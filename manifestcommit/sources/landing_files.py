@@ -328,6 +328,9 @@ class LandingFiles:
                 break
             if file.name in before:
                 now[file.name] = content_of(file)
+        for name in before.keys() - now.keys():  # in several folders a list need not be in order
+            same = (file for file in self._store.list(name) if file.name == name)
+            now.update((file.name, content_of(file)) for file in same)
         changed = sorted(name for name in before if now.get(name) != before[name])
         if changed:
             raise ChangedInputError(f"{self.name}: {changed[0]} was replaced while it was read")

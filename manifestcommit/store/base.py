@@ -268,7 +268,10 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
-        """List every object whose name begins with a prefix, in code-point order of names.
+        """List every object whose name begins with a prefix, each once.
+
+        Plain names of one folder (ASCII letters, digits, `.`, `-`, `_`) are in the order of their
+        code points; nothing relies on any other order.
 
         Args:
             prefix: the prefix; empty for every object.

@@ -25,8 +25,21 @@ from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-from ..errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
-from .backend import NOT_IN_XML, NoCredentialsError, NotMadeError, NotOfferedError, Page
+from ..errors import (
+    StoreDeniedError,
+    StoreError,
+    StoreUnclearError,
+    UnsafeStoreError,
+    UsageError,
+)
+from .backend import (
+    NOT_IN_XML,
+    NoCredentialsError,
+    NotMadeError,
+    NotOfferedError,
+    Page,
+    TakenError,
+)
 from .base import ObjectInfo, Unfinished
 from .http import (
     CONNECT_S,
@@ -315,6 +328,9 @@ def _client_arguments(given: dict[str, Any]) -> dict[str, Any]:
     return made_of
 
 
+_IF_ABSENT = {"If-None-Match": "*"}
+
+
 class S3Backend(HttpBackend):
     """Requests to one bucket, each sent once. [ST14]"""
 
@@ -335,6 +351,7 @@ class S3Backend(HttpBackend):
 
     def __init__(self, bucket: str, options: StorageOptions) -> None:
         super().__init__(bucket, options)
+        self._refuses_in_versions = False
         if bucket.startswith("arn:"):
             raise UsageError(
                 f"s3://{bucket}: name the bucket, or the alias of the access point, instead "
@@ -369,15 +386,26 @@ class S3Backend(HttpBackend):
         self._put(key, data)
 
     def create(self, key: str, data: bytes) -> None:
-        version = self._put(key, data, {"If-None-Match": "*"}).headers.get("x-amz-version-id")
-        if version not in (None, "null") and self._endpoint():
-            raise UnsafeStoreError(
-                f"{self.url}: versioning is on in this bucket. With versioning, Ceph ignores "
-                "`If-None-Match`: later writers replace a commit, and may have replaced "
-                f"{self.display_name(key)}. Suspend versioning, or use another bucket; only "
-                "Amazon's own S3 supports versioned buckets. Check what the table holds before you "
-                "run anything again."
-            )
+        version = self._put(key, data, _IF_ABSENT).headers.get("x-amz-version-id")
+        if version not in (None, "null") and self._endpoint() and not self._refuses_in_versions:
+            self._check_versioned(key, data)
+
+    def _check_versioned(self, key: str, data: bytes) -> None:
+        """Once a process, where the bucket keeps versions and the server is not Amazon's: whether
+        the same create is refused now. [ST12]"""
+        try:
+            self._put(key, data, _IF_ABSENT)
+        except TakenError:
+            self._refuses_in_versions = True
+            return
+        except StoreError as error:
+            raise StoreUnclearError(f"{error}; the object was created before") from None
+        raise UnsafeStoreError(
+            f"{self.url}: versioning is on in this bucket, and this server, as Ceph does, ignores "
+            "`If-None-Match` there: later writers replace a commit, and may have replaced "
+            f"{self.display_name(key)}. Suspend versioning, or use another bucket. Check what the "
+            "table holds before you run anything again."
+        )
 
     def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
         query = {"list-type": "2", "encoding-type": "url", "prefix": prefix}

@@ -56,6 +56,49 @@ def test_changes_of_rows_are_read_from_a_real_server(place: Place) -> None:
     assert table.changed_rows(table.version).read_all().num_rows == 0
 
 
+# --- a server that keeps a tree ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("versioned", [False, True])
+def test_a_table_lives_on_a_server_that_lists_folder_by_folder(versioned: bool, seaweedfs: Any, tmp_path: Path) -> None:
+    """Partitions that its order and that of names differ in; a landing folder and a lake, too. [ST3] [GC5] [LD3] [LK1]"""
+    lake, options = f"s3://{seaweedfs.bucket(versioned=versioned)}/lake", seaweedfs.storage_options
+    url, days = f"{lake}/t", ["a", "a-b", "a!", "b c"]
+    for number in range(24):
+        rows = pa.table({"day": [days[number % 4]], "id": [number]})
+        mc.write(rows, url, partition_by="day", key=f"job {number}", storage_options=options)
+    landing = open_store(f"{lake}/landing", options)
+    for name in ("a-b/1.csv", "a/1.csv", "a/2.csv", "b/1.csv"):
+        landing.put(name, b"id\n7\n")
+    mc.load(mc.sources.files(f"{lake}/landing", "csv", settle="0s", storage_options=options), f"{lake}/loaded", storage_options=options)
+    table = mc.Table(url, storage_options=options)
+    table.set_properties({"export.formats": "iceberg,delta"})
+    before = table.version
+    table.compact()
+    table.delete("id = 3")
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [each for each in range(24) if each != 3]
+    assert table.to_arrow(version=before).num_rows == 24
+    mc.gc(url, keep_versions=1, keep_for="0s", grace="0s", storage_options=options)
+    assert table.verify(deep=True).findings == ()
+    assert table.to_arrow().num_rows == 23
+    assert mc.lake(lake, storage_options=options).tables()["url"].to_pylist() == [
+        f"{lake}/{name}" for name in ("loaded", "loaded.files", "t")
+    ]
+    assert mc.Table(f"{lake}/loaded", storage_options=options).to_arrow().num_rows == 4
+
+
+@pytest.mark.thorough
+def test_pages_of_a_list_hold_every_name_once_in_any_order_of_folders(seaweedfs: Any) -> None:
+    """[ST3]"""
+    store = open_store(f"s3://{seaweedfs.bucket()}/t", seaweedfs.storage_options)
+    names = [f"{folder}/{number:04}" for folder in ("a", "a-b", "a!") for number in range(700)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda name: store.put(name, b""), names))
+    assert sorted(info.name for info in store.list("")) == sorted(names)
+    assert [info.name for info in store.list("a/", start_from="a/0690")] == [f"a/{number:04}" for number in range(690, 700)]
+
+
 # --- contention -------------------------------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,7 @@ SHARES = {
     "simulator": 0.65,
     "spark": 0.49,
     "stateful": 0.42,
-    "store": 0.7,
+    "store": 0.64,
 }
 # These ways of going wrong, and of running, are in the quick set however it is cut.
 ALWAYS = (

@@ -1,4 +1,4 @@
-"""`python -m tests.servers` installs what is missing; `python -m tests.servers azurite|rclone|s3rver` runs one until Ctrl-C;
+"""`python -m tests.servers` installs what is missing; `python -m tests.servers azurite|rclone|s3rver|seaweedfs` runs one until Ctrl-C;
 `python -m tests.servers demo` starts an S3 server, runs the demo with its table there, and ends the server.
 
 The gateway has a script of its own: tests/servers/rgw.sh.
@@ -38,7 +38,7 @@ def _say(name: str, here: bool, why: str = "") -> None:
 def run(name: str) -> None:
     """Prints what a shell needs to reach the server, and waits for Ctrl-C."""
     servable: dict[str, Callable[[Path], AbstractContextManager[S3Server | AzureServer]]]
-    servable = {"azurite": servers.azurite, "rclone": servers.rclone, "s3rver": servers.s3rver}
+    servable = {each.__name__: each for each in (servers.azurite, servers.rclone, servers.s3rver, servers.seaweedfs)}
     with tempfile.TemporaryDirectory(prefix=f"manifestcommit-{name}-") as folder, servable[name](Path(folder)) as server:
         for variable, value in server.environment.items():
             print(f"export {variable}={shlex.quote(value)}", flush=True)
@@ -63,7 +63,7 @@ def demo(arguments: list[str]) -> int:
 match sys.argv[1:]:
     case []:
         install()
-    case ["azurite" | "rclone" | "s3rver" as name]:
+    case ["azurite" | "rclone" | "s3rver" | "seaweedfs" as name]:
         run(name)
     case ["demo", *arguments]:
         sys.exit(demo(arguments))

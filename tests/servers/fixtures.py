@@ -1,4 +1,4 @@
-"""Fixtures for tests on real servers: `rgw`, `azurite`, `fake_gcs`, `rclone`, `s3rver`. Each starts when the first test asks for it.
+"""Real servers for tests: `rgw`, `azurite`, `fake_gcs`, `rclone`, `s3rver`, `seaweedfs`. Each starts when a test asks for it.
 
 A server that this machine lacks and cannot install skips its tests, and the run's last lines say so; MC_SERVERS=required makes
 that an error. A server that is here and does not start is an error always.
@@ -79,6 +79,12 @@ def fake_gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
 def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """An S3 server that takes If-None-Match and overwrites."""
     yield from _served("rclone serve s3", servers.rclone, tmp_path_factory.mktemp("rclone"))
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """S3 from a tree of folders."""
+    yield from _served("SeaweedFS", servers.seaweedfs, tmp_path_factory.mktemp("seaweedfs"))
 
 
 @pytest.fixture(scope="session")

