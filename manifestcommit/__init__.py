@@ -56,7 +56,6 @@ _HOMES = {
     "table": "Table gc read_committed",
     "table.creation": "create_table",
     "table.listing": "Listing",
-    "table.merge_builder": "MergeBuilder",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

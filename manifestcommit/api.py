@@ -36,7 +36,6 @@ from .store.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, gc, read_committed
 from .table.creation import create_table
 from .table.listing import Listing
-from .table.merge_builder import MergeBuilder
 from .transactions import Transaction, TransactionRows, transaction
 from .upkeep import maintain
 from .version import __version__
@@ -65,7 +64,6 @@ __all__ = [
     "Listing",
     "LoadOutcome",
     "LostGroup",
-    "MergeBuilder",
     "ObjectTotals",
     "Outcome",
     "PinnedTable",

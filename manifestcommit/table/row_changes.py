@@ -1,5 +1,5 @@
-"""Row changes of a table: `Table.delete`, `Table.update`, `Table.merge`, `Table.merge_into`,
-`Table.overwrite_where`. [RC1]-[RC12]
+"""Row changes of a table: `Table.delete`, `Table.update`, `Table.merge`, `Table.overwrite_where`.
+[RC1]-[RC12]
 
 Internal: import from `manifestcommit`.
 """
@@ -7,7 +7,6 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..arguments import REASON, checked, part_of
@@ -31,7 +30,6 @@ from ..rows.where import delete_where, overwrite_where, update_where
 from ..runtime.validation import Ranges, anything, condition, optional, rows
 from ..store import StorageOptions
 from .conditions import Condition, check_meaning
-from .merge_builder import MergeBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -334,76 +332,6 @@ class RowChanges:
             raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
         compared = MergeOn(on, null_safe, by, merge_schema)
         return merge(ctx, new, compared, clauses, choice, declared, whole=is_whole)
-
-    @checked(source=rows, reason=optional(REASON))
-    def merge_into(
-        self,
-        source: Any,
-        on: Sequence[str] | str | Mapping[str, str],
-        *,
-        null_safe: bool | Sequence[str] | str = False,
-        keep: Literal["last"] | None = None,
-        by: str | None = None,
-        merge_schema: bool = False,
-        spark: SparkSession | None = None,
-        key: str | None = None,
-        fingerprint: str | None = None,
-        reason: str | None = None,
-        watermarks: Ranges | None = None,
-        based_on: int | None = None,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> MergeBuilder:
-        """Begin a merge that is said clause by clause.
-
-        As with `mergeInto` of Spark and `merge` of deltalake. Nothing is done before `execute` of
-        the builder, which does what `merge` does with the same clauses.
-
-        Args:
-            source: as for `merge`.
-            on: as for `merge`.
-            null_safe: as for `merge`.
-            keep: as for `merge`.
-            by: as for `merge`.
-            merge_schema: as for `merge`.
-            spark: as for `merge`.
-            key: as for `merge`.
-            fingerprint: as for `merge`.
-            reason: as for `merge`.
-            watermarks: as for `merge`.
-            based_on: as for `merge`.
-            message: as for `merge`.
-            metadata: as for `merge`.
-
-        Returns:
-            A builder without a clause.
-
-        Raises:
-            UsageError: an argument is not what is expected.
-
-        Example:
-            `table.merge_into(feed, on="id").when_matched_delete("op = 'd'").execute()`
-
-        Spec: RC9.
-        """
-        run = partial(
-            self.merge,
-            source,
-            on,
-            null_safe=null_safe,
-            keep=keep,
-            by=by,
-            merge_schema=merge_schema,
-            spark=spark,
-            key=key,
-            fingerprint=fingerprint,
-            reason=reason,
-            watermarks=watermarks,
-            based_on=based_on,
-            message=message,
-            metadata=metadata,
-        )
-        return MergeBuilder(run)
 
     @checked(data=rows, where=condition, reason=optional(REASON))
     def overwrite_where(

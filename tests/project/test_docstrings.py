@@ -127,7 +127,7 @@ CONSTRUCTORS = {
     for name, each in CLASSES.items()
     if is_ours(each.__init__)
     and not issubclass(each, BaseException)
-    and name not in ("Job", "Lake", "MergeBuilder", "PinnedTable", "Transaction", "TransactionRows", "testing.SimulatedStore")
+    and name not in ("Job", "Lake", "PinnedTable", "Transaction", "TransactionRows", "testing.SimulatedStore")
 }
 CALLABLES = {
     **{name: each for name, each in PUBLIC.items() if not isinstance(each, type)},
