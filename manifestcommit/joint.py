@@ -246,14 +246,11 @@ def rollback_together(
     """Roll several tables back by one commit: all of them or none.
 
     `Table.rollback` refuses to undo in one table what was committed in several. This undoes it in
-    all of them.
+    all of them. Other arguments and errors are as for `Table.rollback`.
 
     Args:
         versions: 2 to 32 tables, as paths or `Table` objects, and the version or the tag that each
             goes back to: versions that belong together, as `read_together` returned them.
-        reason: why; recorded in the history of each.
-        message: as for `write`; by default none.
-        metadata: as for `write`; by default none.
         storage_options: what reaches the object store, for tables that are given by a path; by
             default the environment.
 
@@ -263,10 +260,6 @@ def rollback_together(
     Raises:
         CommitConflictError: anything else was committed to one of the tables meanwhile, or a table
             with which one of them has committed since is not among them.
-        SnapshotExpiredError: a version was expired.
-        VersionNotFoundError: there is no such version or tag.
-        TableNotFoundError: there is no table at a path.
-        OutcomeUnknownError: the store did not say whether it was committed.
         UsageError: an argument is wrong, or the versions do not belong together.
 
     Example:
@@ -300,14 +293,12 @@ def tag_together(
     """Tag versions of several tables that belong together, by one commit: all of them or none.
 
     The versions are those that `read_together` would return now: each joint commit is in all of
-    them or in none. The tag of each is read by itself: `Table.dataset(tag=…)`.
+    them or in none. The tag of each is read by itself: `Table.dataset(tag=…)`. Other
+    arguments and errors are as for `Table.tag`.
 
     Args:
         tables: 2 to 32 tables: paths, or `Table` objects.
         name: the tag; one of that name moves, in all of the tables or in none.
-        keep_for: as for `Table.tag`; by default the versions stay until `Table.untag`.
-        message: as for `write`; by default none.
-        metadata: as for `write`; by default none.
         storage_options: what reaches the object store, for tables that are given by a path; by
             default the environment.
 
@@ -315,11 +306,8 @@ def tag_together(
         The outcome of the commit that sets the tags.
 
     Raises:
-        TableNotFoundError: there is no table at a path.
         CommitConflictError: gc expired a version meanwhile: call it again.
         StoreError: as for `read_together`.
-        OutcomeUnknownError: the store did not say whether it was committed.
-        UsageError: an argument is wrong.
 
     Example:
         `tag_together(["/lake/orders", "/lake/rejects"], "2013-q1")`
@@ -390,11 +378,7 @@ class PinnedTable:
     def to_arrow(
         self, columns: list[str] | str | None = None, filter: Condition | None = None
     ) -> pa.Table:
-        """Read this version into memory, as `Table.to_arrow` does.
-
-        Args:
-            columns: as for `Table.to_arrow`.
-            filter: as for `Table.to_arrow`.
+        """Read this version into memory. Other arguments and errors are as for `Table.to_arrow`.
 
         Returns:
             The rows.
@@ -414,12 +398,7 @@ class PinnedTable:
         filter: Condition | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
-        """Read this version as a Spark DataFrame, as `Table.read` does.
-
-        Args:
-            columns: as for `Table.read`.
-            filter: as for `Table.read`.
-            spark: as for `Table.read`.
+        """Read this version with Spark. Other arguments and errors are as for `Table.read`.
 
         Returns:
             The DataFrame.

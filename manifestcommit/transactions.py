@@ -430,6 +430,7 @@ def transaction(
 
     Readers of any of the tables see all of it or nothing of it, from one moment on, also where this
     process dies: no catalog, lock or coordinator is needed. The tables lie in one object store.
+    Other arguments are as for `write`.
 
     Args:
         tables: 2 to 32 tables: their paths or `Table` objects, or a mapping of a name to each. The
@@ -440,9 +441,6 @@ def transaction(
             By default none.
         recoverable: keep each table's finished tasks for a rerun of the key and fingerprint, as for
             `begin`; all tables are committed together then, too. By default False.
-        fingerprint: declared with the key, as for `write`; by default nothing.
-        message: what the commit is for, as for `write`; by default nothing.
-        metadata: name -> text, as for `write`; by default none.
         storage_options: what reaches the object store, for tables that are given by a path; by
             default the environment.
 

@@ -50,7 +50,7 @@ def create_table(
     """Create an empty table, or open the one that is there already.
 
     At the head of a job that runs again and again, give `exist_ok=True`: by default the call fails
-    once a column was added to the table.
+    once a column was added to the table. Other arguments and errors are as for `write`.
 
     Args:
         path: the table path, a local path or a URL.
@@ -69,10 +69,6 @@ def create_table(
             0; of tables of one rank the lowest id decides, which is chance.
         exist_ok: whether a table that is there may have more columns, in any order, and wider types
             than `schema`, as later changes give it. By default it has exactly these columns.
-        message: as for `write`; by default none.
-        metadata: as for `write`; by default none.
-        storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
-            environment.
 
     Returns:
         The table.
@@ -82,8 +78,6 @@ def create_table(
             `exist_ok`, it lacks a column of `schema` or has a type that cannot hold its values.
         UsageError: the table that is there knows one of the sources with another beginning, has
             another rank or lacks a constraint, or a condition cannot be evaluated.
-        NotATableError: the folder holds files but no table.
-        UnsafeStoreError: the store cannot be trusted with commits.
 
     Spec: CK1, CM13, MT2, WM7.
     """

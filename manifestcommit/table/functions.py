@@ -39,9 +39,11 @@ def read_committed(
 
     Args:
         path: the table path, a local path or a URL.
-        version: as for `Table.snapshot`.
-        as_of: as for `Table.snapshot`.
-        tag: as for `Table.snapshot`.
+        version: the version's number; by default the newest. Give at most one of `version`,
+            `as_of` and `tag`.
+        as_of: a time at which the version was the newest one: a datetime or an ISO 8601 text,
+            without a zone in UTC. By default none.
+        tag: a tag of the version; by default none.
         columns: the columns to read, in this order; by default all.
         filter: which rows: SQL, a pyarrow expression or a Spark Column; by default all. Files that
             cannot hold a matching row are not handed to Spark.
@@ -89,7 +91,7 @@ def gc(
 
     Nothing else is deleted, whatever runs beside it. The newest versions and tagged versions stay
     readable; orphan files are removed by the second run, a grace period later. One process needs
-    eight bytes of memory for each live file.
+    eight bytes of memory for each live file. Other arguments are as for `write`.
 
     Args:
         path: the table path, a local path or a URL.
@@ -107,9 +109,6 @@ def gc(
         foreign: also delete files that something else wrote below the table path longer than
             `grace` ago and that no version lists, up to 10,000 in a run, and never hidden ones
             (`_SUCCESS`); by default False: they are skipped and reported.
-        message: as for `write`; by default none.
-        metadata: as for `write`; by default none.
-        storage_options: what reaches the object store; by default the environment.
 
     Returns:
         What was deleted and what stays.

@@ -105,17 +105,10 @@ class RowChanges:
             spark: the session that evaluates and rewrites; by default this process does, in bounded
                 memory, but for SQL that only Spark can evaluate, Columns, and files of more than
                 1 GB while a session is active. `executor` of the outcome says who did.
-            key: an idempotency key: a rerun with the same key does nothing; by default none.
-            fingerprint: declared with the key, beside the condition; by default nothing.
-            reason: why; recorded in the history; by default nothing.
             dry_run: count only, and change nothing; by default False.
             based_on: the version that the condition was chosen from, where it comes from rows of
                 the table: what others wrote since then, where the condition can be true, is a
                 conflict, and it is tried once. By default the newest.
-            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
-                default True.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             What was deleted. Where no row matches and there is no key to be recorded, nothing is
@@ -125,15 +118,8 @@ class RowChanges:
             CommitConflictError: others wrote into a partition in which the condition can be true,
                 or replaced a file that holds such rows, in each of the tries that the property
                 `write.row-change-tries` allows, or since `based_on`: run it again.
-            KeyReusedError: the key was committed with another condition or fingerprint.
             UsageError: the condition cannot be understood or evaluated, or Spark is needed and not
                 installed.
-            VersionNotFoundError: of `based_on`.
-            JobFencedError: `based_on` is below the table's fence.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
-                version meanwhile: run it again.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: RC2, RC6, RC8, RC11, CF17.
         """
@@ -169,17 +155,9 @@ class RowChanges:
                 `"'late'"`, a pyarrow expression, or a number, date or other value that is no text.
                 One that does not fit its column, or would lose digits, is an error.
             where: SQL or a pyarrow expression, as for `delete`; by default all rows.
-            key: an idempotency key: a rerun with the same key does nothing; by default none.
-            fingerprint: declared with the key, beside the condition and the values; by default
-                nothing.
-            reason: why; recorded in the history; by default nothing.
             dry_run: count only, and change nothing; by default False.
             based_on: the version that the condition and the values come from, as for `delete`; by
                 default the newest.
-            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
-                default True.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             What was updated. Where no row matches and there is no key to be recorded, nothing is
@@ -187,15 +165,8 @@ class RowChanges:
 
         Raises:
             CommitConflictError: as for `delete`.
-            KeyReusedError: the key was committed with another condition, values or fingerprint.
             SchemaMismatchError: a new value is null in a column that is not nullable.
             UsageError: the condition or a value cannot be understood or evaluated without Spark.
-            VersionNotFoundError: of `based_on`.
-            JobFencedError: `based_on` is below the table's fence.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
-                version meanwhile: run it again.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
             `table.update({"delay": "delay + 5"}, where="day = '2013-01-01' AND carrier = 'UA'")`
@@ -277,18 +248,9 @@ class RowChanges:
             spark: the session that compares and rewrites; by default that of a DataFrame, and for
                 other sources this process does it, with the source's keys in memory, unless a
                 session is active and the table has more than 1 GB.
-            key: an idempotency key: a rerun with the same key does nothing; by default none.
-            fingerprint: declared with the key; by default nothing.
-            reason: why; recorded in the history; by default nothing.
-            watermarks: source -> (start, end), half-open, as for `write`: they advance with the
-                commit; by default none.
             based_on: the version of the table that the source's rows were read from, if they were,
                 as for the function `write`: what others wrote since then, where such a key can lie,
                 is a conflict. By default what the rows carry, else the newest.
-            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
-                default True.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             What was deleted, updated and inserted.
@@ -297,17 +259,8 @@ class RowChanges:
             CommitConflictError: others wrote into a partition in which such a key can lie (the
                 whole table, unless `on` names the partition columns) in each try, as for `delete`,
                 or since `based_on`: run it again.
-            WatermarkGapError: a range starts after the current watermark.
-            WatermarkOverlapError: a range starts before the current watermark.
-            KeyReusedError: the key was committed with another declaration.
             SchemaMismatchError: the source does not fit the table.
             UsageError: the source has a key twice, or twice with the highest value of `by`.
-            VersionNotFoundError: of `based_on`.
-            JobFencedError: `based_on`, or what the rows carry, is below the table's fence.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
-                version meanwhile: run it again.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
             `table.merge(corrections, on=["day", "flight"], key="corrections:7")`
@@ -361,33 +314,16 @@ class RowChanges:
             where: SQL, a pyarrow expression or a Spark Column, as for `delete`.
             merge_schema: as for the function `write`; by default False.
             spark: as for `delete`; by default that of a DataFrame.
-            key: an idempotency key: a rerun with the same key does nothing; by default none.
-            fingerprint: declared with the key, beside the condition; by default nothing.
-            reason: why; recorded in the history; by default nothing.
-            watermarks: as for `merge`; by default none.
             based_on: the version that the rows were read from, as for the function `write`; by
                 default what the data carries.
-            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
-                default True.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             What was deleted and inserted.
 
         Raises:
             CommitConflictError: as for `delete`.
-            WatermarkGapError: a range starts after the current watermark.
-            WatermarkOverlapError: a range starts before the current watermark.
-            KeyReusedError: the key was committed with another declaration.
             SchemaMismatchError: the data does not fit the table.
             UsageError: a row of the data does not match, or the condition cannot be understood.
-            VersionNotFoundError: of `based_on`.
-            JobFencedError: `based_on` is below the table's fence.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
-                version meanwhile: run it again.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
             `table.overwrite_where(may, "day >= '2013-05-01' AND day < '2013-06-01'", key="may:2")`
