@@ -34,7 +34,7 @@ _HOMES = {
     "format.watermark": "WatermarkMismatch",
     "operations.table_metrics": "TableMetrics",
     "operations.verify": "VerifyReport",
-    "commits.resolve": "JobInfo Resolution",
+    "commits.two_phase": "JobInfo Resolution",
     "operations.adopt": "Adoption SkippedFile",
     "operations.compaction": "Compaction LostGroup",
     "operations.gc": "GcReport ObjectTotals",
@@ -54,7 +54,7 @@ _HOMES = {
     "spark_sql.api": "attach register sql",
     "store.doctor": "DoctorCheck DoctorLatency DoctorReport",
     "table": "Table gc read_committed",
-    "table.creation": "create_table",
+    "table.functions": "create_table",
     "table.listing": "Listing",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

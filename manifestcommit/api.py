@@ -5,7 +5,7 @@ Internal: import them from `manifestcommit`.
 """
 
 from .catalog.lake import Lake, lake
-from .commits.resolve import JobInfo, Resolution
+from .commits.two_phase import JobInfo, Resolution
 from .export.export_result import Export
 from .format.snapshot import Snapshot
 from .format.watermark import WatermarkMismatch
@@ -34,7 +34,7 @@ from .spark_sql.api import attach, register, sql
 from .staging import Staged, staged
 from .store.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, gc, read_committed
-from .table.creation import create_table
+from .table.functions import create_table
 from .table.listing import Listing
 from .transactions import Transaction, TransactionRows, transaction
 from .upkeep import maintain

@@ -16,14 +16,13 @@ import msgspec
 import pyarrow as pa
 
 from .arguments import checked
-from .commits.joint_commit import TablePart, commit_jointly, ordered_parts
-from .commits.joint_read import read_jointly
+from .commits.joint_commit import TablePart, commit_jointly, ordered_parts, read_jointly
 from .commits.joint_two_phase import JointUnit, check_together, prepare_jointly, together_of
 from .display import ReprMixin
 from .errors import UsageError
 from .job import Job, Path, commit
 from .log.table_context import TableContext
-from .operations.joint_rollback import plan_joint_rollback, tag_jointly
+from .operations.rollback import plan_joint_rollback, tag_jointly
 from .runtime.outcome import Outcome, error_of
 from .runtime.validation import wrong
 from .store import StorageOptions, open_store

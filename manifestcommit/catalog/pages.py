@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ..commits.resolve import JobInfo, list_jobs
+from ..commits.two_phase import JobInfo, list_jobs
 from ..errors import ManifestCommitError
 from ..format.fields import type_text
 from ..format.snapshot import Snapshot

@@ -58,8 +58,7 @@ from ..runtime.outcome import (
 )
 from ..runtime.validation import Ranges, advance_of, check_work, source_ranges_of, wrong
 from ..runtime.validation import metadata as check_metadata
-from .commit_loop import BasedOn, below, check_based_on, commit, measured
-from .conflict_inputs import load_conflict_inputs
+from .commit_loop import BasedOn, below, check_based_on, commit, load_conflict_inputs, measured
 from .create_version import create_table, found_outcome
 from .group_commit import Committers
 from .joint_commit import TablePart

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..commits.commit_loop import commit
-from ..commits.conflict_inputs import load_conflict_inputs
+from ..commits.commit_loop import commit, load_conflict_inputs
 from ..commits.group_commit import Committers
 from ..display import ReprMixin
 from ..errors import CorruptMetadataError, UsageError

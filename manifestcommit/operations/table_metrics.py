@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..commits.resolve import list_jobs
+from ..commits.two_phase import list_jobs
 from ..display import ReprMixin
 from ..errors import UsageError
 from ..format.fields import is_text, shown

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..commits.resolve import list_jobs
+from ..commits.two_phase import list_jobs
 from ..format.snapshot import Snapshot
 from ..format.values import python_rows
 from ..log import exports

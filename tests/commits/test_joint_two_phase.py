@@ -19,8 +19,7 @@ from manifestcommit.commits.joint_commit import TablePart, commit_declared
 from manifestcommit.commits.joint_two_phase import check_together as together_or_refused
 from manifestcommit.commits.joint_two_phase import prepared_together, together_of
 from manifestcommit.commits.prepared_job import put_prepared, read_prepared, seal
-from manifestcommit.commits.resolve import list_jobs, resolve_job
-from manifestcommit.commits.two_phase import commit_prepared, give_up, settle_prepared
+from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job, settle_prepared
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, TableNotFoundError, UndecidedError, UsageError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Prepared, Write
