@@ -623,7 +623,7 @@ def _targets(options: argparse.Namespace) -> dict[Any, int | str]:
 
 
 def _rollback_together(options: argparse.Namespace) -> int:
-    from ..joint import rollback_together
+    from ..transactions import rollback_together
 
     targets = _targets(options)
     tables = [table_of(options, path) for path in targets]
@@ -737,7 +737,7 @@ def _tag(options: argparse.Namespace) -> int:
 
 
 def _tag_together(options: argparse.Namespace) -> int:
-    from ..joint import tag_together
+    from ..transactions import tag_together
 
     if options.version is not None:
         raise UsageError(

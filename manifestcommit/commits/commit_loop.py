@@ -41,8 +41,7 @@ from ..format.partitioning import Matcher, PartitionPattern, bounded
 from ..format.snapshot import Snapshot
 from ..format.watermark import VERSIONS_SEARCHED, Advance, find_mismatch
 from ..log import exports
-from ..log.table_context import TableContext, gate
-from ..log.table_root import check_same_root, is_removed, removed
+from ..log.table_context import TableContext, check_same_root, gate, is_removed, removed
 from ..log.time_travel import committed_ranges, dropped_at, find_job, find_key
 from ..log.version_chain import (
     Head,
@@ -78,8 +77,7 @@ from .create_version import (
     settled_outcome,
 )
 from .group_commit import Committers, GroupCommit
-from .prepared_job import Decision, Member, Part
-from .spilling import Spiller
+from .prepared_job import Decision, Member, Part, Spiller
 
 # Looking up what a change needs to know: entries that it takes away, paths that are live, commits
 # that won. [CM12] [CF1]

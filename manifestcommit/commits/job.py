@@ -35,8 +35,7 @@ from ..format.fields import Schema, arrow_marks, relaxed, shown
 from ..format.partitioning import PartitionPattern, dedupe, of_partition
 from ..format.snapshot import KeyRecord, Snapshot, TogetherJob
 from ..format.watermark import Advance, find_mismatch
-from ..log.table_context import LATEST_READ, TableContext
-from ..log.table_root import open_or_free
+from ..log.table_context import LATEST_READ, TableContext, open_or_free
 from ..log.time_travel import find_job_at, find_key_at
 from ..log.version_chain import Head, read_version
 from ..protocol.conflict import Conflict, find_conflict

@@ -53,8 +53,7 @@ from ..format.partitioning import agrees, check_partition_by, folder_values, par
 from ..format.snapshot import KeyRecord, Snapshot, Summary
 from ..format.values import to_array
 from ..log.manifests import write_manifest
-from ..log.table_context import TableContext
-from ..log.table_root import OtherFormat, check_not_inside, format_at, format_of
+from ..log.table_context import OtherFormat, TableContext, check_not_inside, format_at, format_of
 from ..log.time_travel import find_key_at
 from ..log.version_chain import Head
 from ..protocol.spill_policy import entries_overflow

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..commits.commit_loop import commit, settle_first
-from ..commits.prepared_job import read_prepared
-from ..commits.spilling import newest_records
+from ..commits.prepared_job import newest_records, read_prepared
 from ..errors import (
     CorruptMetadataError,
     SnapshotExpiredError,

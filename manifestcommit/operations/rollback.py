@@ -42,7 +42,7 @@ from ..protocol.joint_outcome import find_mismatch, state_before
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import check_reason
 from ..scan import planning
-from .lineage import unknown_source
+from .describe import unknown_source
 
 # Tags: names for versions. A tagged version, and everything that it lists, stays until the tag is
 # removed. [GC10]

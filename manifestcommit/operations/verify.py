@@ -62,8 +62,8 @@ from ..runtime.concurrency import prefetch
 from ..runtime.environment import STARTS
 from ..runtime.name_set import Hashes, Repeats, hashes
 from ..store import Store
+from .describe import data_age_s, source_age_s
 from .store_inventory import Inventory
-from .table_metrics import data_age_s, source_age_s
 
 # Checks that a data file holds what its entry says: digest, footer, rows, partition, statistics.
 # [RD10] [DF3] [OB7]

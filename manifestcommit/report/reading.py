@@ -18,7 +18,7 @@ from ..log import exports
 from ..log.table_context import TableContext
 from ..log.version_chain import raise_if_expired, walk_back
 from ..operations import gc
-from ..operations.table_metrics import lag_of
+from ..operations.describe import lag_of
 from ..operations.upkeep_properties import retention_of
 from .data import (
     JOBS,

@@ -64,7 +64,7 @@ from ..protocol.change_feed import (
 from ..protocol.conflict import first_expired
 from ..scan.change_feed import Given, VersionFeed
 from ..scan.planning import differing_entries, entries_table
-from .rewrite import scan
+from .row_change import scan
 
 # What differs between two bags of rows, in bounded memory: rows that one has more often than the
 # other. [CH3] [CH5]

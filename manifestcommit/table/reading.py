@@ -23,8 +23,7 @@ from ..job import Path
 from ..log.table_context import TableContext
 from ..log.time_travel import choose_version, to_datetime
 from ..log.version_chain import Head, read_version, walk_back
-from ..operations.describe import describe, joint_of, said_of, values
-from ..operations.lineage import Lineage, trace
+from ..operations.describe import Lineage, describe, joint_of, said_of, trace, values
 from ..rows.conditions import evaluating
 from ..runtime.validation import names, optional, whole
 from ..scan import planning

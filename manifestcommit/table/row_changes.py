@@ -24,8 +24,7 @@ from ..rows.clauses import (
 )
 from ..rows.find import ArrowRows, Choice, RowExecutor
 from ..rows.merge import MergeOn, merge
-from ..rows.rewrite import NewRows, arrow_data
-from ..rows.row_change import Declared, RowChange, RowOutcome
+from ..rows.row_change import Declared, NewRows, RowChange, RowOutcome, arrow_data
 from ..rows.where import delete_where, overwrite_where, update_where
 from ..runtime.validation import Ranges, anything, condition, optional, rows
 from ..store import StorageOptions

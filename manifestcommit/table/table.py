@@ -45,9 +45,9 @@ from ..operations.compaction import (
     rewriter,
     sorts_here,
 )
+from ..operations.describe import TableMetrics, table_metrics
 from ..operations.gc import GcReport
 from ..operations.rollback import rewind, rollback, settle, tag, untag
-from ..operations.table_metrics import TableMetrics, table_metrics
 from ..operations.upkeep_properties import retention_of
 from ..operations.verify import VerifyReport, verify
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES, Group

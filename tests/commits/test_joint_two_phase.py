@@ -24,12 +24,12 @@ from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, Tab
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Prepared, Write
 from manifestcommit.format.snapshot import TogetherJob, check_together
-from manifestcommit.joint import PreparedTransaction
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import gc
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, FaultStore
+from manifestcommit.transactions import PreparedTransaction
 
 AT_ONCE = Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.kit.row_works import WORKS, data, found, make, run_in
 
 import manifestcommit as mc
-from manifestcommit.joint import PreparedTransaction
+from manifestcommit.transactions import PreparedTransaction
 
 
 def amounts(*pairs: tuple[int, int]) -> pa.Table:

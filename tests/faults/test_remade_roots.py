@@ -28,7 +28,7 @@ from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Write
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.job import Job
-from manifestcommit.log.table_root import check_free_root
+from manifestcommit.log.table_context import check_free_root
 from manifestcommit.log.time_travel import choose_version
 from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version, walk_back
 from manifestcommit.operations import gc as gc_engine

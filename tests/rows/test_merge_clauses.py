@@ -18,7 +18,8 @@ from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, ManifestCommitError
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.rows import find, rewrite
+from manifestcommit.rows import find
+from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.clauses import Clauses
 from manifestcommit.runtime.environment import Tuning, tuned
 from manifestcommit.runtime.outcome import committed_or_raise

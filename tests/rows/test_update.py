@@ -17,7 +17,7 @@ from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError
-from manifestcommit.rows import rewrite
+from manifestcommit.rows import row_change as rewrite
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.table import Table
 
