@@ -49,7 +49,7 @@ from manifestcommit.operations.compaction import CompactionOptions, Rewriting
 from manifestcommit.operations.gc import run as run_gc
 from manifestcommit.protocol import spill_policy
 from manifestcommit.protocol.retention import Policy
-from manifestcommit.rows.rewrite import NewFiles
+from manifestcommit.rows.row_change import NewFiles
 from manifestcommit.runtime.environment import tuning
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.scan.planning import entries_table

@@ -5,23 +5,15 @@ Internal: import them from `manifestcommit`.
 """
 
 from .catalog.lake import Lake, lake
-from .commits.resolve import JobInfo, Resolution
+from .commits.two_phase import JobInfo, Resolution
 from .export.export_result import Export
 from .format.snapshot import Snapshot
 from .format.watermark import WatermarkMismatch
 from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
-from .joint import (
-    JointOutcome,
-    PinnedTable,
-    read_together,
-    rollback_together,
-    tag_together,
-)
 from .operations.adopt import Adoption, SkippedFile
 from .operations.compaction import Compaction, LostGroup
+from .operations.describe import FileRange, Lineage, TableMetrics
 from .operations.gc import GcReport, ObjectTotals
-from .operations.lineage import FileRange, Lineage
-from .operations.table_metrics import TableMetrics
 from .operations.verify import VerifyReport
 from .protocol.audit import VerifyFinding
 from .protocol.conflict import Conflict, Violation
@@ -34,10 +26,18 @@ from .spark_sql.api import attach, register, sql
 from .staging import Staged, staged
 from .store.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, gc, read_committed
-from .table.creation import create_table
+from .table.functions import create_table
 from .table.listing import Listing
-from .table.merge_builder import MergeBuilder
-from .transactions import Transaction, TransactionRows, transaction
+from .transactions import (
+    JointOutcome,
+    PinnedTable,
+    Transaction,
+    TransactionRows,
+    read_together,
+    rollback_together,
+    tag_together,
+    transaction,
+)
 from .upkeep import maintain
 from .version import __version__
 
@@ -65,7 +65,6 @@ __all__ = [
     "Listing",
     "LoadOutcome",
     "LostGroup",
-    "MergeBuilder",
     "ObjectTotals",
     "Outcome",
     "PinnedTable",

@@ -319,20 +319,15 @@ def begin(
     """Begin a job: leaving its `with` block commits, leaving it by an exception aborts.
 
     `begin` writes nothing. A job with work that is dropped without `commit`, `prepare` or
-    `abort` gives a DroppedJobWarning.
+    `abort` gives a DroppedJobWarning. Other arguments and errors are as for `write`.
 
     Args:
         path: the table path, a local path or a URL.
-        key: an idempotency key, as for `write`; by default none.
         recoverable: each task that finishes is durable, and a rerun of the same key and fingerprint
             after a crash computes the others only; what is left by an exception is kept for the
             rerun. By default False.
-        fingerprint: declared with the key, as for `write`; by default nothing.
-        based_on: the version of the table that the job's rows were read from, as for `write`; by
-            default what the rows carry.
-        message: what the commit is for, as for `write`; `Job.note` sets it later.
-        metadata: name -> text, as for `write`; `Job.note` adds to it later.
-        storage_options: what reaches the object store; by default the environment.
+        message: what the commit is for; by default none, and `Job.note` sets it later.
+        metadata: name -> text; by default none, and `Job.note` adds to it later.
 
     Returns:
         The job.
@@ -340,8 +335,6 @@ def begin(
     Raises:
         UsageError: an argument is invalid; the message names it.
         NotATableError: the folder holds plain files.
-        VersionNotFoundError: of `based_on`.
-        KeyReusedError: the key was committed with another declaration.
 
     Example:
         `with begin("/lake/flights", key="2013-01-02") as job: job.write(rows)`
@@ -465,21 +458,16 @@ class Job:
     ) -> None:
         """Write rows straight to the destination, invisible until the job commits.
 
-        May be called again. Where an earlier run committed the job's key, nothing is written.
+        May be called again. Where an earlier run committed the job's key, nothing is written. Other
+        arguments and errors are as for the function `write`.
 
         Args:
-            data: as for the function `write`.
-            partition_by: as for the function `write`.
-            merge_schema: as for the function `write`.
-            replace_schema: as for the function `write`, of a job that overwrites the whole table.
-            target_file_size: as for the function `write`.
+            replace_schema: of a job that overwrites the whole table; by default False.
             sources: source -> (start, end), half-open: where these rows come from, kept with each
                 file for `Table.lineage`; it moves no watermark. By default nothing is kept.
 
         Raises:
-            SchemaMismatchError: the data does not fit the table; no task has started.
             UsageError: an argument is wrong, or the job is over.
-            JobFencedError: a gc has fenced the job and removed what it wrote.
             StoreError: the store failed.
 
         Spec: SP1, DF1.
@@ -582,17 +570,12 @@ class Job:
         self._job.note(message, metadata or {})
 
     def commit(self) -> Outcome:
-        """Commit now instead of on leaving the block.
+        """Commit now instead of on leaving the block. Other errors are as for the function `write`.
 
         Returns:
             The outcome.
 
         Raises:
-            CommitConflictError: others committed what this job depends on; nothing is committed.
-            WatermarkGapError: a range starts after the current watermark; nothing is committed.
-            WatermarkOverlapError: a range starts before the current watermark.
-            KeyReusedError: the key was committed with another declaration.
-            JobFencedError: the job took longer than gc's grace period; nothing is committed.
             JobAbortedError: the job was aborted.
             OutcomeUnknownError: the store did not say whether it was committed: ask
                 `Table.resolve`.

@@ -28,7 +28,7 @@ from .protocol.conflict import Violation
 from .runtime.outcome import InputTotals, Outcome, constraint_error
 from .store import StorageOptions, Store, open_store
 from .store.base import retries_of
-from .table.creation import REFUSED, companion_url, open_companion
+from .table.functions import REFUSED, companion_url, open_companion
 from .table.table import Table
 from .terminal.screen import Progress
 from .transactions import transaction

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from .arguments import checked
 from .checks import Check, as_check
-from .commits.conflict_inputs import find_winners, load_conflict_inputs
+from .commits.commit_loop import find_winners, load_conflict_inputs
 from .commits.create_version import settled_outcome
 from .commits.prepared_job import read_prepared
 from .commits.two_phase import commit_prepared

@@ -25,7 +25,7 @@ from .display import visible
 from .runtime.outcome import JobMetrics, observers
 
 if TYPE_CHECKING:
-    from .operations.table_metrics import TableMetrics
+    from .operations.describe import TableMetrics
 
 LOG = logging.getLogger("manifestcommit.jobs")
 # Without one, Python would print warnings of programs that have no logging to standard error; what

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from .arguments import checked
 from .catalog.lake import Lake, marker_at
 from .commits.prepared_job import read_prepared
-from .commits.resolve import JobInfo
+from .commits.two_phase import JobInfo
 from .errors import (
     CommitConflictError,
     ManifestCommitError,

@@ -114,7 +114,7 @@ LEFT_OUT: dict[str, str] = {
     "spark/filter/test_sql_expression.py": "a_condition_selects_the_rows_that_spark_selects",
     "spark/operations/test_compact.py": "rows_of_new_files_are_sorted_and_partitions_chosen_on_request",
     "spark/operations/test_row_changes.py": (
-        "a_builder_merges_a_dataframe_as_the_call_does a_column_that_files_lack_is_null_in_conditions_and_keys "
+        "a_column_that_files_lack_is_null_in_conditions_and_keys "
         "a_dataframe_replaces_exactly_the_rows_that_match a_merge_leaves_what_it_should_row_by_row "
         "conditions_of_all_kinds_mean_the_same exactly_the_rows_that_match_go"
     ),

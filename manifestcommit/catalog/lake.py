@@ -16,7 +16,7 @@ from ..runtime.concurrency import map_concurrently
 from ..runtime.validation import optional, text
 from ..store import ObjectInfo, Store, open_store
 from ..table import Table
-from ..table.creation import COMPANIONS, create_table
+from ..table.functions import COMPANIONS, create_table
 from ..table.listing import Listing
 
 if TYPE_CHECKING:

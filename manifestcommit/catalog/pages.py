@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ..commits.resolve import JobInfo, list_jobs
+from ..commits.two_phase import JobInfo, list_jobs
 from ..errors import ManifestCommitError
 from ..format.fields import type_text
 from ..format.snapshot import Snapshot
 from ..log import exports
 from ..log.table_context import TableContext
 from ..log.version_chain import walk_back
-from ..operations.table_metrics import source_age_s
+from ..operations.describe import source_age_s
 from ..report import drawing
 from ..report import page as report_page
 from ..report.data import HistoryReducer

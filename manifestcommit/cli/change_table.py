@@ -352,8 +352,7 @@ def add_source_commands(commands: Commands) -> None:
 
 def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
     from ..arguments import REASON  # late: `--help` needs no pyarrow
-    from ..operations.rewind import plan_rewind
-    from ..operations.rollback import check_alone
+    from ..operations.rollback import check_alone, plan_rewind
 
     REASON("reason", options.reason)
     head, back = plan_rewind(
@@ -576,8 +575,7 @@ def _effects(
 def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]) -> Plan:
     from ..arguments import REASON
     from ..format.change import Rollback
-    from ..operations.joint_rollback import plan_joint_rollback
-    from ..operations.rollback import check_alone
+    from ..operations.rollback import check_alone, plan_joint_rollback
 
     REASON("reason", options.reason)
     planned = plan_joint_rollback(
@@ -625,7 +623,7 @@ def _targets(options: argparse.Namespace) -> dict[Any, int | str]:
 
 
 def _rollback_together(options: argparse.Namespace) -> int:
-    from ..joint import rollback_together
+    from ..transactions import rollback_together
 
     targets = _targets(options)
     tables = [table_of(options, path) for path in targets]
@@ -739,7 +737,7 @@ def _tag(options: argparse.Namespace) -> int:
 
 
 def _tag_together(options: argparse.Namespace) -> int:
-    from ..joint import tag_together
+    from ..transactions import tag_together
 
     if options.version is not None:
         raise UsageError(

@@ -17,7 +17,7 @@ from .output import size_cell, size_text, written
 from .safety import Plan, add_safety, decided
 
 if TYPE_CHECKING:
-    from ..commits.resolve import JobInfo
+    from ..commits.two_phase import JobInfo
     from ..table import Resolution, Table
 
 _SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"

@@ -25,8 +25,7 @@ from ..format.fields import Schema
 from ..format.snapshot import Constraint, KeyRecord, Snapshot
 from ..format.watermark import Position
 from ..log import exports
-from ..log.table_context import TableContext
-from ..log.table_root import removed
+from ..log.table_context import TableContext, removed
 from ..log.time_travel import find_job, find_key, find_key_at
 from ..log.version_chain import (
     Head,

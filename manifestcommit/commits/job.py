@@ -35,8 +35,7 @@ from ..format.fields import Schema, arrow_marks, relaxed, shown
 from ..format.partitioning import PartitionPattern, dedupe, of_partition
 from ..format.snapshot import KeyRecord, Snapshot, TogetherJob
 from ..format.watermark import Advance, find_mismatch
-from ..log.table_context import LATEST_READ, TableContext
-from ..log.table_root import open_or_free
+from ..log.table_context import LATEST_READ, TableContext, open_or_free
 from ..log.time_travel import find_job_at, find_key_at
 from ..log.version_chain import Head, read_version
 from ..protocol.conflict import Conflict, find_conflict
@@ -58,8 +57,7 @@ from ..runtime.outcome import (
 )
 from ..runtime.validation import Ranges, advance_of, check_work, source_ranges_of, wrong
 from ..runtime.validation import metadata as check_metadata
-from .commit_loop import BasedOn, below, check_based_on, commit, measured
-from .conflict_inputs import load_conflict_inputs
+from .commit_loop import BasedOn, below, check_based_on, commit, load_conflict_inputs, measured
 from .create_version import create_table, found_outcome
 from .group_commit import Committers
 from .joint_commit import TablePart

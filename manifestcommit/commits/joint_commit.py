@@ -10,17 +10,30 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ..errors import ManifestCommitError, StoreError, UsageError
+from ..errors import (
+    ManifestCommitError,
+    SnapshotExpiredError,
+    StoreError,
+    TableNotFoundError,
+    UsageError,
+)
 from ..format.change import Rollback, TagEdit, Write, joint_declaration
 from ..format.object_names import attempt_id
-from ..format.snapshot import MOST_TABLES, JointRecord
+from ..format.snapshot import MOST_TABLES, JointRecord, Snapshot
 from ..log import exports
 from ..log.exports import PROPERTY
 from ..log.table_context import TableContext
 from ..log.time_travel import find_job_at, find_key_at
-from ..log.version_chain import Head, put_hint
+from ..log.version_chain import Head, open_object, put_hint, read_version
 from ..protocol.conflict import Conflict
-from ..protocol.joint_outcome import Participant, in_order
+from ..protocol.joint_outcome import (
+    Mismatch,
+    Participant,
+    attempt_of,
+    find_mismatch,
+    in_order,
+    lowest_allowed,
+)
 from ..runtime.environment import pause
 from ..runtime.outcome import Outcome
 from ..store import Store
@@ -29,6 +42,200 @@ from .commit_loop import abort_attempt, commit
 from .create_version import found_outcome, key_outcome
 from .group_commit import Committers
 from .prepared_job import Decision, Member
+
+# The tables that took part in joint commits with this one: which of them still ask it what became
+# of their newest versions, and with which it is at odds. [MT1] [MT10]
+
+
+def unsettled_partners(store: Store, snapshot: Snapshot) -> dict[str, str]:
+    """Root of a table that took part in a joint commit that this one decided -> why it depends on
+    this one, or may; without those that are settled or gone. Three requests for each. [MT10]"""
+    opened = _members(store, snapshot)
+    return {root: why for root, _, newest in opened if (why := _dependence(snapshot, newest))}
+
+
+def check_partners(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:
+    """What the tables of joint commits say of this one and this one of them: the root, why it
+    depends on this one, as in `unsettled_partners`, and why a joint commit is in one of the two
+    only; empty where there is nothing of the kind. Three requests for each. [MT1] [MT10]"""
+    for root, record, newest in _members(store, snapshot):
+        torn = "" if isinstance(newest, str) else _contradiction(root, record, newest)
+        yield root, _dependence(snapshot, newest), torn
+    for table_id, decided in snapshot.homes.items():
+        home = _opened(store, decided.root, table_id)
+        if isinstance(home, Snapshot):
+            known = home.joint.get(snapshot.table_id)
+            if known is None or known.version < decided.version:
+                yield (
+                    decided.root,
+                    "",
+                    (
+                        f"version {decided.version} counts here as part of a joint commit that "
+                        f"{decided.root} decided, which does not list it"
+                    ),
+                )
+
+
+def _members(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, JointRecord, Snapshot | str]]:
+    """Root, record and newest version of each table for which this one decided, without those that
+    are gone; a text: why it cannot be read."""
+    for table_id, record in snapshot.joint.items():
+        newest = _opened(store, record.root, table_id)
+        if newest is not None:
+            yield record.root, record, newest
+
+
+def _opened(store: Store, root: str, table_id: str) -> Snapshot | str | None:
+    """The newest version of a table; a text: why it cannot be read; None: it is gone."""
+    at = store_beside(store, root)
+    if at is None:
+        return "it is in another store"
+    try:
+        newest = open_object(at).snapshot
+    except TableNotFoundError:
+        return None
+    except ManifestCommitError as error:
+        return f"it cannot be read: {error}"
+    return newest if newest.table_id == table_id else None
+
+
+def _dependence(snapshot: Snapshot, newest: Snapshot | str) -> str:
+    if isinstance(newest, str):
+        return newest
+    if newest.pending is None or newest.pending.table_id != snapshot.table_id:
+        return ""
+    return f"its version {newest.version} is what this table decided"
+
+
+def _contradiction(root: str, record: JointRecord, newest: Snapshot) -> str:
+    """Why the member that this table has committed is none there. [MT1]"""
+    what = f"this table committed version {record.version} of {root} with its own, and"
+    if newest.version < record.version:
+        return f"{what} the newest version there is {newest.version}"
+    if record.version in newest.void:
+        return f"{what} there it is void: its work is here only"
+    is_newest = newest.version == record.version
+    if is_newest and (newest.pending is None or attempt_of(newest.pending) != record.attempt):
+        return f"{what} there is another version of that number"
+    return ""
+
+
+# Consistent versions of several tables: each joint commit is in all of them or in none. [MT12]
+
+_MOVES = 64  # of versions that do not fit, for each table
+_RESTARTS = 5
+
+
+def read_jointly(contexts: Sequence[TableContext]) -> list[Head]:
+    """One version of each table, such that every joint commit is in all of these or in none; what
+    was acknowledged before this call is in them. [MT12]
+
+    Three requests for each table; three more for each home that is not among them, and two for each
+    table that was overtaken while they were read. StoreError where joint commits of several homes
+    overtake each other too often.
+    """
+    gone: set[str] = set()
+    for _ in range(_RESTARTS):
+        reading = _Reading(contexts, gone)
+        try:
+            if reading.run():
+                return [reading.chosen[reading.ids[at]] for at in range(len(contexts))]
+        except SnapshotExpiredError:
+            continue  # gc has passed a version that would have fit
+    urls = ", ".join(ctx.store.url for ctx in contexts)
+    raise StoreError(
+        f"joint commits overtook this read of {urls} {_RESTARTS} times; nothing was read. Try "
+        "again."
+    )
+
+
+class _Reading:
+    """One try. chosen: id of a table -> the version that is read of it, homes included; ids: of the
+    tables that were asked for; gone: homes that are no more: the heads that are read after that was
+    seen hold all that these have decided. [MT10]"""
+
+    def __init__(self, contexts: Sequence[TableContext], gone: set[str]) -> None:
+        self._gone = gone
+        self._sessions: dict[str, TableContext] = {}
+        self._heads: dict[str, Head] = {}
+        self.chosen: dict[str, Head] = {}
+        self.ids = [self._open(ctx) for ctx in contexts]
+
+    def run(self) -> bool:
+        """Whether the chosen versions fit in the end."""
+        if self._open_homes():
+            return False
+        for _ in range(_MOVES * len(self._sessions)):
+            mismatch = find_mismatch(self._snapshots())
+            if mismatch is None:
+                return True
+            self._mend(mismatch)
+        return False
+
+    def _open(self, ctx: TableContext, known: Head | None = None) -> str:
+        head = known or ctx.open()
+        table_id = head.snapshot.table_id
+        other = self._sessions.get(table_id, ctx).store.url
+        if other != ctx.store.url:
+            raise UsageError(
+                f"{other} and {ctx.store.url} hold the same table {table_id}: one is a copy of "
+                "the other, or a link to it; nothing was read. Read only one of them."
+            )
+        self._sessions[table_id], self._heads[table_id], self.chosen[table_id] = ctx, head, head
+        return table_id
+
+    def _open_homes(self) -> bool:
+        """Also of the homes that decided for these tables: two members of one joint commit show
+        only there that they belong together. Whether one of them turned out to be gone."""
+        before = len(self._gone)
+        for table_id in list(self.chosen):
+            for home, record in self.chosen[table_id].snapshot.homes.items():
+                if home in self._sessions or home in self._gone:
+                    continue
+                ctx = self._sessions[table_id]
+                store = store_beside(ctx.store, record.root)
+                if store is None:
+                    raise StoreError(
+                        f"{ctx.store.url}: {record.root} decides joint commits of this table, "
+                        "and is not in the same store; name it among the tables to read."
+                    )
+                self._open_home(ctx.at(store), home)
+        return len(self._gone) > before
+
+    def _open_home(self, ctx: TableContext, home: str) -> None:
+        try:
+            head = ctx.open()
+        except TableNotFoundError:
+            self._gone.add(home)
+            return
+        if head.snapshot.table_id == home:
+            self._open(ctx, head)
+        else:
+            self._gone.add(home)
+
+    def _snapshots(self) -> dict[str, Snapshot]:
+        return {table_id: head.snapshot for table_id, head in self.chosen.items()}
+
+    def _mend(self, mismatch: Mismatch) -> None:
+        table_id = mismatch.table_id
+        member = self._read(table_id, mismatch.version)
+        if mismatch.move == "up":
+            self.chosen[table_id] = member
+            return
+        pending = member.snapshot.pending
+        assert pending is not None, "a home is named by members only"
+        is_low = pending.base < lowest_allowed(self._snapshots(), table_id)
+        if is_low or pending.base < self._heads[table_id].snapshot.expired:
+            self._open(self._sessions[mismatch.home])  # what another home decided needs this one
+        else:
+            self.chosen[table_id] = self._read(table_id, pending.base)
+
+    def _read(self, table_id: str, version: int) -> Head:
+        chosen, store = self.chosen[table_id], self._sessions[table_id].store
+        if chosen.version == version:
+            return chosen
+        return read_version(store, self._heads[table_id], version)
+
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _ATTEMPTS = 16  # of which others aborted all but the last

@@ -2,20 +2,198 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Sequence
 
-from ..format import codec, object_names
+import msgspec
+import pyarrow as pa
+
+from ..format import codec, manifest_table, object_names
 from ..format.change import Prepared, Write
+from ..format.entries import Entry, ManifestRef, encode
 from ..format.object_names import attempt_id
-from ..format.snapshot import FORMAT_VERSION, JointRecord, KeyRecord, Snapshot
-from ..log.manifests import create_own
+from ..format.snapshot import FORMAT_VERSION, JointRecord, KeyRecord, RunRef, Snapshot
+from ..log.manifests import JOB_RUN, KEY_RUN, create_own, put_manifest, put_run, write_manifest
 from ..log.table_context import TableContext
 from ..log.time_travel import find_job
 from ..log.version_chain import Head, newest_above
+from ..protocol import spill_policy
 from ..protocol.joint_outcome import as_decision, as_member, attempt_of, last_state
 from ..runtime.outcome import fenced_error
 from .create_version import is_fenced
-from .spilling import Spiller
+
+# Moving what outgrew the head into objects of its own, within a bounded amount of work. [CM12]
+# [OB11]
+
+
+class Spiller:
+    """Does for one job's commit what `protocol.spill_policy` asks for; what it wrote for a lost
+    attempt is used again where it still fits. [CM12]"""
+
+    def __init__(self, ctx: TableContext, job: str) -> None:
+        self._ctx = ctx
+        self._job = job
+        self._budgets = ctx.tuning.budgets
+        self._merged: dict[tuple[tuple[str, int, int], ...], ManifestRef] = {}
+
+    def stage(self, change: Write) -> Write:
+        """The change with its many entries in manifests of their own, written once before the first
+        attempt. [CM12]"""
+        foreign = any(change.job not in entry.path for entry in change.add)
+        if (
+            change.schema is None
+            or foreign
+            or not spill_policy.entries_overflow(change.add, self._budgets)
+        ):
+            return change  # the paths of foreign files stay where the rules look for live ones
+        entries = sorted(change.add, key=lambda entry: entry.path)
+        size = self._budgets.manifest_entries
+        references = [
+            self._write(entries[at : at + size], change) for at in range(0, len(entries), size)
+        ]
+        return msgspec.structs.replace(
+            change, add=(), add_manifests=(*change.add_manifests, *references)
+        )
+
+    def settle(self, snapshot: Snapshot, merge: frozenset[str] = frozenset()) -> Snapshot:
+        """The snapshot with everything that is over its budget spilled, and a bounded number of
+        manifests merged. [CM12]
+
+        merge: manifests that are merged instead, as far as they are still listed. [GC11]
+        """
+        if spill_policy.inlined_overflow(snapshot, self._budgets):
+            snapshot = self._spill_entries(snapshot)
+        if len(snapshot.keys) > self._budgets.inline_keys:
+            snapshot = self._spill_keys(snapshot)
+        if len(snapshot.recent_jobs) > self._budgets.inline_jobs:
+            snapshot = self._spill_jobs(snapshot)
+        if spill_policy.removed_overflow(snapshot, self._budgets):
+            snapshot = self._spill_removed(snapshot)
+        if merge:
+            group = tuple(ref for ref in snapshot.manifests if ref.path in merge)
+            return self._merge_manifests(snapshot, group) if group else snapshot
+        for group in spill_policy.manifests_to_merge(snapshot, self._budgets):
+            snapshot = self._merge_manifests(snapshot, group)
+        return snapshot
+
+    def _write(self, entries: Sequence[Entry], change: Write) -> ManifestRef:
+        assert change.schema is not None
+        return write_manifest(
+            self._ctx.store,
+            entries,
+            schema=change.schema,
+            partition_by=change.partition_by or (),
+            job=self._job,
+            env=self._ctx.env,
+        )
+
+    def _spill_entries(self, snapshot: Snapshot) -> Snapshot:
+        assert snapshot.schema is not None
+        ref = write_manifest(
+            self._ctx.store,
+            snapshot.added,
+            schema=snapshot.schema,
+            partition_by=snapshot.partition_by,
+            job=self._job,
+            env=self._ctx.env,
+        )
+        stamped = msgspec.structs.replace(ref, added=snapshot.version)
+        return msgspec.structs.replace(snapshot, added=(), manifests=(*snapshot.manifests, stamped))
+
+    def _spill_keys(self, snapshot: Snapshot) -> Snapshot:
+        names = sorted(snapshot.keys)
+        columns = {
+            "key": pa.array(names, pa.string()),
+            "version": pa.array([snapshot.keys[name].version for name in names], pa.int64()),
+            "digest": pa.array([snapshot.keys[name].digest for name in names], pa.string()),
+        }
+        runs = (*snapshot.key_runs, self._put_run(columns))
+        return msgspec.structs.replace(snapshot, keys={}, key_runs=self._merge_runs(runs, KEY_RUN))
+
+    def _spill_jobs(self, snapshot: Snapshot) -> Snapshot:
+        # The newest stay inline: they are what a stalled writer asks the head for.
+        carried = {commit.job for commit in snapshot.commits}
+        own = {job: version for job, version in snapshot.recent_jobs.items() if job in carried}
+        names = sorted(snapshot.recent_jobs.keys() - own.keys())
+        columns = {
+            "job": pa.array(names, pa.string()),
+            "version": pa.array([snapshot.recent_jobs[name] for name in names], pa.int64()),
+        }
+        runs = (*snapshot.job_runs, self._put_run(columns))
+        return msgspec.structs.replace(
+            snapshot, recent_jobs=own, job_runs=self._merge_runs(runs, JOB_RUN)
+        )
+
+    def _spill_removed(self, snapshot: Snapshot) -> Snapshot:
+        united = self._ctx.manifests.removed(snapshot)
+        live = {ref.path for ref in snapshot.manifests}
+        names = sorted(path for path in united if path in live)
+        columns = {
+            "path": pa.array(names, pa.string()),
+            "bitmap": pa.array([encode(united[name]) for name in names], pa.string()),
+        }
+        return msgspec.structs.replace(snapshot, removed={}, removed_runs=(self._put_run(columns),))
+
+    def _put_run(self, columns: dict[str, pa.Array]) -> RunRef:
+        return put_run(self._ctx.store, columns, job=self._job, env=self._ctx.env)
+
+    def _merge_runs(self, runs: tuple[RunRef, ...], kind: pa.Schema) -> tuple[RunRef, ...]:
+        group = spill_policy.runs_to_merge(runs, self._budgets)
+        if not group:
+            return runs
+        tables = [self._ctx.manifests.run(run, kind) for run in group]
+        together = pa.concat_tables(tables)
+        if kind is KEY_RUN:
+            together = newest_records(together)
+        merged = self._put_run(
+            {name: together.column(name).combine_chunks() for name in kind.names}
+        )
+        return (*(run for run in runs if run not in group), merged)
+
+    def _merge_manifests(self, snapshot: Snapshot, group: tuple[ManifestRef, ...]) -> Snapshot:
+        removed = self._ctx.manifests.removed(snapshot)
+        # a staged one is added where it lands
+        inputs = tuple((ref.path, removed.get(ref.path, 0), ref.added) for ref in group)
+        if inputs not in self._merged:
+            self._merged[inputs] = self._merge(snapshot, group, removed)
+        merged = self._merged[inputs]
+        paths = {ref.path for ref in group}
+        kept = tuple(ref for ref in snapshot.manifests if ref.path not in paths)
+        bitmaps = {path: text for path, text in snapshot.removed.items() if path not in paths}
+        stamped = msgspec.structs.replace(merged, added=snapshot.version)
+        # Runs go with the last manifest of which they tell something.
+        runs = snapshot.removed_runs if any(ref.path in removed for ref in kept) else ()
+        return msgspec.structs.replace(
+            snapshot, manifests=(*kept, stamped), removed=bitmaps, removed_runs=runs
+        )
+
+    def _merge(
+        self, snapshot: Snapshot, group: tuple[ManifestRef, ...], removed: dict[str, int]
+    ) -> ManifestRef:
+        assert snapshot.schema is not None
+        tables = [
+            self._ctx.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in group
+        ]
+        return put_manifest(
+            self._ctx.store,
+            manifest_table.unite(
+                tables, schema=snapshot.schema, partition_by=snapshot.partition_by
+            ),
+            schema=snapshot.schema,
+            partition_by=snapshot.partition_by,
+            job=self._job,
+            env=self._ctx.env,
+        )
+
+
+def newest_records(keys: pa.Table) -> pa.Table:
+    """Each key once, by its newest record: a rewind drops keys that a commit may record again.
+    [OB11] [WM5]"""
+    ordered = keys.sort_by([("key", "ascending"), ("version", "descending")])
+    names = ordered.column("key").to_pylist()
+    return ordered.filter(
+        pa.array([row == 0 or name != names[row - 1] for row, name in enumerate(names)], pa.bool_())
+    )
+
 
 # What one table's commit does as a part of a joint commit.
 

@@ -31,7 +31,7 @@ from ..format.snapshot import Constraint, Snapshot, check_constraints
 from ..log.table_context import TableContext
 from ..protocol.conflict import Violation
 from ..rows.conditions import evaluating, mask_of
-from ..rows.rewrite import each_of, scan
+from ..rows.row_change import each_of, scan
 from ..runtime.concurrency import map_concurrently
 from ..runtime.outcome import constraint_error
 from ..scan.planning import entries_table

@@ -23,8 +23,7 @@ from ..format.fields import Schema, is_text, is_unicode, shown, type_text, walk
 from ..format.snapshot import AUTHOR_PROPERTY, ROW_TRIES_PROPERTY, Snapshot, parts_of
 from ..format.watermark import Advance, Position
 from ..log import exports
-from ..log.table_context import TableContext, gate
-from ..log.table_root import open_or_free
+from ..log.table_context import TableContext, gate, open_or_free
 from ..log.version_chain import Head
 from ..protocol.write_layout import MISSING_COLUMNS
 from ..runtime.outcome import Outcome, committed_or_raise

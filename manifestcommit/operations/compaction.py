@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..commits.commit_loop import commit
-from ..commits.conflict_inputs import load_conflict_inputs
+from ..commits.commit_loop import commit, load_conflict_inputs
 from ..commits.group_commit import Committers
 from ..display import ReprMixin
 from ..errors import CorruptMetadataError, UsageError
@@ -48,7 +47,7 @@ from ..protocol.compaction_plan import (
 )
 from ..protocol.conflict import Conflict, describe_touch
 from ..rows.conditions import complete, session_of
-from ..rows.rewrite import NewFiles, scan, size_of, write_rows
+from ..rows.row_change import NewFiles, scan, size_of, write_rows
 from ..runtime.concurrency import map_in_batches, parallel_writers
 from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome, WriteTotals, committed_or_raise

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from ..display import relative_path
-from ..format.fields import Field, type_text, walk
-from ..format.snapshot import Commit, Snapshot, known_parts
+from ..commits.two_phase import list_jobs
+from ..display import ReprMixin, relative_path
+from ..errors import SnapshotExpiredError, UsageError
+from ..format import manifest_table
+from ..format.entries import SourceRange
+from ..format.fields import Field, is_text, shown, type_text, walk
+from ..format.snapshot import REPLACE, Commit, Snapshot, known_parts
 from ..format.spark_json import comment_of
-from ..log.time_travel import to_datetime
+from ..format.watermark import Position
+from ..log import exports
+from ..log.table_context import TableContext
+from ..log.time_travel import Step, steps, to_datetime
+from ..log.version_chain import Head, read_version
 from ..protocol.conflict import describe_touch
 from ..protocol.joint_outcome import share_of
+from ..scan import planning
 
 
 def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
@@ -137,3 +147,334 @@ def values(struct: msgspec.Struct) -> dict[str, Any]:
     return {
         name: value for name, value in msgspec.structs.asdict(struct).items() if name != "extra"
     }
+
+
+# Traces positions of a source: the version that added one, and the files that hold it. [RD9]
+
+# path, the version that added the file, its job, its source ranges
+_Listed = tuple[str, int, str, tuple[SourceRange, ...]]
+_Commits = frozenset[tuple[int, str]]  # version, job
+
+
+class FileRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A live file that holds a position of a source.
+
+    Attributes:
+        path: the file, relative to the table path.
+        version: the version that added it.
+        start: the start of its range of the source; None: the file records none.
+        end: the end of that range, not included; None: the file records none.
+    """
+
+    path: str
+    version: int
+    start: Position = None
+    end: Position = None
+
+
+class Lineage(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
+    """Where a position of a source is.
+
+    Attributes:
+        source: the source's name.
+        position: the position.
+        version: the version that added it or, if that history is expired, the one that has
+            rewritten its file since.
+        files: the live files that hold it.
+        message: what its commit is for; None: nothing was said, or it is expired.
+        metadata: what else its commit says.
+        author: what is known of the user, host, program and software that made its commit.
+        exact: whether every file records the range that it holds; False: some were only added by
+            that version and record nothing.
+
+    Spec: RD9.
+    """
+
+    source: str
+    position: int
+    version: int
+    message: str | None = None
+    metadata: dict[str, str] = {}
+    author: dict[str, str] = {}
+    files: tuple[FileRange, ...] = ()
+    exact: bool = False
+
+
+def trace(ctx: TableContext, source: str, position: int) -> Lineage | None:
+    """The version and the live files that hold this position; None: no version does. [RD9]
+
+    One request per manifest, and one for the version; if no file records its ranges, one for each
+    version back to the one that added the position.
+    """
+    if isinstance(position, bool) or not isinstance(position, int):
+        raise UsageError(
+            f"a position is a whole number, not {position!r}: texts have no order, so that "
+            "no file can be found by one"
+        )
+    head = ctx.open()
+    snapshot = head.snapshot
+    have, origin = snapshot.watermarks.get(source), snapshot.origins.get(source)
+    if isinstance(have, str):
+        raise UsageError(
+            f"source {source!r} has texts as positions, which have no order: which file "
+            "holds one cannot be known"
+        )
+    entries = tuple(_entries(ctx, snapshot))
+    holding = tuple(_holding(entries, source, position))
+    if holding:  # they may hold what is read again after a rewind
+        ranges = tuple(span for span, _ in holding)
+        newest = max(span.version for span in ranges)
+        commits = frozenset((newest, job) for span, job in holding if span.version == newest)
+        step = _brought_by(ctx, head, source, position, commits)
+        version = newest if step is None else step.version
+        silent = _brought(
+            entries, commits if step is None else commits | {(step.version, step.commit.job)}
+        )
+        return Lineage(
+            source=source,
+            position=position,
+            version=version,
+            **_said_of(step),
+            files=(*ranges, *silent),
+            exact=not silent,
+        )
+    if have is None:
+        raise UsageError(unknown_source(ctx, snapshot, source))
+    if position >= have or (isinstance(origin, int) and position < origin):
+        return None
+    step = _moved_over(ctx, head, source, position)
+    if step is None:
+        return None
+    files = _brought(entries, frozenset({(step.version, step.commit.job)}))
+    return Lineage(
+        source=source, position=position, version=step.version, files=files, **_said_of(step)
+    )
+
+
+def _said_of(step: Step | None) -> dict[str, Any]:
+    if step is None:
+        return {}
+    commit = step.commit
+    return {
+        "message": commit.message,
+        "metadata": commit.metadata,
+        "author": known_parts(commit.author),
+    }
+
+
+def _moved_over(ctx: TableContext, head: Head, source: str, position: int) -> Step | None:
+    """The newest commit that moved the source's watermark past this position."""
+    for step in steps(ctx, head, source):
+        if (
+            isinstance(step.end, int)
+            and position < step.end
+            and (not isinstance(step.start, int) or step.start <= position)
+        ):
+            return step
+    return None
+
+
+def _brought_by(
+    ctx: TableContext, head: Head, source: str, position: int, commits: _Commits
+) -> Step | None:
+    """The commit of these, which are of one version; if that version only replaced files: the one
+    that added their rows, as far as the history goes. None: the version is expired. [GC11]"""
+    version = max(version for version, _ in commits)
+    try:
+        snapshot = read_version(ctx.store, head, version).snapshot
+    except SnapshotExpiredError:
+        return None
+    own = next((each for each in snapshot.commits if (version, each.job) in commits), None)
+    if source in head.snapshot.watermarks and all(
+        each.operation == REPLACE for each in snapshot.commits
+    ):
+        with contextlib.suppress(SnapshotExpiredError):
+            if (step := _moved_over(ctx, head, source, position)) is not None:
+                return step
+    return None if own is None else Step(version=version, commit=own, start=None, end=None)
+
+
+def _holding(
+    entries: Iterable[_Listed], source: str, position: int
+) -> Iterator[tuple[FileRange, str]]:
+    for path, version, job, ranges in entries:
+        for span in ranges:
+            begins = span.start is None or (isinstance(span.start, int) and span.start <= position)
+            if (
+                span.source == source
+                and begins
+                and isinstance(span.end, int)
+                and position < span.end
+            ):
+                yield FileRange(path=path, version=version, start=span.start, end=span.end), job
+
+
+def _brought(entries: Iterable[_Listed], commits: _Commits) -> tuple[FileRange, ...]:
+    """The live files of these commits that do not record their ranges; files that do hold no other
+    ranges. [OB8]"""
+    return tuple(
+        FileRange(path=path, version=added)
+        for path, added, job, ranges in entries
+        if (added, job) in commits and not ranges
+    )
+
+
+def _entries(ctx: TableContext, snapshot: Snapshot) -> Iterator[_Listed]:
+    table = planning.entries_table(ctx, snapshot)
+    names = ("path", "added", "job", "sources")
+    for path, added, job, ranges in zip(
+        *(table.column(name).to_pylist() for name in names), strict=True
+    ):
+        yield path, added, job, manifest_table.source_ranges(ranges)
+
+
+def unknown_source(ctx: TableContext, snapshot: Snapshot, source: str) -> str:
+    """The message for a source that the table does not know; it names those that it knows."""
+    known = sorted(snapshot.watermarks)
+    names = ", ".join(repr(name) for name in known[:5]) + (
+        f" and {len(known) - 5} more" if len(known) > 5 else ""
+    )
+    return f"{ctx.store.url} knows no source {shown(source)}; it knows {names or 'none'}"
+
+
+# Metrics of a table that concern no single job: its size, waiting and running jobs, and its lag
+# behind its sources. [WM1]
+
+
+class TableMetrics(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
+    """A table in numbers.
+
+    Ages compare the store's or the committer's clock with this machine's, and are never negative.
+
+    Attributes:
+        table: the table path.
+        version: the latest version.
+        head_age_s: seconds since the newest commit, of whatever kind: gc and compaction, too.
+        data_age_s: seconds since the last commit that added rows or moved a watermark; None: there
+            was none. Compaction, gc, deletes and updates are none.
+        source_age_s: source -> seconds since its watermark moved last; None: it never did.
+        files: how many live files it has.
+        rows: how many rows it has.
+        bytes: how many bytes its files have.
+        prepared_jobs: how many jobs are prepared and not decided.
+        prepared_bytes: the size of their objects, in bytes.
+        oldest_prepared_s: seconds since the oldest of these objects was written; None: there is
+            none.
+        running_jobs: how many jobs have left objects for others and are not prepared.
+        watermarks: source -> how far it has been read.
+        lag: source -> how far its watermark is behind the given end; None: positions are texts that
+            differ.
+        export_lag: format of the property `export.formats` -> how many versions its export is
+            behind; None: nothing is exported yet.
+        export_age_s: format -> seconds since the first version that its export lacks was committed,
+            0.0 if it lacks none; None: nothing is exported yet.
+
+    Spec: WM1, EX2.
+    """
+
+    table: str
+    version: int
+    head_age_s: float
+    data_age_s: float | None = None
+    source_age_s: dict[str, float | None] = {}
+    files: int
+    rows: int
+    bytes: int
+    prepared_jobs: int = 0
+    prepared_bytes: int = 0
+    oldest_prepared_s: float | None = None
+    running_jobs: int = 0
+    watermarks: dict[str, int | str] = {}
+    lag: dict[str, int | None] = {}
+    export_lag: dict[str, int | None] = {}
+    export_age_s: dict[str, float | None] = {}
+
+
+def table_metrics(ctx: TableContext, ends: Mapping[str, Any] | None = None) -> TableMetrics:
+    """The metrics as of this call. Opens the table, and takes two list requests for the objects of
+    jobs, and a get per run of jobs. [WM1]
+
+    ends: source -> its end, as for `Table.metrics`.
+    """
+    known = _check_ends(ends or {})
+    jobs = list(list_jobs(ctx, is_read=False))
+    assert ctx.known is not None  # the version by which the jobs were judged
+    snapshot = ctx.known.snapshot
+    prepared = [job for job in jobs if job.state == "prepared"]
+    now_us = ctx.env.now_us()
+    behind = exports.lags(ctx, snapshot)
+    return TableMetrics(
+        table=ctx.store.url,
+        version=snapshot.version,
+        head_age_s=_age_s(now_us, snapshot.committed_at / 1e6),
+        data_age_s=data_age_s(snapshot, now_us),
+        source_age_s=source_age_s(snapshot, now_us),
+        files=snapshot.totals.files,
+        rows=snapshot.totals.rows,
+        bytes=snapshot.totals.bytes,
+        prepared_jobs=len(prepared),
+        prepared_bytes=sum(job.size_bytes for job in prepared),
+        oldest_prepared_s=_age_s(now_us, min(job.since for job in prepared)) if prepared else None,
+        running_jobs=sum(job.state in ("running", "published") for job in jobs),
+        watermarks=snapshot.watermarks,
+        lag=lag_of(snapshot.watermarks, known),
+        export_lag={format: lag.behind for format, lag in behind.items()},
+        export_age_s={format: lag.age_s for format, lag in behind.items()},
+    )
+
+
+def data_age_s(snapshot: Snapshot, now_us: int) -> float | None:
+    """Seconds since rows were added or a watermark moved; None: never. [OB17]"""
+    return None if snapshot.data_at is None else _age_s(now_us, snapshot.data_at / 1e6)
+
+
+def source_age_s(snapshot: Snapshot, now_us: int) -> dict[str, float | None]:
+    """Source -> seconds since its watermark moved; None: never. [OB17]"""
+    moved = snapshot.advanced_at
+    return {
+        source: _age_s(now_us, moved[source] / 1e6) if source in moved else None
+        for source in snapshot.origins
+    }
+
+
+def lag_of(
+    watermarks: Mapping[str, int | str], ends: Mapping[str, Any] | None
+) -> dict[str, int | None]:
+    """Source -> how far its watermark is behind its end, as in `TableMetrics.lag`. [WM1]"""
+    known = _check_ends(ends or {})
+    return {source: _lag(watermarks.get(source), end) for source, end in known.items()}
+
+
+def _lag(watermark: int | str | None, end: int | str) -> int | None:
+    if isinstance(end, str) or isinstance(watermark, str):
+        return 0 if end == watermark else None
+    # a source that was never read lags by all of it, counted from 0
+    return end - (watermark or 0)
+
+
+def _age_s(now_us: int, since_s: float) -> float:
+    return round(max(0.0, now_us / 1e6 - since_s), 3)
+
+
+def _check_ends(ends: Mapping[str, Any]) -> dict[str, int | str]:
+    if not isinstance(ends, Mapping):
+        raise UsageError(
+            f'ends maps a source to its end, such as {{"topic:0": 12345}}; it is no '
+            f"{type(ends).__qualname__}"
+        )
+    for source, end in ends.items():
+        if not is_text(source):
+            raise UsageError(
+                f"ends maps a source to a whole number or a text; {shown(source)} is not the "
+                "name of a source"
+            )
+        if (
+            isinstance(end, bool)
+            or not isinstance(end, int | str)
+            or (isinstance(end, int) and end.bit_length() > 63)
+        ):
+            raise UsageError(
+                "ends maps a source to a whole number of 64 bits, or to a text; "
+                f"{shown(source)} has {shown(end)}"
+            )
+    return dict(ends)

@@ -17,7 +17,7 @@ from itertools import islice
 import msgspec
 import pyarrow as pa
 
-from ..commits.partners import unsettled_partners
+from ..commits.joint_commit import unsettled_partners
 from ..display import ReprMixin, html_members, html_table, line
 from ..errors import StoreDeniedError, StoreError, StoreFullError, TableNotFoundError
 from ..format.snapshot import Snapshot
@@ -28,8 +28,15 @@ from ..protocol import retention
 from ..protocol.retention import Horizon, Policy, Verdict, horizon_of
 from ..runtime.environment import STARTS
 from ..store import KeepsUnfinished, ObjectInfo, Unfinished
-from .gc_decision import ForgottenKeys, commit_decision, preview, store_time
-from .reachable_files import Progress, ReachableObjects, collect
+from .gc_decision import (
+    ForgottenKeys,
+    Progress,
+    ReachableObjects,
+    collect,
+    commit_decision,
+    preview,
+    store_time,
+)
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _BATCH = 1000

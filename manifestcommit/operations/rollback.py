@@ -4,27 +4,177 @@ be repeated. [CF13]
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import datetime as dt
+import unicodedata
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..commits.commit_loop import commit
-from ..errors import UsageError
+from ..commits.commit_loop import commit, settle_first
+from ..commits.group_commit import Committers
+from ..commits.joint_commit import TablePart, commit_jointly, read_jointly
+from ..commits.prepared_job import Part, Settlement
+from ..errors import CorruptMetadataError, SnapshotExpiredError, StoreError, UsageError
 from ..format import manifest_table
-from ..format.change import ConflictInputs, Rewind, Rollback
+from ..format.change import ConflictInputs, Rewind, Rollback, TagEdit, Write
+from ..format.fields import is_text
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.snapshot import KeyRecord, Snapshot, Totals
+from ..format.watermark import Position, check_advance, is_left_by
 from ..log.manifests import KEY_RUN
 from ..log.table_context import TableContext
-from ..log.time_travel import choose_version
-from ..log.version_chain import Head, raise_if_expired, read_version
+from ..log.time_travel import choose_version, find_key_at, parse_age, steps
+from ..log.version_chain import (
+    Head,
+    missing_version,
+    open_object,
+    raise_if_expired,
+    read_object,
+    read_version,
+    settled_head,
+)
 from ..protocol.conflict import undoes_a_joint_commit
+from ..protocol.joint_outcome import find_mismatch, state_before
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import check_reason
 from ..scan import planning
+from .describe import unknown_source
+
+# Tags: names for versions. A tagged version, and everything that it lists, stays until the tag is
+# removed. [GC10]
+
+# Settles a table whose newest version is a member of a joint commit, so that it no longer depends
+# on its home; where that is gone, as an operator says.
+
+Said = Literal["committed", "aborted"]
+
+
+def settle(ctx: TableContext, said: Said | None, *, reason: str | None = None) -> Outcome:
+    """Commit a version that is no member, on top of one that is; "unchanged" where none is. [MT10]
+
+    said: what became of the member, as an operator decides; only where its home cannot be asked.
+    """
+    newest = open_object(ctx.store)
+    if newest.snapshot.pending is None:
+        return Outcome(kind="unchanged", job_id="", version=newest.version)
+    part: Part | None = None
+    if said is None:
+        head = ctx.open()
+    else:
+        _check_unknown(ctx, newest)
+        head, part = _as_said(ctx, newest, said), Settlement(newest.snapshot.pending.table_id)
+    change = Write(
+        job=ctx.new_job(head),
+        birth=head.version,
+        operation="settle",
+        reason=reason if said is None else f"as {said}: {reason}",
+    )
+    return commit(ctx, head, change, committers=Committers.THIS_PROCESS, part=part)
+
+
+def _check_unknown(ctx: TableContext, newest: Head) -> None:
+    """UsageError where the home can be asked, and may still decide."""
+    assert newest.snapshot.pending is not None
+    try:
+        settled_head(ctx.store, newest)
+    except (StoreError, CorruptMetadataError):
+        return
+    raise UsageError(
+        f"{ctx.store.url}: what became of version {newest.version} is for the table at "
+        f"{newest.snapshot.pending.home} to tell, which can be asked; nothing was changed. Settle "
+        "without an outcome"
+    )
+
+
+def _as_said(ctx: TableContext, newest: Head, said: Said) -> Head:
+    """What to build the next version on."""
+    if said == "committed":
+        return newest
+    assert newest.snapshot.pending is not None
+    base = read_object(ctx.store, newest.snapshot.pending.base)
+    if base is None:
+        raise missing_version(newest.snapshot.pending.base)
+    return Head(snapshot=state_before(newest.snapshot, base.snapshot), digest=newest.digest)
+
+
+# the end of the year 9999, the limit of Python's and other dates
+_LATEST_US = 253_402_300_799_000_000
+
+
+def tag(
+    ctx: TableContext,
+    name: str,
+    version: int | None = None,
+    *,
+    keep_for: str | dt.timedelta | None = None,
+) -> Outcome:
+    """Give a readable version this name, and take it from another version that has it; it conflicts
+    if the version expires meanwhile. [CF12] [GC10]
+
+    version: None: the latest; keep_for: how long from now gc has to keep it, None: until `untag`.
+    """
+    check_tag(ctx, name, keep_for)
+    head = ctx.open()
+    chosen = choose_version(ctx.store, head, version=version, as_of=None, tag=None)
+    number = head.version if chosen is None else read_version(ctx.store, head, chosen).version
+    return commit(ctx, head, plan_tag(ctx, head, name, number, keep_for=keep_for))
+
+
+def plan_tag(
+    ctx: TableContext,
+    head: Head,
+    name: str,
+    version: int,
+    *,
+    keep_for: str | dt.timedelta | None,
+) -> TagEdit:
+    """The change that gives a version this name; nothing is written. [GC10]"""
+    return TagEdit(
+        job=ctx.new_job(head),
+        birth=head.version,
+        operation="tag",
+        name=name,
+        version=version,
+        until=check_tag(ctx, name, keep_for),
+    )
+
+
+def untag(ctx: TableContext, name: str) -> Outcome:
+    """Remove a tag: gc no longer keeps its version because of it. VersionNotFoundError if there is
+    no such tag. [GC10]"""
+    if not isinstance(name, str):
+        raise UsageError(f"a tag's name is a text, not {name!r}")
+    head = ctx.open()
+    choose_version(ctx.store, head, version=None, as_of=None, tag=name)
+    job = ctx.new_job(head)
+    edit = TagEdit(job=job, birth=head.version, operation="untag", name=name)
+    return commit(ctx, head, edit)
+
+
+def check_tag(ctx: TableContext, name: object, keep_for: str | dt.timedelta | None) -> int | None:
+    """When a tag of this name ends, if it does, in microseconds; UsageError for what is no name or
+    no time. [GC10]"""
+    if not is_text(name) or any(unicodedata.category(letter) == "Cc" for letter in name):
+        raise UsageError(
+            f"a tag's name is a non-empty text without control characters, not {name!r}"
+        )
+    return None if keep_for is None else _until(ctx, keep_for)
+
+
+def _until(ctx: TableContext, keep_for: str | dt.timedelta) -> int:
+    seconds = parse_age(keep_for, "keep_for")
+    until = ctx.env.now_us() + round(seconds * 1_000_000)
+    if seconds <= 0 or until > _LATEST_US:
+        raise UsageError(
+            f"keep_for is a time from now on, such as 30d, not {keep_for!r}; without it a "
+            "tag stays until `untag` deletes it"
+        )
+    return until
+
 
 _NONE = KeyRecord(version=0, digest="")
 
@@ -178,3 +328,202 @@ def _records(ctx: TableContext, snapshot: Snapshot, keys: AbstractSet[str]) -> d
                 if row["version"] > newest.get(row["key"], _NONE).version:
                     newest[row["key"]] = KeyRecord(version=row["version"], digest=row["digest"])
     return newest | {key: record for key, record in snapshot.keys.items() if key in keys}
+
+
+# Sets a watermark back, and invalidates the idempotency keys of what that undoes. [WM5]
+
+
+def rewind(
+    ctx: TableContext,
+    source: str,
+    to: Position,
+    *,
+    reason: str,
+    keep_keys: bool = False,
+    alone: bool = False,
+) -> Outcome:
+    """Set a source's watermark back with a commit of its own, and invalidate the keys whose
+    advances that undoes. alone: undo joint commits in this table alone. [WM5] [MT14]
+
+    One request for each version back to the one that last had this watermark. It conflicts if the
+    source moves meanwhile.
+    """
+    head, back = plan_rewind(ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone)
+    outcome = commit(ctx, head, back)
+    return (
+        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(back.keys)))
+        if outcome.committed
+        else outcome
+    )
+
+
+def plan_rewind(
+    ctx: TableContext,
+    source: str,
+    to: Position,
+    *,
+    reason: str,
+    keep_keys: bool = False,
+    alone: bool = False,
+) -> tuple[Head, Rewind]:
+    """The latest version, and the change that a rewind would commit now; nothing is written.
+    [WM5]"""
+    check_reason("rewind", reason)
+    head = ctx.open()
+    have = head.snapshot.watermarks.get(source)
+    if source not in head.snapshot.origins and have is None:
+        raise UsageError(unknown_source(ctx, head.snapshot, source))
+    _check_target(source, have, to)
+    # Only the history knows whether a source was ever at a text; a source without a position has
+    # nothing to undo.
+    is_walked = have is not None and (isinstance(to, str) or not keep_keys)
+    undone = _undone_keys(ctx, head, source, to) if is_walked else {}
+    undone = {} if keep_keys else undone
+    return head, Rewind(
+        job=ctx.new_job(head),
+        birth=head.version,
+        source=source,
+        have=have,
+        to=to,
+        keys=frozenset(undone),
+        undone_jointly=frozenset(key for key, is_joint in undone.items() if is_joint),
+        alone=alone,
+        reason=reason,
+    )
+
+
+def _check_target(source: str, have: Position, to: Position) -> None:
+    """UsageError unless the source, now at `have`, can be set back to `to`."""
+    if to is None:
+        return
+    if have is None:
+        raise UsageError(
+            f"source {source!r} has no position, since a rollback to before its first "
+            "advance: rewind it to None to forget it"
+        )
+    try:
+        check_advance(source, have, to)  # of one kind, and representable
+    except ValueError as error:
+        if (
+            isinstance(have, int)
+            and isinstance(to, int)
+            and not isinstance(to, bool)
+            and -(2**63) <= to < have
+        ):
+            return
+        raise UsageError(str(error)) from None
+    if isinstance(have, int) or to == have:
+        raise UsageError(
+            f"source {source!r} is at {have!r}; a rewind sets it back, and {to!r} is not "
+            "before that"
+        )
+
+
+def _undone_keys(ctx: TableContext, head: Head, source: str, to: Position) -> dict[str, bool]:
+    """The keys that a rewind drops, and whether a joint commit has them in other tables, too: of
+    the commits that moved the source past `to`, newest first, unless the key was recorded again
+    since. [WM5] [MT14]"""
+    keys: dict[str, bool] = {}
+    try:
+        for step in steps(ctx, head, source):
+            if is_left_by(to, step.end):
+                return keys
+            key = step.commit.key
+            record = find_key_at(ctx, head, key)[1] if key is not None else None
+            if record is not None and record.version == step.version:
+                keys[str(key)] = step.is_joint
+            if is_left_by(to, step.start):  # versions before that need not be readable
+                return keys
+    except SnapshotExpiredError as error:
+        raise SnapshotExpiredError(
+            f"{error}, nor which keys a rewind to {to!r} has to drop. Nothing was changed. Rewind "
+            "with keep_keys=True (--keep-keys) and give new keys to the work that is done again."
+        ) from None
+    if isinstance(to, str) and to != head.snapshot.origins.get(source):
+        raise UsageError(
+            f"source {source!r} was never at {to!r}; texts have no order, so that a rewind "
+            "leads to a position that it once had"
+        )
+    return keys
+
+
+# Rolls several tables back, or tags them, together. [MT14]
+
+# Gives consistent versions of several tables one tag, by one joint commit.
+
+
+def tag_jointly(
+    contexts: Sequence[TableContext], name: str, *, keep_for: str | dt.timedelta | None
+) -> tuple[Outcome, ...]:
+    """Tag one version of each table, such that each joint commit is in all of them or in none; all
+    tables have the tag then, or none has moved it. One outcome for each. [MT1] [MT12]
+
+    The requests of `read_jointly` and `commit_jointly`.
+    """
+    for ctx in contexts:
+        check_tag(ctx, name, keep_for)
+    chosen = read_jointly(contexts)
+    parts = []
+    for ctx, head in zip(contexts, chosen, strict=True):
+        newest = ctx.known or head
+        edit = plan_tag(ctx, newest, name, head.version, keep_for=keep_for)
+        parts.append(TablePart(ctx=ctx, head=newest, change=edit))
+    return commit_jointly(parts)
+
+
+class JointRollback(msgspec.Struct, frozen=True, kw_only=True):
+    """A rollback of several tables, of which nothing is committed yet."""
+
+    parts: tuple[TablePart, ...]
+
+    def commit(self) -> tuple[Outcome, ...]:
+        """Roll all tables back, or none; one outcome for each. [MT1] [MT14]"""
+        outcomes = commit_jointly(self.parts)
+        return tuple(
+            msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(part.change.dropped)))
+            if outcome.committed and isinstance(part.change, Rollback)
+            else outcome
+            for outcome, part in zip(outcomes, self.parts, strict=True)
+        )
+
+
+def plan_joint_rollback(
+    contexts: Sequence[TableContext],
+    targets: Sequence[int | str],
+    *,
+    reason: str,
+    settle: bool = True,
+) -> JointRollback:
+    """The rollback of each table to its target, a version or a tag; nothing of it is written, but
+    attempts of joint commits that their coordinators left are aborted. UsageError where the targets
+    hold a joint commit in some of the tables only. [MT9] [MT14] [CF13]
+
+    settle: False leaves those attempts as they are: the commit of the plan may conflict with them.
+    """
+    for ctx in contexts if settle else ():  # an abort in a home is a version, to be seen
+        settle_first(ctx, ctx.open())
+    plans = [_plan(each, target, reason) for each, target in zip(contexts, targets, strict=True)]
+    ids = frozenset(head.snapshot.table_id for head, _ in plans)
+    _check_targets(contexts, [back for _, back in plans])
+    parts = []
+    for ctx, (head, back) in zip(contexts, plans, strict=True):
+        change = msgspec.structs.replace(back, beside=ids - {head.snapshot.table_id})
+        parts.append(TablePart(ctx=ctx, head=head, change=change))
+    return JointRollback(parts=tuple(parts))
+
+
+def _plan(ctx: TableContext, target: int | str, reason: str) -> tuple[Head, Rollback]:
+    version, tag = (None, target) if isinstance(target, str) else (target, None)
+    return plan_rollback(ctx, version, tag=tag, reason=reason)
+
+
+def _check_targets(contexts: Sequence[TableContext], plans: Sequence[Rollback]) -> None:
+    urls = {back.target.table_id: ctx.store.url for ctx, back in zip(contexts, plans, strict=True)}
+    mismatch = find_mismatch({back.target.table_id: back.target for back in plans})
+    if mismatch is not None:
+        raise UsageError(
+            f"version {mismatch.version} of {urls[mismatch.table_id]} is part of a joint commit "
+            f"that {urls[mismatch.home]} decided, and only one of the two targets is before it; "
+            "nothing was changed. Choose versions that have it in all tables or in none, as "
+            "read_together returns them."
+        )

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..commits.resolve import list_jobs
+from ..commits.two_phase import list_jobs
 from ..format.snapshot import Snapshot
 from ..format.values import python_rows
 from ..log import exports
 from ..log.table_context import TableContext
 from ..log.version_chain import raise_if_expired, walk_back
 from ..operations import gc
-from ..operations.table_metrics import lag_of
+from ..operations.describe import lag_of
 from ..operations.upkeep_properties import retention_of
 from .data import (
     JOBS,

@@ -37,9 +37,12 @@ from .conditions import (
     running_session,
     understand,
 )
-from .rewrite import (
+from .row_change import (
     Batches,
+    Executor,
     NewFiles,
+    RowChange,
+    RowOutcome,
     by_sources,
     each_of,
     memory_of,
@@ -51,7 +54,6 @@ from .rewrite import (
     size_of,
     write_rows,
 )
-from .row_change import Executor, RowChange, RowOutcome
 
 LOG = logging.getLogger("manifestcommit.jobs")
 # Bytes of the files that may have to be rewritten. With less, one machine does well; what is more

@@ -39,8 +39,17 @@ from .clauses import (
     given_values,
 )
 from .find import Choice, Match, Staged, apply, finish
-from .rewrite import Latest, NewRows, entries_of, for_each_try
-from .row_change import NOTHING, Declared, RowChange, RowOutcome, until_committed
+from .row_change import (
+    NOTHING,
+    Declared,
+    Latest,
+    NewRows,
+    RowChange,
+    RowOutcome,
+    entries_of,
+    for_each_try,
+    until_committed,
+)
 
 
 class MergeOn(NamedTuple):

@@ -4,13 +4,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+import itertools
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import DataFileMissingError, UsageError
+from ..errors import (
+    CorruptMetadataError,
+    DataFileMissingError,
+    ManifestCommitError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    TableNotFoundError,
+    UsageError,
+)
 from ..filter.merge_keys import key_columns
 from ..format.arrow_schema import arrow_schema
 from ..format.evolution import find_column
@@ -24,20 +39,481 @@ from ..format.fields import (
     arrow_metadata,
     mark_of,
 )
-from ..format.snapshot import Snapshot
+from ..format.snapshot import REPLACE, Snapshot
 from ..log.table_context import TableContext
-from ..log.version_chain import open_head
-from ..protocol.change_feed import CHANGE_COLUMNS, DELETE, INSERT, ChangeType, check_change_columns
-from .bag_difference import bag_difference
-from .rewrite import scan
-from .version_changes import (
-    Files,
-    VersionChange,
-    check_all_readable,
-    check_columns,
-    open_range,
-    version_changes,
+from ..log.version_chain import (
+    Head,
+    missing_version,
+    newest_above,
+    open_head,
+    read_object,
+    read_version,
 )
+from ..protocol.change_feed import (
+    CHANGE_COLUMNS,
+    DELETE,
+    INSERT,
+    POSTIMAGE,
+    PREIMAGE,
+    ChangeType,
+    Offset,
+    changes_every_row,
+    check_change_columns,
+    unreadable_columns,
+)
+from ..protocol.conflict import first_expired
+from ..scan.change_feed import Given, VersionFeed
+from ..scan.planning import differing_entries, entries_table
+from .row_change import scan
+
+# What differs between two bags of rows, in bounded memory: rows that one has more often than the
+# other. [CH3] [CH5]
+
+# A row as bytes, which are equal exactly if two rows are equal.
+
+_BYTES = pa.large_binary()
+_EMPTY = pa.scalar(b"", _BYTES)
+_NULL, _VALUE = pa.scalar(b"\0", _BYTES), pa.scalar(b"\1", _BYTES)
+
+
+def row_bytes(rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.LargeBinaryArray:
+    """The bytes of each row in these columns, by default in all: as many as there are rows, none of
+    them null. [CH3]
+
+    A null is a value of its own and equal to another null, all NaN are equal, 0.0 and -0.0 differ.
+    Arrays and maps are equal if they have the same members in the same order.
+    """
+    columns = rows.columns if names is None else [rows.column(name) for name in names]
+    return _joined([_bytes_of(column) for column in columns], rows.num_rows)
+
+
+def has_null(rows: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray:
+    """Whether a row has a null in one of these columns."""
+    found = pa.repeat(False, rows.num_rows)
+    for name in names:
+        found = pc.or_(found, pc.is_null(rows.column(name)))
+    return found
+
+
+def _joined(parts: Sequence[pa.Array], count: int) -> pa.Array:
+    """The parts of each row one after another; none is the beginning of another that differs."""
+    if not parts:
+        return pa.repeat(_EMPTY, count)
+    return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _EMPTY)
+
+
+def _bytes_of(array: pa.Array) -> pa.Array:
+    """Each value with a byte before it that tells whether there is one; values of one type have one
+    width, or tell their length first."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    kind, count = array.type, len(array)
+    if pa.types.is_null(kind):
+        return pa.repeat(_NULL, count)
+    if pa.types.is_struct(kind):
+        members = [_bytes_of(array.field(index)) for index in range(kind.num_fields)]
+        known = _joined(members, count)
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+        known = _of_members(array)
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        known = _joined([_of_numbers(pc.binary_length(array)), array.cast(_BYTES)], count)
+    elif pa.types.is_boolean(kind):
+        known = _of_width(array.cast(pa.uint8()))
+    elif pa.types.is_floating(kind):
+        nan = pa.scalar(float("nan"), kind)
+        known = _of_width(pc.if_else(pc.is_nan(array), nan, array))
+    else:
+        known = _of_width(array)
+    valued = pc.binary_join_element_wise(_VALUE, pc.fill_null(known, _EMPTY), _EMPTY)
+    return pc.if_else(array.is_valid(), valued, _NULL)
+
+
+def _of_members(array: pa.Array) -> pa.Array:
+    """How many members an array or a map has, and their bytes."""
+    offsets = array.offsets.cast(pa.int64())
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    if pa.types.is_map(array.type):
+        keys, items = (part.slice(first, last - first) for part in (array.keys, array.items))
+        members = _joined([_bytes_of(keys), _bytes_of(items)], last - first)
+    else:
+        members = _bytes_of(array.values.slice(first, last - first))
+    lists = pa.LargeListArray.from_arrays(pc.subtract(offsets, first), members)
+    counts = pc.subtract(offsets.slice(1), offsets.slice(0, len(array)))
+    return _joined([_of_numbers(counts), pc.binary_join(lists, _EMPTY)], len(array))
+
+
+def _of_numbers(numbers: pa.Array) -> pa.Array:
+    return _of_width(numbers.cast(pa.int64()))
+
+
+def _of_width(array: pa.Array) -> pa.Array:
+    """The bytes of values of one width, as they lie in memory; null where there is none."""
+    return array.view(pa.binary(array.type.bit_width // 8)).cast(pa.binary()).cast(_BYTES)
+
+
+LIMIT_BYTES = 64 << 20  # of different rows that are held
+_FILES = 32  # into which more of them are split
+_DEPTH = 6  # splits of a split, by five other bits of a checksum each time
+_ROW_BYTES = 200  # of Python's objects for a row that is held
+_BATCH_ROWS = 1 << 16
+_BATCH_BYTES = 8 << 20
+_PREFIX = "manifestcommit-changes-"
+
+Change = tuple[ChangeType, pa.RecordBatch]
+
+
+class Counted(NamedTuple):
+    """Rows, and how often each was added, less than nothing where it was removed."""
+
+    rows: pa.RecordBatch
+    times: Sequence[int]
+
+
+def bag_difference(
+    removed: Iterable[pa.RecordBatch],
+    added: Iterable[pa.RecordBatch],
+    on: Sequence[str] = (),
+    *,
+    limit_bytes: int = LIMIT_BYTES,
+) -> Iterator[Change]:
+    """The rows that only `removed` has, as often as it has them more often, and those that only
+    `added` has. [CH3]
+
+    on: the columns of a key; where one row with a key goes and one comes, they are the images of an
+    update. Memory: `limit_bytes`, or all different rows with one key, and a batch; more is kept in
+    temporary files without a name, as much as the rows take. [CH5]
+    """
+    counted = (
+        Counted(batch, [sign] * batch.num_rows)
+        for sign, batches in ((-1, removed), (1, added))
+        for batch in batches
+    )
+    return _difference(counted, on, limit_bytes, 0)
+
+
+def _difference(
+    counted: Iterable[Counted], on: Sequence[str], limit: int, depth: int
+) -> Iterator[Change]:
+    rows = iter(counted)
+    held = _Held()
+    for part in rows:
+        held.take(part)
+        if held.bytes > limit and depth < _DEPTH:
+            break
+    else:
+        yield from _changes(held, on)
+        return
+    with contextlib.ExitStack() as stack:
+        files = _Files(stack, on, depth)
+        for part in held.counted():
+            files.take(part)
+        del held
+        for part in rows:
+            files.take(part)
+        for kept in files.counted():
+            yield from _difference(kept, on, limit, depth + 1)
+
+
+class _Held:
+    """Different rows in memory, and how often each was added in all."""
+
+    def __init__(self) -> None:
+        self._places: dict[bytes, int] = {}
+        self._times: list[int] = []
+        self._batches: list[pa.RecordBatch] = []
+        self.bytes = 0
+
+    def take(self, part: Counted) -> None:
+        places, times, fresh = self._places, self._times, list[int]()
+        for row, (key, often) in enumerate(
+            zip(row_bytes(part.rows).to_pylist(), part.times, strict=True)
+        ):
+            at = places.setdefault(key, len(times))
+            if at == len(times):
+                times.append(often)
+                fresh.append(row)
+                self.bytes += len(key) + _ROW_BYTES
+            else:
+                times[at] += often
+        if fresh:
+            first_seen = part.rows.take(pa.array(fresh, pa.int64()))
+            self._batches.append(first_seen)
+            self.bytes += first_seen.nbytes
+
+    def counted(self) -> Iterator[Counted]:
+        """The rows of which one bag has more."""
+        start = 0
+        for batch in self._batches:
+            times = self._times[start : start + batch.num_rows]
+            start += batch.num_rows
+            differing = [row for row, often in enumerate(times) if often]
+            if differing:
+                rows = batch.take(pa.array(differing, pa.int64()))
+                yield Counted(rows, [times[row] for row in differing])
+
+
+class _Files:
+    """Counted rows in temporary files: equal rows, and those with one key, in the same one."""
+
+    def __init__(self, stack: contextlib.ExitStack, on: Sequence[str], depth: int) -> None:
+        self._on = on
+        self._shift = 5 * depth
+        self._files: list[IO[bytes]] = [
+            stack.enter_context(tempfile.TemporaryFile(prefix=_PREFIX))  # noqa: SIM115  # by the stack
+            for _ in range(_FILES)
+        ]
+        self._writers: dict[int, pa.RecordBatchStreamWriter] = {}
+
+    def take(self, part: Counted) -> None:
+        keys = _keys(part.rows, self._on)
+        whole = row_bytes(part.rows) if None in keys else pa.nulls(0)
+        wanted = np.array(
+            [
+                (zlib.crc32(whole[row].as_py() if key is None else key) >> self._shift) % _FILES
+                for row, key in enumerate(keys)
+            ]
+        )
+        rows = pa.RecordBatch.from_arrays(
+            [pa.array(part.times, pa.int64()), *part.rows.columns],
+            schema=pa.schema([pa.field("", pa.int64()), *part.rows.schema]),
+        )
+        for number in np.unique(wanted).tolist():
+            some = rows.take(pa.array(np.flatnonzero(wanted == number)))
+            if number not in self._writers:
+                self._writers[number] = pa.ipc.new_stream(self._files[number], rows.schema)
+            self._writers[number].write_batch(some)
+
+    def counted(self) -> Iterator[Iterator[Counted]]:
+        for number, writer in self._writers.items():
+            writer.close()
+            yield self._read(self._files[number])
+
+    def _read(self, file: IO[bytes]) -> Iterator[Counted]:
+        file.seek(0)
+        for batch in pa.ipc.open_stream(file):
+            rows = pa.RecordBatch.from_arrays(
+                batch.columns[1:], schema=pa.schema(list(batch.schema)[1:])
+            )
+            yield Counted(rows, batch.column(0).to_pylist())
+
+
+def _changes(held: _Held, on: Sequence[str]) -> Iterator[Change]:
+    """The changes, and which of them are the images of an update. [CH4]"""
+    differing = list(held.counted())
+    keys = [_keys(part.rows, on) if on else [None] * len(part.times) for part in differing]
+    gone, come = Counter[bytes](), Counter[bytes]()
+    for part, of_rows in zip(differing, keys, strict=True):
+        for key, often in zip(of_rows, part.times, strict=True):
+            if key is not None:
+                (come if often > 0 else gone)[key] += abs(often)
+    for part, of_rows in zip(differing, keys, strict=True):
+        rows: dict[ChangeType, list[int]] = {}
+        for row, (key, often) in enumerate(zip(of_rows, part.times, strict=True)):
+            is_update = key is not None and gone[key] == come[key] == 1
+            if often > 0:
+                rows.setdefault(POSTIMAGE if is_update else INSERT, []).append(row)
+            else:
+                rows.setdefault(PREIMAGE if is_update else DELETE, []).append(row)
+        for kind, chosen in rows.items():
+            for batch in _repeated(part, chosen):
+                yield kind, batch
+
+
+def _repeated(part: Counted, chosen: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """These rows, each as often as it was added or removed, in batches."""
+    each = part.rows.nbytes // part.rows.num_rows
+    most = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, each)))
+    pending, count = [], 0
+    for row in chosen:
+        left = abs(part.times[row])
+        while left:
+            some = min(left, most - count)
+            pending.append(np.full(some, row))
+            left, count = left - some, count + some
+            if count == most:
+                yield part.rows.take(pa.array(np.concatenate(pending)))
+                pending, count = [], 0
+    if pending:
+        yield part.rows.take(pa.array(np.concatenate(pending)))
+
+
+def _keys(rows: pa.RecordBatch, on: Sequence[str]) -> list[bytes | None]:
+    """The bytes of each row's key; None: there is none, since a null equals nothing."""
+    if not on:
+        return [None] * rows.num_rows
+    keys: list[bytes | None] = row_bytes(rows, on).to_pylist()
+    nulls = has_null(rows, on).to_pylist()
+    return [None if missing else key for key, missing in zip(keys, nulls, strict=True)]
+
+
+# Which files each version took away and brought, from one version to another. [CH1]
+
+
+class Files(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries as a manifest's table, without bounds, and the part of the version that lists them
+    by which their files are read."""
+
+    snapshot: Snapshot
+    entries: pa.Table
+
+
+class VersionChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the files at one version. committed_at: in microseconds since the epoch."""
+
+    version: int
+    committed_at: int
+    removed: Files
+    added: Files
+
+
+def open_range(ctx: TableContext, start: int, end: int | None) -> tuple[Head, Head]:
+    """The newest version, and the version `end`, where changes from `start` up to it can be read.
+    end: None: the newest version. [CH1]
+
+    SnapshotExpiredError if a version between them may not be read any more. [RD3]
+    """
+    head = ctx.open()
+    last = head if end is None else read_version(ctx.store, head, end)
+    if start > last.version:
+        raise UsageError(
+            f"changes lead from an older version to a newer one, and version {start} is newer than "
+            f"{last.version}"
+        )
+    if start in head.snapshot.void:  # was never a state of the table [MT8]
+        read_version(ctx.store, head, start)  # its error
+    check_all_readable(ctx.store.url, head.snapshot, start, last.version)
+    return head, last
+
+
+def version_changes(
+    ctx: TableContext, head: Head, last: Head, start: int, columns: Sequence[Field]
+) -> list[VersionChange]:
+    """What became of the files at each version above `start`, up to the last one; versions that
+    changed none are left out. start: 0: before the first version. One request for each version, and
+    those for manifests that only one of two neighbours lists. [CH1] [RD3]"""
+    try:
+        found = [
+            change_between(ctx, before, snapshot, columns)
+            for before, snapshot in itertools.pairwise(_snapshots(ctx, last, start))
+            if not is_unchanged(snapshot)
+        ]
+    except CorruptMetadataError:
+        confirm(ctx, head, start, last.version)  # what is missing may have expired
+        raise
+    confirm(ctx, head, start, last.version)
+    return [each for each in found if each.removed.entries.num_rows or each.added.entries.num_rows]
+
+
+def is_unchanged(snapshot: Snapshot) -> bool:
+    """Whether a version changes no row, whatever files it has: compaction made it. [GC11]"""
+    return all(commit.operation == REPLACE for commit in snapshot.commits)
+
+
+def change_between(
+    ctx: TableContext, before: Snapshot, snapshot: Snapshot, columns: Sequence[Field]
+) -> VersionChange:
+    """What became of the files from one version to the next one: all of them change where these
+    columns do without any file. [CH6]"""
+    if changes_every_row(columns, _fields(before), _fields(snapshot), snapshot.commits):
+        removed, added = (entries_table(ctx, each) for each in (before, snapshot))
+    else:
+        removed, added = differing_entries(ctx, before, snapshot)
+    return VersionChange(
+        version=snapshot.version,
+        committed_at=snapshot.committed_at,
+        removed=files_of(before, removed),
+        added=files_of(snapshot, added),
+    )
+
+
+def files_of(snapshot: Snapshot, entries: pa.Table) -> Files:
+    """The entries, with no more than is needed to read their files."""
+    wanted = ["path", "rows", "bytes", "digest"]
+    wanted += [
+        name for name in entries.column_names if name == "footer" or name.startswith("partition.")
+    ]
+    return Files(snapshot=_without_contents(snapshot), entries=entries.select(wanted))
+
+
+def empty_before(first: Snapshot) -> Snapshot:
+    """The state before a table's first version."""
+    return msgspec.structs.replace(
+        first, manifests=(), added=(), removed={}, removed_runs=(), schema=None, partition_by=()
+    )
+
+
+def check_all_readable(url: str, head: Snapshot, start: int, end: int) -> None:
+    """SnapshotExpiredError unless each version from `start` to `end` may be read. [CH1] [RD3]"""
+    version = first_expired(head, range(max(start, 1), min(end, head.expired - 1) + 1))
+    if version is not None:
+        raise SnapshotExpiredError(
+            f"the changes of rows from version {start} to {end} of {url} need all versions "
+            f"from {max(start, 1)} on, and version {version} was expired; changes can be read "
+            f"from version {head.expired} on. Nothing was read. Begin again from a whole copy of "
+            f"one of those versions, in one commit: mc.write(table.dataset(version={head.version})"
+            f', target, mode="overwrite", watermarks={{source: (position, {head.version})}}), and '
+            "follow the changes from it."
+        )
+
+
+def check_columns(
+    url: str, columns: Sequence[Field], end: int, changes: Sequence[VersionChange]
+) -> None:
+    """SchemaMismatchError if files of one of the versions cannot be read as these columns of the
+    version `end`. [CH6]"""
+    for each in changes:
+        for files in (each.removed, each.added):
+            reasons = unreadable_columns(columns, _fields(files.snapshot), later=False)
+            if reasons and files.entries.num_rows:
+                raise SchemaMismatchError(
+                    f"version {files.snapshot.version} of {url} has files that cannot be read as "
+                    f"the columns of version {end}: {'; '.join(reasons)}. Nothing was read. A "
+                    "rollback took back what a column had become: copy the rows of version "
+                    f"{end}, and follow the changes from it."
+                )
+
+
+def confirm(ctx: TableContext, head: Head, start: int, end: int) -> None:
+    """Check that what was read was readable, according to the latest version read afterwards.
+    [RD3]"""
+    newest = newest_above(ctx.store, head.version, head)
+    if newest is None or newest.snapshot.table_id != head.snapshot.table_id:
+        raise TableNotFoundError(
+            f"the table at {ctx.store.url} was removed while its changes were read"
+        )
+    check_all_readable(ctx.store.url, newest.snapshot, start, end)
+
+
+def _snapshots(ctx: TableContext, last: Head, start: int) -> Iterator[Snapshot]:
+    """Each version from `start` to the last one, one after the other."""
+    for version in range(max(start, 1), last.version + 1):
+        if version in last.snapshot.void:
+            continue
+        stored = last if version == last.version else read_object(ctx.store, version)
+        if stored is None:
+            raise missing_version(version)
+        if start == 0 and version == 1:
+            yield empty_before(stored.snapshot)
+        yield stored.snapshot
+
+
+def _without_contents(snapshot: Snapshot) -> Snapshot:
+    """What says how the files of a version are read; the rest may be large."""
+    return Snapshot(
+        format_version=snapshot.format_version,
+        table_id=snapshot.table_id,
+        version=snapshot.version,
+        committed_at=snapshot.committed_at,
+        writer=snapshot.writer,
+        commits=(),
+        schema=snapshot.schema,
+        partition_by=snapshot.partition_by,
+    )
+
+
+def _fields(snapshot: Snapshot) -> tuple[Field, ...]:
+    return snapshot.schema.fields if snapshot.schema is not None else ()
+
 
 # Rows of one version as the columns of another: by their ids, whatever their names are.
 
@@ -212,3 +688,69 @@ def _rows_of(ctx: TableContext, files: Files, columns: Sequence[Field]) -> Batch
     names = [there[field.id].name for field in columns if field.id in there]
     rows = scan(ctx, files.snapshot, files.entries, names)
     return (as_columns(batch, there, columns) for batch in rows)
+
+
+# A table as a stream of changed rows: the files whose rows a task compares, each version once and
+# in order. [CH7]
+
+
+class RowFeed(VersionFeed[VersionChange]):
+    """The changes that a stream gets, in parts that tasks read by themselves. [CH7]"""
+
+    _back = 1
+    _gives = "changed"
+
+    def _whole(self, snapshot: Snapshot) -> Given[VersionChange]:
+        """All live rows are inserted at the version with which the stream begins."""
+        entries = entries_table(self._ctx, snapshot)
+        return self._checked(
+            VersionChange(
+                version=snapshot.version,
+                committed_at=snapshot.committed_at,
+                removed=files_of(snapshot, entries.slice(0, 0)),
+                added=files_of(snapshot, entries),
+            )
+        )
+
+    def _added(self, snapshot: Snapshot, at: Offset) -> Given[VersionChange]:
+        if is_unchanged(snapshot):
+            return Given()
+        before = (
+            empty_before(snapshot)
+            if snapshot.version == 1
+            else self._snapshot(self._version_before(snapshot.version), at)
+        )
+        return self._checked(change_between(self._ctx, before, snapshot, self._columns))
+
+    def _checked(self, change: VersionChange) -> Given[VersionChange]:
+        refusal: ManifestCommitError | None = None
+        for files in (change.removed, change.added):
+            if files.entries.num_rows and refusal is None:
+                refusal = self._unreadable(files.snapshot)
+        return Given(refusal=refusal) if refusal else Given(files=tuple(parts_of(change)))
+
+
+def parts_of(change: VersionChange) -> Iterator[VersionChange]:
+    """Parts that can be read apart from each other, always in the same order: each file where a
+    version only added files, or only removed some. [CH7]"""
+    removed, added = (_by_path(files) for files in (change.removed, change.added))
+    if removed.entries.num_rows and added.entries.num_rows:
+        yield msgspec.structs.replace(change, removed=removed, added=added)
+        return
+    for row in range(removed.entries.num_rows):
+        one = msgspec.structs.replace(removed, entries=removed.entries.take([row]))
+        yield msgspec.structs.replace(change, removed=one, added=added)
+    for row in range(added.entries.num_rows):
+        one = msgspec.structs.replace(added, entries=added.entries.take([row]))
+        yield msgspec.structs.replace(change, removed=removed, added=one)
+
+
+def bytes_of(change: VersionChange) -> int:
+    """The bytes of its files."""
+    sides = (change.removed.entries, change.added.entries)
+    return sum(sum(each.column("bytes").to_pylist()) for each in sides)
+
+
+def _by_path(files: Files) -> Files:
+    entries = files.entries.combine_chunks().sort_by("path")
+    return msgspec.structs.replace(files, entries=entries)

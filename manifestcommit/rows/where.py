@@ -25,8 +25,16 @@ from ..scan import planning
 from .clauses import Assignments, Rule, Rules, declared_set
 from .conditions import Condition, session_of, shown, text_of, understand
 from .find import ArrowRows, Choice, Counts, RowExecutor, apply, counts_by_partition, finish
-from .rewrite import NewRows, entries_of, for_each_try
-from .row_change import NOTHING, Declared, RowChange, RowOutcome, until_committed
+from .row_change import (
+    NOTHING,
+    Declared,
+    NewRows,
+    RowChange,
+    RowOutcome,
+    entries_of,
+    for_each_try,
+    until_committed,
+)
 
 
 def delete_where(

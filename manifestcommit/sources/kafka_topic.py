@@ -20,7 +20,7 @@ from ..display import visible
 from ..errors import SourceError, TableNotFoundError, UsageError
 from ..runtime.validation import one_of, optional, text, wrong
 from ..store import StorageOptions
-from ..table.creation import REFUSED
+from ..table.functions import REFUSED
 from ..table.table import Table
 from ..terminal.render import counted
 from ..version import install

@@ -35,7 +35,7 @@ from ..log.time_travel import parse_age
 from ..runtime.validation import anything, one_of, optional, text, wrong
 from ..store import ObjectInfo, StorageOptions, Store, open_store
 from ..store.base import is_remote
-from ..table.creation import FILES, companion_url
+from ..table.functions import FILES, companion_url
 from ..table.table import Table
 from ..terminal.render import counted, size
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position

@@ -35,7 +35,7 @@ from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome
 from ..runtime.validation import size, wrong
 from ..store import StorageOptions
-from ..table.creation import open_companion
+from ..table.functions import open_companion
 from ..table.row_changes import RowChanges
 from ..table.table import Table
 from ..terminal.screen import Steps

@@ -3,7 +3,7 @@
 Internal: import from `manifestcommit`.
 """
 
-from ..commits.resolve import Resolution as Resolution
+from ..commits.two_phase import Resolution as Resolution
 from .functions import gc as gc
 from .functions import read_committed as read_committed
 from .table import Table as Table

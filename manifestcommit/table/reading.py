@@ -23,8 +23,7 @@ from ..job import Path
 from ..log.table_context import TableContext
 from ..log.time_travel import choose_version, to_datetime
 from ..log.version_chain import Head, read_version, walk_back
-from ..operations.describe import describe, joint_of, said_of, values
-from ..operations.lineage import Lineage, trace
+from ..operations.describe import Lineage, describe, joint_of, said_of, trace, values
 from ..rows.conditions import evaluating
 from ..runtime.validation import names, optional, whole
 from ..scan import planning
@@ -89,9 +88,6 @@ class TableReads:
         Returns:
             A number from 1 on.
 
-        Raises:
-            TableNotFoundError: there is no table at the path.
-
         Spec: RD1.
         """
         return self._ctx.open().snapshot.version
@@ -102,9 +98,6 @@ class TableReads:
 
         Returns:
             A pyarrow schema without metadata; without columns, where the table never had data.
-
-        Raises:
-            TableNotFoundError: there is no table at the path.
 
         Spec: RD1, SC1.
         """
@@ -121,22 +114,8 @@ class TableReads:
 
         Commits that follow change nothing in it. Three requests, two more below the newest version.
 
-        Args:
-            version: the version's number; by default the newest. At most one of `version`, `as_of`
-                and `tag` may be given.
-            as_of: the version that was the newest one at this time: a datetime or an ISO 8601 text;
-                one without a zone is UTC. By default none.
-            tag: the version that has this tag; by default none.
-
         Returns:
             The snapshot: the members of the version's object, as the specification has them.
-
-        Raises:
-            UsageError: more than one of `version`, `as_of` and `tag` was given, or one is invalid.
-            TableNotFoundError: there is no table at the path.
-            SnapshotExpiredError: the version was expired.
-            VersionNotFoundError: there is no such version, tag or time, or clocks dispute which
-                version the time means: choose one by its number then.
 
         Spec: RD2, RD4, RD5, CM27.
         """
@@ -157,9 +136,6 @@ class TableReads:
         Args:
             filter: a condition on the table's columns: a pyarrow expression, a Spark Column, or
                 SQL. Files that cannot hold a matching row are left out; by default none.
-            version: as for `snapshot`.
-            as_of: as for `snapshot`.
-            tag: as for `snapshot`.
 
         Returns:
             One row for each file: path, partition columns, rows, bytes, digest, added_version, job
@@ -168,8 +144,6 @@ class TableReads:
         Raises:
             UsageError: `filter` names a column that the table does not have, or cannot be
                 understood, or needs Spark while no session is active.
-            VersionNotFoundError: as for `snapshot`.
-            TableNotFoundError: there is no table at the path.
 
         Spec: RD6, RD41.
         """
@@ -191,20 +165,10 @@ class TableReads:
 
         No order is guaranteed. A partition whose files hold no rows is listed with `rows` 0.
 
-        Args:
-            version: as for `snapshot`.
-            as_of: as for `snapshot`.
-            tag: as for `snapshot`.
-
         Returns:
             One row for each partition: its columns' values, null among them, and how many files,
             rows and bytes it has. A partition column called files, rows or bytes is called
             `partition.<name>`. A table that is not partitioned is one partition without columns.
-
-        Raises:
-            UsageError: as for `snapshot`.
-            VersionNotFoundError: as for `snapshot`.
-            TableNotFoundError: there is no table at the path.
 
         Spec: PT1, RD6.
         """
@@ -224,19 +188,9 @@ class TableReads:
         It has exactly the rows of that version, whatever is committed later; a file that is gone
         is an error when it is read, never fewer rows. Its own methods take columns and filters.
 
-        Args:
-            version: as for `snapshot`.
-            as_of: as for `snapshot`.
-            tag: as for `snapshot`.
-
         Returns:
             A `pyarrow.dataset.Dataset`. Its schema carries the version, so that an overwrite with
             its rows conflicts with every commit since.
-
-        Raises:
-            UsageError: as for `snapshot`.
-            VersionNotFoundError: as for `snapshot`.
-            TableNotFoundError: there is no table at the path.
 
         Example:
             `table.dataset().to_table(columns=["flight"], filter=pyarrow.compute.field("day") == d)`
@@ -266,9 +220,6 @@ class TableReads:
             filter: which rows: a pyarrow expression, a Spark Column, or SQL, with Spark's meaning;
                 by default all. Columns, and SQL that only Spark can evaluate, are evaluated by
                 Spark in the active session.
-            version: as for `snapshot`.
-            as_of: as for `snapshot`.
-            tag: as for `snapshot`.
 
         Returns:
             A `pyarrow.Table`. Its schema carries the version, as that of `dataset` does.
@@ -276,9 +227,6 @@ class TableReads:
         Raises:
             UsageError: a column is not the table's, or `filter` cannot be understood, or needs
                 Spark while no session is active.
-            VersionNotFoundError: as for `snapshot`.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file of the version is gone.
 
         Example:
             `table.to_arrow(["day", "flight"], filter=pyarrow.compute.field("flight") == 1545)`
@@ -311,24 +259,15 @@ class TableReads:
     ) -> pandas.DataFrame:
         """Read the rows of one version into memory, as a pandas DataFrame.
 
-        Values become what `pyarrow.Table.to_pandas` makes of them. pandas keeps no metadata: give
-        `write` the version with `based_on` if these rows are to replace others.
-
-        Args:
-            columns: as for `to_arrow`.
-            filter: as for `to_arrow`.
-            version: as for `snapshot`.
-            as_of: as for `snapshot`.
-            tag: as for `snapshot`.
+        Other arguments are as for `to_arrow`. Values become what `pyarrow.Table.to_pandas` makes of
+        them. pandas keeps no metadata: give `write` the version with `based_on` if these rows are
+        to replace others.
 
         Returns:
             A `pandas.DataFrame`.
 
         Raises:
             UsageError: pandas is not installed; or as for `to_arrow`.
-            VersionNotFoundError: as for `snapshot`.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file of the version is gone.
 
         Spec: RD2, RD7.
         """
@@ -380,16 +319,13 @@ class TableReads:
     ) -> polars.DataFrame | polars.LazyFrame:
         """Read the rows of one version into a Polars DataFrame, or open them as a LazyFrame.
 
-        A LazyFrame reads with Polars' own Parquet reader where that shows the same rows, and
-        through `dataset` elsewhere, as `duckdb` does. Polars keeps no metadata: give `write` the
-        version with `based_on` if these rows are to replace others.
+        Other arguments are as for `to_arrow`. A LazyFrame reads with Polars' own Parquet reader
+        where that shows the same rows, and through `dataset` elsewhere, as `duckdb` does. Polars
+        keeps no metadata: give `write` the version with `based_on` if these rows are to replace
+        others.
 
         Args:
-            columns: as for `to_arrow`.
             filter: as for `to_arrow`; a LazyFrame has a `filter` of its own.
-            version: as for `snapshot`.
-            as_of: as for `snapshot`.
-            tag: as for `snapshot`.
             lazy: open a LazyFrame, and read nothing before it is collected; by default False.
 
         Returns:
@@ -398,9 +334,6 @@ class TableReads:
         Raises:
             UsageError: Polars is not installed, or `filter` was given with `lazy=True`; or as for
                 `to_arrow`.
-            VersionNotFoundError: as for `snapshot`.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file of the version is gone.
 
         Spec: RD2, RD7, RD42.
         """
@@ -442,9 +375,6 @@ class TableReads:
         Args:
             connection: DuckDB's connection that the relation belongs to; by default the one of the
                 module `duckdb`.
-            version: as for `snapshot`.
-            as_of: as for `snapshot`.
-            tag: as for `snapshot`.
 
         Returns:
             A `duckdb.DuckDBPyRelation`; `create_view` gives it a name in SQL. DuckDB keeps no
@@ -452,9 +382,6 @@ class TableReads:
 
         Raises:
             UsageError: DuckDB is not installed, or the table has no columns yet.
-            VersionNotFoundError: as for `snapshot`.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file of the version is gone.
 
         Example:
             `table.duckdb(connection).aggregate("day, count(*)")`
@@ -484,21 +411,10 @@ class TableReads:
     ) -> DataFrame:
         """Read one version as a Spark DataFrame, as the function `read_committed` does.
 
-        Args:
-            version: as for `snapshot`.
-            as_of: as for `snapshot`.
-            tag: as for `snapshot`.
-            columns: as for `read_committed`.
-            filter: as for `read_committed`.
-            spark: as for `read_committed`.
+        Other arguments are as for `read_committed`.
 
         Returns:
             A `pyspark.sql.DataFrame`, as `read_committed` returns it.
-
-        Raises:
-            UsageError: as for `read_committed`.
-            VersionNotFoundError: as for `snapshot`.
-            TableNotFoundError: there is no table at the path.
 
         Spec: RD2, SP4, CF17.
         """
@@ -572,8 +488,6 @@ class TableReads:
             VersionNotFoundError: one of the versions does not exist.
             SchemaMismatchError: files of a version between cannot be read as the columns of
                 `end_version`, which a rollback brought back.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file of one of the versions is gone.
 
         Example:
             `table.changed_rows(41, 45, on="id").read_all()`
@@ -604,10 +518,6 @@ class TableReads:
             which attempt, and with which `partners`: path -> version, None where only the table
             that decided knows it; a member names only that table.
 
-        Raises:
-            UsageError: `limit` is not a whole number from 0 on.
-            TableNotFoundError: there is no table at the path.
-
         Spec: RD3, OB15.
         """
         found = History(itertools.islice(self._history(), limit))
@@ -619,9 +529,6 @@ class TableReads:
 
         Returns:
             Source -> position: the end of the last range that was committed.
-
-        Raises:
-            TableNotFoundError: there is no table at the path.
 
         Spec: WM1.
         """
@@ -643,7 +550,6 @@ class TableReads:
 
         Raises:
             UsageError: the source's positions are texts.
-            TableNotFoundError: there is no table at the path.
 
         Spec: RD9.
         """
@@ -667,7 +573,6 @@ class TableReads:
             UsageError: `start_version` is newer than `end_version`.
             SnapshotExpiredError: one of them was expired.
             VersionNotFoundError: one of them does not exist.
-            TableNotFoundError: there is no table at the path.
 
         Spec: RD8.
         """
@@ -698,19 +603,9 @@ class TableReads:
     ) -> dict[str, Any]:
         """Return one version in plain values, as `manifestcommit describe --json` prints it.
 
-        Args:
-            version: as for `snapshot`.
-            as_of: as for `snapshot`.
-            tag: as for `snapshot`.
-
         Returns:
             Columns, partitioning, totals, commits, properties and tags, by name; `joint` as in
             `history`.
-
-        Raises:
-            UsageError: as for `snapshot`.
-            VersionNotFoundError: as for `snapshot`.
-            TableNotFoundError: there is no table at the path.
 
         Spec: RD2.
         """
@@ -721,9 +616,6 @@ class TableReads:
 
         Returns:
             Name -> the SQL condition that no row violates, with the columns' names of now.
-
-        Raises:
-            TableNotFoundError: there is no table at the path.
 
         Spec: CK1.
         """

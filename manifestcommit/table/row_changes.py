@@ -1,5 +1,5 @@
-"""Row changes of a table: `Table.delete`, `Table.update`, `Table.merge`, `Table.merge_into`,
-`Table.overwrite_where`. [RC1]-[RC12]
+"""Row changes of a table: `Table.delete`, `Table.update`, `Table.merge`, `Table.overwrite_where`.
+[RC1]-[RC12]
 
 Internal: import from `manifestcommit`.
 """
@@ -7,7 +7,6 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..arguments import REASON, checked, part_of
@@ -25,13 +24,11 @@ from ..rows.clauses import (
 )
 from ..rows.find import ArrowRows, Choice, RowExecutor
 from ..rows.merge import MergeOn, merge
-from ..rows.rewrite import NewRows, arrow_data
-from ..rows.row_change import Declared, RowChange, RowOutcome
+from ..rows.row_change import Declared, NewRows, RowChange, RowOutcome, arrow_data
 from ..rows.where import delete_where, overwrite_where, update_where
 from ..runtime.validation import Ranges, anything, condition, optional, rows
 from ..store import StorageOptions
 from .conditions import Condition, check_meaning
-from .merge_builder import MergeBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,17 +104,10 @@ class RowChanges:
             spark: the session that evaluates and rewrites; by default this process does, in bounded
                 memory, but for SQL that only Spark can evaluate, Columns, and files of more than
                 1 GB while a session is active. `executor` of the outcome says who did.
-            key: an idempotency key: a rerun with the same key does nothing; by default none.
-            fingerprint: declared with the key, beside the condition; by default nothing.
-            reason: why; recorded in the history; by default nothing.
             dry_run: count only, and change nothing; by default False.
             based_on: the version that the condition was chosen from, where it comes from rows of
                 the table: what others wrote since then, where the condition can be true, is a
                 conflict, and it is tried once. By default the newest.
-            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
-                default True.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             What was deleted. Where no row matches and there is no key to be recorded, nothing is
@@ -127,15 +117,8 @@ class RowChanges:
             CommitConflictError: others wrote into a partition in which the condition can be true,
                 or replaced a file that holds such rows, in each of the tries that the property
                 `write.row-change-tries` allows, or since `based_on`: run it again.
-            KeyReusedError: the key was committed with another condition or fingerprint.
             UsageError: the condition cannot be understood or evaluated, or Spark is needed and not
                 installed.
-            VersionNotFoundError: of `based_on`.
-            JobFencedError: `based_on` is below the table's fence.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
-                version meanwhile: run it again.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: RC2, RC6, RC8, RC11, CF17.
         """
@@ -171,17 +154,9 @@ class RowChanges:
                 `"'late'"`, a pyarrow expression, or a number, date or other value that is no text.
                 One that does not fit its column, or would lose digits, is an error.
             where: SQL or a pyarrow expression, as for `delete`; by default all rows.
-            key: an idempotency key: a rerun with the same key does nothing; by default none.
-            fingerprint: declared with the key, beside the condition and the values; by default
-                nothing.
-            reason: why; recorded in the history; by default nothing.
             dry_run: count only, and change nothing; by default False.
             based_on: the version that the condition and the values come from, as for `delete`; by
                 default the newest.
-            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
-                default True.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             What was updated. Where no row matches and there is no key to be recorded, nothing is
@@ -189,15 +164,8 @@ class RowChanges:
 
         Raises:
             CommitConflictError: as for `delete`.
-            KeyReusedError: the key was committed with another condition, values or fingerprint.
             SchemaMismatchError: a new value is null in a column that is not nullable.
             UsageError: the condition or a value cannot be understood or evaluated without Spark.
-            VersionNotFoundError: of `based_on`.
-            JobFencedError: `based_on` is below the table's fence.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
-                version meanwhile: run it again.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
             `table.update({"delay": "delay + 5"}, where="day = '2013-01-01' AND carrier = 'UA'")`
@@ -279,18 +247,9 @@ class RowChanges:
             spark: the session that compares and rewrites; by default that of a DataFrame, and for
                 other sources this process does it, with the source's keys in memory, unless a
                 session is active and the table has more than 1 GB.
-            key: an idempotency key: a rerun with the same key does nothing; by default none.
-            fingerprint: declared with the key; by default nothing.
-            reason: why; recorded in the history; by default nothing.
-            watermarks: source -> (start, end), half-open, as for `write`: they advance with the
-                commit; by default none.
             based_on: the version of the table that the source's rows were read from, if they were,
                 as for the function `write`: what others wrote since then, where such a key can lie,
                 is a conflict. By default what the rows carry, else the newest.
-            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
-                default True.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             What was deleted, updated and inserted.
@@ -299,17 +258,8 @@ class RowChanges:
             CommitConflictError: others wrote into a partition in which such a key can lie (the
                 whole table, unless `on` names the partition columns) in each try, as for `delete`,
                 or since `based_on`: run it again.
-            WatermarkGapError: a range starts after the current watermark.
-            WatermarkOverlapError: a range starts before the current watermark.
-            KeyReusedError: the key was committed with another declaration.
             SchemaMismatchError: the source does not fit the table.
             UsageError: the source has a key twice, or twice with the highest value of `by`.
-            VersionNotFoundError: of `based_on`.
-            JobFencedError: `based_on`, or what the rows carry, is below the table's fence.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
-                version meanwhile: run it again.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
             `table.merge(corrections, on=["day", "flight"], key="corrections:7")`
@@ -334,76 +284,6 @@ class RowChanges:
             raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
         compared = MergeOn(on, null_safe, by, merge_schema)
         return merge(ctx, new, compared, clauses, choice, declared, whole=is_whole)
-
-    @checked(source=rows, reason=optional(REASON))
-    def merge_into(
-        self,
-        source: Any,
-        on: Sequence[str] | str | Mapping[str, str],
-        *,
-        null_safe: bool | Sequence[str] | str = False,
-        keep: Literal["last"] | None = None,
-        by: str | None = None,
-        merge_schema: bool = False,
-        spark: SparkSession | None = None,
-        key: str | None = None,
-        fingerprint: str | None = None,
-        reason: str | None = None,
-        watermarks: Ranges | None = None,
-        based_on: int | None = None,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> MergeBuilder:
-        """Begin a merge that is said clause by clause.
-
-        As with `mergeInto` of Spark and `merge` of deltalake. Nothing is done before `execute` of
-        the builder, which does what `merge` does with the same clauses.
-
-        Args:
-            source: as for `merge`.
-            on: as for `merge`.
-            null_safe: as for `merge`.
-            keep: as for `merge`.
-            by: as for `merge`.
-            merge_schema: as for `merge`.
-            spark: as for `merge`.
-            key: as for `merge`.
-            fingerprint: as for `merge`.
-            reason: as for `merge`.
-            watermarks: as for `merge`.
-            based_on: as for `merge`.
-            message: as for `merge`.
-            metadata: as for `merge`.
-
-        Returns:
-            A builder without a clause.
-
-        Raises:
-            UsageError: an argument is not what is expected.
-
-        Example:
-            `table.merge_into(feed, on="id").when_matched_delete("op = 'd'").execute()`
-
-        Spec: RC9.
-        """
-        run = partial(
-            self.merge,
-            source,
-            on,
-            null_safe=null_safe,
-            keep=keep,
-            by=by,
-            merge_schema=merge_schema,
-            spark=spark,
-            key=key,
-            fingerprint=fingerprint,
-            reason=reason,
-            watermarks=watermarks,
-            based_on=based_on,
-            message=message,
-            metadata=metadata,
-        )
-        return MergeBuilder(run)
 
     @checked(data=rows, where=condition, reason=optional(REASON))
     def overwrite_where(
@@ -433,33 +313,16 @@ class RowChanges:
             where: SQL, a pyarrow expression or a Spark Column, as for `delete`.
             merge_schema: as for the function `write`; by default False.
             spark: as for `delete`; by default that of a DataFrame.
-            key: an idempotency key: a rerun with the same key does nothing; by default none.
-            fingerprint: declared with the key, beside the condition; by default nothing.
-            reason: why; recorded in the history; by default nothing.
-            watermarks: as for `merge`; by default none.
             based_on: the version that the rows were read from, as for the function `write`; by
                 default what the data carries.
-            publish: False stages the change: `staged` opens it by `job_id` of the outcome; by
-                default True.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             What was deleted and inserted.
 
         Raises:
             CommitConflictError: as for `delete`.
-            WatermarkGapError: a range starts after the current watermark.
-            WatermarkOverlapError: a range starts before the current watermark.
-            KeyReusedError: the key was committed with another declaration.
             SchemaMismatchError: the data does not fit the table.
             UsageError: a row of the data does not match, or the condition cannot be understood.
-            VersionNotFoundError: of `based_on`.
-            JobFencedError: `based_on` is below the table's fence.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
-                version meanwhile: run it again.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
             `table.overwrite_where(may, "day >= '2013-05-01' AND day < '2013-06-01'", key="may:2")`

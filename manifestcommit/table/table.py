@@ -7,41 +7,61 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..arguments import REASON, checked
-from ..commits.resolve import JobInfo, Resolution, list_jobs, resolve_job, tables_beside
-from ..commits.two_phase import give_up, settle_prepared
+from ..commits.two_phase import (
+    JobInfo,
+    Resolution,
+    give_up,
+    list_jobs,
+    resolve_job,
+    settle_prepared,
+    tables_beside,
+)
 from ..errors import UsageError
+from ..files.writer import target_file_size_of
 from ..format import arrow_schema, evolution
-from ..format.fields import parse_type
+from ..format.fields import Schema, parse_type
+from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..operations import alter
+from ..operations import compaction as engine
 from ..operations import gc as gc_engine
 from ..operations.adopt import Adoption
 from ..operations.adopt import adopt as _adopt
-from ..operations.compaction import Compaction, CompactionOptions, merge_manifests
+from ..operations.compaction import (
+    Choose,
+    Compaction,
+    CompactionOptions,
+    choose_by_sql,
+    merge_manifests,
+    rewriter,
+    sorts_here,
+)
+from ..operations.describe import TableMetrics, table_metrics
 from ..operations.gc import GcReport
-from ..operations.rewind import rewind
-from ..operations.rollback import rollback
-from ..operations.table_metrics import TableMetrics, table_metrics
-from ..operations.tags import settle, tag, untag
+from ..operations.rollback import rewind, rollback, settle, tag, untag
 from ..operations.upkeep_properties import retention_of
 from ..operations.verify import VerifyReport, verify
-from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
+from ..protocol.compaction_plan import DEFAULT_MAX_BYTES, Group
+from ..rows.conditions import needs_spark, running_session
+from ..rows.find import is_for_spark
 from ..rows.row_change import drop_removed
 from ..runtime.outcome import JobResults, Outcome, committed_or_raise
 from ..runtime.validation import file_name, flag, one_of, optional, whole
 from ..runtime.validation import message as note
+from ..store import StorageOptions
 from ..store.doctor import DoctorReport, examine
 from ..telemetry import record_table
 from ..terminal.screen import Progress
-from .compaction import compact, plan_compaction
-from .conditions import Condition
+from .conditions import Condition, check_meaning, check_spark
 from .listing import Listing
 from .reading import TableReads
 from .row_changes import RowChanges
@@ -52,9 +72,115 @@ if TYPE_CHECKING:
     from ..export.export_result import Export
     from ..report.page import Report
 
+# `Table.compact` and `Table.plan_compaction`. [GC11] [GC16]
+
+LOG = logging.getLogger("manifestcommit.jobs")
+
+
+def compact(
+    ctx: TableContext,
+    aim: CompactionOptions,
+    *,
+    where: Any,
+    sort_by: list[str] | str | None,
+    spark: SparkSession | None,
+    storage_options: StorageOptions,
+    progress: Callable[[str], None],
+) -> Compaction:
+    """Rewrite small files together, then merge small manifests. [GC11] [RC8]"""
+    names = [sort_by] if isinstance(sort_by, str) else sort_by or []
+    snapshot = ctx.open().snapshot
+    schema = snapshot.schema or Schema(fields=())
+    columns = [evolution.find_column(schema, name).name for name in names]
+    target = target_file_size_of(snapshot) if aim.target is None else aim.target
+    sorted_bytes = min(target, snapshot.totals.bytes)
+    is_large = is_for_spark(snapshot.totals.bytes)
+    if spark is None and not is_large and sorts_here(schema, columns, sorted_bytes):
+        LOG.info("compact: files are read and rewritten by this process")
+        rewrite = rewriter(ctx, sort_by=columns)
+    else:
+        from ..spark.operations.rewrite import rewriter as with_spark  # late: an extra
+
+        spark = _session(spark)
+        rewrite = with_spark(spark, sort_by=columns, storage_options=storage_options)
+    choose = chosen(where, spark, snapshot)
+    return engine.compact(ctx, aim, rewrite, choose=choose, progress=progress)
+
+
+def plan_compaction(
+    ctx: TableContext,
+    aim: CompactionOptions,
+    *,
+    where: Any,
+    spark: SparkSession | None,
+    only_manifests: bool,
+) -> pa.Table:
+    """What a compaction would do now, group by group; nothing is changed. [GC16]"""
+    snapshot = ctx.open().snapshot
+    groups: Iterable[Group] = ()
+    if not only_manifests:
+        groups = engine.find_groups(ctx, snapshot, aim, chosen(where, spark, snapshot))
+    return engine.describe_plan(ctx, snapshot, groups)
+
+
+def chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose | None:
+    """Which partitions a condition chooses; Spark evaluates it if it was given or is needed."""
+    if where is None:
+        return None
+    if isinstance(where, pc.Expression):
+        return engine.choose_by(where)
+    check_meaning("where", [where], spark)
+
+    def with_spark(why: Exception | None = None) -> Choose:
+        if why is not None and running_session() is None:
+            raise needs_spark(where, "where", why) from why
+        check_spark("where", where)
+        from ..spark.operations.rewrite import choose_with
+
+        return choose_with(_session(spark), where)
+
+    if spark is None and isinstance(where, str):
+        return choose_by_sql(where, snapshot, with_spark)
+    return with_spark()
+
+
+def _session(spark: SparkSession | None) -> SparkSession:
+    """The one given, the active one, or a new one."""
+    from ..spark.dataframe import active_session
+
+    return spark or active_session()
+
 
 class Table(RowChanges, TableReads):
     """A table at a path. Every method looks at the newest version as of its call.
+
+    Arguments of several methods, by default none:
+
+    - `version`, `as_of`, `tag`: which version, by its number, by a time at which it was the newest
+      one (a datetime or an ISO 8601 text; one without a zone is UTC), or by its tag. At most one of
+      them may be given; by default the newest.
+    - `message`, `metadata`: as for the function `write`, for each commit that the method makes.
+    - `reason`: why; recorded in the history.
+    - `key`, `fingerprint`: an idempotency key: a rerun with the same key does nothing; and what is
+      declared with it, beside the condition and the values.
+    - `watermarks`: source -> (start, end), half-open, as for `write`: they advance with the commit.
+    - `publish`: False stages the change: `staged` opens it by `job_id` of the outcome. By default
+      True.
+    - `progress`: called with what is done next.
+
+    Errors of several methods:
+
+    - `UsageError`: an argument is not what is expected; the message names it.
+    - `TableNotFoundError`: there is no table at the path.
+    - `VersionNotFoundError`: there is no such version, tag or time, or clocks dispute which version
+      the time means: choose one by its number then.
+    - `SnapshotExpiredError`: the version was expired.
+    - `DataFileMissingError`: a file is gone, as where gc expired its version meanwhile.
+    - `KeyReusedError`: the key was committed with another declaration.
+    - `JobFencedError`: `based_on`, or what the rows carry, is below the table's fence.
+    - `WatermarkGapError`, `WatermarkOverlapError`: a range starts after the current watermark, or
+      before it.
+    - `OutcomeUnknownError`: the store did not say whether it was committed.
 
     Spec: RD1.
     """
@@ -81,12 +207,9 @@ class Table(RowChanges, TableReads):
         Args:
             source: the source's name.
             to: the position; None: as if the source had never been read.
-            reason: why; recorded in the history.
             keep_keys: drop no key, where the history that shows which is expired; by default False.
             alone: undo also what was committed in several tables by one commit, here only; by
                 default False, which refuses that.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome; `dropped_keys` are the keys that are dropped.
@@ -96,8 +219,6 @@ class Table(RowChanges, TableReads):
                 undone in this table only.
             UsageError: the source has never been at that position.
             SnapshotExpiredError: the history that shows which keys to drop is expired.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: WM5, WM6, KY7, MT14.
         """
@@ -127,11 +248,8 @@ class Table(RowChanges, TableReads):
         Args:
             version: the version's number; by default `tag` names it.
             tag: a tag of the version; by default `version` names it.
-            reason: why; recorded in the history.
             alone: undo also what was committed in several tables by one commit, here only; by
                 default False, which refuses that. `rollback_together` undoes it everywhere.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome; `dropped_keys` are the keys that are dropped.
@@ -140,10 +258,6 @@ class Table(RowChanges, TableReads):
             CommitConflictError: anything else was committed meanwhile, or a joint commit would be
                 undone in this table only.
             UsageError: neither or both of `version` and `tag` were given.
-            SnapshotExpiredError: the version was expired.
-            VersionNotFoundError: there is no such version or tag.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: CF13, WM6, KY7, MT14.
         """
@@ -168,18 +282,12 @@ class Table(RowChanges, TableReads):
             version: the version's number; by default the newest.
             keep_for: for how long: a timedelta or a text such as "30d", after which gc may delete
                 tag and version; by default they stay until `untag`.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit that sets the tag.
 
         Raises:
             UsageError: the name, the version or `keep_for` is invalid.
-            SnapshotExpiredError: the version was expired.
-            VersionNotFoundError: there is no such version.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: GC10, RD5.
         """
@@ -198,17 +306,12 @@ class Table(RowChanges, TableReads):
 
         Args:
             name: the tag.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit that deletes the tag.
 
         Raises:
-            UsageError: the name, `message` or `metadata` is invalid.
             VersionNotFoundError: there is no tag of that name.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: GC10.
         """
@@ -229,7 +332,6 @@ class Table(RowChanges, TableReads):
             the table no longer records what became of it.
 
         Raises:
-            TableNotFoundError: there is no table at the path.
             UsageError: the id is not of a job of this table.
 
         Spec: CM23.
@@ -251,16 +353,12 @@ class Table(RowChanges, TableReads):
 
         Args:
             job_id: the job's id, as `Job.prepare` returned it and `jobs` lists it.
-            message: as for the function `write`, for the commit that aborts the job; by default
-                none.
-            metadata: as for the function `write`, likewise; by default none.
 
         Returns:
             "aborted", or "committed" with `version` where a commit came first. `together` names the
             tables whose jobs were prepared together with this one, which share its fate.
 
         Raises:
-            TableNotFoundError: there is no table at the path.
             UsageError: the id is not of a job of this table.
             OutcomeUnknownError: the store did not say what was decided: ask again.
 
@@ -279,9 +377,6 @@ class Table(RowChanges, TableReads):
         Returns:
             The jobs that are prepared, published, running, committed, aborted or fenced. One that
             was prepared by `Transaction.prepare` names its tables in `together`.
-
-        Raises:
-            TableNotFoundError: there is no table at the path.
 
         Spec: AB3.
         """
@@ -303,10 +398,6 @@ class Table(RowChanges, TableReads):
 
         Returns:
             One result for each job that was prepared, fenced ones among them.
-
-        Raises:
-            UsageError: `abort` is neither True nor False.
-            TableNotFoundError: there is no table at the path.
 
         Spec: AB3, AB4, WM7.
         """
@@ -330,8 +421,6 @@ class Table(RowChanges, TableReads):
             outcome: where the table that decides is lost, "committed" or "aborted", the same for
                 all tables. By default that table is asked; what nobody goes on with is aborted.
             reason: how you know; recorded in the history; by default, without an outcome, none.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome; "unchanged" where the newest version depends on no other table.
@@ -339,8 +428,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UndecidedError: the table that decides is gone: give an outcome.
             UsageError: an outcome is given, and the table that decides can be asked.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: MT10.
         """
@@ -366,7 +453,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             UsageError: an end is neither a whole number nor a text.
-            TableNotFoundError: there is no table at the path.
 
         Spec: WM1.
         """
@@ -404,7 +490,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: Jinja2, of the extra `report`, is not installed, or the file cannot
                 be written.
-            TableNotFoundError: there is no table at the path.
             CorruptMetadataError: an object of the table is damaged.
 
         Example:
@@ -439,10 +524,6 @@ class Table(RowChanges, TableReads):
         Returns:
             What was looked at, and what was found.
 
-        Raises:
-            UsageError: `deep` or `progress` is invalid.
-            TableNotFoundError: there is no table at the path.
-
         Spec: RD10, OB10.
         """
         return verify(self._ctx, deep=deep, progress=progress)
@@ -463,23 +544,12 @@ class Table(RowChanges, TableReads):
     ) -> GcReport:
         """Expire old versions and delete what nothing needs any more, as the function `gc` does.
 
-        Args:
-            grace: as for the function `gc`.
-            keep_versions: as for the function `gc`.
-            keep_for: as for the function `gc`.
-            keep_keys: as for the function `gc`.
-            keep_keys_for: as for the function `gc`.
-            foreign: as for the function `gc`.
-            progress: called with what is done next; by default nothing is.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
+        Other arguments and errors are as for the function `gc`.
 
         Returns:
             What was deleted and what stays.
 
         Raises:
-            UsageError: a duration or a count is invalid; the message names it.
-            TableNotFoundError: there is no table at the path.
             StoreFullError: the store has no room for the decision.
             StoreError: the store failed; run it again.
 
@@ -504,23 +574,13 @@ class Table(RowChanges, TableReads):
     ) -> Listing:
         """List what `gc` would delete now, and what it would leave though the table lacks it.
 
-        Each object comes with the reason. Nothing is written or deleted.
-
-        Args:
-            grace: as for the function `gc`.
-            keep_versions: as for the function `gc`.
-            keep_for: as for the function `gc`.
-            keep_keys: as for the function `gc`.
-            keep_keys_for: as for the function `gc`.
-            foreign: as for the function `gc`.
-            progress: called with what is done next; by default nothing is.
+        Each object comes with the reason. Nothing is written or deleted. Other arguments
+        and errors are as for the function `gc`.
 
         Returns:
             The columns `name`, `bytes`, `reason` and `action` ("delete" or "leave").
 
         Raises:
-            UsageError: as for `gc`.
-            TableNotFoundError: there is no table at the path.
             StoreError: the store failed; run it again.
 
         Spec: GC5.
@@ -565,9 +625,6 @@ class Table(RowChanges, TableReads):
             spark: the session that rewrites; by default this process does, in streams, but for a
                 table of more than 1 GB while a session is active, what only Spark can evaluate,
                 and `sort_by` with files of more than 128 MB or nested columns.
-            progress: called with what is done next; by default nothing is.
-            message: as for the function `write`, for each of its commits; by default none.
-            metadata: as for the function `write`, likewise; by default none.
 
         Returns:
             What was done.
@@ -575,8 +632,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: `where` is no condition on partition columns, or Spark is needed and not
                 installed.
-            TableNotFoundError: there is no table at the path.
-            DataFileMissingError: a file of the table is gone.
 
         Spec: GC11, GC16, RC8.
         """
@@ -607,13 +662,10 @@ class Table(RowChanges, TableReads):
     ) -> pa.Table:
         """List the groups of files and manifests that `compact` would replace by one each.
 
-        Nothing is changed.
+        Nothing is changed. Other arguments are as for `compact`.
 
         Args:
-            target_file_size: as for `compact`.
             where: as for `compact`; a pyarrow expression needs no Spark.
-            max_bytes: as for `compact`.
-            min_files: as for `compact`.
             only_manifests: plan manifests only; by default False.
             spark: the session that reads `where`, if that is a Column or SQL; by default the active
                 one, or a new one.
@@ -624,7 +676,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: `where` is no condition on partition columns, or Spark is needed and not
                 installed.
-            TableNotFoundError: there is no table at the path.
 
         Spec: GC16.
         """
@@ -648,18 +699,11 @@ class Table(RowChanges, TableReads):
         For forgetting rows: a manifest goes on to hold the bounds and partitions of files that were
         removed from it. Changes no row.
 
-        Args:
-            message: as for the function `write`, for each of its commits; by default none.
-            metadata: as for the function `write`, likewise; by default none.
-
         Returns:
             How many manifests were rewritten.
 
         Raises:
-            UsageError: `message` or `metadata` is invalid.
-            TableNotFoundError: there is no table at the path.
             CommitConflictError: others committed without end meanwhile: run it again.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: GC17.
         """
@@ -678,7 +722,6 @@ class Table(RowChanges, TableReads):
             The verdict, and what each check found.
 
         Raises:
-            UsageError: `progress` is not a function.
             StoreError: nothing can be written there.
 
         Spec: ST12.
@@ -713,8 +756,6 @@ class Table(RowChanges, TableReads):
             rewrite: write the rows of files that cannot be listed as they are into new files, and
                 leave those alone: files with nanoseconds, where all are whole microseconds, and
                 files of an Iceberg table with other names of columns. By default they are refused.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             What was adopted, and what was skipped: hidden and temporary files.
@@ -756,8 +797,6 @@ class Table(RowChanges, TableReads):
             name: the column's name.
             type: a pyarrow type, or the name of a type of Spark or SQL, such as "bigint",
                 "numeric(10,2)" or "struct<a: int, b: array<string>>".
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit.
@@ -767,8 +806,6 @@ class Table(RowChanges, TableReads):
                 the text names no type.
             UnsupportedTypeError: values of that type cannot be stored.
             SchemaMismatchError: a column cannot have that name, such as one with a NUL.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: SC6.
         """
@@ -794,8 +831,6 @@ class Table(RowChanges, TableReads):
         Args:
             name: the column's name now.
             new_name: its name then.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit.
@@ -803,8 +838,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: there is no such column, or one that has the new name.
             SchemaMismatchError: a column cannot have that name, such as one with a NUL.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: SC6.
         """
@@ -830,8 +863,6 @@ class Table(RowChanges, TableReads):
         Args:
             name: the column's name.
             type: the wider type, as for `add_column`.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit.
@@ -840,8 +871,6 @@ class Table(RowChanges, TableReads):
             UsageError: there is no such column, or its type does not widen to that one.
             UnsupportedTypeError: values of that type cannot be stored.
             CommitConflictError: others gave the column another type meanwhile.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
             `table.widen_column("flight", "long")`
@@ -871,8 +900,6 @@ class Table(RowChanges, TableReads):
         Args:
             name: the column's name.
             comment: a text of up to 2,000 characters without credentials; None removes it.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit.
@@ -880,8 +907,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: there is no such column, or the text is none.
             CommitConflictError: others set another comment meanwhile.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: SC9.
         """
@@ -902,16 +927,12 @@ class Table(RowChanges, TableReads):
 
         Args:
             name: the column's name.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit.
 
         Raises:
             UsageError: there is no such column, or it partitions the table.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: SC6.
         """
@@ -945,8 +966,6 @@ class Table(RowChanges, TableReads):
 
         Args:
             properties: name -> value; None removes the property.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit.
@@ -955,8 +974,6 @@ class Table(RowChanges, TableReads):
             UsageError: a known property has a value that it cannot have, or a format of
                 `export.formats` cannot express the table.
             UnsupportedTypeError: a format of `export.formats` does not have a column's type.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: CM9, DF11, EX2, EX9, OB15, SC8, UK1.
         """
@@ -983,8 +1000,6 @@ class Table(RowChanges, TableReads):
             name: its name: letters, digits and underscores.
             condition: SQL on one row, such as "amount > 0", that is evaluated without Spark; times
                 are in UTC, and what changes with the time, such as current_timestamp, is refused.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit; "already_committed" where the table has it.
@@ -994,8 +1009,6 @@ class Table(RowChanges, TableReads):
             UsageError: the condition names no column of the table or cannot be evaluated so, or the
                 table has another constraint of that name.
             CommitConflictError: others added rows all the time while these were examined.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
             `table.add_constraint("positive", "amount > 0")`
@@ -1019,16 +1032,12 @@ class Table(RowChanges, TableReads):
 
         Args:
             name: its name.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit.
 
         Raises:
             UsageError: the table has no constraint of that name.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: CK3.
         """
@@ -1059,10 +1068,7 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: the format cannot express the table, or shows a later version than the given
                 one already.
-            VersionNotFoundError: there is no such version.
-            SnapshotExpiredError: the version was expired.
             UnsupportedTypeError: the format does not have a column's type.
-            TableNotFoundError: there is no table at the path.
             StoreError: the store failed; export again.
 
         Example:
@@ -1091,7 +1097,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: the name is none, or Spark's catalog cannot express the table.
             UnsupportedTypeError: it does not have a column's type.
-            TableNotFoundError: there is no table at the path.
             StoreError: the store failed.
 
         Example:

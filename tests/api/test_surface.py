@@ -22,7 +22,7 @@ import pytest
 import manifestcommit as mc
 from manifestcommit import checks
 from manifestcommit.cli import parser as main_module
-from manifestcommit.joint import PreparedTransaction
+from manifestcommit.transactions import PreparedTransaction
 
 # What the modules import for type checkers only: in annotations they are names without a value.
 LATE = {

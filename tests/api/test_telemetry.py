@@ -26,7 +26,7 @@ from tests.kit.proxy import Fault, FaultProxy, Rule, to
 
 import manifestcommit as mc
 from manifestcommit import telemetry
-from manifestcommit.operations.table_metrics import TableMetrics
+from manifestcommit.operations.describe import TableMetrics
 from manifestcommit.runtime.outcome import JobMetrics
 from manifestcommit.store import LocalStore
 from manifestcommit.telemetry import Instruments

@@ -18,9 +18,9 @@ from tests.chaos.worker import UNHEARD
 from tests.chaos.world import DyingActor, Phase, World, get_file, put_file
 
 import manifestcommit as mc
-from manifestcommit.joint import PreparedTransaction
 from manifestcommit.testing.history.operation import EVERYTHING
 from manifestcommit.testing.history.recorder import Running
+from manifestcommit.transactions import PreparedTransaction
 
 Ended: TypeAlias = Literal["done", "lost", "again"]
 _RERUNS = 4

@@ -13,9 +13,8 @@ from tests.commits.tables import DECIDED, SCHEMA, Lake, aborted_attempt, append,
 from manifestcommit.commits.commit_loop import abort_attempt, commit
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.commits.group_commit import Committers
-from manifestcommit.commits.joint_commit import TablePart, commit_jointly
-from manifestcommit.commits.joint_read import read_jointly
-from manifestcommit.commits.resolve import resolve_job
+from manifestcommit.commits.joint_commit import TablePart, commit_jointly, read_jointly
+from manifestcommit.commits.two_phase import resolve_job
 from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError, VersionNotFoundError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Abort, Overwrite, Write
@@ -25,12 +24,11 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.time_travel import choose_version, to_datetime
 from manifestcommit.log.version_chain import Head, read_version, walk_back
 from manifestcommit.operations import gc
-from manifestcommit.operations.rollback import rollback
-from manifestcommit.operations.tags import tag
+from manifestcommit.operations.rollback import rollback, tag
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.joint_outcome import attempt_of
 from manifestcommit.protocol.retention import Policy
-from manifestcommit.rows.stream_changes import RowFeed
+from manifestcommit.rows.read_changes import RowFeed
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, FaultStore

@@ -13,11 +13,11 @@ from tests.commits.tables import DAY, DECIDED, Lake, aborted_attempt, append, ob
 import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.commits.joint_commit import commit_jointly
-from manifestcommit.commits.resolve import resolve_job
+from manifestcommit.commits.two_phase import resolve_job
 from manifestcommit.errors import StoreDeniedError, StoreError
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.operations.tags import settle
+from manifestcommit.operations.rollback import settle
 from manifestcommit.operations.verify import verify
 from manifestcommit.report.reading import read_report
 from manifestcommit.store import open_store
@@ -202,7 +202,7 @@ def test_verify_says_nothing_of_tables_that_it_cannot_read(monkeypatch: pytest.M
         raise StoreError("out of reach")
 
     sound(lake)
-    monkeypatch.setattr("manifestcommit.commits.partners.open_object", refused)
+    monkeypatch.setattr("manifestcommit.commits.joint_commit.open_object", refused)
     assert torn(lake, 1) == [] == torn(lake, 0)
 
 

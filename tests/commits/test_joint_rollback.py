@@ -8,13 +8,9 @@ import pytest
 from tests.commits.tables import DECIDED, Lake, append, sound, stopped
 
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.joint_commit import commit_jointly
-from manifestcommit.commits.joint_read import read_jointly
+from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
 from manifestcommit.errors import UsageError
-from manifestcommit.operations.joint_rollback import JointRollback, plan_joint_rollback
-from manifestcommit.operations.rewind import rewind
-from manifestcommit.operations.rollback import rollback
-from manifestcommit.operations.tags import tag
+from manifestcommit.operations.rollback import JointRollback, plan_joint_rollback, rewind, rollback, tag
 from manifestcommit.runtime.outcome import Outcome
 
 RULE = "undoes_a_joint_commit"

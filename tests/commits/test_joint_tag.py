@@ -14,7 +14,7 @@ import manifestcommit as mc
 from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import read_version
-from manifestcommit.operations.joint_rollback import tag_jointly
+from manifestcommit.operations.rollback import tag_jointly
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, FaultStore
 

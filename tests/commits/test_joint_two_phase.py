@@ -19,18 +19,17 @@ from manifestcommit.commits.joint_commit import TablePart, commit_declared
 from manifestcommit.commits.joint_two_phase import check_together as together_or_refused
 from manifestcommit.commits.joint_two_phase import prepared_together, together_of
 from manifestcommit.commits.prepared_job import put_prepared, read_prepared, seal
-from manifestcommit.commits.resolve import list_jobs, resolve_job
-from manifestcommit.commits.two_phase import commit_prepared, give_up, settle_prepared
+from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job, settle_prepared
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, TableNotFoundError, UndecidedError, UsageError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Prepared, Write
 from manifestcommit.format.snapshot import TogetherJob, check_together
-from manifestcommit.joint import PreparedTransaction
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import gc
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, FaultStore
+from manifestcommit.transactions import PreparedTransaction
 
 AT_ONCE = Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0)
 

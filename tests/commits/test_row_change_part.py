@@ -14,7 +14,7 @@ import pytest
 from tests.kit.row_works import OLD, WORKS, data, found, make, run, run_in
 
 import manifestcommit as mc
-from manifestcommit.joint import PreparedTransaction
+from manifestcommit.transactions import PreparedTransaction
 
 KINDS = [work for work in WORKS if work != "compact"]
 

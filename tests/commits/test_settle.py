@@ -8,12 +8,11 @@ import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, append, sound, stopped
 
 from manifestcommit.commits.create_version import create_table
-from manifestcommit.commits.joint_commit import commit_jointly
-from manifestcommit.commits.joint_read import read_jointly
+from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
 from manifestcommit.errors import UndecidedError, UsageError
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import gc
-from manifestcommit.operations.tags import settle
+from manifestcommit.operations.rollback import settle
 from manifestcommit.operations.verify import VerifyReport, verify
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import open_store

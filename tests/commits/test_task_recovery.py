@@ -35,8 +35,7 @@ from tests.kit.tables import (
 
 import manifestcommit as mc
 from manifestcommit.commits.create_version import create_table
-from manifestcommit.commits.resolve import list_jobs
-from manifestcommit.commits.two_phase import commit_prepared, give_up
+from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
 from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -53,8 +52,7 @@ from manifestcommit.format.entries import ManifestRef, SourceRange
 from manifestcommit.format.snapshot import Constraint
 from manifestcommit.job import Job
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.operations.rewind import rewind
-from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore

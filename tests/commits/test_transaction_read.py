@@ -12,7 +12,7 @@ import pytest
 from tests.kit.row_works import WORKS, data, found, make, run_in
 
 import manifestcommit as mc
-from manifestcommit.joint import PreparedTransaction
+from manifestcommit.transactions import PreparedTransaction
 
 
 def amounts(*pairs: tuple[int, int]) -> pa.Table:
@@ -157,7 +157,7 @@ def based(work: str, table: Any, **more: Any) -> Any:
         case "merge":
             return table.merge(data(60), on=["day", "id"], **more)
         case "merge by clauses":
-            return table.merge_into(data(60), on=["day", "id"], **more).when_not_matched_insert_all().execute()
+            return table.merge(data(60), on=["day", "id"], when_matched=None, when_not_matched=mc.Insert(), **more)
     return table.overwrite_where(data(60), "day = 'a' AND id = 60", **more)
 
 
@@ -212,7 +212,7 @@ def test_rows_that_tell_their_version_are_merged_as_they_are_written(tmp_path: P
 
     def merged(source: Any, **more: Any) -> Any:
         if clauses:
-            return table.merge_into(source, on="id", **more).when_matched_update_all().execute()
+            return table.merge(source, on="id", when_matched=mc.Update(), when_not_matched=None, **more)
         return table.merge(source, on="id", **more)
 
     seen = table.to_arrow()

@@ -184,7 +184,6 @@ ALSO: dict[str, dict[str, Callable[[World], Any]]] = {
     "Table.rollback": {"version": lambda world: 1},
     "Table.overwrite_where": {"where": lambda world: "id > 0 OR id <= 0 OR id IS NULL"},
     "Table.merge": {"source": lambda world: ROWS},
-    "Table.merge_into": {"source": lambda world: ROWS},
     "load": {"source": lambda world: mc.sources.files("memory://doors-landing", settle="0s")},
     "follow": {"source": lambda world: mc.sources.files("memory://doors-landing", settle="0s")},
 }
@@ -216,7 +215,6 @@ def doors() -> Iterator[Door]:
     yield _door("Table", mc.Table.__init__, lambda world: mc.Table, skip=1)
     yield from _methods("Table", mc.Table, lambda world: mc.Table(world.url))
     yield from _methods("Job", mc.Job, lambda world: mc.begin(world.url))
-    yield from _methods("MergeBuilder", mc.MergeBuilder, lambda world: mc.Table(world.url).merge_into(ROWS, "id"))
     yield from _methods("JobResults", JobResults, lambda world: JobResults([]), own=True)
 
 

@@ -13,9 +13,9 @@ from tests.commits.tables import stopped
 import manifestcommit as mc
 from manifestcommit.cli.exit_codes import NO, USAGE
 from manifestcommit.cli.main import main
-from manifestcommit.joint import PreparedTransaction
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.store import open_store
+from manifestcommit.transactions import PreparedTransaction
 
 DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})
 

@@ -96,10 +96,12 @@ CALLS: dict[str, Call] = {
     "merge by it": lambda table, rows, at: table.merge(rows.slice(0, 1), on="k"),
     "merge twice": lambda table, rows, at: table.merge(pa.concat_tables([rows, rows]), on="k"),
     "merge by id": lambda table, rows, at: table.merge(rows, on="id"),
-    "clauses": lambda table, rows, at: (
-        table.merge_into(rows, on="id").when_matched_update_all(where="source.k IS NOT NULL").when_not_matched_insert_all().execute()
+    "clauses": lambda table, rows, at: table.merge(
+        rows, on="id", when_matched=mc.Update(where="source.k IS NOT NULL"), when_not_matched=mc.Insert()
     ),
-    "clauses by it": lambda table, rows, at: table.merge_into(rows.slice(0, 1), on="k").when_matched_update({"id": "source.id"}).execute(),
+    "clauses by it": lambda table, rows, at: table.merge(
+        rows.slice(0, 1), on="k", when_matched=mc.Update(set={"id": "source.id"}), when_not_matched=None
+    ),
     "update": lambda table, rows, at: table.update({"k": pc.field("k")}),
     "update sql": lambda table, rows, at: table.update({"k": "k"}, where="k IS NOT NULL", key="u"),
     "update null": lambda table, rows, at: table.update({"k": None}, where="id = 0"),

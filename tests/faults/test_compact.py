@@ -29,12 +29,12 @@ from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import alter
 from manifestcommit.operations.compaction import Compaction, CompactionOptions, Rewrite, Rewriting, choose_by, compact, merge_manifests
+from manifestcommit.operations.describe import trace
 from manifestcommit.operations.gc import run as gc
-from manifestcommit.operations.lineage import trace
 from manifestcommit.operations.rollback import rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
-from manifestcommit.rows.rewrite import NewFiles
+from manifestcommit.rows.row_change import NewFiles
 from manifestcommit.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.scan import planning
 from manifestcommit.store import Store

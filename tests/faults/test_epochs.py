@@ -19,7 +19,7 @@ from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, p
 
 import manifestcommit as mc
 from manifestcommit.errors import WatermarkError, WatermarkGapError, WatermarkOverlapError
-from manifestcommit.operations.lineage import trace
+from manifestcommit.operations.describe import trace
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore

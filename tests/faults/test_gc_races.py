@@ -37,9 +37,8 @@ from tests.faults.collected import (
 from tests.kit.sizes import SetBudgets, budgets, rest_thorough, some
 from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
 
-from manifestcommit.commits.resolve import resolve_job
 from manifestcommit.commits.task_recovery import Recovery
-from manifestcommit.commits.two_phase import commit_prepared, give_up
+from manifestcommit.commits.two_phase import commit_prepared, give_up, resolve_job
 from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -56,8 +55,7 @@ from manifestcommit.log.version_chain import list_versions, open_head, read_obje
 from manifestcommit.operations.adopt import UNFINISHED, adopt
 from manifestcommit.operations.gc import GcReport
 from manifestcommit.operations.gc import plan as look
-from manifestcommit.operations.rewind import rewind
-from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.protocol.conflict import is_readable
 from manifestcommit.rows.row_change import Declared, RowChange
 from manifestcommit.scan import planning

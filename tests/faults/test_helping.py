@@ -35,8 +35,7 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.job import Job
-from manifestcommit.commits.resolve import list_jobs, resolve_job
-from manifestcommit.commits.two_phase import commit_prepared, give_up
+from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job
 from manifestcommit.errors import (
     JobAbortedError,
     JobFencedError,
@@ -56,9 +55,8 @@ from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import MAX_INTENTS, open_head, read_object
 from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.alter import edit_schema
-from manifestcommit.operations.lineage import trace
-from manifestcommit.operations.rewind import rewind
-from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.describe import trace
+from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.protocol.retention import Policy

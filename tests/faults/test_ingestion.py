@@ -26,7 +26,7 @@ from manifestcommit.errors import (
     StoreError,
 )
 from manifestcommit.job import commit_all
-from manifestcommit.operations.lineage import trace
+from manifestcommit.operations.describe import trace
 from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.memory import MemoryStore

@@ -21,8 +21,8 @@ from tests.kit.tables import unread
 import manifestcommit as mc
 from manifestcommit.errors import JobAbortedError, UsageError
 from manifestcommit.format import object_names
-from manifestcommit.joint import PreparedTransaction
 from manifestcommit.store.local import LocalStore
+from manifestcommit.transactions import PreparedTransaction
 
 KEY = "day 1 é"
 VERSION, PREPARED, HINT = object_names.VERSIONS, object_names.JOBS, object_names.HINT

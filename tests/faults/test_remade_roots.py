@@ -16,8 +16,7 @@ from tests.kit.tables import begin, change_of, check_table, memory, put_version,
 
 from manifestcommit.commits.commit_loop import commit, record_abort
 from manifestcommit.commits.create_version import create_table
-from manifestcommit.commits.resolve import resolve_job
-from manifestcommit.commits.two_phase import commit_prepared
+from manifestcommit.commits.two_phase import commit_prepared, resolve_job
 from manifestcommit.errors import (
     CorruptMetadataError,
     NotATableError,
@@ -29,13 +28,12 @@ from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Write
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.job import Job
-from manifestcommit.log.table_root import check_free_root
+from manifestcommit.log.table_context import check_free_root
 from manifestcommit.log.time_travel import choose_version
 from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version, walk_back
 from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.adopt import adopt
-from manifestcommit.operations.rewind import rewind
-from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.scan.change_feed import Feed

@@ -22,7 +22,7 @@ from manifestcommit.format.snapshot import Commit
 from manifestcommit.job import Job
 from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version
-from manifestcommit.operations.rewind import rewind
+from manifestcommit.operations.rollback import rewind
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore

@@ -17,8 +17,7 @@ from tests.kit.sizes import rounds, some
 from tests.kit.tables import begin, check_head, check_table, clone, in_chain, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.commits.resolve import list_jobs
-from manifestcommit.commits.two_phase import commit_prepared, give_up
+from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
 from manifestcommit.errors import (
     CommitConflictError,
     JobAbortedError,

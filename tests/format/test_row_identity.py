@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.sizes import rounds
 
-from manifestcommit.rows.bag_difference import has_null, row_bytes
+from manifestcommit.rows.read_changes import has_null, row_bytes
 
 INNER = pa.struct([("a", pa.int8()), ("b", pa.list_(pa.string()))])
 KINDS: list[tuple[pa.DataType, list[Any]]] = [

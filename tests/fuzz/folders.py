@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from tests.fuzz.mutate import HOSTILE, mutate_bytes, mutate_document
 
 import manifestcommit as mc
-from manifestcommit.operations.folder_scan import SINK_LOG
+from manifestcommit.operations.adopt import SINK_LOG
 from manifestcommit.store.memory import MemoryStore
 
 FILES = ("day=1/part-0.parquet", "day=1/part-1 %20.parquet", "day=2/pårt.parquet")

@@ -35,9 +35,9 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "format/object_names.py:parse_task": ("name of a finished task", "task"),
     "format/object_names.py:parse_version": ("name of a version", "names"),
     "scan/arrow_dataset.py:CheckedDataset._check_one": ("data file of others", "parquet"),
-    "operations/deep_check.py:_open": ("data file", "parquet"),
-    "operations/folder_scan.py:_sink_files": ("log of Spark's streaming sink", "sink"),
-    "log/table_root.py:format_of": ("log of Delta Lake, Hudi or Iceberg: its name", "delta"),
+    "operations/verify.py:_open": ("data file", "parquet"),
+    "operations/adopt.py:_sink_files": ("log of Spark's streaming sink", "sink"),
+    "log/table_context.py:format_of": ("log of Delta Lake, Hudi or Iceberg: its name", "delta"),
     "log/version_chain.py:_hinted": ("hint", "hint"),
     "log/version_chain.py:read_object": ("snapshot", "head"),
     "files/foreign_file.py:footer_schema": ("data file of others", "parquet"),
@@ -77,9 +77,9 @@ NOT_READ = frozenset(
     {
         "log/manifests.py:create_own",
         "commits/task_recovery.py:_is_there",
-        "log/table_root.py:_holds_parquet",
+        "log/table_context.py:_holds_parquet",
         "rows/find.py:staged_rows",
-        "rows/rewrite.py:_copied",
+        "rows/row_change.py:_copied",
         "export/iceberg_export.py:_has_document",
         "export/shared_objects.py:put_shared",
     }
@@ -88,7 +88,7 @@ NOT_READ = frozenset(
 
 def places() -> set[str]:
     """The functions of the package that let bytes or names of others in."""
-    found = {"log/table_root.py:format_of"}  # which takes names from whoever lists them
+    found = {"log/table_context.py:format_of"}  # which takes names from whoever lists them
     for path in sorted(PACKAGE.rglob("*.py")):
         file = path.relative_to(PACKAGE).as_posix()
         if not file.startswith(_APART):

@@ -526,7 +526,7 @@ def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:
     group = GroupCommit(mine, own.id, Committers.GROUP)
     group.saw(mine.waiting)
     assert theirs.id in mine.waiting
-    from manifestcommit.commits.conflict_inputs import load_conflict_inputs
+    from manifestcommit.commits.commit_loop import load_conflict_inputs
 
     assert group.carry(head.snapshot, own.change(), load_conflict_inputs(mine, head, own.change())).commits == ()
     outcome = commit(mine, mine.open(), theirs.change(), committers=Committers.ANY_WRITER)

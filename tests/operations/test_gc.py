@@ -28,7 +28,7 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.time_travel import parse_age
 from manifestcommit.operations import gc as gc_room
 from manifestcommit.operations.gc import run
-from manifestcommit.operations.reachable_files import ReachableObjects
+from manifestcommit.operations.gc_decision import ReachableObjects
 from manifestcommit.protocol.retention import Horizon, Policy
 from manifestcommit.runtime import name_set
 from manifestcommit.store import LocalStore, ObjectInfo, open_store

@@ -17,8 +17,8 @@ import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, KeyReusedError, SnapshotExpiredError, UsageError, WatermarkOverlapError
 from manifestcommit.format.watermark import Advance, is_left_by, rewind_origins, rewind_watermarks
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.operations.lineage import trace
-from manifestcommit.operations.rewind import rewind
+from manifestcommit.operations.describe import trace
+from manifestcommit.operations.rollback import rewind
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 

@@ -50,9 +50,8 @@ from manifestcommit.format.snapshot import KeyRecord, StreamRecord, Tag
 from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import open_head, read_object
 from manifestcommit.operations import alter
-from manifestcommit.operations.lineage import trace
-from manifestcommit.operations.rewind import rewind
-from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.describe import trace
+from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.outcome import Outcome, error_of
 from manifestcommit.scan.change_feed import Feed

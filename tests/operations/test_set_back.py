@@ -36,9 +36,7 @@ from manifestcommit.format.watermark import Advance, in_order_of_advances, prede
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import alter
 from manifestcommit.operations.gc import run as gc_run
-from manifestcommit.operations.rewind import rewind
-from manifestcommit.operations.rollback import rollback
-from manifestcommit.operations.tags import untag
+from manifestcommit.operations.rollback import rewind, rollback, untag
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.outcome import error_of
 from manifestcommit.store import Store
@@ -551,7 +549,7 @@ def test_work_that_was_undone_is_never_told_as_committed(store: MemoryStore, how
 
 
 def mc_tag(store: Store, version: int) -> None:
-    from manifestcommit.operations.tags import tag
+    from manifestcommit.operations.rollback import tag
 
     assert tag(session(store), "before", version).committed
 

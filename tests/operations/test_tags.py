@@ -21,8 +21,8 @@ from manifestcommit.errors import (
 from manifestcommit.format.snapshot import Tag
 from manifestcommit.log.time_travel import choose_version
 from manifestcommit.log.version_chain import open_head, read_object, read_version
-from manifestcommit.operations import tags as engine_tags
-from manifestcommit.operations.tags import tag, untag
+from manifestcommit.operations import rollback as engine_tags
+from manifestcommit.operations.rollback import tag, untag
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore

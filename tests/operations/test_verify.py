@@ -31,8 +31,8 @@ from manifestcommit.errors import SnapshotExpiredError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import KeyRecord, Snapshot, Summary, Tag, Totals
 from manifestcommit.log.version_chain import list_versions, open_head, read_object
-from manifestcommit.operations import listed_vs_stored as contents_room
 from manifestcommit.operations import store_inventory
+from manifestcommit.operations import verify as contents_room
 from manifestcommit.operations import verify as engine
 from manifestcommit.operations.verify import VerifyReport, verify
 from manifestcommit.protocol import audit

@@ -64,7 +64,7 @@ PURE_MAY_NOT_CALL = {
 PYSPARK_GUESTS = {
     "spark": {"top", "late", "typing"},
     "job": {"late", "typing"},
-    "joint": {"typing"},
+    "transactions": {"typing"},
     "catalog": {"typing"},
     "staging": {"typing"},
     "table": {"late", "typing"},

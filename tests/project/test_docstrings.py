@@ -34,6 +34,8 @@ VERBS = frozenset(_VERBS.split())
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Example", "Remedy", "Spec")
 _SECTION = re.compile(rf"^({'|'.join(SECTIONS)}):(.*)$")
 _ENTRY = re.compile(r"^ {4}\*{0,2}([\w.]+): \S")
+_SHARED = re.compile(r"^- ((?:`\w+`(?:, )?)+): (.*(?:\n  .*)*)", re.MULTILINE)
+_OTHERS = re.compile(r"Other (?:arguments|errors|arguments and errors) are as for (?:the function )?`([\w.]+)`")
 _CLAUSE = re.compile(r"\[[A-Z]{2}\d+\]")
 _SPEC = re.compile(r"[A-Z]{2}\d+(, [A-Z]{2}\d+)*\.")
 _DEFAULT = re.compile(r"\bdefault\b|\bas for\b|\bNone:")
@@ -41,11 +43,13 @@ LONG = 95  # characters of a paragraph that is worth saying once only
 
 
 class Docstring(msgspec.Struct, frozen=True):
-    """The parts of a docstring: its first line, the text of each section, and the sections' entries by name."""
+    """The parts of a docstring: its first line, the text of each section, and the sections' entries by name. elsewhere: those that
+    another docstring has for it."""
 
     first: str
     text: str
     sections: dict[str, str]
+    elsewhere: dict[str, dict[str, str]] = {}
 
     @classmethod
     def of(cls, found: Any) -> Docstring:
@@ -62,7 +66,7 @@ class Docstring(msgspec.Struct, frozen=True):
 
     def entries(self, section: str) -> dict[str, str]:
         """Name -> text of each entry of a section."""
-        found: dict[str, str] = {}
+        found = dict(self.elsewhere.get(section, {}))
         name = ""
         for line in self.sections.get(section, "").splitlines():
             if match := _ENTRY.match(line):
@@ -127,7 +131,7 @@ CONSTRUCTORS = {
     for name, each in CLASSES.items()
     if is_ours(each.__init__)
     and not issubclass(each, BaseException)
-    and name not in ("Job", "Lake", "MergeBuilder", "PinnedTable", "Transaction", "TransactionRows", "testing.SimulatedStore")
+    and name not in ("Job", "Lake", "PinnedTable", "Transaction", "TransactionRows", "testing.SimulatedStore")
 }
 CALLABLES = {
     **{name: each for name, each in PUBLIC.items() if not isinstance(each, type)},
@@ -141,10 +145,27 @@ def parameters(found: Any) -> list[inspect.Parameter]:
 
 
 def docstring(name: str) -> Docstring:
-    """Of a function, method or property; a constructor's arguments may be told by its class."""
+    """Of a function, method or property; a constructor's arguments may be told by its class. What several methods take and raise their
+    class may say in a list, and what is as for another call that one says."""
     if name in CONSTRUCTORS and not (CONSTRUCTORS[name].__doc__ and is_ours(CONSTRUCTORS[name])):
         return Docstring.of(CLASSES[name])
-    return Docstring.of(CALLABLES.get(name) or MEMBERS[name])
+    found = CALLABLES.get(name) or MEMBERS[name]
+    own, (owner, _, method) = Docstring.of(found), name.rpartition(".")
+    shared = {word: text for words, text in _SHARED.findall(told_of(owner)) if method for word in re.findall(r"\w+", words)}
+    other = _OTHERS.search(" ".join(own.text.split()))
+    base = docstring(next(each for each in (f"{owner}.{other[1]}", other[1]) if each in CALLABLES and each != name)) if other else None
+    taken = {each.name for each in parameters(found)} if name in CALLABLES else set()
+    elsewhere = {
+        "Args": {**shared, **(base.entries("Args") if base else {})},
+        "Raises": {word: text for word, text in shared.items() if word in RAISED} | (base.entries("Raises") if base else {}),
+    }
+    elsewhere["Args"] = {word: text for word, text in elsewhere["Args"].items() if word in taken}
+    return msgspec.structs.replace(own, elsewhere=elsewhere)
+
+
+def told_of(owner: str) -> str:
+    """The docstring of a class; `TransactionRows` has methods of `Table`."""
+    return inspect.getdoc(CLASSES.get("Table" if owner == "TransactionRows" else owner)) or "" if owner in CLASSES else ""
 
 
 def fields(kind: type) -> set[str]:
@@ -176,7 +197,7 @@ def test_every_parameter_is_explained(name: str) -> None:
     taken = {each.name: each for each in parameters(CALLABLES[name])}
     assert said.keys() == taken.keys(), f"{name}: Args: has {sorted(said)}, the signature {sorted(taken)}"
     for argument, each in taken.items():
-        if each.default is not each.empty:
+        if each.default is not each.empty and argument not in docstring(name).elsewhere.get("Args", {}):
             assert _DEFAULT.search(said[argument]), f"{name}: {argument} does not say what the default is or means"
 
 

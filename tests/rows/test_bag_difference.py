@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.sizes import rounds
 
-from manifestcommit.rows import bag_difference as module
-from manifestcommit.rows.bag_difference import bag_difference
+from manifestcommit.rows import read_changes as module
+from manifestcommit.rows.read_changes import bag_difference
 
 Row = tuple[int | None, str | None]
 KIND = pa.schema([("id", pa.int64()), ("text", pa.string())])

@@ -21,7 +21,8 @@ from tests.kit.tables import memory, session, write
 from tests.kit.tables import rows as small_rows
 
 import manifestcommit as mc
-from manifestcommit.rows import find, rewrite
+from manifestcommit.rows import find
+from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.find import ArrowRows, Choice
 from manifestcommit.rows.where import delete_where
 from manifestcommit.runtime import concurrency

@@ -19,7 +19,8 @@ from tests.kit.row_tables import MERGES, changed, content, copy, merged, rows, s
 import manifestcommit as mc
 from manifestcommit.filter.merge_keys import MergeKeys
 from manifestcommit.format.arrow_schema import from_arrow
-from manifestcommit.rows import find, rewrite
+from manifestcommit.rows import find
+from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.find import KeyIndex
 from manifestcommit.runtime.environment import Tuning, tuned
 from manifestcommit.table import Table

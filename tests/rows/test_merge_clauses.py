@@ -18,7 +18,8 @@ from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, ManifestCommitError
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.rows import find, rewrite
+from manifestcommit.rows import find
+from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.clauses import Clauses
 from manifestcommit.runtime.environment import Tuning, tuned
 from manifestcommit.runtime.outcome import committed_or_raise
@@ -41,36 +42,6 @@ def test_it_leaves_what_duckdb_leaves(base: Any, tmp_path: Path, monkeypatch: py
     assert outcome.committed and (outcome.executor, table.history(1)[0]["operation"]) == ("arrow", "merge")
     assert len(data) + outcome.rows_inserted - outcome.rows_deleted == len(expected)
     assert table.verify(deep=True).is_sound
-
-
-@pytest.mark.parametrize("case", rest_thorough(list(CLAUSE_MERGES), "several clauses in order", "not matched by source", "all of them"))
-def test_a_builder_says_the_same_clause_by_clause(base: Any, tmp_path: Path, case: str) -> None:
-    """Declared with the key, too: either finds that the other has merged. [RC9] [RC6]"""
-    table, data = copy(base, "plain", tmp_path)
-    arguments = {"when_matched": None, "when_not_matched": None, **CLAUSE_MERGES[case][0]}
-    builder = start = table.merge_into(SOURCE, "id", key="k", reason="why", message="as said")
-    for name, given in arguments.items():
-        for clause in given if isinstance(given, list) else [] if given is None else [given]:
-            clause = (
-                {"update": mc.Update(), "delete": mc.Delete(), "insert": mc.Insert()}.get(clause, clause)
-                if isinstance(clause, str)
-                else clause
-            )
-            values = None if isinstance(clause, mc.Delete) else clause.set if isinstance(clause, mc.Update) else clause.values
-            is_all = "" if values is not None or isinstance(clause, mc.Delete) else "_all"
-            method = getattr(builder, f"{name}_{type(clause).__name__.lower()}{is_all}")
-            builder = method(values, where=clause.where) if values is not None else method(clause.where)
-    assert content(table) == shown(data), "nothing is done before"
-    outcome = builder.execute()
-    told = table.history(1)[0]
-    assert outcome.committed and (told["reason"], told["message"]) == ("why", "as said")
-    done = content(table)
-    assert builder.execute().already_committed and table.merge(SOURCE, "id", key="k", reason="why", **arguments).already_committed
-    table.rollback(outcome.version - 1, reason="again")
-    table.merge(SOURCE, "id", **arguments)
-    assert content(table) == done != shown(data)
-    with pytest.raises(mc.errors.UsageError, match="has no clause; nothing was done"):
-        start.execute()
 
 
 def test_a_pyarrow_expression_names_both_sides(base: Any, tmp_path: Path) -> None:

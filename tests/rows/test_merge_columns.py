@@ -55,8 +55,8 @@ def test_only_columns_that_clauses_write_change_the_table(path: Path) -> None:
     """[RC12] [RC9]"""
     table = mc.Table(path)
     source = NEW.append_column("op", pa.array(["u", "i"]))
-    merge = table.merge_into(source, on="id", merge_schema=True)
-    merge.when_matched_update({"extra": "source.extra"}, "op = 'u'").when_not_matched_insert({"id": "source.id"}, "op = 'i'").execute()
+    update, insert = mc.Update(set={"extra": "source.extra"}, where="op = 'u'"), mc.Insert(values={"id": "source.id"}, where="op = 'i'")
+    table.merge(source, on="id", merge_schema=True, when_matched=update, when_not_matched=insert)
     assert rows(path, "id", "v", "extra") == [(1, 1, "e"), (2, 2, None), (3, None, None), (9, 1, None)]
     assert table.to_arrow().schema.field("v").type == pa.int32() and "op" not in table.to_arrow().column_names
     table.merge(source, on="id", when_matched=mc.Update(), when_not_matched=None, merge_schema=True)
@@ -137,8 +137,8 @@ def test_keys_may_have_other_names_in_the_source(path: Path, simple: bool) -> No
 def test_clauses_name_the_sources_column_as_it_is_called(path: Path) -> None:
     """Also where another column of the source has the key's name. [RC9]"""
     source = pa.table({"source_id": pa.array([1, 3], pa.int32()), "id": ["one", "three"], "n": [7, 8]})
-    merge = mc.Table(path).merge_into(source, on={"id": "SOURCE_ID"})
-    merge.when_matched_update({"v": "source.n"}).when_not_matched_insert({"id": "source.source_id", "v": "length(source.id)"}).execute()
+    update, insert = mc.Update(set={"v": "source.n"}), mc.Insert(values={"id": "source.source_id", "v": "length(source.id)"})
+    mc.Table(path).merge(source, on={"id": "SOURCE_ID"}, when_matched=update, when_not_matched=insert)
     assert rows(path, "id", "v") == [(1, 7), (2, 2), (3, 5), (9, 1)]
     with pytest.raises(mc.errors.UsageError, match="besides 'source_id'"):
         mc.Table(path).merge(source, on={"id": "source_id"}, when_matched=mc.Update())

@@ -17,8 +17,8 @@ from tests.kit.sizes import rest_thorough, some
 from tests.kit.tables import memory, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.rows import rewrite
-from manifestcommit.rows.rewrite import arrow_data
+from manifestcommit.rows import row_change as rewrite
+from manifestcommit.rows.row_change import arrow_data
 from manifestcommit.rows.where import delete_where, overwrite_where, update_where
 from manifestcommit.runtime.environment import Tuning, tuned
 from manifestcommit.scan import planning

@@ -19,8 +19,7 @@ from tests.kit.tables import session
 import manifestcommit as mc
 from manifestcommit.errors import SchemaMismatchError, SnapshotExpiredError
 from manifestcommit.protocol.change_feed import Offset
-from manifestcommit.rows.read_changes import rows_of_change
-from manifestcommit.rows.stream_changes import RowFeed
+from manifestcommit.rows.read_changes import RowFeed, rows_of_change
 from manifestcommit.store import open_store
 
 

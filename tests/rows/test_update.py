@@ -17,7 +17,7 @@ from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError
-from manifestcommit.rows import rewrite
+from manifestcommit.rows import row_change as rewrite
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.table import Table
 
@@ -177,7 +177,7 @@ def test_a_number_that_would_change_is_refused(tmp_path: Path, kind: pa.DataType
     elif str(value) == "given":
         values = pc.field("source.given")
     with pytest.raises(mc.errors.UsageError, match=r"(?is)set .*nothing was done"):
-        table.merge_into(source, on="id").when_matched_update({"set": values}).execute()
+        table.merge(source, on="id", when_matched=mc.Update(set={"set": values}), when_not_matched=None)
     assert table.version == 2
 
 

@@ -523,7 +523,7 @@ def test_a_table_tells_its_size_what_waits_and_how_far_it_lags(root: Path) -> No
 
 def test_a_tables_figures_take_five_requests() -> None:
     """[RD1]"""
-    from manifestcommit.operations.table_metrics import table_metrics
+    from manifestcommit.operations.describe import table_metrics
 
     store = CountingStore(memory())
     written(store).commit()

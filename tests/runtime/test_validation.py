@@ -10,8 +10,7 @@ from tests.kit.tables import begin, memory, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.errors import UsageError
-from manifestcommit.operations.rewind import rewind
-from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.rows.row_change import Declared, Operation, RowChange
 from manifestcommit.store.memory import MemoryStore
 

@@ -18,8 +18,8 @@ from tests.kit.footers import changed
 from tests.kit.tables import memory, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.rows import rewrite
-from manifestcommit.rows.rewrite import scan
+from manifestcommit.rows import row_change as rewrite
+from manifestcommit.rows.row_change import scan
 from manifestcommit.runtime.environment import Tuning, tuned
 from manifestcommit.scan import parallel_decode as whole_file
 from manifestcommit.scan import planning

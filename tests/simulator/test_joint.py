@@ -9,9 +9,9 @@ import pytest
 from tests.kit.sizes import rounds
 
 import manifestcommit as mc
-from manifestcommit.joint import PinnedTable
 from manifestcommit.testing import PipelineViolationError, simulate
 from manifestcommit.testing.simulation.simulator import run_theme
+from manifestcommit.transactions import PinnedTable
 
 BANKS = [f"sim://bank/{name} %+=#é" for name in ("a", "b", "c")]
 

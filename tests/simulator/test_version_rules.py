@@ -9,8 +9,7 @@ from tests.commits.tables import DECIDED, Lake, append, stopped
 from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.format import object_names
 from manifestcommit.format.watermark import Advance
-from manifestcommit.operations.joint_rollback import plan_joint_rollback
-from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.rollback import plan_joint_rollback, rollback
 from manifestcommit.store import open_store
 from manifestcommit.testing.choices import Choices
 from manifestcommit.testing.simulation.oracle import Oracle

@@ -50,7 +50,7 @@ CALLS: dict[str, Call] = {
     "partition overwrite": lambda spark, table, df: mc.write(df, table.url, mode="overwrite", overwrite="dynamic"),
     "merge by it": lambda spark, table, df: table.merge(df.limit(1), on="k"),
     "merge by id": lambda spark, table, df: table.merge(df, on="id"),
-    "clauses": lambda spark, table, df: table.merge_into(df, on="id").when_matched_update_all().when_not_matched_insert_all().execute(),
+    "clauses": lambda spark, table, df: table.merge(df, on="id", when_matched=mc.Update(), when_not_matched=mc.Insert()),
     "overwrite_where": lambda spark, table, df: table.overwrite_where(df, "id >= 0"),
     "overwrite where it": lambda spark, table, df: table.overwrite_where(df, F.col("k").isNotNull() | F.col("k").isNull()),
     "delete by column": lambda spark, table, df: table.delete((F.col("k") == F.col("k")) & (F.col("id") == 0)),

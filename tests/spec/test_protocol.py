@@ -23,7 +23,7 @@ from manifestcommit.log.version_chain import read_object
 from manifestcommit.protocol.conflict import InterveningCommit, find_conflict
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store.memory import MemoryStore
-from manifestcommit.table.creation import create_table
+from manifestcommit.table.functions import create_table
 from manifestcommit.testing.counting import CountingStore
 
 ROWS = pa.table({"id": [1, 2, 3]})

@@ -13,8 +13,7 @@ from tests.commits.tables import Lake, sound, stopped
 from tests.stateful.lengths import in_two_lengths
 
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.joint_commit import TablePart, commit_jointly
-from manifestcommit.commits.joint_read import read_jointly
+from manifestcommit.commits.joint_commit import TablePart, commit_jointly, read_jointly
 from manifestcommit.errors import ManifestCommitError
 from manifestcommit.format.change import Write
 from manifestcommit.format.snapshot import Snapshot
@@ -22,8 +21,7 @@ from manifestcommit.format.watermark import Advance
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head, walk_back
 from manifestcommit.operations import gc
-from manifestcommit.operations.joint_rollback import plan_joint_rollback
-from manifestcommit.operations.tags import settle, tag
+from manifestcommit.operations.rollback import plan_joint_rollback, settle, tag
 from manifestcommit.protocol.joint_outcome import is_part, share_of
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import open_store

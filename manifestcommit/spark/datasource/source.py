@@ -28,8 +28,7 @@ from ...log.table_context import TableContext
 from ...log.time_travel import choose_version
 from ...log.version_chain import read_version
 from ...protocol.change_feed import CHANGE_COLUMNS, ON_OVERWRITE, Offset, OnOverwrite, parse_offset
-from ...rows.read_changes import chosen_columns
-from ...rows.stream_changes import RowFeed
+from ...rows.read_changes import RowFeed, chosen_columns
 from ...runtime.outcome import committed_or_raise
 from ...runtime.validation import message, metadata, size, whole
 from ...scan.arrow_dataset import constants_in

@@ -18,7 +18,7 @@ from ...files.writer import WritePlan
 from ...format.snapshot import Snapshot
 from ...format.spark_json import unpadded
 from ...operations.compaction import Choose, Rewrite, Rewriting, misplaced
-from ...rows.rewrite import NewFiles
+from ...rows.row_change import NewFiles
 from ..dataframe import read_snapshot
 from ..filter.condition import told_once
 from ..read.scan import quoted

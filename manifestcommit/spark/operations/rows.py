@@ -31,8 +31,7 @@ from ...log.table_context import TableContext
 from ...rows.clauses import Compiled, Decided, Rules, inserted
 from ...rows.conditions import Condition
 from ...rows.find import Counts, Staged, needed_columns
-from ...rows.rewrite import Batches, Latest, NewFiles, NewRows
-from ...rows.row_change import Executor, RowChange, ranges_of
+from ...rows.row_change import Batches, Executor, Latest, NewFiles, NewRows, RowChange, ranges_of
 from ...scan.arrow_dataset import constants_in
 from ..filter.condition import check_repeatable, evaluating, understand
 from ..read.provenance import check_running, marks_of

@@ -23,9 +23,7 @@ from manifestcommit.format.entries import pack_bins
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.protocol.change_feed import CHANGE_COLUMNS
-from manifestcommit.rows.read_changes import Plan, rows_of_change
-from manifestcommit.rows.stream_changes import bytes_of, parts_of
-from manifestcommit.rows.version_changes import VersionChange
+from manifestcommit.rows.read_changes import Plan, VersionChange, bytes_of, parts_of, rows_of_change
 from manifestcommit.spark.read.scan import spark_schema
 from manifestcommit.spark.read.task_reader import fitted
 from manifestcommit.spark.runtime import without_sources

@@ -43,9 +43,7 @@ from ...format.watermark import Advance
 from ...log.table_context import TableContext
 from ...log.version_chain import Head, raise_if_expired, read_version
 from ...operations import alter, gc
-from ...operations.rewind import rewind
-from ...operations.rollback import rollback
-from ...operations.tags import tag, untag
+from ...operations.rollback import rewind, rollback, tag, untag
 from ...protocol.retention import Policy
 from ...rows.row_change import Declared as DeclaredRows
 from ...rows.row_change import RowChange, is_lost

@@ -323,16 +323,6 @@ def test_the_command_counts_deletes_and_says_so(spark: Any, base: Any, tmp_path:
 # --- merge ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_builder_merges_a_dataframe_as_the_call_does(spark: Any, base: Any, tmp_path: Path) -> None:
-    """[RC9] [RC8] [RC6]"""
-    table, _ = copy(base, "partitioned", tmp_path)
-    builder = table.merge_into(frame_of(spark, changed([1, 13, 77])), "id", key="k")
-    outcome = builder.when_matched_update_all().when_not_matched_insert_all().execute()
-    assert (outcome.executor, outcome.rows_updated, outcome.rows_inserted) == ("spark", 2, 1)
-    assert table.merge(frame_of(spark, changed([1, 13, 77])), "id", key="k").already_committed
-    assert "Delete(where=None); not executed" in repr(builder.when_matched_delete())
-
-
 @pytest.mark.versions
 @pytest.mark.parametrize("case", rest_thorough(list(CLAUSE_MERGES), "several clauses in order", "all of them"))
 @pytest.mark.parametrize("name", rest_thorough(["plain", "partitioned"], "partitioned"))
