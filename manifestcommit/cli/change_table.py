@@ -13,17 +13,14 @@ from ..format.fields import type_text
 from ..terminal.render import counted, were
 from ..terminal.screen import print_table
 from .options import (
-    Commands,
-    add_alone,
-    add_note,
+    command,
     context_of,
     note_of,
-    positive,
     storage_options_of,
     table_of,
 )
 from .output import size_text, written
-from .safety import Plan, add_safety, decided
+from .safety import Plan, decided
 
 if TYPE_CHECKING:
     from ..format.change import Rollback
@@ -35,28 +32,6 @@ if TYPE_CHECKING:
 # `manifestcommit delete`: rows out of a table by a condition in SQL.
 
 _FIGURES = ("rows_deleted", "rows_rewritten", "files_removed", "files_rewritten")
-
-
-def add_row_commands(commands: Commands) -> None:
-    """Register `delete`."""
-    made = commands.add(
-        "delete",
-        _delete,
-        "delete the rows that match a condition, in one commit; older versions keep them until gc",
-        ["delete /lake/flights --where 'flight = 1545' --dry-run"],
-    )
-    made.add_argument(
-        "--where",
-        required=True,
-        metavar="SQL",
-        help="""such as "flight = 1545 AND day < '2013-01-02'"; null is no match""",
-    )
-    made.add_argument(
-        "--key", metavar="KEY", help="a name for this work: a rerun with the same key does nothing"
-    )
-    made.add_argument("--reason", metavar="TEXT", help="recorded in the history")
-    add_safety(made, dry_run="count what would go, and change nothing")
-    add_note(made)
 
 
 def print_outcome(options: argparse.Namespace, outcome: RowOutcome) -> int:
@@ -112,6 +87,19 @@ def _run_delete(options: argparse.Namespace, table: Table, *, dry_run: bool) -> 
     )
 
 
+@command(
+    """
+    delete: delete the rows that match a condition, in one commit; older versions keep them until
+      gc
+    --where SQL!  such as "flight = 1545 AND day < '2013-01-02'"; null is no match
+    --key KEY  a name for this work: a rerun with the same key does nothing
+    --reason TEXT  recorded in the history
+    --dry-run  count what would go, and change nothing
+    @yes
+    @note
+    $ delete /lake/flights --where 'flight = 1545' --dry-run
+    """
+)
 def _delete(options: argparse.Namespace) -> int:
     table = table_of(options)
     if options.dry_run:
@@ -127,104 +115,57 @@ def _delete(options: argparse.Namespace) -> int:
 # `manifestcommit add-column` and its neighbours, and `properties`.
 
 
-def add_column_commands(commands: Commands) -> None:
-    """Register the commands."""
-    add = commands.add(
-        "add-column",
-        _add,
-        "add a column, which is null in every row that is there",
-        ["add-column /lake/flights gate string"],
-    )
-    add.add_argument("name", metavar="NAME")
-    add.add_argument("type", metavar="TYPE", help="a type of Spark or SQL, such as 'bigint'")
-
-    rename = commands.add(
-        "rename-column",
-        _rename,
-        "rename a column; its values stay, in old files and new ones",
-        ["rename-column /lake/flights delay arrival_delay"],
-    )
-    rename.add_argument("name", metavar="NAME", help="the column's name now")
-    rename.add_argument("new_name", metavar="NEW", help="its name then")
-
-    for each in (add, rename, *_add_in_place(commands), *_add_last(commands)):
-        add_note(each)
-
-
-def _add_in_place(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The commands that change what a column says of itself."""
-    widen = commands.add(
-        "widen-column",
-        _widen,
-        "widen a column's type, such as integer to long; no file is rewritten",
-        ["widen-column /lake/flights flight long"],
-    )
-    widen.add_argument("name", metavar="NAME")
-    widen.add_argument("type", metavar="TYPE", help="the wider type, as for add-column")
-
-    comment = commands.add(
-        "comment-column",
-        _comment,
-        "set a column's comment, which `schema` shows; without a text, remove it",
-        ["comment-column /lake/flights delay 'minutes, at arrival'"],
-    )
-    comment.add_argument("name", metavar="NAME")
-    comment.add_argument("comment", metavar="TEXT", nargs="?", help="by default none")
-
-    return [widen, comment]
-
-
-def _add_last(commands: Commands) -> list[argparse.ArgumentParser]:
-    drop = commands.add(
-        "drop-column",
-        _drop,
-        "drop a column; a later column of the same name does not show its values",
-        ["drop-column /lake/flights gate --dry-run"],
-    )
-    drop.add_argument("name", metavar="NAME")
-    add_safety(drop)
-
-    properties = commands.add(
-        "properties",
-        _properties,
-        "the table's properties; --set and --unset change them in one commit",
-        ["properties /lake/flights --set owner='air traffic'"],
-    )
-    properties.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="may be given again"
-    )
-    properties.add_argument(
-        "--unset", action="append", default=[], metavar="NAME", help="may be given again"
-    )
-    constraints = commands.add(
-        "constraints",
-        _constraints,
-        "the table's constraints, which no row violates; --add and --drop change one",
-        ["constraints /lake/flights --add 'late=delay < 10000'"],
-    )
-    change = constraints.add_mutually_exclusive_group()
-    change.add_argument(
-        "--add", metavar="NAME=SQL", help="added once all rows of the table are found to keep it"
-    )
-    change.add_argument("--drop", metavar="NAME", help="rows are no longer checked by it")
-    return [drop, properties, constraints]
-
-
+@command(
+    """
+    add-column: add a column, which is null in every row that is there
+    NAME
+    TYPE  a type of Spark or SQL, such as 'bigint'
+    @note
+    $ add-column /lake/flights gate string
+    """
+)
 def _add(options: argparse.Namespace) -> int:
     outcome = table_of(options).add_column(options.name, options.type, **note_of(options))
     return _altered(options, outcome, f"column {options.name!r} is there")
 
 
+@command(
+    """
+    rename-column: rename a column; its values stay, in old files and new ones
+    NAME  the column's name now
+    NEW  its name then
+    @note
+    $ rename-column /lake/flights delay arrival_delay
+    """
+)
 def _rename(options: argparse.Namespace) -> int:
     outcome = table_of(options).rename_column(options.name, options.new_name, **note_of(options))
     return _altered(options, outcome, f"column {options.name!r} is now {options.new_name!r}")
 
 
+@command(
+    """
+    widen-column: widen a column's type, such as integer to long; no file is rewritten
+    NAME
+    TYPE  the wider type, as for add-column
+    @note
+    $ widen-column /lake/flights flight long
+    """
+)
 def _widen(options: argparse.Namespace) -> int:
     outcome = table_of(options).widen_column(options.name, options.type, **note_of(options))
     return _altered(options, outcome, f"column {options.name!r} is {options.type} now")
 
 
+@command(
+    """
+    comment-column: set a column's comment, which `schema` shows; without a text, remove it
+    NAME
+    [TEXT]  by default none
+    @note
+    $ comment-column /lake/flights delay 'minutes, at arrival'
+    """
+)
 def _comment(options: argparse.Namespace) -> int:
     comment = options.comment or None
     outcome = table_of(options).comment_column(options.name, comment, **note_of(options))
@@ -268,6 +209,16 @@ def _plan_drop(options: argparse.Namespace) -> Plan:
     )
 
 
+@command(
+    """
+    drop-column: drop a column; a later column of the same name does not show its values
+    NAME
+    @dry-run
+    @yes
+    @note
+    $ drop-column /lake/flights gate --dry-run
+    """
+)
 def _drop(options: argparse.Namespace) -> int:
     table = table_of(options)
     status = decided(options, lambda: _plan_drop(options), lambda: table.version)
@@ -277,6 +228,17 @@ def _drop(options: argparse.Namespace) -> int:
     return _altered(options, outcome, f"column {options.name!r} is dropped")
 
 
+@command(
+    """
+    properties: the table's properties; --set and --unset change them in one commit
+    --set NAME=VALUE*  may be given again
+    --unset NAME*  may be given again
+    @note
+    $ properties /lake/flights --set owner='air traffic'
+    """,
+    set=[],
+    unset=[],
+)
 def _properties(options: argparse.Namespace) -> int:
     table = table_of(options)
     changes: dict[str, str | None] = dict.fromkeys(options.unset)
@@ -298,6 +260,15 @@ def _properties(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    constraints: the table's constraints, which no row violates; --add and --drop change one
+    | --add NAME=SQL  added once all rows of the table are found to keep it
+    | --drop NAME  rows are no longer checked by it
+    @note
+    $ constraints /lake/flights --add 'late=delay < 10000'
+    """
+)
 def _constraints(options: argparse.Namespace) -> int:
     table = table_of(options)
     if options.add is not None:
@@ -321,33 +292,6 @@ def _constraints(options: argparse.Namespace) -> int:
 
 
 # `manifestcommit rewind`: setting a source's watermark back.
-
-
-def add_source_commands(commands: Commands) -> None:
-    """Register `rewind`."""
-    rewind = commands.add(
-        "rewind",
-        _rewind,
-        "set a source's watermark back, and drop the keys whose work that undoes",
-        ["rewind /lake/flights faa --to 27004 --reason 'day 2 again'"],
-    )
-    rewind.add_argument("source", metavar="SOURCE", help="as `manifestcommit watermarks` shows it")
-    target = rewind.add_mutually_exclusive_group(required=True)
-    target.add_argument(
-        "--to", metavar="POSITION", help="a number, or a text that was the watermark once"
-    )
-    target.add_argument(
-        "--forget", action="store_true", help="as if the source had never been read"
-    )
-    rewind.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
-    rewind.add_argument(
-        "--keep-keys",
-        action="store_true",
-        help="drop no key, where the history that shows which is expired",
-    )
-    add_alone(rewind)
-    add_safety(rewind)
-    add_note(rewind)
 
 
 def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
@@ -391,6 +335,21 @@ def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
     )
 
 
+@command(
+    """
+    rewind: set a source's watermark back, and drop the keys whose work that undoes
+    SOURCE  as `manifestcommit watermarks` shows it
+    ! --to POSITION  a number, or a text that was the watermark once
+    ! --forget  as if the source had never been read
+    --reason TEXT!  recorded in the history
+    --keep-keys  drop no key, where the history that shows which is expired
+    @alone
+    @dry-run
+    @yes
+    @note
+    $ rewind /lake/flights faa --to 27004 --reason 'day 2 again'
+    """
+)
 def _rewind(options: argparse.Namespace) -> int:
     table = table_of(options)
     # What a watermark is decides how the argument is meant: "5" may be a text.
@@ -438,80 +397,6 @@ def _rewind(options: argparse.Namespace) -> int:
 
 # `manifestcommit rollback`, `tag` and `untag`: going back to a version, and names that keep
 # versions readable.
-
-
-def add_version_commands(commands: Commands) -> None:
-    """Register the commands."""
-    for each in (_add_rollback(commands), *_add_tags(commands)):
-        add_note(each)
-
-
-def _add_rollback(commands: Commands) -> argparse.ArgumentParser:
-    back = commands.add(
-        "rollback",
-        _rollback,
-        "make the table what it was at an earlier version, in a commit of its own",
-        [
-            "rollback /lake/flights 3 --reason 'wrong rates' --dry-run",
-            "rollback /lake/flights --tag 2013-q1 --together-with /lake/rejects --reason 'again'",
-            "rollback /lake/flights 3 --together-with /lake/rejects=7 --reason 'wrong rates'",
-        ],
-    )
-    target = back.add_mutually_exclusive_group(required=True)
-    target.add_argument(
-        "version", type=positive, metavar="VERSION", nargs="?", help="any readable version"
-    )
-    target.add_argument("--tag", metavar="NAME", help="the version with this tag")
-    back.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
-    back.add_argument(
-        "--together-with",
-        action="append",
-        metavar="PATH[=VERSION]",
-        help="also roll back this table, to VERSION or with --tag to its version of that tag; one "
-        "commit changes all tables, or none; may be given again",
-    )
-    add_alone(back)
-    add_safety(back)
-    return back
-
-
-def _add_tags(commands: Commands) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    tag = commands.add(
-        "tag",
-        _tag,
-        "give a version a name, under which it stays readable; a tag of that name moves",
-        [
-            "tag /lake/flights 2013-q1 --version 7 --keep-for 400d",
-            "tag /lake/flights 2013-q1 --together-with /lake/rejects",
-        ],
-    )
-    tag.add_argument("name", metavar="NAME")
-    tag.add_argument(
-        "--version", type=positive, metavar="N", help="this version instead of the newest"
-    )
-    tag.add_argument(
-        "--keep-for",
-        metavar="AGE",
-        help="such as 30d or 24h: then gc may take it; default: until it is deleted",
-    )
-    tag.add_argument(
-        "--together-with",
-        action="append",
-        metavar="PATH",
-        help="also tag this table, by the same commit; of each table the newest version is tagged "
-        "that belongs with the others' (what was committed to several is in all, or in none); may "
-        "be given again",
-    )
-
-    untag = commands.add(
-        "untag",
-        _untag,
-        "delete a tag; its version is kept no longer than others are",
-        ["untag /lake/flights 2013-q1"],
-    )
-    untag.add_argument("name", metavar="NAME")
-    add_safety(untag)
-    return tag, untag
 
 
 def _plan_rollback(options: argparse.Namespace) -> Plan:
@@ -674,6 +559,23 @@ def _named(names: list[str], noun: str) -> str:
     return counted(len(names), noun) + (f": {shown}" if shown else "")
 
 
+@command(
+    """
+    rollback: make the table what it was at an earlier version, in a commit of its own
+    ! [VERSION]  any readable version
+    ! --tag NAME  the version with this tag
+    --reason TEXT!  recorded in the history
+    --together-with PATH[=VERSION]*  also roll back this table, to VERSION or with --tag to its
+        version of that tag; one commit changes all tables, or none; may be given again
+    @alone
+    @dry-run
+    @yes
+    @note
+    $ rollback /lake/flights 3 --reason 'wrong rates' --dry-run
+    $ rollback /lake/flights --tag 2013-q1 --together-with /lake/rejects --reason 'again'
+    $ rollback /lake/flights 3 --together-with /lake/rejects=7 --reason 'wrong rates'
+    """
+)
 def _rollback(options: argparse.Namespace) -> int:
     if options.together_with:
         return _rollback_together(options)
@@ -725,6 +627,20 @@ def _print_restored(done: Mapping[str, Any]) -> None:
         print(f"    {visible(key)}")
 
 
+@command(
+    """
+    tag: give a version a name, under which it stays readable; a tag of that name moves
+    NAME
+    --version N  this version instead of the newest
+    --keep-for AGE  such as 30d or 24h: then gc may take it; default: until it is deleted
+    --together-with PATH*  also tag this table, by the same commit; of each table the newest
+        version is tagged that belongs with the others' (what was committed to several is in all,
+        or in none); may be given again
+    @note
+    $ tag /lake/flights 2013-q1 --version 7 --keep-for 400d
+    $ tag /lake/flights 2013-q1 --together-with /lake/rejects
+    """
+)
 def _tag(options: argparse.Namespace) -> int:
     if options.together_with:
         return _tag_together(options)
@@ -816,6 +732,16 @@ def _plan_untag(options: argparse.Namespace) -> Plan | None:
     )
 
 
+@command(
+    """
+    untag: delete a tag; its version is kept no longer than others are
+    NAME
+    @dry-run
+    @yes
+    @note
+    $ untag /lake/flights 2013-q1
+    """
+)
 def _untag(options: argparse.Namespace) -> int:
     table = table_of(options)
     status = decided(options, lambda: _plan_untag(options), lambda: table.version)
@@ -832,22 +758,16 @@ def _untag(options: argparse.Namespace) -> int:
 # version.
 
 
-def add_settle_command(commands: Commands) -> None:
-    """Register `settle`."""
-    settle = commands.add(
-        "settle",
-        _settle,
-        "make a table independent of the one that decided its newest version",
-        ["settle /lake/rejects", "settle /lake/rejects --outcome aborted --reason 'disk lost'"],
-    )
-    settle.add_argument(
-        "--outcome",
-        choices=("committed", "aborted"),
-        help="what became of it, where the table that decides is lost; with --reason",
-    )
-    settle.add_argument("--reason", metavar="TEXT", help="how you know; recorded in the history")
-
-
+@command(
+    """
+    settle: make a table independent of the one that decided its newest version
+    --outcome committed|aborted  what became of it, where the table that decides is lost; with
+        --reason
+    --reason TEXT  how you know; recorded in the history
+    $ settle /lake/rejects
+    $ settle /lake/rejects --outcome aborted --reason 'disk lost'
+    """
+)
 def _settle(options: argparse.Namespace) -> int:
     outcome = table_of(options).settle(options.outcome, reason=options.reason)
     if written(options, {"version": outcome.version, "kind": outcome.kind}):

@@ -11,7 +11,7 @@ import msgspec
 from ..display import age, visible
 from ..terminal.render import counted
 from ..terminal.screen import Steps, print_table
-from .options import Commands, table_of
+from .options import command, table_of
 from .output import written
 
 if TYPE_CHECKING:
@@ -20,21 +20,6 @@ if TYPE_CHECKING:
 # `manifestcommit verify`: whether a table is whole, and what to do where it is not.
 
 _SHOWN = 1000  # findings in the table for people; --json has all
-
-
-def add_verify_command(commands: Commands) -> None:
-    """Register `verify`."""
-    made = commands.add(
-        "verify",
-        _verify,
-        "whether everything that a table lists is there and whole",
-        ["verify /lake/flights --deep"],
-    )
-    made.add_argument(
-        "--deep",
-        action="store_true",
-        help="read every data file: digest, footer, rows, partition, statistics",
-    )
 
 
 def print_report(options: argparse.Namespace, report: VerifyReport) -> int:
@@ -74,6 +59,13 @@ def print_report(options: argparse.Namespace, report: VerifyReport) -> int:
     return 0 if report.is_sound else 1
 
 
+@command(
+    """
+    verify: whether everything that a table lists is there and whole; exit status 1 if not
+    --deep  read every data file: digest, footer, rows, partition, statistics
+    $ verify /lake/flights --deep
+    """
+)
 def _verify(options: argparse.Namespace) -> int:
     with Steps() as steps:
         report = table_of(options).verify(deep=options.deep, progress=steps)
@@ -89,16 +81,13 @@ _VERDICTS = {
 }
 
 
-def add_store_commands(commands: Commands) -> None:
-    """Register `doctor`."""
-    commands.add(
-        "doctor",
-        _doctor,
-        "whether a store keeps what commits rely on; writes probes, and removes them",
-        ["doctor s3://bucket/lake"],
-    )
-
-
+@command(
+    """
+    doctor: whether a store keeps what commits rely on; writes probes, and removes them; exit
+      status 1 if not
+    $ doctor s3://bucket/lake
+    """
+)
 def _doctor(options: argparse.Namespace) -> int:
     with Steps() as steps:
         report = table_of(options).doctor(progress=steps)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -17,7 +16,7 @@ from ..display import age
 from ..errors import UsageError
 from ..terminal.render import counted, plain_text, print_json, quoted
 from ..terminal.screen import print_table
-from .options import Commands, add_choice, chosen, positive, table_of
+from .options import chosen, command, positive, table_of
 from .output import size_cell, size_text, written
 
 if TYPE_CHECKING:
@@ -31,71 +30,13 @@ _HIDDEN = ("digest", "job", "path")
 _CELL = 60  # characters of a value of `head`
 
 
-def add_content_commands(commands: Commands) -> None:
-    """Register the commands."""
-    schema = commands.add(
-        "schema", _schema, "the columns: id, name, type, nullable", ["schema /lake/flights"]
-    )
-    add_choice(schema)
-
-    partitions = commands.add(
-        "partitions",
-        _partitions,
-        "the partitions that have files, with their files, rows and size",
-        ["partitions /lake/flights --format csv"],
-    )
-    add_choice(partitions)
-
-    head = commands.add(
-        "head",
-        _head,
-        "the first rows that are found; no order is guaranteed",
-        ["head /lake/flights -n 5", "head /lake/flights --columns day,flight --format csv"],
-    )
-    add_choice(head)
-    head.add_argument(
-        "-n", "--limit", type=positive, default=10, metavar="N", help="so many (default: 10)"
-    )
-    head.add_argument("--columns", metavar="A,B", help="only these columns (default: all)")
-    _add_files(commands)
-
-
-def _add_files(commands: Commands) -> None:
-    files = commands.add(
-        "files",
-        _files,
-        "the files that a version lists, with partition values, rows and size",
-        [
-            "files /lake/flights --version 3",
-            "files /lake/flights --partition day=2013-01-01 --smaller 16MiB",
-        ],
-    )
-    add_choice(files)
-    files.add_argument(
-        "--bounds",
-        action="store_true",
-        help="with nulls, minima and maxima per column (always there with --json)",
-    )
-    which = files.add_argument_group("which files")
-    which.add_argument(
-        "--partition",
-        action="append",
-        default=[],
-        metavar="COLUMN=VALUE",
-        help="of this partition, its value as it is shown; may be given again",
-    )
-    which.add_argument(
-        "--filter",
-        metavar="SQL",
-        help="that may hold a row for which this is true",
-    )
-    which.add_argument("--since", type=positive, metavar="N", help="added by version N or later")
-    which.add_argument("--job", metavar="JOB", help="written by this job; a short id will do")
-    which.add_argument("--smaller", metavar="SIZE", help="smaller than this, such as 16MiB")
-    which.add_argument("--larger", metavar="SIZE", help="larger than this, such as 1GiB")
-    which.add_argument("-n", "--limit", type=positive, metavar="N", help="only the first N paths")
-
-
+@command(
+    """
+    schema: the columns: id, name, type, nullable
+    @choice
+    $ schema /lake/flights
+    """
+)
 def _schema(options: argparse.Namespace) -> int:
     columns = table_of(options).describe(**chosen(options))["columns"]
     if not written(options, columns):
@@ -117,6 +58,13 @@ def print_columns(columns: list[dict[str, object]]) -> None:
     )
 
 
+@command(
+    """
+    partitions: the partitions that have files, with their files, rows and size
+    @choice
+    $ partitions /lake/flights --format csv
+    """
+)
 def _partitions(options: argparse.Namespace) -> int:
     found = table_of(options).partitions(**chosen(options))
     values = [name for name in found.column_names if name not in ("files", "rows", "bytes")]
@@ -126,6 +74,17 @@ def _partitions(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    head: the first rows that are found; no order is guaranteed
+    @choice
+    -n, --limit N  so many (default: 10)
+    --columns A,B  only these columns (default: all)
+    $ head /lake/flights -n 5
+    $ head /lake/flights --columns day,flight --format csv
+    """,
+    limit=10,
+)
 def _head(options: argparse.Namespace) -> int:
     names = names_in(options.columns)
     dataset = table_of(options).dataset(**chosen(options))
@@ -161,10 +120,19 @@ def cell(value: Any) -> str:
     return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
 
 
+@command(
+    """
+    files: the files that a version lists, with partition values, rows and size
+    @choice
+    --bounds  with nulls, minima and maxima per column (always there with --json)
+    --filter SQL  only those that may hold a row for which this is true
+    $ files /lake/flights --version 3
+    $ files /lake/flights --filter "day = '2013-01-01'" --format csv
+    """
+)
 def _files(options: argparse.Namespace) -> int:
     table = table_of(options)
     found = table.files(options.filter, **chosen(options)).sort_by("path")
-    found = _filtered(options, found)
     if written(options, rows_of(found)):
         return 0
     print_files(options, found, bounds=options.bounds)
@@ -174,53 +142,6 @@ def _files(options: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
-
-
-def _filtered(options: argparse.Namespace, found: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
-    from ..runtime.validation import size as byte_count
-    from .job_ids import chosen as one_of
-
-    limits = {
-        name: byte_count(name, value)
-        for name in ("smaller", "larger")
-        if (value := getattr(options, name)) is not None
-    }
-    wanted = dict(_partition_value(each, found) for each in options.partition)
-    job = None
-    if options.job is not None:
-        job = one_of(set(found.column("job").to_pylist()), options.job.rpartition("-")[2], "--job")
-
-    def is_wanted(row: Mapping[str, Any]) -> bool:
-        return (
-            all(plain_text(row[name]) == value for name, value in wanted.items())
-            and (options.since is None or row["added_version"] >= options.since)
-            and (job is None or row["job"] == job)
-            and row["bytes"] < limits.get("smaller", row["bytes"] + 1)
-            and row["bytes"] > limits.get("larger", -1)
-        )
-
-    if wanted or job or limits or options.since is not None:
-        names = [*wanted, "added_version", "job", "bytes"]
-        keep = [is_wanted(row) for row in rows_of(found.select(list(dict.fromkeys(names))))]
-        found = found.filter(pa.array(keep, pa.bool_()))
-    return found if options.limit is None else found.slice(0, options.limit)
-
-
-def _partition_value(given: str, found: pa.Table) -> tuple[str, str]:
-    """The partition column that is meant, and its value as `files` shows it."""
-    known = found.column_names
-    columns = known[known.index("path") + 1 : known.index("rows")]
-    for name in sorted(columns, key=len, reverse=True):
-        if given.startswith(f"{name}="):
-            return name, given[len(name) + 1 :]
-    raise UsageError(
-        f"expected COLUMN=VALUE, where the table is partitioned by "
-        f"{', '.join(columns) or 'nothing'}",
-        argument="--partition",
-        given=repr(given),
-    )
 
 
 def print_files(options: argparse.Namespace, table: pa.Table, *, bounds: bool) -> None:
@@ -252,79 +173,18 @@ def print_rows(options: argparse.Namespace, table: pa.Table, names: list[str]) -
 _SHOWN = 100  # changes of rows that people see, unless they say otherwise
 
 
-def add_query_commands(commands: Commands) -> None:
-    """Register the commands."""
-    history = commands.add(
-        "history",
-        _history,
-        "the commits, newest first, back to the oldest readable version",
-        ["history /lake/flights -n 5", "history /lake/flights --format csv"],
-    )
-    history.add_argument(
-        "-n", "--limit", type=positive, metavar="N", help="only the newest N commits"
-    )
-
-    describe = commands.add(
-        "describe",
-        _describe,
-        "one version: schema, partitioning, totals, commits, properties, tags",
-        ["describe /lake/flights --as-of 2013-01-31T12:00:00Z"],
-    )
-    add_choice(describe)
-
-    watermarks = commands.add(
-        "watermarks",
-        _watermarks,
-        "how far every source has been read",
-        ["watermarks /lake/flights --json"],
-    )
-    add_choice(watermarks)
-
-    _add_changes(commands)
-    lineage = commands.add(
-        "lineage",
-        _lineage,
-        "which version and files hold a position of a source",
-        ["lineage /lake/flights faa 27004"],
-    )
-    lineage.add_argument("source", metavar="SOURCE")
-    lineage.add_argument("position", metavar="POSITION")
-
-
-def _add_changes(commands: Commands) -> None:
-    changes = commands.add(
-        "changes",
-        _changes,
-        "the files added and removed after version START, up to version END, or the rows",
-        ["changes /lake/flights 3 5", "changes /lake/flights 3 --rows --on id --format jsonl"],
-    )
-    changes.add_argument("start_version", type=_version, metavar="START")
-    changes.add_argument(
-        "end_version", type=positive, metavar="END", nargs="?", help="default: the newest version"
-    )
-
-    rows = changes.add_argument_group("rows instead of files")
-    rows.add_argument(
-        "--rows",
-        action="store_true",
-        help="the rows inserted, deleted and updated, version by version; START may be 0",
-    )
-    rows.add_argument("--on", metavar="A,B", help="the columns of a key, by which rows are updated")
-    rows.add_argument("--columns", metavar="A,B", help="compare and show only these columns")
-    rows.add_argument(
-        "-n",
-        "--limit",
-        type=positive,
-        metavar="N",
-        help=f"only the first N (default: {_SHOWN} for people, all for programs; --format jsonl "
-        "prints them as they are found)",
-    )
-
-
 def _version(text: str) -> int:
     return 0 if text == "0" else positive(text)
 
 
+@command(
+    """
+    history: the commits, newest first, back to the oldest readable version
+    -n, --limit N  only the newest N commits
+    $ history /lake/flights -n 5
+    $ history /lake/flights --format csv
+    """
+)
 def _history(options: argparse.Namespace) -> int:
     from ..table.listing import History  # late: `--help` needs no pyarrow
 
@@ -336,6 +196,13 @@ def _history(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    describe: one version: schema, partitioning, totals, commits, properties, tags
+    @choice
+    $ describe /lake/flights --as-of 2013-01-31T12:00:00Z
+    """
+)
 def _describe(options: argparse.Namespace) -> int:
     from ..operations.describe import partners_text
     from ..table.listing import SAID, said, short_job
@@ -379,6 +246,13 @@ def _describe(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    watermarks: how far every source has been read
+    @choice
+    $ watermarks /lake/flights --json
+    """
+)
 def _watermarks(options: argparse.Namespace) -> int:
     snapshot = table_of(options).snapshot(**chosen(options))
     marks = {
@@ -418,6 +292,22 @@ def _row_changes(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    changes: the files added and removed after version START, up to version END, or the rows
+    START
+    [END]  default: the newest version
+    rows instead of files:
+    --rows  the rows inserted, deleted and updated, version by version; START may be 0
+    --on A,B  the columns of a key, by which rows are updated
+    --columns A,B  compare and show only these columns
+    -n, --limit N  only the first N (default: 100 for people, all for programs; --format jsonl
+        prints them as they are found)
+    $ changes /lake/flights 3 5
+    $ changes /lake/flights 3 --rows --on id --format jsonl
+    """,
+    types={"start_version": _version},
+)
 def _changes(options: argparse.Namespace) -> int:
     if options.rows:
         return _row_changes(options)
@@ -442,6 +332,14 @@ def _changes(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    lineage: which version and files hold a position of a source; exit status 1 if none does
+    SOURCE
+    POSITION
+    $ lineage /lake/flights faa 27004
+    """
+)
 def _lineage(options: argparse.Namespace) -> int:
     from ..table.listing import SAID, said
 
@@ -474,21 +372,6 @@ def _lineage(options: argparse.Namespace) -> int:
 # `manifestcommit metrics`: a table's figures, for monitoring.
 
 
-def add_metrics_command(commands: Commands) -> None:
-    """Register `metrics`."""
-    metrics = commands.add(
-        "metrics",
-        _metrics,
-        "size, age, waiting jobs, watermarks and lag, for monitoring",
-        ["metrics /lake/flights --ends ends.json --json"],
-    )
-    metrics.add_argument(
-        "--ends",
-        metavar="FILE",
-        help='a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag',
-    )
-
-
 def read_ends(file: str | None) -> dict[str, Any] | None:
     """The ends of sources, from a file with one JSON object."""
     if file is None:
@@ -514,6 +397,13 @@ def _age_text(seconds: float | None) -> str:
     return "never" if seconds is None else age(seconds)
 
 
+@command(
+    """
+    metrics: size, age, waiting jobs, watermarks and lag, for monitoring
+    --ends FILE  a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag
+    $ metrics /lake/flights --ends ends.json --json
+    """
+)
 def _metrics(options: argparse.Namespace) -> int:
     figures = table_of(options).metrics(read_ends(options.ends))
     if written(options, msgspec.to_builtins(figures)):
@@ -563,35 +453,18 @@ def _metrics(options: argparse.Namespace) -> int:
 # `manifestcommit report`: pictures of a table as one HTML page.
 
 
-def add_report_command(commands: Commands) -> None:
-    """Register `report`."""
-    report = commands.add(
-        "report",
-        _report,
-        "pictures of a table as one HTML page, without script and network; changes nothing",
-        ["report /lake/flights -o report.html --open"],
-    )
-    report.add_argument(
-        "-o", "--output", metavar="FILE", help="the page's file (default: standard output)"
-    )
-    report.add_argument(
-        "--last",
-        type=positive,
-        default=200,
-        metavar="N",
-        help="read the newest N versions, one request each (default: 200)",
-    )
-    report.add_argument(
-        "--gc", action="store_true", help="with what gc would delete: lists the whole store"
-    )
-    report.add_argument(
-        "--ends",
-        metavar="FILE",
-        help='a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag',
-    )
-    report.add_argument("--open", action="store_true", help="show the file in a browser")
-
-
+@command(
+    """
+    report: pictures of a table as one HTML page, without script and network; changes nothing
+    -o, --output FILE  the page's file (default: standard output)
+    --last N  read the newest N versions, one request each (default: 200)
+    --gc  with what gc would delete: lists the whole store
+    --ends FILE  a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag
+    --open  show the file in a browser
+    $ report /lake/flights -o report.html --open
+    """,
+    last=200,
+)
 def _report(options: argparse.Namespace) -> int:
     file: str | None = options.output
     if file is None and (options.open or options.format != "table"):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..display import age, visible
+from ..errors import UsageError
+from ..format.object_names import is_job_id
 from ..terminal.render import counted, other_tables
 from ..terminal.screen import print_table
-from .options import Commands, add_note, context_of, note_of, storage_options_of, table_of
+from .options import command, context_of, note_of, storage_options_of, table_of
 from .output import size_cell, size_text, written
-from .safety import Plan, add_safety, decided
+from .safety import Plan, decided
 
 if TYPE_CHECKING:
     from ..commits.resolve import JobInfo
@@ -23,56 +26,71 @@ if TYPE_CHECKING:
 _SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"
 _ABORTED = "never in the table"
 _OPEN = ("prepared", "published", "running")
+# A job id is `v<base version>-<table id>-<32 hex digits>`: its beginning is the same for many.
+_LEAST = 4  # digits of a short one
+_SHOWN = 10
 
 
-def add_commands(commands: Commands) -> None:
-    """Register what decides jobs."""
-    commands.add(
-        "jobs",
-        _jobs,
-        "what jobs left for others: prepared, published, running, aborted, fenced",
-        ["jobs /lake/flights"],
-    )
-    resolve = commands.add(
-        "resolve", _resolve, "what became of a job", ["resolve /lake/flights 3f2a90c1"]
-    )
-    resolve.add_argument(
-        "job_id", metavar="JOB", help="a job id, as an OutcomeUnknownError names it, or a short one"
-    )
-    commit = commands.add(
-        "commit",
-        _commit,
-        "commit a prepared job, and those of other tables that it was prepared with",
-        ["commit /lake/flights 3f2a90c1"],
-    )
-    commit.add_argument("job_id", metavar="JOB", help=_SHORT)
-    abort = commands.add(
-        "abort",
-        _abort,
-        "abort a job that others can finish, and those that it was prepared with, for good",
-        ["abort /lake/flights 3f2a90c1 --dry-run"],
-    )
-    abort.add_argument("job_id", metavar="JOB", help=_SHORT)
-    add_safety(abort)
-    add_note(abort)
-    recover = commands.add(
-        "recover",
-        _recover,
-        "commit every prepared job that nobody has decided",
-        ["recover /lake/flights", "recover /lake/flights --abort --dry-run"],
-    )
-    recover.add_argument("--abort", action="store_true", help="abort each instead")
-    add_safety(recover, dry_run="list the jobs, and change nothing")
+def _full(table: Table, given: str, *, settled: bool) -> str:
+    """The job id that a short one means; a full one, and what is no beginning of one, as it is.
+
+    settled: look for jobs of the history, too, which is a request for each version.
+    UsageError where several jobs begin so, or none, and for fewer digits than may mean one.
+    """
+    if is_job_id(given) or not _is_digits(given):
+        return given
+    if len(given) < _LEAST:
+        raise UsageError(
+            f"expected at least {_LEAST} of the digits that "
+            "`manifestcommit jobs` shows, or a whole job id",
+            argument="JOB",
+            given=repr(given),
+        )
+    known = {each.job for each in table.jobs()}
+    if settled:
+        known |= {row["job"] for row in table.history()}
+    return _chosen(known, given)
 
 
+def _chosen(known: Iterable[str], given: str) -> str:
+    """The one of these jobs that begins so."""
+    found = sorted(job for job in known if job.rpartition("-")[2].startswith(given.lower()))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(
+            "no known job begins so; `manifestcommit jobs` and "
+            "`manifestcommit history --json` list them",
+            argument="JOB",
+            given=repr(given),
+        )
+    names = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
+    raise UsageError(f"{len(found)} jobs begin so: {names}", argument="JOB", given=repr(given))
+
+
+def _is_digits(text: str) -> bool:
+    return 1 <= len(text) <= 32 and all(each in "0123456789abcdefABCDEF" for each in text)
+
+
+@command(
+    """
+    resolve: what became of a job; exit status 1 unless it is committed
+    JOB  a job id, as an OutcomeUnknownError names it, or a short one
+    $ resolve /lake/flights 3f2a90c1
+    """
+)
 def _resolve(options: argparse.Namespace) -> int:
-    from .job_ids import full
-
     table = table_of(options)
-    job = full(table, options.job_id, settled=True)
+    job = _full(table, options.job_id, settled=True)
     return _print_status(options, table, job, table.resolve(job), wanted="committed")
 
 
+@command(
+    """
+    jobs: what jobs left for others: prepared, published, running, aborted, fenced
+    $ jobs /lake/flights
+    """
+)
 def _jobs(options: argparse.Namespace) -> int:
     from ..table.listing import short_job
 
@@ -104,11 +122,18 @@ def _jobs(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    commit: commit a prepared job, and those of other tables that it was prepared with; exit
+      status 1 where it conflicts, was aborted or is fenced
+    JOB  a job id, or its last part's first digits, as `manifestcommit jobs` shows it
+    $ commit /lake/flights 3f2a90c1
+    """
+)
 def _commit(options: argparse.Namespace) -> int:
     from ..job import commit
-    from .job_ids import full
 
-    job = full(table_of(options), options.job_id, settled=False)
+    job = _full(table_of(options), options.job_id, settled=False)
     outcome = commit(options.path, job, storage_options=storage_options_of(options.storage_options))
     document = {
         "job": job,
@@ -120,11 +145,20 @@ def _commit(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    abort: abort a job that others can finish, and those that it was prepared with, for good; exit
+      status 1 if it has committed
+    JOB  a job id, or its last part's first digits, as `manifestcommit jobs` shows it
+    @dry-run
+    @yes
+    @note
+    $ abort /lake/flights 3f2a90c1 --dry-run
+    """
+)
 def _abort(options: argparse.Namespace) -> int:
-    from .job_ids import full
-
     table = table_of(options)
-    job = full(table, options.job_id, settled=False)
+    job = _full(table, options.job_id, settled=False)
     status = decided(options, lambda: _plan_abort(options, table, job), lambda: table.version)
     if status is not None:
         return status
@@ -186,6 +220,17 @@ def _plan_recover(options: argparse.Namespace, table: Table) -> Plan | None:
     return _plan(options, table, waiting, what, then) if waiting else None
 
 
+@command(
+    """
+    recover: commit every prepared job that nobody has decided; exit status 1 if one did not
+      commit
+    --abort  abort each instead
+    --dry-run  list the jobs, and change nothing
+    @yes
+    $ recover /lake/flights
+    $ recover /lake/flights --abort --dry-run
+    """
+)
 def _recover(options: argparse.Namespace) -> int:
     from ..table.listing import short_job
 

@@ -14,9 +14,9 @@ from ..display import age, visible
 from ..errors import UsageError
 from ..terminal.render import counted
 from ..terminal.screen import Steps, print_table
-from .options import Commands, add_note, note_of, positive, table_of
+from .options import command, note_of, table_of
 from .output import size_cell, size_text, written
-from .safety import Plan, add_safety, decided
+from .safety import Plan, decided
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,52 +28,6 @@ if TYPE_CHECKING:
     from ..table.listing import Listing
 
 # `manifestcommit compact`: what would be rewritten, group by group with its reason, or what was.
-
-
-def add_compact_command(commands: Commands) -> None:
-    """Register `compact`."""
-    compact = commands.add(
-        "compact",
-        _compact,
-        "rewrite small files together, and merge small manifests; no row changes",
-        [
-            "compact /lake/flights --dry-run",
-            "compact /lake/flights --where \"day >= '2013-12-01'\"",
-        ],
-    )
-    compact.add_argument(
-        "--target-file-size",
-        metavar="SIZE",
-        help="such as 128MB (default: the table's own, 512MiB)",
-    )
-    compact.add_argument(
-        "--where",
-        metavar="SQL",
-        help="only partitions for which this is true, such as \"day >= '2013-01-01'\"",
-    )
-    compact.add_argument(
-        "--sort-by",
-        action="append",
-        metavar="COLUMN",
-        help="sort the rows of each new file; may be given again",
-    )
-    compact.add_argument(
-        "--max-bytes", metavar="SIZE", help="rewrite no more than this in one run (default: 64GiB)"
-    )
-    compact.add_argument(
-        "--min-files", type=int, default=2, metavar="N", help="of a new file (default: 2)"
-    )
-    compact.add_argument(
-        "--only-manifests",
-        action="store_true",
-        help="merge manifests only; no data file is read, and no Spark is needed",
-    )
-    compact.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="change nothing; list the groups that would become one file each",
-    )
-    add_note(compact)
 
 
 def print_compaction_plan(options: argparse.Namespace, plan: pa.Table) -> int:
@@ -123,6 +77,23 @@ def print_compaction(options: argparse.Namespace, report: Compaction) -> int:
     return 0
 
 
+@command(
+    """
+    compact: rewrite small files together, and merge small manifests; no row changes
+    --target-file-size SIZE  such as 128MB (default: the table's own, 512MiB)
+    --where SQL  only partitions for which this is true, such as "day >= '2013-01-01'"
+    --sort-by COLUMN*  sort the rows of each new file; may be given again
+    --max-bytes SIZE  rewrite no more than this in one run (default: 64GiB)
+    --min-files N  of a new file (default: 2)
+    --only-manifests  merge manifests only; no data file is read, and no Spark is needed
+    --dry-run  change nothing; list the groups that would become one file each
+    @note
+    $ compact /lake/flights --dry-run
+    $ compact /lake/flights --where "day >= '2013-12-01'"
+    """,
+    types={"min_files": int},
+    min_files=2,
+)
 def _compact(options: argparse.Namespace) -> int:
     table = table_of(options)
     which = {
@@ -142,64 +113,7 @@ def _compact(options: argparse.Namespace) -> int:
 # `manifestcommit gc`: what would go, path by path with its reason, or what has gone, by kind.
 
 _SHOWN = 10  # foreign files named for people; --json has the first 100, --dry-run all
-_EPILOG = """\
-Kept: the last --keep-versions, every version that was the newest within --keep-for, tagged
-versions, the files that one of these lists, idempotency keys and watermarks. --grace must be
-longer than the longest job: jobs that began earlier are fenced (JobFencedError), prepared jobs
-after 7 days. Orphan files are removed by the second run, a grace period later. gc may run at any
-time, beside any job.
-
-With --foreign, or where it is to keep less than by default, gc asks first; a daily run does not.
-
-An AGE is a number and a unit: 90m, 24h, 7d, 2w.
-
-  manifestcommit gc PATH --dry-run                 list what would be removed, and why
-  manifestcommit gc PATH                           usually once a day
-  manifestcommit gc PATH --keep-for 30d            a month of versions to read and to roll back to
-  manifestcommit tag PATH NAME --version 7         keep one version, whatever its age
-  manifestcommit gc PATH --grace 0s --keep-for 0s  nothing else writes: keep the newest version only
-"""
-# argument -> its type, and what the help says of it
-_RETENTION: dict[str, tuple[type, str]] = {
-    "grace": (
-        str,
-        "jobs that began longer ago are fenced (default: gc.grace, or 24h)",
-    ),
-    "keep_versions": (int, "keep the last N versions readable (default: gc.keep-versions, or 1)"),
-    "keep_for": (str, "keep readable what was newest so long ago (default: gc.keep-for, or 7d)"),
-    "keep_keys": (int, "remember the last N keys at least (default: gc.keep-keys, or 10000)"),
-    "keep_keys_for": (str, "remember younger keys, too (default: gc.keep-keys-for, or 0s)"),
-}
-
-
-def add_gc_command(commands: Commands) -> None:
-    """Register `gc`."""
-    gc = commands.add(
-        "gc",
-        _gc,
-        (
-            "expire old versions, and delete what no readable version lists and no job can "
-            "commit any more"
-        ),
-    )
-    gc.epilog = _EPILOG
-    add_safety(gc, dry_run="write and delete nothing; list what would go, and what is foreign")
-    _add_retention(gc)
-    add_note(gc)
-    gc.add_argument(
-        "--foreign",
-        action="store_true",
-        help=(
-            "delete old files, too, that something else wrote and no version lists, but no "
-            "hidden ones"
-        ),
-    )
-
-
-def _add_retention(gc: argparse.ArgumentParser) -> None:
-    for name, (kind, what) in _RETENTION.items():
-        option, shown = f"--{name.replace('_', '-')}", "AGE" if kind is str else "N"
-        gc.add_argument(option, type=kind, metavar=shown, help=what)
+_RETENTION = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
 
 
 def print_gc_plan(options: argparse.Namespace, plan: Listing) -> int:
@@ -265,6 +179,40 @@ def print_gc_report(options: argparse.Namespace, report: GcReport) -> int:
     return 0
 
 
+@command(
+    """
+    gc: expire old versions, and delete what no readable version lists and no job can commit any
+      more
+    --dry-run  write and delete nothing; list what would go, and what is foreign
+    @yes
+    --grace AGE  jobs that began longer ago are fenced (default: gc.grace, or 24h)
+    --keep-versions N  keep the last N versions readable (default: gc.keep-versions, or 1)
+    --keep-for AGE  keep readable what was newest so long ago (default: gc.keep-for, or 7d)
+    --keep-keys N  remember the last N keys at least (default: gc.keep-keys, or 10000)
+    --keep-keys-for AGE  remember younger keys, too (default: gc.keep-keys-for, or 0s)
+    @note
+    --foreign  delete old files, too, that something else wrote and no version lists, but no
+        hidden ones
+
+    Kept: the last --keep-versions, every version that was the newest within --keep-for, tagged
+    versions, the files that one of these lists, idempotency keys and watermarks. --grace must be
+    longer than the longest job: jobs that began earlier are fenced (JobFencedError), prepared
+    jobs after 7 days. Orphan files are removed by the second run, a grace period later. gc may
+    run at any time, beside any job.
+
+    With --foreign, or where it is to keep less than by default, gc asks first; a daily run does
+    not.
+
+    An AGE is a number and a unit: 90m, 24h, 7d, 2w.
+
+      manifestcommit gc PATH --dry-run                 list what would be removed, and why
+      manifestcommit gc PATH                           usually once a day
+      manifestcommit gc PATH --keep-for 30d            a month of versions to read, to roll back to
+      manifestcommit tag PATH NAME --version 7         keep one version, whatever its age
+      manifestcommit gc PATH --grace 0s --keep-for 0s  nothing else writes: keep the newest version
+    """,
+    types={"keep_versions": int, "keep_keys": int},
+)
 def _gc(options: argparse.Namespace) -> int:
     table = table_of(options)
     if options.dry_run:
@@ -334,33 +282,18 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
 # The command that makes a table of a folder of Parquet files: `adopt`.
 
 
-def add_adopt_command(commands: Commands) -> None:
-    """Register `adopt`."""
-    parser = commands.add(
-        "adopt",
-        _adopt,
-        "make a table of a folder of Parquet files, where they are, in one commit",
-        ["adopt /lake/old --partition-by day", "adopt /lake/old --from delta"],
-    )
-    parser.add_argument(
-        "--partition-by",
-        metavar="A,B",
-        help="the columns that partition it; default: those of its name=value folders; '' for none",
-    )
-    parser.add_argument(
-        "--from",
-        dest="from_",
-        metavar="FORMAT",
-        help="iceberg, delta, or an Iceberg document: what that table has; default: all files",
-    )
-    parser.add_argument(
-        "--rewrite",
-        action="store_true",
-        help="write the rows of files with nanoseconds or other column names into new files",
-    )
-    add_note(parser)
-
-
+@command(
+    """
+    adopt: make a table of a folder of Parquet files, where they are, in one commit
+    --partition-by A,B  the columns that partition it; default: those of its name=value folders;
+        '' for none
+    --from FORMAT  iceberg, delta, or an Iceberg document: what that table has; default: all files
+    --rewrite  write the rows of files with nanoseconds or other column names into new files
+    @note
+    $ adopt /lake/old --partition-by day
+    $ adopt /lake/old --from delta
+    """
+)
 def _adopt(options: argparse.Namespace) -> int:
     given = options.partition_by
     names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
@@ -401,39 +334,16 @@ def _adopt(options: argparse.Namespace) -> int:
 _FORMATS = ("iceberg", "delta", "spark-catalog")
 
 
-def add_export_commands(commands: Commands) -> None:
-    """Register `export` and `create-table-sql`."""
-    parser = commands.add(
-        "export",
-        _export,
-        "show a version to other engines, without a copy of data",
-        [
-            "export /lake/flights --to iceberg,delta",
-            "export /lake/flights --to delta --version 3",
-            "export /lake/flights --to spark-catalog",
-        ],
-    )
-    parser.add_argument(
-        "--to",
-        required=True,
-        metavar="FORMATS",
-        help="iceberg, delta, spark-catalog, or several, split by commas",
-    )
-    parser.add_argument(
-        "--version",
-        type=positive,
-        metavar="N",
-        help="this version, unless a later one is exported already (default: the newest)",
-    )
-    parser = commands.add(
-        "create-table-sql",
-        _create_table_sql,
-        "export to Spark's catalog, and print the statement that gives the export a name in it",
-        ["create-table-sql /lake/flights lake.flights"],
-    )
-    parser.add_argument("name", metavar="NAME", help="the name in Spark's catalog")
-
-
+@command(
+    """
+    export: show a version to other engines, without a copy of data
+    --to FORMATS!  iceberg, delta, spark-catalog, or several, split by commas
+    --version N  this version, unless a later one is exported already (default: the newest)
+    $ export /lake/flights --to iceberg,delta
+    $ export /lake/flights --to delta --version 3
+    $ export /lake/flights --to spark-catalog
+    """
+)
 def _export(options: argparse.Namespace) -> int:
     names = options.to.split(",")
     if not set(names) <= set(_FORMATS):
@@ -450,6 +360,14 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    create-table-sql: export to Spark's catalog, and print the statement that gives the export a
+      name in it
+    NAME  the name in Spark's catalog
+    $ create-table-sql /lake/flights lake.flights
+    """
+)
 def _create_table_sql(options: argparse.Namespace) -> int:
     statement = table_of(options).create_table_sql(options.name)
     if not written(options, {"statement": statement}):

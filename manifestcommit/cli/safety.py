@@ -35,18 +35,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     document: dict[str, Any]
 
 
-def add_safety(command: argparse.ArgumentParser, *, dry_run: str = "") -> None:
-    """Options of a command that asks."""
-    command.add_argument(
-        "--dry-run",
-        action="store_true",
-        help=dry_run or "say what it would do, in numbers, and change nothing",
-    )
-    command.add_argument(
-        "-y", "--yes", action="store_true", help="go ahead without a question, as scripts do"
-    )
-
-
 def decided(
     options: argparse.Namespace,
     plan: Callable[[], Plan | None],

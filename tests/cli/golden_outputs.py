@@ -40,7 +40,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "describe": [([], ())],
     "schema": [([], ()), (["--version", "2", "--json"], ())],
     "partitions": [([], ()), (["--format", "csv", "--version", "1"], ())],
-    "files": [([], ()), (["--partition", "day=2013-01-02", "--bounds"], ()), (["--larger", "1GiB"], ())],
+    "files": [([], ()), (["--filter", "day = '2013-01-02'", "--bounds"], ()), (["--filter", "flight > 9999"], ())],
     "head": [(["-n", "3"], ()), (["--columns", "flight,note", "--format", "jsonl", "--version", "2"], ())],
     "watermarks": [([], ()), (["--version", "1"], ())],
     "changes": [(["2", "3"], ()), (["3", "--rows"], ()), (["2", "--on", "day"], ())],
@@ -116,7 +116,6 @@ SEVERAL: list[tuple[list[str], Answers]] = [
 # Those that are about no table.
 PLAIN: dict[str, list[list[str]]] = {
     "help": [["help"], ["help", "rollback"], ["help", "rolback"]],
-    "completion": [["completion", "fish"]],
 }
 _NUMBER = itertools.count()
 
