@@ -6,18 +6,16 @@ import argparse
 import json
 import sys
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..display import age
 from ..errors import UsageError
 from ..terminal.render import counted, plain_text, print_json, quoted
 from ..terminal.screen import print_table
 from .options import chosen, command, positive, table_of
-from .output import size_cell, size_text, written
+from .output import show, size_cell, size_text, written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,23 +37,8 @@ _CELL = 60  # characters of a value of `head`
 )
 def _schema(options: argparse.Namespace) -> int:
     columns = table_of(options).describe(**chosen(options))["columns"]
-    if not written(options, columns):
-        print_columns(columns)
+    show(options, columns, nothing="the table has no columns yet")
     return 0
-
-
-def print_columns(columns: list[dict[str, object]]) -> None:
-    """The columns of a table, as `describe` has them."""
-    said = any(column["comment"] is not None for column in columns)
-    names = ("id", "name", "type", "nullable", *(["comment"] if said else []))
-    print_table(
-        names,
-        [
-            ["" if each[name] is None else plain_text(each[name]) for name in names]
-            for each in columns
-        ],
-        "the table has no columns yet",
-    )
 
 
 @command(
@@ -204,45 +187,7 @@ def _history(options: argparse.Namespace) -> int:
     """
 )
 def _describe(options: argparse.Namespace) -> int:
-    from ..operations.describe import partners_text
-    from ..table.listing import SAID, said, short_job
-
-    document = table_of(options).describe(**chosen(options))
-    if written(options, document):
-        return 0
-    columns, commits, joint = (document.pop(name) for name in ("columns", "commits", "joint"))
-    if joint is not None:
-        document["together with"] = partners_text(joint, document["url"])
-    constraints = document["constraints"]
-    document["constraints"] = "; ".join(
-        f"{n}: {each['condition']}" for n, each in constraints.items()
-    )
-    for name in ("constraints", "decided_by", "decides_for"):
-        if not document[name]:
-            del document[name]
-    simple = [
-        ("size", size_text(options, value))
-        if name == "bytes"
-        else (name, f"{value:,}" if name in ("files", "rows", "sources") else plain_text(value))
-        for name, value in document.items()
-    ]
-    print_table(("", ""), simple, header=False)
-    print("\ncolumns")
-    print_columns(columns)
-    print("\ncommits")
-    more = [name for name in SAID if any(map(itemgetter(name), commits))]
-    rows = [
-        (
-            c["operation"],
-            c["key"] or "",
-            short_job(c["job"]),
-            "; ".join(c["touched"][:4]) + (" …" if len(c["touched"]) > 4 else ""),
-            *[said(c, name) for name in more],
-        )
-        for c in commits
-    ]
-    names = ("operation", "key", "job", "touched", *more)
-    print_table(names, rows, spare=("metadata", "author", "job"))
+    show(options, table_of(options).describe(**chosen(options)))
     return 0
 
 
@@ -259,13 +204,8 @@ def _watermarks(options: argparse.Namespace) -> int:
         source: {"position": position, "origin": snapshot.origins.get(source)}
         for source, position in sorted(snapshot.watermarks.items())
     }
-    if written(options, marks, [{"source": source, **each} for source, each in marks.items()]):
-        return 0
-    rows = [
-        (source, plain_text(each["origin"]), plain_text(each["position"]))
-        for source, each in marks.items()
-    ]
-    print_table(("source", "origin", "position"), rows, "no source has a watermark")
+    rows = [{"source": source, **each} for source, each in marks.items()]
+    show(options, marks, rows, nothing="no source has a watermark")
     return 0
 
 
@@ -341,31 +281,19 @@ def _changes(options: argparse.Namespace) -> int:
     """
 )
 def _lineage(options: argparse.Namespace) -> int:
-    from ..table.listing import SAID, said
-
     try:
         position = int(options.position)
     except ValueError:
         position = options.position  # the library says why not
     found = table_of(options).lineage(options.source, position)
     document = msgspec.to_builtins(found)
-    if written(options, document, document["files"] if document else []):
-        pass
+    if options.format != "table":
+        show(options, document, document["files"] if document else [])
     elif found is None:
         print(f"no version holds position {options.position} of {options.source!r}")
     else:
-        print(
-            f"version {found.version}"
-            + ("" if found.exact else "; its files do not say what they hold: any of them may")
-        )
-        known = {name: getattr(found, name) for name in SAID if getattr(found, name, None)}
-        if known:
-            print_table(list(known), [[said(known, name) for name in known]])
-        files = [
-            (each.version, plain_text(each.start), plain_text(each.end), each.path)
-            for each in found.files
-        ]
-        print_table(("version", "start", "end", "path"), files, "no live file came with it")
+        any_of = "its files do not say what they hold: any of them may"
+        show(options, document, more="" if found.exact else any_of)
     return 0 if found is not None else 1
 
 
@@ -393,10 +321,6 @@ def read_ends(file: str | None) -> dict[str, Any] | None:
     return given
 
 
-def _age_text(seconds: float | None) -> str:
-    return "never" if seconds is None else age(seconds)
-
-
 @command(
     """
     metrics: size, age, waiting jobs, watermarks and lag, for monitoring
@@ -405,48 +329,7 @@ def _age_text(seconds: float | None) -> str:
     """
 )
 def _metrics(options: argparse.Namespace) -> int:
-    figures = table_of(options).metrics(read_ends(options.ends))
-    if written(options, msgspec.to_builtins(figures)):
-        return 0
-    oldest = figures.oldest_prepared_s
-    rows = [
-        ("version", f"{figures.version}"),
-        ("age of its commit", age(figures.head_age_s)),
-        ("age of its data", _age_text(figures.data_age_s)),
-        *((name, f"{getattr(figures, name):,}") for name in ("files", "rows")),
-        ("size", size_text(options, figures.bytes)),
-        ("prepared jobs", f"{figures.prepared_jobs:,}"),
-        ("size of prepared jobs", size_text(options, figures.prepared_bytes)),
-        ("age of the oldest prepared job", "" if oldest is None else age(oldest)),
-        ("running jobs", f"{figures.running_jobs:,}"),
-    ]
-    print_table(("", ""), rows, header=False)
-    if figures.watermarks or figures.lag:
-        sources = sorted({**figures.watermarks, **figures.lag})
-        lag = {
-            source: "?" if behind is None else f"{behind:,}"
-            for source, behind in figures.lag.items()
-        }
-        marks = [
-            (
-                source,
-                plain_text(figures.watermarks.get(source, "")),
-                lag.get(source, ""),
-                _age_text(figures.source_age_s.get(source)),
-            )
-            for source in sources
-        ]
-        print()
-        print_table(("source", "position", "lag", "moved"), marks)
-    if figures.export_lag:
-        exports = [
-            (format, "nothing is exported", "")
-            if behind is None
-            else (format, f"{behind:,}", age(figures.export_age_s[format] or 0.0))
-            for format, behind in figures.export_lag.items()
-        ]
-        print()
-        print_table(("export", "versions behind", "for"), exports)
+    show(options, msgspec.to_builtins(table_of(options).metrics(read_ends(options.ends))))
     return 0
 
 

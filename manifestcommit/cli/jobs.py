@@ -6,17 +6,16 @@ import argparse
 import datetime as dt
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..display import age, visible
+from ..display import visible
 from ..errors import UsageError
 from ..format.object_names import is_job_id
 from ..terminal.render import counted, other_tables
-from ..terminal.screen import print_table
 from .options import command, context_of, note_of, storage_options_of, table_of
-from .output import size_cell, size_text, written
+from .output import show, written
 from .safety import Plan, decided
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from ..table import Resolution, Table
 
 _SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"
-_ABORTED = "never in the table"
 _OPEN = ("prepared", "published", "running")
 # A job id is `v<base version>-<table id>-<32 hex digits>`: its beginning is the same for many.
 _LEAST = 4  # digits of a short one
@@ -92,33 +90,11 @@ def _resolve(options: argparse.Namespace) -> int:
     """
 )
 def _jobs(options: argparse.Namespace) -> int:
-    from ..table.listing import short_job
-
-    table = table_of(options)
-    jobs = table.jobs()
-    is_joint = any(each.together for each in jobs)
     document = [
         {**msgspec.to_builtins(each), "since": dt.datetime.fromtimestamp(each.since, dt.UTC)}
-        for each in jobs
+        for each in table_of(options).jobs()
     ]
-    if written(options, document):
-        return 0
-    rows = [
-        (
-            short_job(each.job),
-            each.state.replace("_", " "),
-            each.version or "",
-            age(time.time() - each.since),  # the store's clock against ours
-            size_cell(options, each.size_bytes),
-            *([other_tables(each.together, table.url)] if is_joint else []),
-        )
-        for each in jobs
-    ]
-    print_table(
-        ("job", "state", "version", "age", "size", *(["together with"] if is_joint else [])),
-        rows,
-        "no job has left anything that others can finish",
-    )
+    show(options, document, nothing="no job has left anything that others can finish")
     return 0
 
 
@@ -169,12 +145,10 @@ def _abort(options: argparse.Namespace) -> int:
 def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | None:
     waiting = [each for each in table.jobs() if each.job == job and each.state in _OPEN]
     what = f"abort job {job} for good"
-    return _plan(options, table, waiting, what, _ABORTED) if waiting else None
+    return _plan(options, table, waiting, what) if waiting else None
 
 
-def _plan(
-    options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: str, then: str
-) -> Plan:
+def _plan(options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: str) -> Plan:
     from ..commits.prepared_job import read_prepared
 
     context = context_of(options)
@@ -182,32 +156,17 @@ def _plan(
     changes = [each.change for each in found if each is not None]
     entries = [each for change in changes for each in change.add]
     spilled = [each for change in changes for each in change.add_manifests]
-    files = len(entries) + sum(each.files for each in spilled)
-    rows = sum(each.rows for each in entries) + sum(each.rows for each in spilled)
-    size = sum(each.bytes for each in entries) + sum(each.data_bytes for each in spilled)
-    oldest = max(time.time() - each.since for each in jobs)
-    unknown = len(jobs) - len(changes)
-    beside = sorted({root for each in jobs for root in each.together} - {table.url})
-    content = f"{counted(files, 'file')} with {counted(rows, 'row')}, {size_text(options, size)}"
     return Plan(
         version=table.version,
         what=what,
-        effects=[
-            f"{counted(len(jobs), 'job')}, the oldest {age(oldest)} old: "
-            + ", ".join(f"{each.job} ({each.state})" for each in jobs[:5])
-            + (", …" if len(jobs) > 5 else ""),
-            f"{then}: {content}"
-            + (f", and what {counted(unknown, 'job')} not yet prepared wrote" if unknown else ""),
-            *(f"the same in {root}, with which it was prepared" for root in beside),
-        ],
         document={
-            "version": table.version,
             "jobs": [each.job for each in jobs],
-            "files": files,
-            "rows": rows,
-            "bytes": size,
-            "not_prepared": unknown,
-            "together": beside,
+            "oldest_s": max(time.time() - each.since for each in jobs),
+            "files": len(entries) + sum(each.files for each in spilled),
+            "rows": sum(each.rows for each in entries) + sum(each.rows for each in spilled),
+            "bytes": sum(each.bytes for each in entries) + sum(each.data_bytes for each in spilled),
+            "not_prepared": len(jobs) - len(changes),
+            "together": sorted({root for each in jobs for root in each.together} - {table.url}),
         },
     )
 
@@ -216,8 +175,7 @@ def _plan_recover(options: argparse.Namespace, table: Table) -> Plan | None:
     waiting = [each for each in table.jobs() if each.state == "prepared"]
     what = "abort" if options.abort else "commit"
     what = f"{what} {counted(len(waiting), 'prepared job')}"
-    then = _ABORTED if options.abort else "in the table then"
-    return _plan(options, table, waiting, what, then) if waiting else None
+    return _plan(options, table, waiting, what) if waiting else None
 
 
 @command(
@@ -232,39 +190,22 @@ def _plan_recover(options: argparse.Namespace, table: Table) -> Plan | None:
     """
 )
 def _recover(options: argparse.Namespace) -> int:
-    from ..table.listing import short_job
-
     table = table_of(options)
     if options.abort or options.dry_run:
         status = decided(options, lambda: _plan_recover(options, table), lambda: table.version)
         if status is not None:
             return status
     results = table.recover(abort=options.abort)
-    rows: list[dict[str, Any]] = []
-    for each in results:
-        kind, version = (
-            (each.outcome.kind, each.outcome.version) if each.outcome else ("undecided", None)
-        )
-        rows.append(
-            {
-                "job": each.job_id,
-                "status": kind,
-                "version": version,
-                "error": str(each.error) if each.error else None,
-            }
-        )
-    if not written(options, rows):
-        names = ("job", "status", "version", "error")
-        shown = [
-            (
-                short_job(row["job"]),
-                row["status"].replace("_", " "),
-                row["version"] or "",
-                row["error"] or "",
-            )
-            for row in rows
-        ]
-        print_table(names, shown, "no job was waiting")
+    rows = [
+        {
+            "job": each.job_id,
+            "status": each.outcome.kind if each.outcome else "undecided",
+            "version": each.outcome.version if each.outcome else None,
+            "error": str(each.error) if each.error else None,
+        }
+        for each in results
+    ]
+    show(options, rows, nothing="no job was waiting")
     return 1 if results.failed else 0
 
 

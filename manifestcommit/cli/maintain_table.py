@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..display import age, visible
 from ..errors import UsageError
 from ..terminal.render import counted
 from ..terminal.screen import Steps, print_table
 from .options import command, note_of, table_of
-from .output import size_cell, size_text, written
+from .output import show, size_cell, size_text, written
 from .safety import Plan, decided
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..operations.adopt import Adoption
-    from ..operations.compaction import Compaction
     from ..operations.gc import GcReport
     from ..table import Table
     from ..table.listing import Listing
@@ -30,50 +28,14 @@ if TYPE_CHECKING:
 # `manifestcommit compact`: what would be rewritten, group by group with its reason, or what was.
 
 
-def print_compaction_plan(options: argparse.Namespace, plan: pa.Table) -> int:
+def _print_plan(options: argparse.Namespace, plan: pa.Table) -> int:
     """What would be rewritten, and what would be left for the next run."""
-    if written(options, plan.to_pylist()):
-        return 0
-    names = ("action", "files", "rows", "bytes", "partition", "reason")
-    rows = plan.select(names).to_pylist()
-    shown = [tuple({**row, "bytes": size_cell(options, row["bytes"])}.values()) for row in rows]
-    print_table(["size" if name == "bytes" else name for name in names], shown)
+    rows = plan.to_pylist()
     done = [row for row in rows if row["action"] == "rewrite"]
     files, size = sum(row["files"] for row in done), sum(row["bytes"] for row in done)
     what = f"{counted(files, 'file')}, {size_text(options, size)}"
-    print(f"{what} would become {counted(len(done), 'file')}; nothing was changed", file=sys.stderr)
-    return 0
-
-
-def print_compaction(options: argparse.Namespace, report: Compaction) -> int:
-    """What was rewritten, what others were faster at, and what is left."""
-    if written(options, msgspec.to_builtins(report)):
-        return 0
-    if report.version is None:
-        found = report.lost or report.left_groups or report.left_manifests
-        why = "" if found else ": no small files or manifests that could become fewer were found"
-        print(f"nothing was committed{why}")
-    else:
-        rows = [
-            ("files", report.files_before, report.files_after),
-            (
-                "size",
-                size_cell(options, report.bytes_before),
-                size_cell(options, report.bytes_after),
-            ),
-            ("manifests", report.manifests_before, report.manifests_after),
-        ]
-        print_table(("", "before", "after"), rows)
-        groups, rewritten = counted(report.groups, "group"), counted(report.rows, "row")
-        commits = counted(report.commits, "commit")
-        print(f"\nversion {report.version}: {groups} with {rewritten} in {commits}")
-    for each in report.lost:
-        what = f"{counted(each.files, 'file')} of {visible(each.partition)}"
-        print(f"left as it was: {what}: {visible(each.why)} ({each.rule})", file=sys.stderr)
-    if report.left_groups or report.left_manifests:
-        groups, size = counted(report.left_groups, "group"), size_text(options, report.left_bytes)
-        manifests = counted(report.left_manifests, "manifest")
-        print(f"left for the next run: {groups}, {size}; {manifests}", file=sys.stderr)
+    more = f"{what} would become {counted(len(done), 'file')}; nothing was changed"
+    show(options, rows, more=more)
     return 0
 
 
@@ -104,78 +66,49 @@ def _compact(options: argparse.Namespace) -> int:
         **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
     }
     if options.dry_run:
-        return print_compaction_plan(options, table.plan_compaction(**which))
+        return _print_plan(options, table.plan_compaction(**which))
     with Steps() as steps:
         made = table.compact(**which, sort_by=options.sort_by, progress=steps, **note_of(options))
-    return print_compaction(options, made)
+    found = made.version or made.lost or made.left_groups or made.left_manifests
+    nothing = "no small files or manifests that could become fewer were found"
+    show(
+        options,
+        msgspec.to_builtins(made),
+        more="" if found else f"nothing was committed: {nothing}",
+    )
+    return 0
 
 
 # `manifestcommit gc`: what would go, path by path with its reason, or what has gone, by kind.
 
-_SHOWN = 10  # foreign files named for people; --json has the first 100, --dry-run all
 _RETENTION = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
 
 
-def print_gc_plan(options: argparse.Namespace, plan: Listing) -> int:
+def _print_gc_plan(options: argparse.Namespace, plan: Listing) -> int:
     """What would go, and what would be left though the table does not know it."""
     rows = plan.to_pylist()
-    if not written(options, rows):
-        _print_rows(options, rows)
-        gone = [each["bytes"] for each in rows if each["action"] == "delete"]
-        _print_total(options, len(gone), sum(gone))
+    gone = [each["bytes"] for each in rows if each["action"] == "delete"]
+    what = f"{counted(len(gone), 'object')}, {size_text(options, sum(gone))}"
+    show(options, rows, more=f"{what} would be deleted; nothing was changed")
     return 0
 
 
-def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    shown = [
-        (each["action"], size_cell(options, each["bytes"]), each["name"], each["reason"])
-        for each in rows
-    ]
-    print_table(("action", "size", "name", "reason"), shown)
-
-
-def _print_total(options: argparse.Namespace, count: int, total: int) -> None:
-    what = f"{counted(count, 'object')}, {size_text(options, total)}"
-    print(f"{what} would be deleted; nothing was changed", file=sys.stderr)
-
-
-def print_gc_report(options: argparse.Namespace, report: GcReport) -> int:
+def _print_report(options: argparse.Namespace, report: GcReport) -> int:
     """What was deleted, and what is left."""
-    if written(options, msgspec.to_builtins(report)):
+    document = msgspec.to_builtins(report)
+    if options.format != "table":
+        show(options, document)
         return 0
+    left = {"foreign": report.foreign, "unknown": report.unknown}
     tallies = [(f"deleted: {kind}", tally) for kind, tally in report.deleted.items()]
     tallies += [("kept", report.kept)]
-    tallies += [
-        (f"left: {name}", each)
-        for name, each in (("foreign", report.foreign), ("unknown", report.unknown))
-        if each.count
-    ]
+    tallies += [(f"left: {name}", each) for name, each in left.items() if each.count]
     rows = [(what, each.count, size_cell(options, each.bytes)) for what, each in tallies]
     print_table(("", "objects", "size"), rows)
-    print(
-        f"\nversion {report.version}: readable from {report.expired} on; jobs that began "
-        f"below version {report.fence} are fenced"
-    )
-    if report.keys_age_s is not None:
-        print(
-            f"forgot {counted(report.keys_forgotten, 'key')}, {age(report.keys_age_s)} old or "
-            "older: a rerun of one of these would append its rows again"
-        )
-    for name in report.foreign_names[:_SHOWN]:
-        print(f"  foreign: {visible(name)}", file=sys.stderr)
-    if report.foreign.count:
-        which = (
-            "hidden ones (_ or .) and young ones are left"
-            if options.foreign
-            else "they are left unless --foreign is given"
-        )
-        print(f"foreign files: {which}; --dry-run lists all of them", file=sys.stderr)
-    for root in report.unsettled[:_SHOWN]:
-        print(
-            f"{visible(root)} asks this table what became of its newest version: settle it before "
-            "this table is removed",
-            file=sys.stderr,
-        )
+    print()
+    show(options, {n: v for n, v in document.items() if not isinstance(v, dict)})
+    if report.foreign.count and not options.foreign:
+        print("foreign files are left unless --foreign is given", file=sys.stderr)
     return 0
 
 
@@ -216,12 +149,12 @@ def print_gc_report(options: argparse.Namespace, report: GcReport) -> int:
 def _gc(options: argparse.Namespace) -> int:
     table = table_of(options)
     if options.dry_run:
-        return print_gc_plan(options, _called(options, table.plan_gc))
+        return _print_gc_plan(options, _called(options, table.plan_gc))
     if _keeps_less(options, table):
         status = decided(options, lambda: _plan(options, table), lambda: table.version)
         if status is not None:
             return status
-    return print_gc_report(options, _called(options, table.gc, **note_of(options)))
+    return _print_report(options, _called(options, table.gc, **note_of(options)))
 
 
 def _called(options: argparse.Namespace, call: Any, **note: Any) -> Any:
@@ -262,20 +195,18 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
     version = table.version
     found = _called(options, table.plan_gc)
     rows = [each for each in found.to_pylist() if each["action"] == "delete"]
-    count, total = len(rows), sum(each["bytes"] for each in rows)
     reasons = Counter(_kind(each["reason"]) for each in rows)
     from ..operations import upkeep_properties as kept  # late: `--help` needs no pyarrow
 
-    asked = kept.retention_of(table.snapshot(), _kept(options))
     return Plan(
         version=version,
         what=f"delete for good what {options.path} no longer needs",
-        effects=[
-            f"deleted: {counted(count, 'object')}, {size_text(options, total)}",
-            *(f"  {number:,}: {reason}" for reason, number in reasons.most_common(10)),
-            f"kept: {kept.retention_text(asked)}",
-        ],
-        document={"version": version, "objects": count, "bytes": total},
+        document={
+            "objects": len(rows),
+            "bytes": sum(each["bytes"] for each in rows),
+            "reasons": "; ".join(f"{n:,}: {reason}" for reason, n in reasons.most_common(10)),
+            "kept": kept.retention_text(kept.retention_of(table.snapshot(), _kept(options))),
+        },
     )
 
 
@@ -300,32 +231,8 @@ def _adopt(options: argparse.Namespace) -> int:
     found: Adoption = table_of(options).adopt(
         partition_by=names, from_=options.from_, rewrite=options.rewrite, **note_of(options)
     )
-    if written(options, msgspec.to_builtins(found)):
-        return 0
-    if found.already_adopted:
-        print(f"adopted before, at version {found.version}: there is nothing to do")
-        return 0
-    parts = (
-        f", partitioned by {', '.join(map(visible, found.partition_by))}"
-        if found.partition_by
-        else ""
-    )
-    what = (
-        f"{counted(found.files, 'file')}, {counted(found.rows, 'row')}, "
-        f"{size_text(options, found.bytes)}"
-    )
-    print(f"version {found.version}: {what}{parts}")
-    if found.rewritten_files:
-        print(f"rewritten: {counted(found.rewritten_files, 'file')}", file=sys.stderr)
-    if found.skipped_files:
-        print(f"skipped: {counted(found.skipped_files, 'file')}", file=sys.stderr)
-        print_table(
-            ("name", "reason"),
-            [(each.name, each.reason) for each in found.skipped],
-            file=sys.stderr,
-        )
-        if found.skipped_files > len(found.skipped):
-            print(f"… and {found.skipped_files - len(found.skipped):,} more", file=sys.stderr)
+    more = "it was adopted before: there is nothing to do" if found.already_adopted else ""
+    show(options, msgspec.to_builtins(found), more=more)
     return 0
 
 
@@ -354,9 +261,7 @@ def _export(options: argparse.Namespace) -> int:
         )
     table = table_of(options)
     made = [table.export(name, version=options.version) for name in names]
-    if not written(options, [msgspec.to_builtins(each) for each in made]):
-        rows = [(each.format, str(each.version), visible(each.location)) for each in made]
-        print_table(("format", "version", "location"), rows)
+    show(options, [msgspec.to_builtins(each) for each in made])
     return 0
 
 

@@ -61,15 +61,14 @@ DECLARED: dict[str, list[Declared]] = {}  # by module
 
 
 def command(
-    text: str,
-    *,
+    *texts: str,
     types: Mapping[str, Any] | None = None,
     about_table: bool = True,
     **defaults: Any,
 ) -> Callable[[Run], Run]:
-    """Declare a command by its help, which is also what its arguments are made from.
+    """Declare commands by their help, which is also what their arguments are made from.
 
-    text: `name: what it does`; a line for each argument, two spaces before what is said of it; `$`
+    texts: `name: what it does`; a line for each argument, two spaces before what is said of it; `$`
     before an example; an empty line, and what the help ends with. `NAME` has to be there, `[NAME]`
     need not, `NAME*` may be several. `--name VALUE!` has to be there, `VALUE*` may be given again,
     `a|b` is one of these, and without a value it is a flag. Of successive lines with `|` one may be
@@ -79,8 +78,10 @@ def command(
     """
 
     def declare(run: Run) -> Run:
-        made = Declared(run, textwrap.dedent(text), types or {}, defaults, about_table)
-        DECLARED.setdefault(run.__module__, []).append(made)
+        DECLARED.setdefault(run.__module__, []).extend(
+            Declared(run, textwrap.dedent(text), types or {}, defaults, about_table)
+            for text in texts
+        )
         return run
 
     return declare

@@ -152,8 +152,8 @@ def _any_run(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d", r"2026-01-01\g<1>00:00:00", text)
     text = re.sub(r"(?<=00:00:00)\.\d+", ".000000", text)
     text = re.sub(r"\b\d+ (?=s\b)", "0 ", text)
-    text = re.sub(r"([1-9][\d,.]*)(?= ([KMGTP]iB|B|bytes)\b)", lambda found: re.sub(r"\d", "9", found[1]), text)
-    text = re.sub(r"request +median ms +worst ms\n─+\n(\w+ +[\d.,]+ +[\d.,]+ *\n)+", "<how long requests took>\n", text)
+    text = re.sub(r"([1-9][\d,.]*)(?=\s+([KMGTP]iB|B|bytes)\b)", lambda found: re.sub(r"\d", "9", found[1]), text)
+    text = re.sub(r"call +median ms +worst ms\n─+\n(\w+ +[\d.,]+ +[\d.,]+ *\n)+", "<how long requests took>\n", text)
     return "\n".join(line.rstrip() for line in text.split("\n"))
 
 
