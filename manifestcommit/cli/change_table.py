@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..display import visible
 from ..errors import UsageError
 from ..format.fields import type_text
-from ..terminal.render import counted, were
-from ..terminal.screen import print_table
+from ..terminal.render import counted
 from .options import (
-    Commands,
-    add_alone,
-    add_note,
+    command,
     context_of,
     note_of,
-    positive,
     storage_options_of,
     table_of,
 )
-from .output import size_text, written
-from .safety import Plan, add_safety, decided
+from .output import show
+from .safety import Plan, decided
 
 if TYPE_CHECKING:
     from ..format.change import Rollback
@@ -37,69 +31,32 @@ if TYPE_CHECKING:
 _FIGURES = ("rows_deleted", "rows_rewritten", "files_removed", "files_rewritten")
 
 
-def add_row_commands(commands: Commands) -> None:
-    """Register `delete`."""
-    made = commands.add(
-        "delete",
-        _delete,
-        "delete the rows that match a condition, in one commit; older versions keep them until gc",
-        ["delete /lake/flights --where 'flight = 1545' --dry-run"],
-    )
-    made.add_argument(
-        "--where",
-        required=True,
-        metavar="SQL",
-        help="""such as "flight = 1545 AND day < '2013-01-02'"; null is no match""",
-    )
-    made.add_argument(
-        "--key", metavar="KEY", help="a name for this work: a rerun with the same key does nothing"
-    )
-    made.add_argument("--reason", metavar="TEXT", help="recorded in the history")
-    add_safety(made, dry_run="count what would go, and change nothing")
-    add_note(made)
-
-
-def print_outcome(options: argparse.Namespace, outcome: RowOutcome) -> int:
+def _print_deleted(options: argparse.Namespace, outcome: RowOutcome) -> int:
     """What was deleted, or would be."""
-    document = {
+    more = {
+        "unchanged": "no row matches; nothing was committed",
+        "planned": "nothing was changed",
+        "already_committed": "done before",
+    }
+    show(options, _figures(outcome), more=more.get(outcome.kind, ""))
+    return 0
+
+
+def _figures(outcome: RowOutcome) -> dict[str, Any]:
+    return {
         "kind": outcome.kind,
         "version": outcome.version,
         "job": outcome.job_id,
         **{name: getattr(outcome, name) for name in _FIGURES},
     }
-    if written(options, document):
-        return 0
-    if outcome.already_committed:
-        print(f"done before, at version {outcome.version}")
-        return 0
-    what = _what(outcome)
-    print(
-        {
-            "unchanged": f"no row of version {outcome.version} matches; nothing was committed",
-            "planned": f"would delete {what}; nothing was changed",
-        }.get(outcome.kind, f"deleted {what}; committed at version {outcome.version}")
-    )
-    return 0
-
-
-def _what(outcome: RowOutcome) -> str:
-    deleted, kept, removed, rewritten = (getattr(outcome, name) for name in _FIGURES)
-    what = f"{counted(deleted, 'row')}: {counted(removed, 'file')} removed, {rewritten:,} rewritten"
-    if kept:
-        what += f" with the {counted(kept, 'row')} that {'stays' if kept == 1 else 'stay'}"
-    return what
 
 
 def _plan_delete(options: argparse.Namespace, table: Table) -> Plan | None:
     found = _run_delete(options, table, dry_run=True)
     if found.kind != "planned" or found.version is None:  # nothing matches, or it is done
         return None
-    return Plan(
-        version=found.version,
-        what=f"delete rows from {options.path}",
-        effects=[_what(found), "older versions keep these rows until gc expires them"],
-        document={},
-    )
+    figures = {name: getattr(found, name) for name in _FIGURES}
+    return Plan(version=found.version, what=f"delete rows from {options.path}", document=figures)
 
 
 def _run_delete(options: argparse.Namespace, table: Table, *, dry_run: bool) -> RowOutcome:
@@ -112,130 +69,75 @@ def _run_delete(options: argparse.Namespace, table: Table, *, dry_run: bool) -> 
     )
 
 
+@command(
+    """
+    delete: delete the rows that match a condition, in one commit; older versions keep them until
+      gc
+    --where SQL!  such as "flight = 1545 AND day < '2013-01-02'"; null is no match
+    --key KEY  a name for this work: a rerun with the same key does nothing
+    --reason TEXT  recorded in the history
+    --dry-run  count what would go, and change nothing
+    @yes
+    @note
+    $ delete /lake/flights --where 'flight = 1545' --dry-run
+    """
+)
 def _delete(options: argparse.Namespace) -> int:
     table = table_of(options)
     if options.dry_run:
-        return print_outcome(options, _run_delete(options, table, dry_run=True))
+        return _print_deleted(options, _run_delete(options, table, dry_run=True))
     status = decided(
         options, lambda: _plan_delete(options, table), lambda: table.version, is_costly=True
     )
     if status is None:
-        status = print_outcome(options, _run_delete(options, table, dry_run=False))
+        status = _print_deleted(options, _run_delete(options, table, dry_run=False))
     return status
 
 
 # `manifestcommit add-column` and its neighbours, and `properties`.
 
 
-def add_column_commands(commands: Commands) -> None:
-    """Register the commands."""
-    add = commands.add(
-        "add-column",
-        _add,
-        "add a column, which is null in every row that is there",
-        ["add-column /lake/flights gate string"],
-    )
-    add.add_argument("name", metavar="NAME")
-    add.add_argument("type", metavar="TYPE", help="a type of Spark or SQL, such as 'bigint'")
-
-    rename = commands.add(
-        "rename-column",
-        _rename,
-        "rename a column; its values stay, in old files and new ones",
-        ["rename-column /lake/flights delay arrival_delay"],
-    )
-    rename.add_argument("name", metavar="NAME", help="the column's name now")
-    rename.add_argument("new_name", metavar="NEW", help="its name then")
-
-    for each in (add, rename, *_add_in_place(commands), *_add_last(commands)):
-        add_note(each)
-
-
-def _add_in_place(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The commands that change what a column says of itself."""
-    widen = commands.add(
-        "widen-column",
-        _widen,
-        "widen a column's type, such as integer to long; no file is rewritten",
-        ["widen-column /lake/flights flight long"],
-    )
-    widen.add_argument("name", metavar="NAME")
-    widen.add_argument("type", metavar="TYPE", help="the wider type, as for add-column")
-
-    comment = commands.add(
-        "comment-column",
-        _comment,
-        "set a column's comment, which `schema` shows; without a text, remove it",
-        ["comment-column /lake/flights delay 'minutes, at arrival'"],
-    )
-    comment.add_argument("name", metavar="NAME")
-    comment.add_argument("comment", metavar="TEXT", nargs="?", help="by default none")
-
-    return [widen, comment]
+@command(
+    """
+    add-column: add a column, which is null in every row that is there
+    NAME
+    TYPE  a type of Spark or SQL, such as 'bigint'
+    @note
+    $ add-column /lake/flights gate string
+    """,
+    """
+    rename-column: rename a column; its values stay, in old files and new ones
+    NAME  the column's name now
+    NEW  its name then
+    @note
+    $ rename-column /lake/flights delay arrival_delay
+    """,
+    """
+    widen-column: widen a column's type, such as integer to long; no file is rewritten
+    NAME
+    TYPE  the wider type, as for add-column
+    @note
+    $ widen-column /lake/flights flight long
+    """,
+    """
+    comment-column: set a column's comment, which `schema` shows; without a text, remove it
+    NAME
+    [TEXT]  by default none
+    @note
+    $ comment-column /lake/flights delay 'minutes, at arrival'
+    """,
+)
+def _alter(options: argparse.Namespace) -> int:
+    """The commands whose arguments are those of the method of their name."""
+    given = vars(options)
+    arguments = [given[name] for name in ("name", "new_name", "type", "comment") if name in given]
+    method = getattr(table_of(options), options.command.replace("-", "_"))
+    return _altered(options, method(*arguments, **note_of(options)))
 
 
-def _add_last(commands: Commands) -> list[argparse.ArgumentParser]:
-    drop = commands.add(
-        "drop-column",
-        _drop,
-        "drop a column; a later column of the same name does not show its values",
-        ["drop-column /lake/flights gate --dry-run"],
-    )
-    drop.add_argument("name", metavar="NAME")
-    add_safety(drop)
-
-    properties = commands.add(
-        "properties",
-        _properties,
-        "the table's properties; --set and --unset change them in one commit",
-        ["properties /lake/flights --set owner='air traffic'"],
-    )
-    properties.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="may be given again"
-    )
-    properties.add_argument(
-        "--unset", action="append", default=[], metavar="NAME", help="may be given again"
-    )
-    constraints = commands.add(
-        "constraints",
-        _constraints,
-        "the table's constraints, which no row violates; --add and --drop change one",
-        ["constraints /lake/flights --add 'late=delay < 10000'"],
-    )
-    change = constraints.add_mutually_exclusive_group()
-    change.add_argument(
-        "--add", metavar="NAME=SQL", help="added once all rows of the table are found to keep it"
-    )
-    change.add_argument("--drop", metavar="NAME", help="rows are no longer checked by it")
-    return [drop, properties, constraints]
-
-
-def _add(options: argparse.Namespace) -> int:
-    outcome = table_of(options).add_column(options.name, options.type, **note_of(options))
-    return _altered(options, outcome, f"column {options.name!r} is there")
-
-
-def _rename(options: argparse.Namespace) -> int:
-    outcome = table_of(options).rename_column(options.name, options.new_name, **note_of(options))
-    return _altered(options, outcome, f"column {options.name!r} is now {options.new_name!r}")
-
-
-def _widen(options: argparse.Namespace) -> int:
-    outcome = table_of(options).widen_column(options.name, options.type, **note_of(options))
-    return _altered(options, outcome, f"column {options.name!r} is {options.type} now")
-
-
-def _comment(options: argparse.Namespace) -> int:
-    comment = options.comment or None
-    outcome = table_of(options).comment_column(options.name, comment, **note_of(options))
-    said = "has no comment now" if comment is None else f"has the comment {comment!r}"
-    return _altered(options, outcome, f"column {options.name!r} {said}")
-
-
-def _altered(options: argparse.Namespace, outcome: Any, said: str) -> int:
+def _altered(options: argparse.Namespace, outcome: Any) -> int:
     document = {"version": outcome.version, "already_committed": outcome.already_committed}
-    if not written(options, document):
-        print(f"version {outcome.version}: {visible(said)}")
+    show(options, document)
     return 0
 
 
@@ -247,20 +149,12 @@ def _plan_drop(options: argparse.Namespace) -> Plan:
         raise UsageError(f"{options.path} has no columns yet")
     drop_column(snapshot.schema, options.name, partition_by=snapshot.partition_by)  # or raises
     column, totals = find_column(snapshot.schema, options.name), snapshot.totals
-    kind = type_text(column.type)
     return Plan(
         version=snapshot.version,
-        what=f"drop the column {column.name!r} ({kind})",
-        effects=[
-            f"its values can no longer be read: {counted(totals.files, 'file')}, "
-            f"{counted(totals.rows, 'row')}, {size_text(options, totals.bytes)}",
-            f"left: {counted(len(snapshot.schema.fields) - 1, 'column')}",
-            "a rollback brings it back, as long as gc keeps an older version",
-        ],
+        what=f"drop a column, whose values can no longer be read: {column.name}",
         document={
-            "version": snapshot.version,
             "column": column.name,
-            "type": kind,
+            "type": type_text(column.type),
             "files": totals.files,
             "rows": totals.rows,
             "bytes": totals.bytes,
@@ -268,15 +162,36 @@ def _plan_drop(options: argparse.Namespace) -> Plan:
     )
 
 
+@command(
+    """
+    drop-column: drop a column; a later column of the same name does not show its values
+    NAME
+    @dry-run
+    @yes
+    @note
+    $ drop-column /lake/flights gate --dry-run
+    """
+)
 def _drop(options: argparse.Namespace) -> int:
     table = table_of(options)
     status = decided(options, lambda: _plan_drop(options), lambda: table.version)
     if status is not None:
         return status
     outcome = table.drop_column(options.name, **note_of(options))
-    return _altered(options, outcome, f"column {options.name!r} is dropped")
+    return _altered(options, outcome)
 
 
+@command(
+    """
+    properties: the table's properties; --set and --unset change them in one commit
+    --set NAME=VALUE*  may be given again
+    --unset NAME*  may be given again
+    @note
+    $ properties /lake/flights --set owner='air traffic'
+    """,
+    set=[],
+    unset=[],
+)
 def _properties(options: argparse.Namespace) -> int:
     table = table_of(options)
     changes: dict[str, str | None] = dict.fromkeys(options.unset)
@@ -293,11 +208,19 @@ def _properties(options: argparse.Namespace) -> int:
         table.set_properties(changes, **note_of(options))
     found = dict(sorted(table.snapshot().properties.items()))
     rows = [{"name": name, "value": value} for name, value in found.items()]
-    if not written(options, found, rows):
-        print_table(("property", "value"), list(found.items()), "no property is set")
+    show(options, found, rows, nothing="no property is set")
     return 0
 
 
+@command(
+    """
+    constraints: the table's constraints, which no row violates; --add and --drop change one
+    | --add NAME=SQL  added once all rows of the table are found to keep it
+    | --drop NAME  rows are no longer checked by it
+    @note
+    $ constraints /lake/flights --add 'late=delay < 10000'
+    """
+)
 def _constraints(options: argparse.Namespace) -> int:
     table = table_of(options)
     if options.add is not None:
@@ -315,39 +238,11 @@ def _constraints(options: argparse.Namespace) -> int:
         raise UsageError("--message and --metadata go with --add or --drop; nothing was done")
     found = table.constraints()
     rows = [{"name": name, "condition": condition} for name, condition in found.items()]
-    if not written(options, found, rows):
-        print_table(("constraint", "condition"), list(found.items()), "there is no constraint")
+    show(options, found, rows, nothing="there is no constraint")
     return 0
 
 
 # `manifestcommit rewind`: setting a source's watermark back.
-
-
-def add_source_commands(commands: Commands) -> None:
-    """Register `rewind`."""
-    rewind = commands.add(
-        "rewind",
-        _rewind,
-        "set a source's watermark back, and drop the keys whose work that undoes",
-        ["rewind /lake/flights faa --to 27004 --reason 'day 2 again'"],
-    )
-    rewind.add_argument("source", metavar="SOURCE", help="as `manifestcommit watermarks` shows it")
-    target = rewind.add_mutually_exclusive_group(required=True)
-    target.add_argument(
-        "--to", metavar="POSITION", help="a number, or a text that was the watermark once"
-    )
-    target.add_argument(
-        "--forget", action="store_true", help="as if the source had never been read"
-    )
-    rewind.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
-    rewind.add_argument(
-        "--keep-keys",
-        action="store_true",
-        help="drop no key, where the history that shows which is expired",
-    )
-    add_alone(rewind)
-    add_safety(rewind)
-    add_note(rewind)
 
 
 def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
@@ -364,32 +259,35 @@ def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
         alone=options.alone,
     )
     check_alone(options.path, head, back)
-    keys = sorted(back.keys)
-    again = (
-        f": {counted(back.have - to, 'position')} to read again"
-        if isinstance(back.have, int) and isinstance(to, int)
-        else ""
-    )
-    where = "as if it had never been read" if to is None else f"at {to!r}"
+    again = back.have - to if isinstance(back.have, int) and isinstance(to, int) else None
     return Plan(
         version=head.version,
-        what=f"set source {options.source!r} back",
-        effects=[
-            f"now at {back.have!r}; then {where}{again}",
-            f"dropped: {counted(len(keys), 'key')}"
-            + (f": {', '.join(map(repr, keys[:5]))}" + ", …" * (len(keys) > 5) if keys else ""),
-            "rows that were read after that position stay: 0 files change",
-        ],
+        what=f"set source {options.source!r} back, and change no file",
         document={
-            "version": head.version,
             "source": options.source,
             "from": back.have,
             "to": to,
-            "dropped_keys": keys,
+            "positions_to_read_again": again,
+            "dropped_keys": sorted(back.keys),
         },
     )
 
 
+@command(
+    """
+    rewind: set a source's watermark back, and drop the keys whose work that undoes
+    SOURCE  as `manifestcommit watermarks` shows it
+    ! --to POSITION  a number, or a text that was the watermark once
+    ! --forget  as if the source had never been read
+    --reason TEXT!  recorded in the history
+    --keep-keys  drop no key, where the history that shows which is expired
+    @alone
+    @dry-run
+    @yes
+    @note
+    $ rewind /lake/flights faa --to 27004 --reason 'day 2 again'
+    """
+)
 def _rewind(options: argparse.Namespace) -> int:
     table = table_of(options)
     # What a watermark is decides how the argument is meant: "5" may be a text.
@@ -419,98 +317,13 @@ def _rewind(options: argparse.Namespace) -> int:
         "to": to,
         "dropped_keys": outcome.dropped_keys,
     }
-    if written(options, document):
-        return 0
-    state = "is forgotten" if to is None else f"is at {to!r}"
-    print(
-        f"version {outcome.version}: source {options.source!r} {state}; "
-        f"{were(len(outcome.dropped_keys), 'key')} dropped"
-    )
-    for key in outcome.dropped_keys:
-        print(f"  {visible(key)}")
-    print(
-        "rows read after that position stay in the table until they are overwritten or deleted",
-        file=sys.stderr,
-    )
+    more = "rows read after that position stay in the table until they are overwritten or deleted"
+    show(options, document, more=more)
     return 0
 
 
 # `manifestcommit rollback`, `tag` and `untag`: going back to a version, and names that keep
 # versions readable.
-
-
-def add_version_commands(commands: Commands) -> None:
-    """Register the commands."""
-    for each in (_add_rollback(commands), *_add_tags(commands)):
-        add_note(each)
-
-
-def _add_rollback(commands: Commands) -> argparse.ArgumentParser:
-    back = commands.add(
-        "rollback",
-        _rollback,
-        "make the table what it was at an earlier version, in a commit of its own",
-        [
-            "rollback /lake/flights 3 --reason 'wrong rates' --dry-run",
-            "rollback /lake/flights --tag 2013-q1 --together-with /lake/rejects --reason 'again'",
-            "rollback /lake/flights 3 --together-with /lake/rejects=7 --reason 'wrong rates'",
-        ],
-    )
-    target = back.add_mutually_exclusive_group(required=True)
-    target.add_argument(
-        "version", type=positive, metavar="VERSION", nargs="?", help="any readable version"
-    )
-    target.add_argument("--tag", metavar="NAME", help="the version with this tag")
-    back.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
-    back.add_argument(
-        "--together-with",
-        action="append",
-        metavar="PATH[=VERSION]",
-        help="also roll back this table, to VERSION or with --tag to its version of that tag; one "
-        "commit changes all tables, or none; may be given again",
-    )
-    add_alone(back)
-    add_safety(back)
-    return back
-
-
-def _add_tags(commands: Commands) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    tag = commands.add(
-        "tag",
-        _tag,
-        "give a version a name, under which it stays readable; a tag of that name moves",
-        [
-            "tag /lake/flights 2013-q1 --version 7 --keep-for 400d",
-            "tag /lake/flights 2013-q1 --together-with /lake/rejects",
-        ],
-    )
-    tag.add_argument("name", metavar="NAME")
-    tag.add_argument(
-        "--version", type=positive, metavar="N", help="this version instead of the newest"
-    )
-    tag.add_argument(
-        "--keep-for",
-        metavar="AGE",
-        help="such as 30d or 24h: then gc may take it; default: until it is deleted",
-    )
-    tag.add_argument(
-        "--together-with",
-        action="append",
-        metavar="PATH",
-        help="also tag this table, by the same commit; of each table the newest version is tagged "
-        "that belongs with the others' (what was committed to several is in all, or in none); may "
-        "be given again",
-    )
-
-    untag = commands.add(
-        "untag",
-        _untag,
-        "delete a tag; its version is kept no longer than others are",
-        ["untag /lake/flights 2013-q1"],
-    )
-    untag.add_argument("name", metavar="NAME")
-    add_safety(untag)
-    return tag, untag
 
 
 def _plan_rollback(options: argparse.Namespace) -> Plan:
@@ -526,50 +339,33 @@ def _plan_rollback(options: argparse.Namespace) -> Plan:
         alone=options.alone,
     )
     check_alone(options.path, head, back)
-    effects, document = _effects(options, head, back)
     return Plan(
         version=head.version,
         what=f"roll {options.path} back from version {head.version} to version "
         f"{back.target.version}",
-        effects=effects,
-        document=document,
+        document=_effects(head, back),
     )
 
 
-def _effects(
-    options: argparse.Namespace, head: Head, back: Rollback
-) -> tuple[list[str], dict[str, Any]]:
-    """What a rollback does to a table, for people and for programs."""
-    target, keys = back.target.version, sorted(back.dropped)
-    undone = head.version - target
+def _effects(head: Head, back: Rollback) -> dict[str, Any]:
+    """What a rollback does to a table. watermarks: null: not known, or its origin."""
     before, after = head.snapshot.watermarks, back.target.watermarks
-    moved = sorted(name for name in before | after if before.get(name) != after.get(name))
-    taken, given = (
-        f"{counted(each.files, 'file')} with {counted(each.rows, 'row')}, "
-        f"{size_text(options, each.bytes)}"
-        for each in (back.taken, back.given)
-    )
-    effects = [
-        f"undone: {counted(undone, 'version')}",
-        f"no longer in the table: {taken}",
-        f"back in the table: {given}",
-        f"dropped: {_named(keys, 'key')}",
-        f"moved: {_moved(before, after, moved)}",
-    ]
-    document = {
-        "version": head.version,
-        "restored": target,
-        "versions": undone,
+    return {
+        "restored": back.target.version,
+        "versions_undone": head.version - back.target.version,
         "files": back.given.files,
         "rows": back.given.rows,
         "bytes": back.given.bytes,
         "removed_files": back.taken.files,
         "removed_rows": back.taken.rows,
         "removed_bytes": back.taken.bytes,
-        "dropped_keys": keys,
-        "watermarks": moved,
+        "dropped_keys": sorted(back.dropped),
+        "watermarks": {
+            name: {"from": before.get(name), "to": after.get(name)}
+            for name in sorted(before | after)
+            if before.get(name) != after.get(name)
+        },
     }
-    return effects, document
 
 
 def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]) -> Plan:
@@ -584,21 +380,15 @@ def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]
         reason=options.reason,
         settle=False,  # a plan writes nothing
     )
-    effects, tables, version = [], [], 0
+    tables, version = [], 0
     for part in planned.parts:
         assert isinstance(part.change, Rollback)
         check_alone(part.url, part.head, part.change)
-        lines, document = _effects(options, part.head, part.change)
-        effects.append(f"{part.url} from version {part.head.version} to {document['restored']}:")
-        effects += [f"  {line}" for line in lines]
-        tables.append({"url": part.url, **document})
+        effects = _effects(part.head, part.change)
+        tables.append({"url": part.url, "version": part.head.version, **effects})
         version += part.head.version
-    return Plan(
-        version=version,
-        what=f"roll {counted(len(tables), 'table')} back by one commit",
-        effects=effects,
-        document={"tables": tables},
-    )
+    what = f"roll {counted(len(tables), 'table')} back by one commit"
+    return Plan(version=version, what=what, document={"tables": tables})
 
 
 def _targets(options: argparse.Namespace) -> dict[Any, int | str]:
@@ -642,36 +432,28 @@ def _rollback_together(options: argparse.Namespace) -> int:
     )
     made = zip(tables, outcome.outcomes.values(), strict=True)
     restored = [{"url": table.url, **_restored(table, each)} for table, each in made]
-    if written(options, {"tables": restored}, restored):
-        return 0
-    for each in restored:
-        print(visible(each["url"]))
-        _print_restored(each)
-    print("nothing was deleted; the same for the versions before these undoes it", file=sys.stderr)
+    more = "nothing was deleted; the same for the versions before these undoes it"
+    show(options, {"tables": restored}, restored, more=more)
     return 0
 
 
-def _moved(before: Mapping[str, Any], after: Mapping[str, Any], names: list[str]) -> str:
-    """How many watermarks move, and from where to where the first of them do: forward, too, where a
-    rewind is undone."""
-    shown = [
-        f"{name!r} from {_or(before.get(name), 'unknown')} to {_or(after.get(name), 'its origin')}"
-        for name in names[:5]
-    ]
-    rest = ["…"] * (len(names) > 5)
-    return counted(len(names), "watermark") + (f": {', '.join([*shown, *rest])}" if shown else "")
-
-
-def _or(position: Any, other: str) -> str:
-    return other if position is None else repr(position)
-
-
-def _named(names: list[str], noun: str) -> str:
-    """How many there are, and the first of them."""
-    shown = ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "")
-    return counted(len(names), noun) + (f": {shown}" if shown else "")
-
-
+@command(
+    """
+    rollback: make the table what it was at an earlier version, in a commit of its own
+    ! [VERSION]  any readable version
+    ! --tag NAME  the version with this tag
+    --reason TEXT!  recorded in the history
+    --together-with PATH[=VERSION]*  also roll back this table, to VERSION or with --tag to its
+        version of that tag; one commit changes all tables, or none; may be given again
+    @alone
+    @dry-run
+    @yes
+    @note
+    $ rollback /lake/flights 3 --reason 'wrong rates' --dry-run
+    $ rollback /lake/flights --tag 2013-q1 --together-with /lake/rejects --reason 'again'
+    $ rollback /lake/flights 3 --together-with /lake/rejects=7 --reason 'wrong rates'
+    """
+)
 def _rollback(options: argparse.Namespace) -> int:
     if options.together_with:
         return _rollback_together(options)
@@ -686,13 +468,8 @@ def _rollback(options: argparse.Namespace) -> int:
         alone=options.alone,
         **note_of(options),
     )
-    document = _restored(table, outcome)
-    if written(options, document):
-        return 0
-    _print_restored(document)
-    print(
-        "nothing was deleted; a rollback to the version before this one undoes it", file=sys.stderr
-    )
+    more = "nothing was deleted; a rollback to the version before this one undoes it"
+    show(options, _restored(table, outcome), more=more)
     return 0
 
 
@@ -710,19 +487,20 @@ def _restored(table: Table, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _print_restored(done: Mapping[str, Any]) -> None:
-    print(f"version {done['version']}: the table is what it was at version {done['restored']}")
-    print(
-        f"  no longer in it: {counted(done['removed_files'], 'file')} with "
-        f"{counted(done['removed_rows'], 'row')}"
-    )
-    print(f"  back in it: {counted(done['files'], 'file')} with {counted(done['rows'], 'row')}")
-    again = ": that work can be done again" if done["dropped_keys"] else ""
-    print(f"  {were(len(done['dropped_keys']), 'key')} dropped{again}")
-    for key in done["dropped_keys"]:
-        print(f"    {visible(key)}")
-
-
+@command(
+    """
+    tag: give a version a name, under which it stays readable; a tag of that name moves
+    NAME
+    --version N  this version instead of the newest
+    --keep-for AGE  such as 30d or 24h: then gc may take it; default: until it is deleted
+    --together-with PATH*  also tag this table, by the same commit; of each table the newest
+        version is tagged that belongs with the others' (what was committed to several is in all,
+        or in none); may be given again
+    @note
+    $ tag /lake/flights 2013-q1 --version 7 --keep-for 400d
+    $ tag /lake/flights 2013-q1 --together-with /lake/rejects
+    """
+)
 def _tag(options: argparse.Namespace) -> int:
     if options.together_with:
         return _tag_together(options)
@@ -730,9 +508,7 @@ def _tag(options: argparse.Namespace) -> int:
     outcome = table.tag(
         options.name, options.version, keep_for=options.keep_for, **note_of(options)
     )
-    document = _tagged(options, table, outcome)
-    if not written(options, document):
-        print(_tagged_text(document))
+    show(options, _tagged(options, table, outcome))
     return 0
 
 
@@ -748,9 +524,7 @@ def _tag_together(options: argparse.Namespace) -> int:
     outcome = tag_together(tables, options.name, options.keep_for, **note_of(options))
     made = zip(tables, outcome.outcomes.values(), strict=True)
     tagged = [{"url": table.url, **_tagged(options, table, each)} for table, each in made]
-    if not written(options, {"tables": tagged}, tagged):
-        for each in tagged:
-            print(f"{visible(each['url'])}, {_tagged_text(each)}")
+    show(options, {"tables": tagged}, tagged)
     return 0
 
 
@@ -766,14 +540,6 @@ def _tagged(options: argparse.Namespace, table: Table, outcome: Outcome) -> dict
         "tagged": made.version,
         "until": until,
     }
-
-
-def _tagged_text(made: Mapping[str, Any]) -> str:
-    until = f" until {made['until']}" if made["until"] else ""
-    return (
-        f"version {made['version']}: version {made['tagged']} is tagged "
-        f"{visible(made['tag'])!r}{until}"
-    )
 
 
 def _plan_untag(options: argparse.Namespace) -> Plan | None:
@@ -792,20 +558,13 @@ def _plan_untag(options: argparse.Namespace) -> Plan | None:
         for name, each in head.tags.items()
         if each.version == tag.version and name != options.name
     )
-    until = "until it is deleted" if tag.until is None else f"until {to_datetime(tag.until)}"
     return Plan(
         version=head.version,
-        what=f"delete the tag {options.name!r} of version {tag.version}",
-        effects=[
-            f"so far gc keeps that version {until}",
-            f"then gc may take: {counted(only.num_rows, 'file')} with {counted(rows, 'row')}, "
-            f"{size_text(options, size)}, that the newest version does not list",
-            f"other tags of the version: {', '.join(others) or 'none'}",
-        ],
+        what=f"delete a tag, so that gc may take what only it keeps: {options.name}",
         document={
-            "version": head.version,
             "tag": options.name,
             "tagged": tag.version,
+            "until": None if tag.until is None else to_datetime(tag.until).isoformat(),
             "files": only.num_rows,
             "rows": rows,
             "bytes": size,
@@ -814,6 +573,16 @@ def _plan_untag(options: argparse.Namespace) -> Plan | None:
     )
 
 
+@command(
+    """
+    untag: delete a tag; its version is kept no longer than others are
+    NAME
+    @dry-run
+    @yes
+    @note
+    $ untag /lake/flights 2013-q1
+    """
+)
 def _untag(options: argparse.Namespace) -> int:
     table = table_of(options)
     status = decided(options, lambda: _plan_untag(options), lambda: table.version)
@@ -821,8 +590,7 @@ def _untag(options: argparse.Namespace) -> int:
         return status
     outcome = table.untag(options.name, **note_of(options))
     document = {"version": outcome.version, "tag": options.name, "tagged": None, "until": None}
-    if not written(options, document):
-        print(f"version {outcome.version}: the tag {visible(options.name)!r} is gone")
+    show(options, document)
     return 0
 
 
@@ -830,28 +598,19 @@ def _untag(options: argparse.Namespace) -> int:
 # version.
 
 
-def add_settle_command(commands: Commands) -> None:
-    """Register `settle`."""
-    settle = commands.add(
-        "settle",
-        _settle,
-        "make a table independent of the one that decided its newest version",
-        ["settle /lake/rejects", "settle /lake/rejects --outcome aborted --reason 'disk lost'"],
-    )
-    settle.add_argument(
-        "--outcome",
-        choices=("committed", "aborted"),
-        help="what became of it, where the table that decides is lost; with --reason",
-    )
-    settle.add_argument("--reason", metavar="TEXT", help="how you know; recorded in the history")
-
-
+@command(
+    """
+    settle: make a table independent of the one that decided its newest version
+    --outcome committed|aborted  what became of it, where the table that decides is lost; with
+        --reason
+    --reason TEXT  how you know; recorded in the history
+    $ settle /lake/rejects
+    $ settle /lake/rejects --outcome aborted --reason 'disk lost'
+    """
+)
 def _settle(options: argparse.Namespace) -> int:
     outcome = table_of(options).settle(options.outcome, reason=options.reason)
-    if written(options, {"version": outcome.version, "kind": outcome.kind}):
-        return 0
-    if outcome.kind == "unchanged":
-        print(f"version {outcome.version} depends on no other table: nothing to settle")
-    else:
-        print(f"version {outcome.version}: settled")
+    depends = "it depends on no other table: nothing to settle"
+    document = {"version": outcome.version, "kind": outcome.kind}
+    show(options, document, more=depends if outcome.kind == "unchanged" else "")
     return 0

@@ -24,17 +24,6 @@ MEANINGS: Mapping[int, str] = {
     UNANSWERED: "it could not be answered: no such table or version, or the store failed",
     INTERRUPTED: "interrupted",
 }
-# Command -> when its answer is no.
-_NO_OF: Mapping[str, str] = {
-    "abort": "if it has committed",
-    "commit": "where it conflicts, was aborted or is fenced",
-    "doctor": "if not",
-    "lineage": "if none does",
-    "maintain": "if a step failed, or a table is damaged",
-    "recover": "if one did not commit",
-    "resolve": "unless it is committed",
-    "verify": "if not",
-}
 # The first that an error is an instance of.
 _OF_ERRORS: tuple[tuple[type[ManifestCommitError], int], ...] = (
     (UsageError, USAGE),
@@ -46,11 +35,6 @@ _OF_ERRORS: tuple[tuple[type[ManifestCommitError], int], ...] = (
     (WatermarkError, NO),
     (ManifestCommitError, UNANSWERED),
 )
-
-
-def answers_no(command: str) -> str:
-    """When a command's exit code is 1; empty where only errors make it so."""
-    return _NO_OF.get(command, "")
 
 
 def exit_code(error: type[ManifestCommitError]) -> int:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..display import age
 from ..errors import UsageError
 from ..terminal.render import counted, plain_text, print_json, quoted
 from ..terminal.screen import print_table
-from .options import Commands, add_choice, chosen, positive, table_of
-from .output import size_cell, size_text, written
+from .options import chosen, command, positive, table_of
+from .output import show, size_cell, size_text, written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,92 +28,26 @@ _HIDDEN = ("digest", "job", "path")
 _CELL = 60  # characters of a value of `head`
 
 
-def add_content_commands(commands: Commands) -> None:
-    """Register the commands."""
-    schema = commands.add(
-        "schema", _schema, "the columns: id, name, type, nullable", ["schema /lake/flights"]
-    )
-    add_choice(schema)
-
-    partitions = commands.add(
-        "partitions",
-        _partitions,
-        "the partitions that have files, with their files, rows and size",
-        ["partitions /lake/flights --format csv"],
-    )
-    add_choice(partitions)
-
-    head = commands.add(
-        "head",
-        _head,
-        "the first rows that are found; no order is guaranteed",
-        ["head /lake/flights -n 5", "head /lake/flights --columns day,flight --format csv"],
-    )
-    add_choice(head)
-    head.add_argument(
-        "-n", "--limit", type=positive, default=10, metavar="N", help="so many (default: 10)"
-    )
-    head.add_argument("--columns", metavar="A,B", help="only these columns (default: all)")
-    _add_files(commands)
-
-
-def _add_files(commands: Commands) -> None:
-    files = commands.add(
-        "files",
-        _files,
-        "the files that a version lists, with partition values, rows and size",
-        [
-            "files /lake/flights --version 3",
-            "files /lake/flights --partition day=2013-01-01 --smaller 16MiB",
-        ],
-    )
-    add_choice(files)
-    files.add_argument(
-        "--bounds",
-        action="store_true",
-        help="with nulls, minima and maxima per column (always there with --json)",
-    )
-    which = files.add_argument_group("which files")
-    which.add_argument(
-        "--partition",
-        action="append",
-        default=[],
-        metavar="COLUMN=VALUE",
-        help="of this partition, its value as it is shown; may be given again",
-    )
-    which.add_argument(
-        "--filter",
-        metavar="SQL",
-        help="that may hold a row for which this is true",
-    )
-    which.add_argument("--since", type=positive, metavar="N", help="added by version N or later")
-    which.add_argument("--job", metavar="JOB", help="written by this job; a short id will do")
-    which.add_argument("--smaller", metavar="SIZE", help="smaller than this, such as 16MiB")
-    which.add_argument("--larger", metavar="SIZE", help="larger than this, such as 1GiB")
-    which.add_argument("-n", "--limit", type=positive, metavar="N", help="only the first N paths")
-
-
+@command(
+    """
+    schema: the columns: id, name, type, nullable
+    @choice
+    $ schema /lake/flights
+    """
+)
 def _schema(options: argparse.Namespace) -> int:
     columns = table_of(options).describe(**chosen(options))["columns"]
-    if not written(options, columns):
-        print_columns(columns)
+    show(options, columns, nothing="the table has no columns yet")
     return 0
 
 
-def print_columns(columns: list[dict[str, object]]) -> None:
-    """The columns of a table, as `describe` has them."""
-    said = any(column["comment"] is not None for column in columns)
-    names = ("id", "name", "type", "nullable", *(["comment"] if said else []))
-    print_table(
-        names,
-        [
-            ["" if each[name] is None else plain_text(each[name]) for name in names]
-            for each in columns
-        ],
-        "the table has no columns yet",
-    )
-
-
+@command(
+    """
+    partitions: the partitions that have files, with their files, rows and size
+    @choice
+    $ partitions /lake/flights --format csv
+    """
+)
 def _partitions(options: argparse.Namespace) -> int:
     found = table_of(options).partitions(**chosen(options))
     values = [name for name in found.column_names if name not in ("files", "rows", "bytes")]
@@ -126,6 +57,17 @@ def _partitions(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    head: the first rows that are found; no order is guaranteed
+    @choice
+    -n, --limit N  so many (default: 10)
+    --columns A,B  only these columns (default: all)
+    $ head /lake/flights -n 5
+    $ head /lake/flights --columns day,flight --format csv
+    """,
+    limit=10,
+)
 def _head(options: argparse.Namespace) -> int:
     names = names_in(options.columns)
     dataset = table_of(options).dataset(**chosen(options))
@@ -161,10 +103,19 @@ def cell(value: Any) -> str:
     return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
 
 
+@command(
+    """
+    files: the files that a version lists, with partition values, rows and size
+    @choice
+    --bounds  with nulls, minima and maxima per column (always there with --json)
+    --filter SQL  only those that may hold a row for which this is true
+    $ files /lake/flights --version 3
+    $ files /lake/flights --filter "day = '2013-01-01'" --format csv
+    """
+)
 def _files(options: argparse.Namespace) -> int:
     table = table_of(options)
     found = table.files(options.filter, **chosen(options)).sort_by("path")
-    found = _filtered(options, found)
     if written(options, rows_of(found)):
         return 0
     print_files(options, found, bounds=options.bounds)
@@ -174,53 +125,6 @@ def _files(options: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
-
-
-def _filtered(options: argparse.Namespace, found: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
-    from ..runtime.validation import size as byte_count
-    from .job_ids import chosen as one_of
-
-    limits = {
-        name: byte_count(name, value)
-        for name in ("smaller", "larger")
-        if (value := getattr(options, name)) is not None
-    }
-    wanted = dict(_partition_value(each, found) for each in options.partition)
-    job = None
-    if options.job is not None:
-        job = one_of(set(found.column("job").to_pylist()), options.job.rpartition("-")[2], "--job")
-
-    def is_wanted(row: Mapping[str, Any]) -> bool:
-        return (
-            all(plain_text(row[name]) == value for name, value in wanted.items())
-            and (options.since is None or row["added_version"] >= options.since)
-            and (job is None or row["job"] == job)
-            and row["bytes"] < limits.get("smaller", row["bytes"] + 1)
-            and row["bytes"] > limits.get("larger", -1)
-        )
-
-    if wanted or job or limits or options.since is not None:
-        names = [*wanted, "added_version", "job", "bytes"]
-        keep = [is_wanted(row) for row in rows_of(found.select(list(dict.fromkeys(names))))]
-        found = found.filter(pa.array(keep, pa.bool_()))
-    return found if options.limit is None else found.slice(0, options.limit)
-
-
-def _partition_value(given: str, found: pa.Table) -> tuple[str, str]:
-    """The partition column that is meant, and its value as `files` shows it."""
-    known = found.column_names
-    columns = known[known.index("path") + 1 : known.index("rows")]
-    for name in sorted(columns, key=len, reverse=True):
-        if given.startswith(f"{name}="):
-            return name, given[len(name) + 1 :]
-    raise UsageError(
-        f"expected COLUMN=VALUE, where the table is partitioned by "
-        f"{', '.join(columns) or 'nothing'}",
-        argument="--partition",
-        given=repr(given),
-    )
 
 
 def print_files(options: argparse.Namespace, table: pa.Table, *, bounds: bool) -> None:
@@ -252,79 +156,18 @@ def print_rows(options: argparse.Namespace, table: pa.Table, names: list[str]) -
 _SHOWN = 100  # changes of rows that people see, unless they say otherwise
 
 
-def add_query_commands(commands: Commands) -> None:
-    """Register the commands."""
-    history = commands.add(
-        "history",
-        _history,
-        "the commits, newest first, back to the oldest readable version",
-        ["history /lake/flights -n 5", "history /lake/flights --format csv"],
-    )
-    history.add_argument(
-        "-n", "--limit", type=positive, metavar="N", help="only the newest N commits"
-    )
-
-    describe = commands.add(
-        "describe",
-        _describe,
-        "one version: schema, partitioning, totals, commits, properties, tags",
-        ["describe /lake/flights --as-of 2013-01-31T12:00:00Z"],
-    )
-    add_choice(describe)
-
-    watermarks = commands.add(
-        "watermarks",
-        _watermarks,
-        "how far every source has been read",
-        ["watermarks /lake/flights --json"],
-    )
-    add_choice(watermarks)
-
-    _add_changes(commands)
-    lineage = commands.add(
-        "lineage",
-        _lineage,
-        "which version and files hold a position of a source",
-        ["lineage /lake/flights faa 27004"],
-    )
-    lineage.add_argument("source", metavar="SOURCE")
-    lineage.add_argument("position", metavar="POSITION")
-
-
-def _add_changes(commands: Commands) -> None:
-    changes = commands.add(
-        "changes",
-        _changes,
-        "the files added and removed after version START, up to version END, or the rows",
-        ["changes /lake/flights 3 5", "changes /lake/flights 3 --rows --on id --format jsonl"],
-    )
-    changes.add_argument("start_version", type=_version, metavar="START")
-    changes.add_argument(
-        "end_version", type=positive, metavar="END", nargs="?", help="default: the newest version"
-    )
-
-    rows = changes.add_argument_group("rows instead of files")
-    rows.add_argument(
-        "--rows",
-        action="store_true",
-        help="the rows inserted, deleted and updated, version by version; START may be 0",
-    )
-    rows.add_argument("--on", metavar="A,B", help="the columns of a key, by which rows are updated")
-    rows.add_argument("--columns", metavar="A,B", help="compare and show only these columns")
-    rows.add_argument(
-        "-n",
-        "--limit",
-        type=positive,
-        metavar="N",
-        help=f"only the first N (default: {_SHOWN} for people, all for programs; --format jsonl "
-        "prints them as they are found)",
-    )
-
-
 def _version(text: str) -> int:
     return 0 if text == "0" else positive(text)
 
 
+@command(
+    """
+    history: the commits, newest first, back to the oldest readable version
+    -n, --limit N  only the newest N commits
+    $ history /lake/flights -n 5
+    $ history /lake/flights --format csv
+    """
+)
 def _history(options: argparse.Namespace) -> int:
     from ..table.listing import History  # late: `--help` needs no pyarrow
 
@@ -336,62 +179,33 @@ def _history(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    describe: one version: schema, partitioning, totals, commits, properties, tags
+    @choice
+    $ describe /lake/flights --as-of 2013-01-31T12:00:00Z
+    """
+)
 def _describe(options: argparse.Namespace) -> int:
-    from ..operations.describe import partners_text
-    from ..table.listing import SAID, said, short_job
-
-    document = table_of(options).describe(**chosen(options))
-    if written(options, document):
-        return 0
-    columns, commits, joint = (document.pop(name) for name in ("columns", "commits", "joint"))
-    if joint is not None:
-        document["together with"] = partners_text(joint, document["url"])
-    constraints = document["constraints"]
-    document["constraints"] = "; ".join(
-        f"{n}: {each['condition']}" for n, each in constraints.items()
-    )
-    for name in ("constraints", "decided_by", "decides_for"):
-        if not document[name]:
-            del document[name]
-    simple = [
-        ("size", size_text(options, value))
-        if name == "bytes"
-        else (name, f"{value:,}" if name in ("files", "rows", "sources") else plain_text(value))
-        for name, value in document.items()
-    ]
-    print_table(("", ""), simple, header=False)
-    print("\ncolumns")
-    print_columns(columns)
-    print("\ncommits")
-    more = [name for name in SAID if any(map(itemgetter(name), commits))]
-    rows = [
-        (
-            c["operation"],
-            c["key"] or "",
-            short_job(c["job"]),
-            "; ".join(c["touched"][:4]) + (" …" if len(c["touched"]) > 4 else ""),
-            *[said(c, name) for name in more],
-        )
-        for c in commits
-    ]
-    names = ("operation", "key", "job", "touched", *more)
-    print_table(names, rows, spare=("metadata", "author", "job"))
+    show(options, table_of(options).describe(**chosen(options)))
     return 0
 
 
+@command(
+    """
+    watermarks: how far every source has been read
+    @choice
+    $ watermarks /lake/flights --json
+    """
+)
 def _watermarks(options: argparse.Namespace) -> int:
     snapshot = table_of(options).snapshot(**chosen(options))
     marks = {
         source: {"position": position, "origin": snapshot.origins.get(source)}
         for source, position in sorted(snapshot.watermarks.items())
     }
-    if written(options, marks, [{"source": source, **each} for source, each in marks.items()]):
-        return 0
-    rows = [
-        (source, plain_text(each["origin"]), plain_text(each["position"]))
-        for source, each in marks.items()
-    ]
-    print_table(("source", "origin", "position"), rows, "no source has a watermark")
+    rows = [{"source": source, **each} for source, each in marks.items()]
+    show(options, marks, rows, nothing="no source has a watermark")
     return 0
 
 
@@ -418,6 +232,22 @@ def _row_changes(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    changes: the files added and removed after version START, up to version END, or the rows
+    START
+    [END]  default: the newest version
+    rows instead of files:
+    --rows  the rows inserted, deleted and updated, version by version; START may be 0
+    --on A,B  the columns of a key, by which rows are updated
+    --columns A,B  compare and show only these columns
+    -n, --limit N  only the first N (default: 100 for people, all for programs; --format jsonl
+        prints them as they are found)
+    $ changes /lake/flights 3 5
+    $ changes /lake/flights 3 --rows --on id --format jsonl
+    """,
+    types={"start_version": _version},
+)
 def _changes(options: argparse.Namespace) -> int:
     if options.rows:
         return _row_changes(options)
@@ -442,51 +272,32 @@ def _changes(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    lineage: which version and files hold a position of a source; exit status 1 if none does
+    SOURCE
+    POSITION
+    $ lineage /lake/flights faa 27004
+    """
+)
 def _lineage(options: argparse.Namespace) -> int:
-    from ..table.listing import SAID, said
-
     try:
         position = int(options.position)
     except ValueError:
         position = options.position  # the library says why not
     found = table_of(options).lineage(options.source, position)
     document = msgspec.to_builtins(found)
-    if written(options, document, document["files"] if document else []):
-        pass
+    if options.format != "table":
+        show(options, document, document["files"] if document else [])
     elif found is None:
         print(f"no version holds position {options.position} of {options.source!r}")
     else:
-        print(
-            f"version {found.version}"
-            + ("" if found.exact else "; its files do not say what they hold: any of them may")
-        )
-        known = {name: getattr(found, name) for name in SAID if getattr(found, name, None)}
-        if known:
-            print_table(list(known), [[said(known, name) for name in known]])
-        files = [
-            (each.version, plain_text(each.start), plain_text(each.end), each.path)
-            for each in found.files
-        ]
-        print_table(("version", "start", "end", "path"), files, "no live file came with it")
+        any_of = "its files do not say what they hold: any of them may"
+        show(options, document, more="" if found.exact else any_of)
     return 0 if found is not None else 1
 
 
 # `manifestcommit metrics`: a table's figures, for monitoring.
-
-
-def add_metrics_command(commands: Commands) -> None:
-    """Register `metrics`."""
-    metrics = commands.add(
-        "metrics",
-        _metrics,
-        "size, age, waiting jobs, watermarks and lag, for monitoring",
-        ["metrics /lake/flights --ends ends.json --json"],
-    )
-    metrics.add_argument(
-        "--ends",
-        metavar="FILE",
-        help='a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag',
-    )
 
 
 def read_ends(file: str | None) -> dict[str, Any] | None:
@@ -510,88 +321,33 @@ def read_ends(file: str | None) -> dict[str, Any] | None:
     return given
 
 
-def _age_text(seconds: float | None) -> str:
-    return "never" if seconds is None else age(seconds)
-
-
+@command(
+    """
+    metrics: size, age, waiting jobs, watermarks and lag, for monitoring
+    --ends FILE  a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag
+    $ metrics /lake/flights --ends ends.json --json
+    """
+)
 def _metrics(options: argparse.Namespace) -> int:
-    figures = table_of(options).metrics(read_ends(options.ends))
-    if written(options, msgspec.to_builtins(figures)):
-        return 0
-    oldest = figures.oldest_prepared_s
-    rows = [
-        ("version", f"{figures.version}"),
-        ("age of its commit", age(figures.head_age_s)),
-        ("age of its data", _age_text(figures.data_age_s)),
-        *((name, f"{getattr(figures, name):,}") for name in ("files", "rows")),
-        ("size", size_text(options, figures.bytes)),
-        ("prepared jobs", f"{figures.prepared_jobs:,}"),
-        ("size of prepared jobs", size_text(options, figures.prepared_bytes)),
-        ("age of the oldest prepared job", "" if oldest is None else age(oldest)),
-        ("running jobs", f"{figures.running_jobs:,}"),
-    ]
-    print_table(("", ""), rows, header=False)
-    if figures.watermarks or figures.lag:
-        sources = sorted({**figures.watermarks, **figures.lag})
-        lag = {
-            source: "?" if behind is None else f"{behind:,}"
-            for source, behind in figures.lag.items()
-        }
-        marks = [
-            (
-                source,
-                plain_text(figures.watermarks.get(source, "")),
-                lag.get(source, ""),
-                _age_text(figures.source_age_s.get(source)),
-            )
-            for source in sources
-        ]
-        print()
-        print_table(("source", "position", "lag", "moved"), marks)
-    if figures.export_lag:
-        exports = [
-            (format, "nothing is exported", "")
-            if behind is None
-            else (format, f"{behind:,}", age(figures.export_age_s[format] or 0.0))
-            for format, behind in figures.export_lag.items()
-        ]
-        print()
-        print_table(("export", "versions behind", "for"), exports)
+    show(options, msgspec.to_builtins(table_of(options).metrics(read_ends(options.ends))))
     return 0
 
 
 # `manifestcommit report`: pictures of a table as one HTML page.
 
 
-def add_report_command(commands: Commands) -> None:
-    """Register `report`."""
-    report = commands.add(
-        "report",
-        _report,
-        "pictures of a table as one HTML page, without script and network; changes nothing",
-        ["report /lake/flights -o report.html --open"],
-    )
-    report.add_argument(
-        "-o", "--output", metavar="FILE", help="the page's file (default: standard output)"
-    )
-    report.add_argument(
-        "--last",
-        type=positive,
-        default=200,
-        metavar="N",
-        help="read the newest N versions, one request each (default: 200)",
-    )
-    report.add_argument(
-        "--gc", action="store_true", help="with what gc would delete: lists the whole store"
-    )
-    report.add_argument(
-        "--ends",
-        metavar="FILE",
-        help='a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag',
-    )
-    report.add_argument("--open", action="store_true", help="show the file in a browser")
-
-
+@command(
+    """
+    report: pictures of a table as one HTML page, without script and network; changes nothing
+    -o, --output FILE  the page's file (default: standard output)
+    --last N  read the newest N versions, one request each (default: 200)
+    --gc  with what gc would delete: lists the whole store
+    --ends FILE  a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag
+    --open  show the file in a browser
+    $ report /lake/flights -o report.html --open
+    """,
+    last=200,
+)
 def _report(options: argparse.Namespace) -> int:
     file: str | None = options.output
     if file is None and (options.open or options.format != "table"):

@@ -5,110 +5,111 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..display import age, visible
+from ..display import visible
+from ..errors import UsageError
+from ..format.object_names import is_job_id
 from ..terminal.render import counted, other_tables
-from ..terminal.screen import print_table
-from .options import Commands, add_note, context_of, note_of, storage_options_of, table_of
-from .output import size_cell, size_text, written
-from .safety import Plan, add_safety, decided
+from .options import command, context_of, note_of, storage_options_of, table_of
+from .output import show, written
+from .safety import Plan, decided
 
 if TYPE_CHECKING:
     from ..commits.two_phase import JobInfo
     from ..table import Resolution, Table
 
 _SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"
-_ABORTED = "never in the table"
 _OPEN = ("prepared", "published", "running")
+# A job id is `v<base version>-<table id>-<32 hex digits>`: its beginning is the same for many.
+_LEAST = 4  # digits of a short one
+_SHOWN = 10
 
 
-def add_commands(commands: Commands) -> None:
-    """Register what decides jobs."""
-    commands.add(
-        "jobs",
-        _jobs,
-        "what jobs left for others: prepared, published, running, aborted, fenced",
-        ["jobs /lake/flights"],
-    )
-    resolve = commands.add(
-        "resolve", _resolve, "what became of a job", ["resolve /lake/flights 3f2a90c1"]
-    )
-    resolve.add_argument(
-        "job_id", metavar="JOB", help="a job id, as an OutcomeUnknownError names it, or a short one"
-    )
-    commit = commands.add(
-        "commit",
-        _commit,
-        "commit a prepared job, and those of other tables that it was prepared with",
-        ["commit /lake/flights 3f2a90c1"],
-    )
-    commit.add_argument("job_id", metavar="JOB", help=_SHORT)
-    abort = commands.add(
-        "abort",
-        _abort,
-        "abort a job that others can finish, and those that it was prepared with, for good",
-        ["abort /lake/flights 3f2a90c1 --dry-run"],
-    )
-    abort.add_argument("job_id", metavar="JOB", help=_SHORT)
-    add_safety(abort)
-    add_note(abort)
-    recover = commands.add(
-        "recover",
-        _recover,
-        "commit every prepared job that nobody has decided",
-        ["recover /lake/flights", "recover /lake/flights --abort --dry-run"],
-    )
-    recover.add_argument("--abort", action="store_true", help="abort each instead")
-    add_safety(recover, dry_run="list the jobs, and change nothing")
+def _full(table: Table, given: str, *, settled: bool) -> str:
+    """The job id that a short one means; a full one, and what is no beginning of one, as it is.
+
+    settled: look for jobs of the history, too, which is a request for each version.
+    UsageError where several jobs begin so, or none, and for fewer digits than may mean one.
+    """
+    if is_job_id(given) or not _is_digits(given):
+        return given
+    if len(given) < _LEAST:
+        raise UsageError(
+            f"expected at least {_LEAST} of the digits that "
+            "`manifestcommit jobs` shows, or a whole job id",
+            argument="JOB",
+            given=repr(given),
+        )
+    known = {each.job for each in table.jobs()}
+    if settled:
+        known |= {row["job"] for row in table.history()}
+    return _chosen(known, given)
 
 
+def _chosen(known: Iterable[str], given: str) -> str:
+    """The one of these jobs that begins so."""
+    found = sorted(job for job in known if job.rpartition("-")[2].startswith(given.lower()))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(
+            "no known job begins so; `manifestcommit jobs` and "
+            "`manifestcommit history --json` list them",
+            argument="JOB",
+            given=repr(given),
+        )
+    names = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
+    raise UsageError(f"{len(found)} jobs begin so: {names}", argument="JOB", given=repr(given))
+
+
+def _is_digits(text: str) -> bool:
+    return 1 <= len(text) <= 32 and all(each in "0123456789abcdefABCDEF" for each in text)
+
+
+@command(
+    """
+    resolve: what became of a job; exit status 1 unless it is committed
+    JOB  a job id, as an OutcomeUnknownError names it, or a short one
+    $ resolve /lake/flights 3f2a90c1
+    """
+)
 def _resolve(options: argparse.Namespace) -> int:
-    from .job_ids import full
-
     table = table_of(options)
-    job = full(table, options.job_id, settled=True)
+    job = _full(table, options.job_id, settled=True)
     return _print_status(options, table, job, table.resolve(job), wanted="committed")
 
 
+@command(
+    """
+    jobs: what jobs left for others: prepared, published, running, aborted, fenced
+    $ jobs /lake/flights
+    """
+)
 def _jobs(options: argparse.Namespace) -> int:
-    from ..table.listing import short_job
-
-    table = table_of(options)
-    jobs = table.jobs()
-    is_joint = any(each.together for each in jobs)
     document = [
         {**msgspec.to_builtins(each), "since": dt.datetime.fromtimestamp(each.since, dt.UTC)}
-        for each in jobs
+        for each in table_of(options).jobs()
     ]
-    if written(options, document):
-        return 0
-    rows = [
-        (
-            short_job(each.job),
-            each.state.replace("_", " "),
-            each.version or "",
-            age(time.time() - each.since),  # the store's clock against ours
-            size_cell(options, each.size_bytes),
-            *([other_tables(each.together, table.url)] if is_joint else []),
-        )
-        for each in jobs
-    ]
-    print_table(
-        ("job", "state", "version", "age", "size", *(["together with"] if is_joint else [])),
-        rows,
-        "no job has left anything that others can finish",
-    )
+    show(options, document, nothing="no job has left anything that others can finish")
     return 0
 
 
+@command(
+    """
+    commit: commit a prepared job, and those of other tables that it was prepared with; exit
+      status 1 where it conflicts, was aborted or is fenced
+    JOB  a job id, or its last part's first digits, as `manifestcommit jobs` shows it
+    $ commit /lake/flights 3f2a90c1
+    """
+)
 def _commit(options: argparse.Namespace) -> int:
     from ..job import commit
-    from .job_ids import full
 
-    job = full(table_of(options), options.job_id, settled=False)
+    job = _full(table_of(options), options.job_id, settled=False)
     outcome = commit(options.path, job, storage_options=storage_options_of(options.storage_options))
     document = {
         "job": job,
@@ -120,11 +121,20 @@ def _commit(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    abort: abort a job that others can finish, and those that it was prepared with, for good; exit
+      status 1 if it has committed
+    JOB  a job id, or its last part's first digits, as `manifestcommit jobs` shows it
+    @dry-run
+    @yes
+    @note
+    $ abort /lake/flights 3f2a90c1 --dry-run
+    """
+)
 def _abort(options: argparse.Namespace) -> int:
-    from .job_ids import full
-
     table = table_of(options)
-    job = full(table, options.job_id, settled=False)
+    job = _full(table, options.job_id, settled=False)
     status = decided(options, lambda: _plan_abort(options, table, job), lambda: table.version)
     if status is not None:
         return status
@@ -135,12 +145,10 @@ def _abort(options: argparse.Namespace) -> int:
 def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | None:
     waiting = [each for each in table.jobs() if each.job == job and each.state in _OPEN]
     what = f"abort job {job} for good"
-    return _plan(options, table, waiting, what, _ABORTED) if waiting else None
+    return _plan(options, table, waiting, what) if waiting else None
 
 
-def _plan(
-    options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: str, then: str
-) -> Plan:
+def _plan(options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: str) -> Plan:
     from ..commits.prepared_job import read_prepared
 
     context = context_of(options)
@@ -148,32 +156,17 @@ def _plan(
     changes = [each.change for each in found if each is not None]
     entries = [each for change in changes for each in change.add]
     spilled = [each for change in changes for each in change.add_manifests]
-    files = len(entries) + sum(each.files for each in spilled)
-    rows = sum(each.rows for each in entries) + sum(each.rows for each in spilled)
-    size = sum(each.bytes for each in entries) + sum(each.data_bytes for each in spilled)
-    oldest = max(time.time() - each.since for each in jobs)
-    unknown = len(jobs) - len(changes)
-    beside = sorted({root for each in jobs for root in each.together} - {table.url})
-    content = f"{counted(files, 'file')} with {counted(rows, 'row')}, {size_text(options, size)}"
     return Plan(
         version=table.version,
         what=what,
-        effects=[
-            f"{counted(len(jobs), 'job')}, the oldest {age(oldest)} old: "
-            + ", ".join(f"{each.job} ({each.state})" for each in jobs[:5])
-            + (", …" if len(jobs) > 5 else ""),
-            f"{then}: {content}"
-            + (f", and what {counted(unknown, 'job')} not yet prepared wrote" if unknown else ""),
-            *(f"the same in {root}, with which it was prepared" for root in beside),
-        ],
         document={
-            "version": table.version,
             "jobs": [each.job for each in jobs],
-            "files": files,
-            "rows": rows,
-            "bytes": size,
-            "not_prepared": unknown,
-            "together": beside,
+            "oldest_s": max(time.time() - each.since for each in jobs),
+            "files": len(entries) + sum(each.files for each in spilled),
+            "rows": sum(each.rows for each in entries) + sum(each.rows for each in spilled),
+            "bytes": sum(each.bytes for each in entries) + sum(each.data_bytes for each in spilled),
+            "not_prepared": len(jobs) - len(changes),
+            "together": sorted({root for each in jobs for root in each.together} - {table.url}),
         },
     )
 
@@ -182,44 +175,37 @@ def _plan_recover(options: argparse.Namespace, table: Table) -> Plan | None:
     waiting = [each for each in table.jobs() if each.state == "prepared"]
     what = "abort" if options.abort else "commit"
     what = f"{what} {counted(len(waiting), 'prepared job')}"
-    then = _ABORTED if options.abort else "in the table then"
-    return _plan(options, table, waiting, what, then) if waiting else None
+    return _plan(options, table, waiting, what) if waiting else None
 
 
+@command(
+    """
+    recover: commit every prepared job that nobody has decided; exit status 1 if one did not
+      commit
+    --abort  abort each instead
+    --dry-run  list the jobs, and change nothing
+    @yes
+    $ recover /lake/flights
+    $ recover /lake/flights --abort --dry-run
+    """
+)
 def _recover(options: argparse.Namespace) -> int:
-    from ..table.listing import short_job
-
     table = table_of(options)
     if options.abort or options.dry_run:
         status = decided(options, lambda: _plan_recover(options, table), lambda: table.version)
         if status is not None:
             return status
     results = table.recover(abort=options.abort)
-    rows: list[dict[str, Any]] = []
-    for each in results:
-        kind, version = (
-            (each.outcome.kind, each.outcome.version) if each.outcome else ("undecided", None)
-        )
-        rows.append(
-            {
-                "job": each.job_id,
-                "status": kind,
-                "version": version,
-                "error": str(each.error) if each.error else None,
-            }
-        )
-    if not written(options, rows):
-        names = ("job", "status", "version", "error")
-        shown = [
-            (
-                short_job(row["job"]),
-                row["status"].replace("_", " "),
-                row["version"] or "",
-                row["error"] or "",
-            )
-            for row in rows
-        ]
-        print_table(names, shown, "no job was waiting")
+    rows = [
+        {
+            "job": each.job_id,
+            "status": each.outcome.kind if each.outcome else "undecided",
+            "version": each.outcome.version if each.outcome else None,
+            "error": str(each.error) if each.error else None,
+        }
+        for each in results
+    ]
+    show(options, rows, nothing="no job was waiting")
     return 1 if results.failed else 0
 
 

@@ -14,57 +14,33 @@ from ..terminal.render import counted
 from ..terminal.screen import print_table
 from ..version import install
 from .inspect_table import rows_of
-from .options import Commands, storage_options_of
+from .options import command, storage_options_of
 from .output import written
 
 _TOKEN = "MANIFESTCOMMIT_SERVE_TOKEN"
 _LEAST = 8  # characters of a token
 
 
-def add_lake_commands(commands: Commands) -> None:
-    """Register `tables` and `serve`."""
-    tables = commands.add(
-        "tables",
-        _tables,
-        "list the tables below a prefix, by name",
-        ["tables s3://bucket/lake", "tables /lake --namespace sales --json"],
-    )
-    tables.add_argument(
-        "--namespace", metavar="NAME", help="only in these folders or below, such as sales.eu"
-    )
-    serve = commands.add(
-        "serve",
-        _serve,
-        "serve the tables below a prefix as Iceberg's REST catalog and as pages, read-only",
-        [
-            "serve s3://bucket/lake",
-            "serve s3://bucket/lake --host 0.0.0.0 --token-file /etc/lake.token",
-        ],
-    )
-    serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
-    serve.add_argument(
-        "--port", type=_port, default=8181, help="default: 8181; 0: any that is free"
-    )
-    serve.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help=f"has the token that requests have to bear; by default ${_TOKEN}",
-    )
-    serve.add_argument(
-        "--refresh",
-        default="60s",
-        metavar="TIME",
-        help="how old a list of tables may be (default: 60s)",
-    )
-    serve.add_argument(
-        "--sample-rows",
-        type=_rows,
-        default=0,
-        metavar="N",
-        help="how many rows the page of a table shows, at most 100 (default: 0: none)",
-    )
+def _rows(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) <= 100):
+        raise argparse.ArgumentTypeError(f"a number of rows from 0 to 100, not {text!r}")
+    return int(text)
 
 
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"a port from 0 to 65535, not {text!r}")
+    return int(text)
+
+
+@command(
+    """
+    tables: list the tables below a prefix, by name
+    --namespace NAME  only in these folders or below, such as sales.eu
+    $ tables s3://bucket/lake
+    $ tables /lake --namespace sales --json
+    """
+)
 def _tables(options: argparse.Namespace) -> int:
     from ..catalog.lake import lake  # late: `--help` needs no pyarrow
 
@@ -79,6 +55,24 @@ def _tables(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    serve: serve the tables below a prefix as Iceberg's REST catalog and as pages, read-only
+    --host HOST  where to listen (default: 127.0.0.1)
+    --port PORT  default: 8181; 0: any that is free
+    --token-file FILE  has the token that requests have to bear; by default
+        $MANIFESTCOMMIT_SERVE_TOKEN
+    --refresh TIME  how old a list of tables may be (default: 60s)
+    --sample-rows N  how many rows the page of a table shows, at most 100 (default: 0: none)
+    $ serve s3://bucket/lake
+    $ serve s3://bucket/lake --host 0.0.0.0 --token-file /etc/lake.token
+    """,
+    types={"port": _port, "sample_rows": _rows},
+    host="127.0.0.1",
+    port=8181,
+    refresh="60s",
+    sample_rows=0,
+)
 def _serve(options: argparse.Namespace) -> int:
     try:
         from ..catalog.rest import Catalog, serve  # late: an extra
@@ -133,15 +127,3 @@ def _token(file: str | None) -> str | None:
             argument=source,
         )
     return token
-
-
-def _rows(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) <= 100):
-        raise argparse.ArgumentTypeError(f"a number of rows from 0 to 100, not {text!r}")
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) < 65536):
-        raise argparse.ArgumentTypeError(f"a port from 0 to 65535, not {text!r}")
-    return int(text)

@@ -14,151 +14,61 @@ import msgspec
 from ..display import visible
 from ..errors import UsageError
 from ..terminal.render import counted
-from .options import Commands, add_note, note_of, storage_options_of
+from .options import SHARED, command, note_of, storage_options_of
 from .output import written
 
+SHARED["@source"] = """
+    SOURCE  a folder or a URL where files land; table:URL, the changes of a table; postgres:TABLE,
+        rows of PostgreSQL; or kafka:TOPIC, records of Kafka
+    --on A,B  the key, of the changes of a table
+    --source-options FILE  --storage-options of the source's own store
+    --max-bytes SIZE  of one commit
+    --max-errors N  skip and record so many files that cannot be decoded (default: 0)
+    --partition-by A,B  for the table's first rows
+    --merge-schema  add columns of the source
+"""
+SHARED["@kinds"] = """
+    files:
+    --input-format csv|json|parquet  of every file; by default what each file's ending says
+    --pattern PATTERN  only names that match, such as '*.csv'
+    --file-column NAME  a column with the name of the file
+    --settle TIME  how old a file has to be (default: 5s on a disk)
+    --on-changed append|replace|error  what a file does that was loaded before with other content
+        (default: append)
+    --csv-options JSON  such as '{"delimiter": ";"}'
+    postgres:
+    --dsn-file FILE  has the connection string; by default libpq's environment (PGHOST,
+        PGPASSFILE)
+    --xid-column NAME  the column with the id of each row's transaction (default: xid)
+    --query-name NAME  takes a query in place of the table, of this name
+    --on-failover error|continue  what a promoted standby does (default: error)
+    kafka:
+    --servers HOST:PORT,…  some brokers
+    --kafka-settings FILE  a JSON object of librdkafka's settings
+    --value json|bytes  of a record (default: json)
+    --record-columns A,B  columns of the record: partition, offset, timestamp, key, headers
+    --start earliest|latest  where the first load begins (default: earliest)
+    --on-broken error|refuse  refuse: records that cannot be decoded go to PATH.refused (default:
+        error)
+    --on-lost error|skip  what is done about records that are not kept any more (default: error)
+"""
+# What is so unless it is given.
+_DEFAULTS: dict[str, Any] = {
+    "pattern": "*",
+    "on_changed": "append",
+    "xid_column": "xid",
+    "on_failover": "error",
+    "value": "json",
+    "start": "earliest",
+    "on_broken": "error",
+    "on_lost": "error",
+    "max_bytes": "512MB",
+    "max_errors": 0,
+}
 _TABLE = "table:"
 _KAFKA = "kafka:"
 _POSTGRES = "postgres:"
 _URL_OF_POSTGRES = ("postgres://", "postgresql://")
-
-
-def add_load_commands(commands: Commands) -> None:
-    """Register `load` and `follow`."""
-    load = commands.add(
-        "load",
-        _load,
-        "load what a source has and the table does not, each row exactly once",
-        [
-            "load /lake/orders /landing/orders --partition-by day",
-            "load s3://lake/orders s3://landing/orders --pattern '*.csv' --dry-run",
-            "load /lake/order_changes table:/lake/orders --on id",
-            "load /lake/orders postgres:public.orders --dsn-file /etc/shop.dsn",
-            "load /lake/orders kafka:orders --servers broker:9092 --record-columns offset",
-        ],
-    )
-    _add_source(load)
-    load.add_argument(
-        "--restart",
-        action="store_true",
-        help="replace the table's rows by the whole source, and go on from there",
-    )
-    load.add_argument("--dry-run", action="store_true", help="only say what would be loaded")
-    follow = commands.add(
-        "follow",
-        _follow,
-        "load what a source has, again and again, until SIGTERM or Ctrl-C",
-        ["follow /lake/orders /landing/orders --every 10s"],
-    )
-    _add_source(follow)
-    follow.add_argument(
-        "--every",
-        default="60s",
-        metavar="TIME",
-        help="how long to wait where there is nothing to load (default: 60s)",
-    )
-
-
-def _add_source(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "source",
-        metavar="SOURCE",
-        help="a folder or a URL where files land; table:URL, the changes of a table;"
-        " postgres:TABLE, rows of PostgreSQL; or kafka:TOPIC, records of Kafka",
-    )
-    files = command.add_argument_group("files")
-    files.add_argument(
-        "--input-format",
-        choices=("csv", "json", "parquet"),
-        help="of every file; by default what each file's ending says",
-    )
-    files.add_argument("--pattern", default="*", help="only names that match, such as '*.csv'")
-    files.add_argument("--file-column", metavar="NAME", help="a column with the name of the file")
-    files.add_argument(
-        "--settle", metavar="TIME", help="how old a file has to be (default: 5s on a disk)"
-    )
-    files.add_argument(
-        "--on-changed",
-        choices=("append", "replace", "error"),
-        default="append",
-        help="what a file does that was loaded before with other content (default: append)",
-    )
-    files.add_argument("--csv-options", metavar="JSON", help='such as \'{"delimiter": ";"}\'')
-    _add_postgres(command)
-    _add_kafka(command)
-    command.add_argument("--on", metavar="A,B", help="the key, of the changes of a table")
-    command.add_argument(
-        "--source-options", metavar="FILE", help="--storage-options of the source's own store"
-    )
-    command.add_argument("--max-bytes", default="512MB", metavar="SIZE", help="of one commit")
-    command.add_argument(
-        "--max-errors",
-        type=int,
-        default=0,
-        metavar="N",
-        help="skip and record so many files that cannot be decoded (default: 0)",
-    )
-    command.add_argument("--partition-by", metavar="A,B", help="for the table's first rows")
-    command.add_argument("--merge-schema", action="store_true", help="add columns of the source")
-    add_note(command)
-
-
-def _add_postgres(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("postgres")
-    group.add_argument(
-        "--dsn-file",
-        metavar="FILE",
-        help="has the connection string; by default libpq's environment (PGHOST, PGPASSFILE)",
-    )
-    group.add_argument(
-        "--xid-column",
-        default="xid",
-        metavar="NAME",
-        help="the column with the id of each row's transaction (default: xid)",
-    )
-    group.add_argument(
-        "--query-name", metavar="NAME", help="takes a query in place of the table, of this name"
-    )
-    group.add_argument(
-        "--on-failover",
-        choices=("error", "continue"),
-        default="error",
-        help="what a promoted standby does (default: error)",
-    )
-
-
-def _add_kafka(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("kafka")
-    group.add_argument("--servers", metavar="HOST:PORT,…", help="some brokers")
-    group.add_argument(
-        "--kafka-settings", metavar="FILE", help="a JSON object of librdkafka's settings"
-    )
-    group.add_argument(
-        "--value", choices=("json", "bytes"), default="json", help="of a record (default: json)"
-    )
-    group.add_argument(
-        "--record-columns",
-        metavar="A,B",
-        help="columns of the record: partition, offset, timestamp, key, headers",
-    )
-    group.add_argument(
-        "--start",
-        choices=("earliest", "latest"),
-        default="earliest",
-        help="where the first load begins (default: earliest)",
-    )
-    group.add_argument(
-        "--on-broken",
-        choices=("error", "refuse"),
-        default="error",
-        help="refuse: records that cannot be decoded go to PATH.refused (default: error)",
-    )
-    group.add_argument(
-        "--on-lost",
-        choices=("error", "skip"),
-        default="error",
-        help="what is done about records that are not kept any more (default: error)",
-    )
 
 
 def _source(options: argparse.Namespace) -> Any:
@@ -245,6 +155,23 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+@command(
+    """
+    load: load what a source has and the table does not, each row exactly once
+    @source
+    --restart  replace the table's rows by the whole source, and go on from there
+    --dry-run  only say what would be loaded
+    @note
+    @kinds
+    $ load /lake/orders /landing/orders --partition-by day
+    $ load s3://lake/orders s3://landing/orders --pattern '*.csv' --dry-run
+    $ load /lake/order_changes table:/lake/orders --on id
+    $ load /lake/orders postgres:public.orders --dsn-file /etc/shop.dsn
+    $ load /lake/orders kafka:orders --servers broker:9092 --record-columns offset
+    """,
+    types={"max_errors": int},
+    **_DEFAULTS,
+)
 def _load(options: argparse.Namespace) -> int:
     from ..sources.loading import load
 
@@ -259,6 +186,19 @@ def _load(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    """
+    follow: load what a source has, again and again, until SIGTERM or Ctrl-C
+    @source
+    --every TIME  how long to wait where there is nothing to load (default: 60s)
+    @note
+    @kinds
+    $ follow /lake/orders /landing/orders --every 10s
+    """,
+    types={"max_errors": int},
+    every="60s",
+    **_DEFAULTS,
+)
 def _follow(options: argparse.Namespace) -> int:
     from ..sources.loading import follow
 

@@ -1,14 +1,18 @@
-"""What all commands share: how one is added, the path, the store's options, the version."""
+"""What all commands share: how one is declared, the path, the store's options, the version."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+import keyword
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..errors import UsageError
-from .exit_codes import answers_no
 
 if TYPE_CHECKING:
     from ..log.table_context import TableContext
@@ -16,6 +20,71 @@ if TYPE_CHECKING:
 
 Run = Callable[[argparse.Namespace], int]
 FORMATS = ("table", "json", "jsonl", "csv")
+# What several commands take, by the word for it.
+SHARED = {
+    "@choice": """
+        | --version N  this version instead of the newest
+        | --as-of TIME  the version that was newest then, such as 2013-01-31T12:00:00Z
+        | --tag NAME  the version with this tag
+    """,
+    "@alone": """
+        --alone  undo also what was committed in several tables by one commit, here only
+    """,
+    "@dry-run": """
+        --dry-run  say what it would do, in numbers, and change nothing
+    """,
+    "@yes": """
+        -y, --yes  go ahead without a question, as scripts do
+    """,
+    "@note": """
+        --message TEXT  what for; recorded in the history
+        --metadata NAME=VALUE*  recorded in the history, such as git=4d6b4d9; may be given again;
+            no secrets
+    """,
+}
+_PATH = "PATH  the table path: a local path or a URL"
+_DESTINATIONS = {"JOB": "job_id", "NEW": "new_name", "TEXT": "comment", "COMMAND": "verb"}
+_DESTINATIONS |= {"START": "start_version", "END": "end_version"}
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """A command as its function declares it."""
+
+    run: Run
+    text: str
+    types: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    about_table: bool
+
+
+DECLARED: dict[str, list[Declared]] = {}  # by module
+
+
+def command(
+    *texts: str,
+    types: Mapping[str, Any] | None = None,
+    about_table: bool = True,
+    **defaults: Any,
+) -> Callable[[Run], Run]:
+    """Declare commands by their help, which is also what their arguments are made from.
+
+    texts: `name: what it does`; a line for each argument, two spaces before what is said of it; `$`
+    before an example; an empty line, and what the help ends with. `NAME` has to be there, `[NAME]`
+    need not, `NAME*` may be several. `--name VALUE!` has to be there, `VALUE*` may be given again,
+    `a|b` is one of these, and without a value it is a flag. Of successive lines with `|` one may be
+    given, of those with `!` one has to be. `title:` begins a group, `@word` is what others
+    take, too. types: of values, by destination; by default a text, and a number from 1 on for N and
+    versions.
+    """
+
+    def declare(run: Run) -> Run:
+        DECLARED.setdefault(run.__module__, []).extend(
+            Declared(run, textwrap.dedent(text), types or {}, defaults, about_table)
+            for text in texts
+        )
+        return run
+
+    return declare
 
 
 class Commands:
@@ -25,96 +94,109 @@ class Commands:
         self._parsers = parsers
         self.parsers: dict[str, argparse.ArgumentParser] = {}
         self.groups: dict[str, dict[str, str]] = {}
-        self.group = ""
 
-    def begin(self, group: str) -> None:
-        """What is added next belongs to this group."""
-        self.group = group
-
-    def add_plain(
-        self, name: str, run: Run, what: str, examples: Sequence[str] = ()
-    ) -> argparse.ArgumentParser:
-        """A command that is about no table."""
-        shown = "".join(f"\n  manifestcommit {each}" for each in examples)
+    def add(self, group: str, declared: Declared) -> None:
+        """Make the parser of a command."""
+        text, _, end = declared.text.strip("\n").partition("\n\n")
+        lines = [" ".join(each.split("\n")) for each in re.split(r"\n(?! )", text)]
+        name, what = re.sub(" +", " ", lines[0]).split(": ", 1)
+        examples = [f"\n  manifestcommit {each[2:]}" for each in lines if each.startswith("$ ")]
         parser: argparse.ArgumentParser = self._parsers.add_parser(
             name,
-            help=what,  # for completion; the help itself shows groups
             prog=f"manifestcommit {name}",
             description=f"{what[0].upper()}{what[1:]}.",
-            epilog=f"examples:{shown}" if shown else None,
+            epilog=end or "".join(["examples:" * bool(examples), *examples]),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        arguments = _spelled_out(each for each in lines[1:] if not each.startswith("$ "))
+        if declared.about_table:
+            is_there = arguments and arguments[0].startswith("PATH")
+            path = arguments.pop(0) if is_there else _PATH
+            _add_arguments(parser, [path], declared.types)
+            _add_common(parser)
+        _add_arguments(parser, arguments, declared.types)
         parser.set_defaults(
-            run=run, command=name, parser=parser, commands=self, actions=parser._actions
+            run=declared.run, command=name, parser=parser, commands=self, actions=parser._actions
         )
+        parser.set_defaults(**declared.defaults)
         self.parsers[name] = parser
-        self.groups.setdefault(self.group, {})[name] = what
-        return parser
-
-    def add(
-        self, name: str, run: Run, what: str, examples: Sequence[str] = ()
-    ) -> argparse.ArgumentParser:
-        """A command about one table."""
-        if no := answers_no(name):
-            what = f"{what}; exit status 1 {no}"
-        command = self.add_plain(name, run, what, examples)
-        command.add_argument("path", metavar="PATH", help="the table path: a local path or a URL")
-        common = command.add_argument_group("options of every command")
-        common.add_argument(
-            "--format",
-            choices=FORMATS,
-            default="table",
-            help="table: for people; json: one document; jsonl: one line a row; csv",
-        )
-        common.add_argument(
-            "--json",
-            action="store_const",
-            dest="format",
-            const="json",
-            help="one JSON document on standard output, as --format json",
-        )
-        common.add_argument("--bytes", action="store_true", help="exact sizes, such as 1,048,576")
-        common.add_argument(
-            "--storage-options",
-            metavar="FILE",
-            help="a JSON file with the store's options: endpoint, secrets and so on",
-        )
-        return command
+        self.groups.setdefault(group, {})[name] = what
 
 
-def add_choice(command: argparse.ArgumentParser) -> None:
-    """Options that choose one version."""
-    choice = command.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--version", type=positive, metavar="N", help="this version instead of the newest"
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    common = parser.add_argument_group("options of every command")
+    common.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="table",
+        help="table: for people; json: one document; jsonl: one line a row; csv",
     )
-    choice.add_argument(
-        "--as-of",
-        metavar="TIME",
-        help="the version that was newest then, such as 2013-01-31T12:00:00Z",
+    common.add_argument(
+        "--json",
+        action="store_const",
+        dest="format",
+        const="json",
+        help="one JSON document on standard output, as --format json",
     )
-    choice.add_argument("--tag", metavar="NAME", help="the version with this tag")
-
-
-def add_alone(command: argparse.ArgumentParser) -> None:
-    """Let a command undo a joint commit in its table only. [MT14]"""
-    command.add_argument(
-        "--alone",
-        action="store_true",
-        help="undo also what was committed in several tables by one commit, here only",
+    common.add_argument("--bytes", action="store_true", help="exact sizes, such as 1,048,576")
+    common.add_argument(
+        "--storage-options",
+        metavar="FILE",
+        help="a JSON file with the store's options: endpoint, secrets and so on",
     )
 
 
-def add_note(command: argparse.ArgumentParser) -> None:
-    """What a command that commits takes for the commit's record; `note_of` returns it."""
-    command.add_argument("--message", metavar="TEXT", help="what for; recorded in the history")
-    command.add_argument(
-        "--metadata",
-        action="append",
-        type=_pair,
-        metavar="NAME=VALUE",
-        help="recorded in the history, such as git=4d6b4d9; may be given again; no secrets",
-    )
+def _spelled_out(lines: Iterable[str]) -> list[str]:
+    """The lines, with what a word is for in its place."""
+    found: list[str] = []
+    for line in lines:
+        text = textwrap.dedent(SHARED.get(line, line)).strip("\n")
+        found += [" ".join(each.split("\n")) for each in re.split(r"\n(?! )", text)]
+    return found
+
+
+def _add_arguments(
+    parser: argparse.ArgumentParser, lines: Sequence[str], types: Mapping[str, Any]
+) -> None:
+    group: Any = parser
+    before, chosen = "", parser
+    for line in lines:
+        if line.endswith(":") and "  " not in line:
+            group = parser.add_argument_group(line[:-1])
+            continue
+        mark = line[:1] if line[:2] in ("| ", "! ") else ""
+        if mark and mark != before:
+            chosen = group.add_mutually_exclusive_group(required=mark == "!")
+        before = mark
+        declared, _, what = line.removeprefix(f"{mark} ").partition("  ")
+        _add_argument(chosen if mark else group, declared, re.sub(" +", " ", what), types)
+
+
+def _add_argument(group: Any, declared: str, what: str, types: Mapping[str, Any]) -> None:
+    names = re.findall(r"(?:^|(?<=, ))--?[\w-]+", declared)
+    value = re.sub(r"^(--?[\w-]+(, )?)+ ?", "", declared)
+    options: dict[str, Any] = {"help": what or None}
+    metavar = value.rstrip("*!")
+    metavar = metavar if names else metavar.strip("[]")
+    last = names[-1].lstrip("-").replace("-", "_") if names else metavar.lower()
+    dest = last if names else _DESTINATIONS.get(metavar, last)
+    dest += "_" * keyword.iskeyword(dest)
+    if names and not value:
+        group.add_argument(*names, action="store_true", dest=dest, **options)
+        return
+    if re.fullmatch(r"[a-z]+(\|[a-z]+)+", metavar):
+        options["choices"] = tuple(metavar.split("|"))
+    else:
+        options["metavar"] = metavar
+    by_default = positive if metavar in ("N", "END") or dest == "version" else None
+    options["type"] = _pair if dest == "metadata" else types.get(dest, by_default)
+    if names:
+        options |= {"dest": dest, "required": value.endswith("!")}
+        options |= {"action": "append"} if value.endswith("*") else {}
+        group.add_argument(*names, **options)
+    else:
+        count = "?" if value.startswith("[") else "+" if value.endswith("*") else None
+        group.add_argument(dest, nargs=count, **options)
 
 
 def note_of(options: argparse.Namespace) -> dict[str, Any]:

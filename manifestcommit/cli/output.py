@@ -1,12 +1,23 @@
-"""Results in the formats for programs: --format json, jsonl and csv."""
+"""Results in every format: for programs as JSON, JSON lines or CSV, for people as tables of the
+same members.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+import datetime as dt
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..terminal.render import print_csv, print_json, short_size, size
+from ..display import age, cut
+from ..terminal.render import plain_text, print_csv, print_json, short_size, size
+from ..terminal.screen import print_table
+
+_CELL = 60  # characters of a list
+# Members that are numbers to copy, and those that a narrow terminal does without.
+_NAMES = ("position", "origin", "start", "end", "id")
+_SPARE = ("metadata", "author", "job", "added", "since", "removed bytes", "removed rows")
 
 
 def written(
@@ -29,6 +40,112 @@ def written(
         for line in lines:
             print_json(line, indent=None)
     return True
+
+
+def show(
+    options: argparse.Namespace,
+    value: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    nothing: str = "",
+    more: str = "",
+) -> None:
+    """Print a result in the chosen format: for people rows as a table, and of a document its
+    members, then its rows. What is empty is left out.
+
+    nothing: instead of a table without rows. more: a sentence for people, on standard error.
+    """
+    if written(options, value, rows):
+        return
+    if rows is not None or not isinstance(value, Mapping):
+        _print_rows(options, value if rows is None else rows, nothing)  # type: ignore[arg-type]  # a list
+    else:
+        _print_document(options, value)
+    if more:
+        print(more, file=sys.stderr)
+
+
+def _print_document(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
+    known = {name: value for name, value in document.items() if not _is_empty(value)}
+    below = {name: value for name, value in known.items() if _are_rows(value)}
+    single = [(_title(name), _cell(options, name, known[name])) for name in known.keys() - below]
+    order = {_title(name): at for at, name in enumerate(known)}
+    print_table(("", ""), sorted(single, key=lambda row: order[row[0]]), header=False)
+    for name, rows in below.items():
+        print(f"\n{_title(name)}")
+        _print_rows(options, rows)
+
+
+def _print_rows(
+    options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], nothing: str = ""
+) -> None:
+    names = [
+        name
+        for name in dict.fromkeys(name for row in rows for name in row)
+        if not all(_is_empty(row.get(name)) for row in rows) and name != "summary"
+    ]
+    cells = [[_cell(options, name, row.get(name)) for name in names] for row in rows]
+    print_table(list(map(_title, names)), cells, nothing, spare=_SPARE)
+
+
+def _title(name: str) -> str:
+    known = {"bytes": "size", "size_bytes": "size", "added_version": "added", "job_id": "job"}
+    known |= dict.fromkeys(("joint", "together"), "together with")
+    return known.get(name, name.removesuffix("_s").replace("_", " "))
+
+
+def _cell(options: argparse.Namespace, name: str, value: Any) -> Any:
+    """A member as people read it: sizes and ages in their units, numbers with their thousands."""
+    from ..operations.describe import author_text, partners_text  # late: `--help` needs no pyarrow
+    from ..table.listing import short_job
+
+    if name in ("job", "job_id") and value is not None:
+        return short_job(value)
+    if name in ("author", "joint") and value:
+        return author_text(value) if name == "author" else partners_text(value)
+    if name.endswith("_s") and not isinstance(value, Mapping):
+        return _age(value)
+    if name.endswith("_s"):
+        return plain_text({each: _age(s) for each, s in value.items()})
+    if isinstance(value, dt.datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    if name in _NAMES or isinstance(value, bool):
+        return plain_text(value)
+    if isinstance(value, int):
+        return size_cell(options, value) if "bytes" in name else value
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, list | tuple):
+        text = ", ".join(map(plain_text, value))
+        return text if len(text) <= _CELL else f"{len(value):,}: {cut(text, _CELL)}"
+    return "" if value is None else cut(plain_text(value), 10 * _CELL)
+
+
+def _age(seconds: float | None) -> str:
+    return "" if seconds is None else age(seconds)
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value == "" or value == [] or value == {} or value == ()
+
+
+def _are_rows(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value)
+
+
+def lines_of(options: argparse.Namespace, document: Mapping[str, Any]) -> list[str]:
+    """The members of a document, a line each; rows below their names."""
+    lines = []
+    for name, value in document.items():
+        if _are_rows(value) and value:
+            for row in value:
+                head, *rest = lines_of(options, row)
+                lines += [head, *(f"  {each}" for each in rest)]
+        else:
+            cell = _cell(options, "" if name.startswith("job") else name, value)
+            shown = "none" if _is_empty(value) else f"{cell:,}" if isinstance(cell, int) else cell
+            lines.append(f"{_title(name)}: {shown}")
+    return lines
 
 
 def size_cell(options: argparse.Namespace, count: int) -> int | str:

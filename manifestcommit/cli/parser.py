@@ -8,60 +8,35 @@ import argparse
 import difflib
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterable
 from typing import NoReturn
 
 from ..display import visible
 from ..version import __version__
-from . import jobs, manual
-from .change_table import (
-    add_column_commands,
-    add_row_commands,
-    add_settle_command,
-    add_source_commands,
-    add_version_commands,
+from . import (
+    change_table,
+    check_table,
+    inspect_table,
+    jobs,
+    lake,
+    load_table,
+    maintain_table,
+    upkeep,
 )
-from .check_table import add_store_commands, add_verify_command
 from .exit_codes import MEANINGS
-from .inspect_table import (
-    add_content_commands,
-    add_metrics_command,
-    add_query_commands,
-    add_report_command,
-)
-from .lake import add_lake_commands
-from .load_table import add_load_commands
-from .maintain_table import (
-    add_adopt_command,
-    add_compact_command,
-    add_export_commands,
-    add_gc_command,
-)
-from .options import Commands
-from .upkeep import add_maintain_command
+from .options import DECLARED, Commands, command
 
 _GROUPS = {
-    "inspect": (add_query_commands, add_content_commands, add_metrics_command, add_report_command),
-    "load": (add_load_commands,),
-    "jobs": (jobs.add_commands,),
-    "change": (
-        add_row_commands,
-        add_column_commands,
-        add_source_commands,
-        add_version_commands,
-        add_settle_command,
-    ),
-    "maintain": (
-        add_maintain_command,
-        add_compact_command,
-        add_gc_command,
-        add_adopt_command,
-        add_export_commands,
-    ),
-    "lake": (add_lake_commands,),
-    "check": (add_verify_command, add_store_commands),
-    "help": (manual.add_commands,),
+    "inspect": (inspect_table,),
+    "load": (load_table,),
+    "jobs": (jobs,),
+    "change": (change_table,),
+    "maintain": (upkeep, maintain_table),
+    "lake": (lake,),
+    "check": (check_table,),
+    "help": (sys.modules[__name__],),
 }
 EXAMPLES = """examples:
   manifestcommit history /lake/flights               what was committed, newest first
@@ -132,10 +107,9 @@ def make_parser() -> Parser:
         parser.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS)
     )
     parser.commands = commands
-    for group, members in _GROUPS.items():
-        commands.begin(group)
-        for add in members:
-            add(commands)
+    for group, modules in _GROUPS.items():
+        for declared in (each for module in modules for each in DECLARED[module.__name__]):
+            commands.add(group, declared)
     return parser
 
 
@@ -160,3 +134,21 @@ def _grouped(commands: Commands) -> str:
             lines += textwrap.wrap(what, _room(), initial_indent=first, subsequent_indent=rest)
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+@command(
+    """
+    help: all about one command, or all commands
+    [COMMAND]  default: all commands
+    $ help gc
+    """,
+    about_table=False,
+)
+def _help(options: argparse.Namespace) -> int:
+    if options.verb is None:
+        options.top.print_help()
+    elif options.verb in options.commands.parsers:
+        options.commands.parsers[options.verb].print_help()
+    else:
+        options.top.parse_args([options.verb])  # says that there is none, and what may be meant
+    return 0

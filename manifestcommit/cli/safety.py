@@ -8,7 +8,7 @@ import argparse
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from ..display import visible
 from ..terminal.screen import is_terminal
 from .exit_codes import DONE, NO, USAGE
-from .output import written
+from .output import lines_of, written
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,26 +25,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: the table's newest version, from which this follows.
         what: the change in one line.
-        effects: its numbers, a line each.
-        document: the same for programs.
+        document: its numbers.
     """
 
     version: int
     what: str
-    effects: Sequence[str]
     document: dict[str, Any]
-
-
-def add_safety(command: argparse.ArgumentParser, *, dry_run: str = "") -> None:
-    """Options of a command that asks."""
-    command.add_argument(
-        "--dry-run",
-        action="store_true",
-        help=dry_run or "say what it would do, in numbers, and change nothing",
-    )
-    command.add_argument(
-        "-y", "--yes", action="store_true", help="go ahead without a question, as scripts do"
-    )
 
 
 def decided(
@@ -69,7 +55,7 @@ def decided(
         newest()  # that there is no such table comes first
         return _refused(options)
     while (found := plan()) is not None:
-        print("\n".join([visible(found.what) + ":", *_lines(found)]), file=sys.stderr)
+        print("\n".join([visible(found.what) + ":", *_lines(options, found)]), file=sys.stderr)
         if not can_ask:
             return _refused(options)
         if not _confirmed():
@@ -126,11 +112,11 @@ def _shown(options: argparse.Namespace, found: Plan | None) -> int:
     if found is None:
         if not written(options, {"dry_run": True}):
             print("there is nothing to do; nothing was changed")
-    elif not written(options, {"dry_run": True, **found.document}):
-        print("\n".join([f"would {visible(found.what)}:", *_lines(found)]))
+    elif not written(options, {"dry_run": True, "version": found.version, **found.document}):
+        print("\n".join([f"would {visible(found.what)}:", *_lines(options, found)]))
         print("nothing was changed", file=sys.stderr)
     return DONE
 
 
-def _lines(found: Plan) -> list[str]:
-    return [f"  {visible(each)}" for each in found.effects]
+def _lines(options: argparse.Namespace, found: Plan) -> list[str]:
+    return [f"  {visible(each)}" for each in lines_of(options, found.document)]

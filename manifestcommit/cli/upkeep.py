@@ -9,46 +9,28 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..terminal.screen import Steps, print_table
-from .options import Commands, add_note, note_of, storage_options_of
+from .options import command, note_of, storage_options_of
 from .output import size_cell, written
 
 if TYPE_CHECKING:
     from ..table.listing import Listing
 
 
-def add_maintain_command(commands: Commands) -> None:
-    """Register `maintain`."""
-    maintain = commands.add(
-        "maintain",
-        _maintain,
-        "do for each table what is due: exports, compaction, manifests, verification and gc",
-        [
-            "maintain /lake/flights /lake/orders --dry-run",
-            "maintain s3://lake/flights --max-time 30m --max-bytes 10GB",
-            "maintain s3://lake --every 1h",
-        ],
-    )
-    path = next(each for each in maintain._actions if each.dest == "path")
-    path.nargs, path.help = "+", "a table path, or a prefix: all tables below it"
-    maintain.add_argument(
-        "--max-time", metavar="TIME", help="begin no step after this time (default: no limit)"
-    )
-    maintain.add_argument(
-        "--max-bytes",
-        metavar="SIZE",
-        help="compaction rewrites no more in all tables together (default: 64GiB)",
-    )
-    maintain.add_argument(
-        "--every",
-        metavar="TIME",
-        help="do it again and again, this long after the end of each time; it may be killed",
-    )
-    maintain.add_argument(
-        "--dry-run", action="store_true", help="change nothing; say what is due, and why"
-    )
-    add_note(maintain)
-
-
+@command(
+    """
+    maintain: do for each table what is due: exports, compaction, manifests, verification and gc;
+      exit status 1 if a step failed, or a table is damaged
+    PATH*  a table path, or a prefix: all tables below it
+    --max-time TIME  begin no step after this time (default: no limit)
+    --max-bytes SIZE  compaction rewrites no more in all tables together (default: 64GiB)
+    --every TIME  do it again and again, this long after the end of each time; it may be killed
+    --dry-run  change nothing; say what is due, and why
+    @note
+    $ maintain /lake/flights /lake/orders --dry-run
+    $ maintain s3://lake/flights --max-time 30m --max-bytes 10GB
+    $ maintain s3://lake --every 1h
+    """
+)
 def _maintain(options: argparse.Namespace) -> int:
     from ..log.time_travel import parse_age  # late: `--help` needs no pyarrow
     from ..upkeep import maintain

@@ -17,7 +17,6 @@ from ..spark.read.provenance import check_running, marks_of
 from ..spark.read.scan import quoted
 from ..spark.runtime.registered_options import is_connect
 from ..spark.runtime.versions import SPARK
-from ..table import Table
 from ..table.conditions import is_for_spark, without_spark
 from . import statements as sql
 from .inserting import check_partition, replaced_partitions, rows_to_insert
@@ -143,22 +142,14 @@ def _table_of(mark: str) -> str:
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 _QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 _NOTED = ("message", "metadata")
-# What may be declared with a statement; the others are refused, not ignored.
-_DECLARED: dict[type, tuple[str, ...]] = {
-    sql.Insert: ("key", "watermarks", "based_on", *_NOTED),
-    sql.CreateAs: ("key", "watermarks", *_NOTED),
-    sql.Merge: ("key", "watermarks", *_NOTED),
-    sql.Delete: ("key", *_NOTED),
-    sql.Update: ("key", *_NOTED),
-    sql.AddColumn: _NOTED,
-    sql.RenameColumn: _NOTED,
-    sql.DropColumn: _NOTED,
-    sql.WidenColumn: _NOTED,
-    sql.AddConstraint: _NOTED,
-    sql.DropConstraint: _NOTED,
-    sql.SetProperties: _NOTED,
-    sql.Optimize: _NOTED,
-    sql.Vacuum: _NOTED,
+# What may be declared with a statement, by its name below; the others are refused, not ignored.
+_DECLARED: dict[str, tuple[str, ...]] = {
+    "insert": ("key", "watermarks", "based_on", *_NOTED),
+    "create": ("key", "watermarks", *_NOTED),
+    "merge": ("key", "watermarks", *_NOTED),
+    "delete": ("key", *_NOTED),
+    "update": ("key", *_NOTED),
+    **dict.fromkeys(("select", "refresh", "history", "plan_gc"), ()),
 }
 
 
@@ -185,13 +176,15 @@ class Execution:
 
     def run(self, statement: sql.Statement) -> Any:
         """Do it, and return what the call of the library returns."""
-        for name in self._declared:
-            if name not in _DECLARED.get(type(statement), ()):
+        done = _DONE_BY[type(statement)]
+        name = statement.method if isinstance(statement, sql.Call) else done.__name__
+        for each in self._declared:
+            if each not in _DECLARED.get(name, _NOTED):
                 raise UsageError(
-                    f"{name}=… is not declared with this statement "
-                    f"({type(statement).__name__.lower()}); nothing was done. Leave it out"
+                    f"{each}=… is not declared with this statement ({name}); nothing was done. "
+                    "Leave it out"
                 )
-        return _DONE_BY[type(statement)](self, statement)
+        return done(self, statement)
 
     def select(self, statement: sql.Select) -> DataFrame:
         return self._reads.query(statement.query)
@@ -245,10 +238,6 @@ class Execution:
         spark = self._needed("where", statement.where, self._reads.snapshot(place))
         return place.table().delete(statement.where, spark=spark, **self._declared)
 
-    def update(self, statement: sql.Update) -> Outcome:
-        table = self._names.changed(statement.target).table()
-        return table.update(dict(statement.values), statement.where, **self._declared)
-
     def merge(self, statement: sql.Merge) -> Outcome:
         place = self._names.changed(statement.target)
         snapshot, table = self._reads.snapshot(place), place.table()
@@ -274,58 +263,15 @@ class Execution:
         found |= {"null_safe": list(statement.null_safe), "merge_schema": statement.evolves}
         return table.merge(source, statement.on, spark=self._spark, **found, **self._declared)
 
-    def add_column(self, statement: sql.AddColumn) -> Outcome:
-        return self._table(statement).add_column(statement.column, statement.type, **self._declared)
-
-    def rename_column(self, statement: sql.RenameColumn) -> Outcome:
-        return self._table(statement).rename_column(
-            statement.column, statement.to, **self._declared
-        )
-
-    def drop_column(self, statement: sql.DropColumn) -> Outcome:
-        return self._table(statement).drop_column(statement.column, **self._declared)
-
-    def widen_column(self, statement: sql.WidenColumn) -> Outcome:
-        return self._table(statement).widen_column(
-            statement.column, statement.type, **self._declared
-        )
-
-    def add_constraint(self, statement: sql.AddConstraint) -> Outcome:
-        return self._table(statement).add_constraint(
-            statement.constraint, statement.condition, **self._declared
-        )
-
-    def drop_constraint(self, statement: sql.DropConstraint) -> Outcome:
-        return self._table(statement).drop_constraint(statement.constraint, **self._declared)
-
-    def set_properties(self, statement: sql.SetProperties) -> Outcome:
-        return self._table(statement).set_properties(statement.properties, **self._declared)
-
-    def history(self, statement: sql.History) -> Any:
-        return self._table(statement).history(statement.limit)
-
-    def optimize(self, statement: sql.Optimize) -> Any:
-        return self._table(statement).compact(where=statement.where, **self._declared)
-
-    def vacuum(self, statement: sql.Vacuum) -> Any:
-        table = self._table(statement)
-        kept: dict[str, Any] = (
-            {} if statement.hours is None else {"keep_for": f"{statement.hours}h"}
-        )
-        if not statement.dry_run:
-            return table.gc(**kept, **self._declared)
-        if self._declared:
-            raise UsageError("DRY RUN commits nothing; leave message and metadata out")
-        return table.plan_gc(**kept)
+    def call(self, statement: sql.Call) -> Any:
+        method = getattr(self._names.changed(statement.target).table(), statement.method)
+        return method(*statement.arguments, **statement.options, **self._declared)
 
     def refresh(self, statement: sql.Refresh) -> dict[str, int]:
         place = Names(self._spark, None, None).changed(statement.target)
         if not place.name:
             raise refusal("it has no name in this session", "mc.attach(spark, path, name)")
         return attach_all(self._spark, {place.name: place.path}, place.options)
-
-    def _table(self, statement: Any) -> Table:
-        return self._names.changed(statement.target).table()
 
     def _write(self, df: DataFrame, place: Place, **options: Any) -> Outcome:
         given = {**options, **self._declared}
@@ -366,18 +312,8 @@ _DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
     sql.Insert: Execution.insert,
     sql.CreateAs: Execution.create,
     sql.Delete: Execution.delete,
-    sql.Update: Execution.update,
     sql.Merge: Execution.merge,
-    sql.AddColumn: Execution.add_column,
-    sql.RenameColumn: Execution.rename_column,
-    sql.DropColumn: Execution.drop_column,
-    sql.WidenColumn: Execution.widen_column,
-    sql.AddConstraint: Execution.add_constraint,
-    sql.DropConstraint: Execution.drop_constraint,
-    sql.SetProperties: Execution.set_properties,
-    sql.History: Execution.history,
-    sql.Optimize: Execution.optimize,
-    sql.Vacuum: Execution.vacuum,
+    sql.Call: Execution.call,
     sql.Refresh: Execution.refresh,
 }
 

@@ -44,14 +44,6 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
     where: str
 
 
-class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows to update."""
-
-    target: Name
-    values: tuple[tuple[str, str], ...]
-    where: str | None = None
-
-
 class When(msgspec.Struct, frozen=True, kw_only=True):
     """A clause of a merge. kind: "update", "delete" or "insert"; values: None: all (`*`)."""
 
@@ -89,88 +81,20 @@ class CreateAs(msgspec.Struct, frozen=True, kw_only=True):
     partition_by: tuple[str, ...] = ()
 
 
-class AddColumn(msgspec.Struct, frozen=True, kw_only=True):
-    target: Name
-    column: str
-    type: str
-
-
-class RenameColumn(msgspec.Struct, frozen=True, kw_only=True):
-    target: Name
-    column: str
-    to: str
-
-
-class DropColumn(msgspec.Struct, frozen=True, kw_only=True):
-    target: Name
-    column: str
-
-
-class WidenColumn(msgspec.Struct, frozen=True, kw_only=True):
-    target: Name
-    column: str
-    type: str
-
-
-class AddConstraint(msgspec.Struct, frozen=True, kw_only=True):
-    target: Name
-    constraint: str
-    condition: str
-
-
-class DropConstraint(msgspec.Struct, frozen=True, kw_only=True):
-    target: Name
-    constraint: str
-
-
-class SetProperties(msgspec.Struct, frozen=True, kw_only=True):
-    """Properties; None removes one."""
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A method of `Table`, with its arguments."""
 
     target: Name
-    properties: dict[str, str | None]
-
-
-class History(msgspec.Struct, frozen=True, kw_only=True):
-    target: Name
-    limit: int | None = None
-
-
-class Optimize(msgspec.Struct, frozen=True, kw_only=True):
-    target: Name
-    where: str | None = None
-
-
-class Vacuum(msgspec.Struct, frozen=True, kw_only=True):
-    """hours: how long versions stay readable; None: as long as gc keeps them by default."""
-
-    target: Name
-    hours: int | None = None
-    dry_run: bool = False
+    method: str
+    arguments: tuple[Any, ...] = ()
+    options: dict[str, Any] = {}
 
 
 class Refresh(msgspec.Struct, frozen=True, kw_only=True):
     target: Name
 
 
-Statement: TypeAlias = (
-    Select
-    | Insert
-    | Delete
-    | Update
-    | Merge
-    | CreateAs
-    | AddColumn
-    | RenameColumn
-    | DropColumn
-    | WidenColumn
-    | AddConstraint
-    | DropConstraint
-    | SetProperties
-    | History
-    | Optimize
-    | Vacuum
-    | Refresh
-)
+Statement: TypeAlias = Select | Insert | Delete | Merge | CreateAs | Call | Refresh
 
 # First words of statements that are not done here -> the call that does it.
 _ELSEWHERE = {
@@ -287,7 +211,7 @@ def _update(scanner: Scanner) -> Statement:
     if scanner.take("WHERE"):
         where = requalified(scanner.rest(), sides, scanner.instead)
     scanner.expect_end()
-    return Update(target=target, values=values, where=where)
+    return Call(target=target, method="update", arguments=(dict(values), where))
 
 
 def _target(scanner: Scanner, ends: tuple[str, ...]) -> tuple[Name, dict[str, str]]:
@@ -461,20 +385,21 @@ def _alter(scanner: Scanner) -> Statement:
     if scanner.take("RENAME", "COLUMN"):
         column = scanner.column()
         scanner.expect("TO")
-        found: Statement = RenameColumn(target=target, column=column, to=scanner.column())
+        found = Call(target=target, method="rename_column", arguments=(column, scanner.column()))
     elif scanner.take("DROP", "COLUMN") or scanner.take("DROP", "COLUMNS"):
         in_parentheses = scanner.take("(")
-        found = DropColumn(target=target, column=scanner.column())
+        found = Call(target=target, method="drop_column", arguments=(scanner.column(),))
         if in_parentheses:
             scanner.expect(")")
     elif scanner.take("DROP", "CONSTRAINT"):
-        found = DropConstraint(target=target, constraint=scanner.column())
+        found = Call(target=target, method="drop_constraint", arguments=(scanner.column(),))
     elif scanner.take("ALTER", "COLUMN") or scanner.take("CHANGE", "COLUMN"):
         column = scanner.column()
         scanner.expect("TYPE")
-        return WidenColumn(target=target, column=column, type=scanner.rest())
+        found = Call(target=target, method="widen_column", arguments=(column, scanner.rest()))
     else:
-        found = _properties(scanner, target)
+        properties = _properties(scanner)
+        found = Call(target=target, method="set_properties", arguments=(properties,))
     scanner.expect_end()
     return found
 
@@ -487,7 +412,7 @@ def _added(scanner: Scanner, target: Name) -> Statement:
     if in_parentheses:
         scanner.expect(")")
     scanner.expect_end()
-    return AddColumn(target=target, column=column, type=kind)
+    return Call(target=target, method="add_column", arguments=(column, kind))
 
 
 def _constrained(scanner: Scanner, target: Name) -> Statement:
@@ -498,16 +423,15 @@ def _constrained(scanner: Scanner, target: Name) -> Statement:
     condition = scanner.until()
     scanner.expect(")")
     scanner.expect_end()
-    return AddConstraint(target=target, constraint=name, condition=condition)
+    return Call(target=target, method="add_constraint", arguments=(name, condition))
 
 
-def _properties(scanner: Scanner, target: Name) -> Statement:
+def _properties(scanner: Scanner) -> dict[str, str | None]:
+    """Properties; None removes one."""
     found: dict[str, str | None] = {}
     if scanner.take("UNSET", "TBLPROPERTIES"):
         scanner.take("IF", "EXISTS")
-        return SetProperties(
-            target=target, properties=dict.fromkeys(scanner.listed(scanner.string))
-        )
+        return dict.fromkeys(scanner.listed(scanner.string))
     scanner.expect("SET", "TBLPROPERTIES")
 
     def pair() -> None:
@@ -516,7 +440,7 @@ def _properties(scanner: Scanner, target: Name) -> Statement:
         found[name] = scanner.string()
 
     scanner.listed(pair)
-    return SetProperties(target=target, properties=found)
+    return found
 
 
 def _describe(scanner: Scanner) -> Statement:
@@ -527,7 +451,7 @@ def _describe(scanner: Scanner) -> Statement:
     target = scanner.name()
     limit = scanner.number() if scanner.take("LIMIT") else None
     scanner.expect_end()
-    return History(target=target, limit=limit)
+    return Call(target=target, method="history", arguments=(limit,))
 
 
 def _optimize(scanner: Scanner) -> Statement:
@@ -537,19 +461,19 @@ def _optimize(scanner: Scanner) -> Statement:
     if scanner.take("WHERE"):
         where = requalified(scanner.until("ZORDER"), {target[-1].lower(): ""}, scanner.instead)
     scanner.expect_end()
-    return Optimize(target=target, where=where)
+    return Call(target=target, method="compact", options={"where": where})
 
 
 def _vacuum(scanner: Scanner) -> Statement:
     scanner.instead = "mc.Table(path).gc(keep_for=…, grace=…), or plan_gc"
     scanner.expect("VACUUM")
-    target, hours = scanner.name(), None
+    target, kept = scanner.name(), {}
     if scanner.take("RETAIN"):
-        hours = scanner.number()
+        kept = {"keep_for": f"{scanner.number()}h"}
         scanner.expect("HOURS")
-    dry_run = scanner.take("DRY", "RUN")
+    method = "plan_gc" if scanner.take("DRY", "RUN") else "gc"
     scanner.expect_end()
-    return Vacuum(target=target, hours=hours, dry_run=dry_run)
+    return Call(target=target, method=method, options=kept)
 
 
 def _refresh(scanner: Scanner) -> Statement:

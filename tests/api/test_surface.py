@@ -228,7 +228,6 @@ OF_SOURCES = _OF_FILES | _OF_POSTGRES | _OF_KAFKA
 ONLY_OF = {
     "load": OF_SOURCES,
     "follow": OF_SOURCES,
-    "files": {"--partition", "--since", "--job", "--smaller", "--larger", "--limit"},
     "head": {"--limit"},
     "maintain": {"--every"},
     "changes": {"--rows", "--limit"},
@@ -244,7 +243,7 @@ CALLED = {
     "properties": "set_properties",
     "constraints": "add_constraint",
 }
-WITHOUT_TABLE = {"help", "completion", "tables", "serve"}
+WITHOUT_TABLE = {"help", "tables", "serve"}
 PLACE = {"self", "path", "storage_options"}
 # A rehearsal that results in something else than the act is a call of its own.
 DRY_RUNS = {"gc": "plan_gc", "compact": "plan_compaction"}

@@ -1,11 +1,8 @@
-"""Finding one's way: help by groups, what was meant, short job ids, exit codes, completion."""
+"""Finding one's way: help by groups, what was meant, short job ids, exit codes."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +10,7 @@ import pytest
 
 import manifestcommit as mc
 from manifestcommit import errors
-from manifestcommit.cli import job_ids
+from manifestcommit.cli import jobs as jobs_module
 from manifestcommit.cli.exit_codes import MEANINGS, exit_code
 from manifestcommit.cli.main import main
 from manifestcommit.cli.parser import make_parser
@@ -153,47 +150,8 @@ def test_too_few_digits_are_no_job_id(tmp_path: Path, command: str, capsys: pyte
 def test_an_ambiguous_one_lists_the_candidates() -> None:
     jobs = [f"v{number}-{'a' * 16}-beef{number:028x}" for number in range(12)]
     with pytest.raises(mc.errors.UsageError, match=r"invalid JOB 'beef': 12 jobs begin so: v0-a.*, …$") as caught:
-        job_ids.chosen(jobs, "beef")
+        jobs_module._chosen(jobs, "beef")
     assert all(job in str(caught.value) for job in sorted(jobs)[:10])
-    assert job_ids.chosen(jobs, f"BEEF{5:028x}") == jobs[5]
+    assert jobs_module._chosen(jobs, f"BEEF{5:028x}") == jobs[5]
     with pytest.raises(mc.errors.UsageError, match="no known job begins so"):
-        job_ids.chosen(jobs, "dead")
-
-
-# --- completion -------------------------------------------------------------------------------------------------------------
-
-
-def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """In a real bash."""
-    assert main(["completion", "bash"]) == 0
-    (tmp_path / "complete").write_text(capsys.readouterr().out, "utf-8")
-    ask = """
-source complete
-name=$(complete -p manifestcommit | sed 's/.*-F \\([^ ]*\\).*/\\1/')
-ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); $name; echo "${COMPREPLY[@]}"; }
-ask manifestcommit ro
-ask manifestcommit gc . --keep
-"""
-    done = subprocess.run(["bash", "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert [line.split() for line in done.stdout.splitlines()] == [
-        ["rollback"],
-        ["--keep-versions", "--keep-for", "--keep-keys", "--keep-keys-for"],
-    ]
-
-
-def test_zsh_has_every_command_and_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "zsh"]) == 0
-    script = capsys.readouterr().out
-    assert script.startswith("#compdef manifestcommit")
-    for verb in VERBS:
-        assert f"\n    {verb}:" in script
-    assert "--keep-versions" in script and "--dry-run" in script
-    if zsh := shutil.which("zsh"):
-        subprocess.run([zsh, "-n", "-c", script], check=True)
-
-
-def test_completion_says_how_to_get_it(tmp_path: Path) -> None:
-    (tmp_path / "shtab.py").write_text("raise ModuleNotFoundError(\"No module named 'shtab'\", name='shtab')")
-    environment = {"PYTHONPATH": f"{tmp_path}:{REPO}", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, "-m", "manifestcommit", "completion", "bash"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 2 and "pip install '.[completion]'" in done.stderr and done.stdout == ""
+        jobs_module._chosen(jobs, "dead")

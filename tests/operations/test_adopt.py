@@ -790,12 +790,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     document = json.loads(capsys.readouterr().out)
     assert document["version"] == 2 and document["partition_by"] == ["k"] and document["skipped"][0]["name"] == "_SUCCESS"
     assert main(["adopt", str(tmp_path / "a")]) == 0
-    assert "nothing to do" in capsys.readouterr().out
+    assert "nothing to do" in capsys.readouterr().err
     put(tmp_path / "b", "k=1/0.parquet", ids(1, k=[1], day=["x"]))
     (tmp_path / "b" / "_SUCCESS").touch()
     assert main(["adopt", str(tmp_path / "b"), "--partition-by", "day, k"]) == 0
-    out, err = capsys.readouterr()
-    assert "1 file, 1 row, " in out and "partitioned by day, k" in out and "_SUCCESS" in err
+    out = capsys.readouterr().out
+    assert "rows             1\n" in out and "partition by     day, k\n" in out and "_SUCCESS" in out
     mc.write(ids(1), tmp_path / "c")
     assert main(["adopt", str(tmp_path / "c")]) == 2
     assert main(["adopt", str(tmp_path / "nothing")]) == 3

@@ -433,14 +433,14 @@ def test_the_command_shows_a_plan_path_by_path_and_then_what_went(root: str, cap
     assert {each["action"] for each in plan} == {"delete", "leave"} and files(root) == before
     assert main(["gc", root, "--yes", *harsh]) == 0
     told = capsys.readouterr()
-    assert "deleted: data file" in told.out and "foreign: notes é.csv" in told.err and "unless --foreign" in told.err
+    assert "deleted: data file" in told.out and "notes é.csv" in told.out and "unless --foreign" in told.err
     Path(root, "_SUCCESS").touch()
     assert main(["gc", root, "--json", "--yes", "--foreign", *harsh]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["deleted"]["foreign file"]["count"] == 1
     assert main(["gc", root, "--yes", "--foreign", *harsh]) == 0
     told = capsys.readouterr()
-    assert "foreign: _SUCCESS" in told.err and "hidden ones" in told.err and "unless --foreign" not in told.err
+    assert "_SUCCESS" in told.out and "unless --foreign" not in told.err
     assert main(["gc", root, "--grace", "soon"]) == 2
     assert main(["gc", root, "--keep-versions", "0"]) == 2
     assert main(["gc", f"{root}/none"]) == 3

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import json
 import math
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -507,18 +508,18 @@ def test_the_command_prints_findings_and_the_way_out(tmp_path: Path, capsys: pyt
     root = tmp_path / "t"
     mc.write(rows([1, 2], p="é \x1b[31m"), root, partition_by="p")
     assert main(["verify", str(root)]) == 0
-    assert "is whole: versions 1 to 2, 0 manifests and runs, 1 file there" in capsys.readouterr().out
+    assert "is whole\n" in capsys.readouterr().out
     (root / "_SUCCESS").write_bytes(b"")
     assert main(["verify", str(root), "--deep"]) == 0
     out = capsys.readouterr().out
-    assert "foreign files" in out and "read and compared" in out
+    assert "foreign" in out and re.search(r"^deep +yes$", out, re.MULTILINE)
     path = mc.Table(root).files()["path"][0].as_py()
     content = (root / path).read_bytes()
     (root / path).write_bytes(content[:-12] + bytes(12))
     assert main(["verify", str(root)]) == 0, "only reading tells"
     assert main(["verify", str(root), "--deep"]) == 1
     out = capsys.readouterr().out
-    assert "file content differs" in out and "is damaged, 1 finding:" in out and "Restore the object" in out and "\x1b" not in out
+    assert "file_content_differs" in out and "is damaged, 1 finding\n" in out and "Restore the object" in out and "\x1b" not in out
     (root / path).unlink()
     assert main(["verify", str(root), "--json"]) == 1
     captured = capsys.readouterr()

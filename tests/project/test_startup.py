@@ -55,7 +55,7 @@ def test_rich_is_loaded_for_a_terminal_only(tmp_path: Path) -> None:
         f"import manifestcommit as mc, pyarrow as pa\nmc.write(pa.table({{'a': [1]}}), {str(tmp_path / 't')!r})\n"
         f"from manifestcommit.cli.main import main\nfor verb in ('history', 'describe', 'verify'): main([verb, {str(tmp_path / 't')!r}])"
     )
-    assert "manifestcommit.terminal.screen" in found and not roots(found) & {"rich", "IPython", "shtab"}
+    assert "manifestcommit.terminal.screen" in found and not roots(found) & {"rich", "IPython"}
 
 
 def test_the_first_name_loads_no_extra() -> None:

@@ -200,7 +200,7 @@ def test_a_dry_run_names_every_file_with_its_reason_and_changes_nothing(tmp_path
     assert main(["compact", str(root), "--only-manifests", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["version"] is None
     assert main(["compact", str(root), "--only-manifests"]) == 0
-    assert capsys.readouterr().out == "nothing was committed: no small files or manifests that could become fewer were found\n"
+    assert "no small files or manifests that could become fewer were found" in capsys.readouterr().err
     assert sorted(path for path in root.rglob("*")) == before
 
 

@@ -15,6 +15,10 @@ QUOTED = "`" + HOSTILE.replace("`", "``") + "`"
 T = ("t",)
 
 
+def call(method: str, *arguments: object, **options: object) -> sql.Call:
+    return sql.Call(target=T, method=method, arguments=arguments, options=options)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -45,9 +49,9 @@ T = ("t",)
         ("delete from manifestcommit.`/a b` as f where F.a", sql.Delete(target=("manifestcommit", "/a b"), where="a")),
         (
             "update t f set f.a = f.a + 1, b = concat('x, y', f.s.c) where f.s.c > 0",
-            sql.Update(target=T, values=(("a", "a + 1"), ("b", "concat('x, y', s.c)")), where="s.c > 0"),
+            call("update", {"a": "a + 1", "b": "concat('x, y', s.c)"}, "s.c > 0"),
         ),
-        ("update t set a = case when b then 1 end", sql.Update(target=T, values=(("a", "case when b then 1 end"),))),
+        ("update t set a = case when b then 1 end", call("update", {"a": "case when b then 1 end"}, None)),
         (
             "merge into t using s on t.k = s.k when matched then update set * when not matched then insert *",
             sql.Merge(target=T, source="SELECT * FROM s", on={"k": "k"}, matched=(When(kind="update"),), unmatched=(When(kind="insert"),)),
@@ -95,25 +99,25 @@ T = ("t",)
             "create table if not exists t using manifestcommit partitioned by (day, `h o`) location '/a b' as with x as (select 1) from x",
             sql.CreateAs(target=T, query="with x as (select 1) from x", if_not_exists=True, location="/a b", partition_by=("day", "h o")),
         ),
-        ("alter table t add column a decimal(10, 2)", sql.AddColumn(target=T, column="a", type="decimal(10, 2)")),
-        ("alter table t add columns (a struct<x: int>)", sql.AddColumn(target=T, column="a", type="struct<x: int>")),
-        ("alter table t rename column a to `b c`", sql.RenameColumn(target=T, column="a", to="b c")),
-        ("alter table t drop column a", sql.DropColumn(target=T, column="a")),
-        ("alter table t drop columns (a)", sql.DropColumn(target=T, column="a")),
-        ("alter table t alter column a type bigint", sql.WidenColumn(target=T, column="a", type="bigint")),
+        ("alter table t add column a decimal(10, 2)", call("add_column", "a", "decimal(10, 2)")),
+        ("alter table t add columns (a struct<x: int>)", call("add_column", "a", "struct<x: int>")),
+        ("alter table t rename column a to `b c`", call("rename_column", "a", "b c")),
+        ("alter table t drop column a", call("drop_column", "a")),
+        ("alter table t drop columns (a)", call("drop_column", "a")),
+        ("alter table t alter column a type bigint", call("widen_column", "a", "bigint")),
         (
             "ALTER TABLE t ADD CONSTRAINT c CHECK ((a) > 0 OR (b) < 1);",
-            sql.AddConstraint(target=T, constraint="c", condition="(a) > 0 OR (b) < 1"),
+            call("add_constraint", "c", "(a) > 0 OR (b) < 1"),
         ),
-        ("alter table t drop constraint c", sql.DropConstraint(target=T, constraint="c")),
-        ("alter table t set tblproperties ('a' = 'b', 'c'='d')", sql.SetProperties(target=T, properties={"a": "b", "c": "d"})),
-        ("alter table t unset tblproperties if exists ('a')", sql.SetProperties(target=T, properties={"a": None})),
-        ("describe history t", sql.History(target=T)),
-        ("desc history t limit 3", sql.History(target=T, limit=3)),
-        ("optimize t", sql.Optimize(target=T)),
-        ("OPTIMIZE t WHERE t.day = '2013-01-01'", sql.Optimize(target=T, where="day = '2013-01-01'")),
-        ("vacuum t", sql.Vacuum(target=T)),
-        ("vacuum t retain 3 hours dry run", sql.Vacuum(target=T, hours=3, dry_run=True)),
+        ("alter table t drop constraint c", call("drop_constraint", "c")),
+        ("alter table t set tblproperties ('a' = 'b', 'c'='d')", call("set_properties", {"a": "b", "c": "d"})),
+        ("alter table t unset tblproperties if exists ('a')", call("set_properties", {"a": None})),
+        ("describe history t", call("history", None)),
+        ("desc history t limit 3", call("history", 3)),
+        ("optimize t", call("compact", where=None)),
+        ("OPTIMIZE t WHERE t.day = '2013-01-01'", call("compact", where="day = '2013-01-01'")),
+        ("vacuum t", call("gc")),
+        ("vacuum t retain 3 hours dry run", call("plan_gc", keep_for="3h")),
         ("refresh table t", sql.Refresh(target=T)),
         ("refresh t", sql.Refresh(target=T)),
     ],
