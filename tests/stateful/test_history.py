@@ -25,7 +25,7 @@ from tests.kit.tables import begin, change_of, check_head, rewrite_here, session
 from tests.stateful.lengths import in_two_lengths
 
 import manifestcommit as mc
-from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, SnapshotExpiredError, WatermarkGapError
+from manifestcommit.errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, SnapshotExpiredError, WatermarkGapError
 from manifestcommit.format import object_names
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import gc
@@ -57,9 +57,11 @@ def item(row: Row) -> str:
 
 
 def done(running: Running, outcome: mc.Outcome) -> None:
-    """What it was told, if no error."""
-    assert outcome.version is not None
-    running.committed(outcome.version, already=outcome.already_committed)
+    """What it was told, if no error; by whom its key was committed may be forgotten."""
+    if not outcome.committed:
+        running.refused(outcome.kind)
+    elif outcome.version is not None:
+        running.committed(outcome.version, already=outcome.already_committed)
 
 
 @contextlib.contextmanager
@@ -113,7 +115,8 @@ class Life(RuleBasedStateMachine):
         try:
             yield
         except ManifestCommitError as error:
-            running.refused(error)
+            is_filled = isinstance(error, CommitConflictError) and error.rule == "partition_is_filled"
+            running.refused("filled" if is_filled else error)  # which needs nobody beside it [CF5]
             if running.operation.outcome != "refused" and not isinstance(error, OutcomeUnknownError):
                 raise
         self.history.end(running)
