@@ -32,11 +32,6 @@ def span(start: int | None, end: int | None) -> dict[str, str]:
     )
 
 
-def whole_size(content_range: str | None, data: bytes) -> int:
-    """The length of the object from which a response has these bytes."""
-    return int(content_range.rpartition("/")[2]) if content_range else len(data)
-
-
 class RangedInput(io.RawIOBase):
     """Reads an immutable object, with one request for each `read` that its tail does not cover."""
 

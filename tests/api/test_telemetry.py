@@ -22,13 +22,11 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from tests.docs.blocks import REPO, run
 from tests.kit import tables
 from tests.kit.faults import before_create
-from tests.kit.proxy import Fault, FaultProxy, Rule, to
 
 import manifestcommit as mc
 from manifestcommit import telemetry
 from manifestcommit.operations.describe import TableMetrics
 from manifestcommit.runtime.outcome import JobMetrics
-from manifestcommit.store import LocalStore
 from manifestcommit.telemetry import Instruments
 from manifestcommit.testing.faults import FaultStore
 
@@ -380,39 +378,3 @@ def test_an_api_that_is_too_old_is_told_once_and_fails_nothing(root: Path, recor
     assert [record.getMessage() for record in records()].count(
         "there will be no metrics: 'object' object has no attribute 'get_meter'"
     ) == 1
-
-
-# --- a real store -----------------------------------------------------------------------------------------------------
-
-
-def test_requests_that_s3_makes_us_repeat_are_counted(
-    rgw: Any, proxy: FaultProxy, metrics: Metrics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And no secret is in a record or an attribute, at any level. [ST14] [SE1]"""
-    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)  # no pauses
-    caplog.set_level(logging.DEBUG, logger="manifestcommit")
-    url = f"s3://{rgw.bucket()}/a b%20"
-    options = {**rgw.storage_options, "endpoint_url": proxy.url}
-    mc.write(ROWS, url, key="quite secret", storage_options=options)
-    busy = Fault(kind="status_before", status=503)
-    with mc.begin(url, storage_options=options) as job:
-        proxy.faults = [Rule(match=to("PUT", ".parquet"), fault=busy, times=2)]
-        job.write(ROWS)
-        proxy.faults = [
-            Rule(match=to("PUT", "/versions/"), fault=Fault(kind="status_after", status=503), times=1),
-            Rule(match=to("GET", "/versions/"), fault=busy, times=1),
-        ]
-    found = job.metrics
-    assert (found.kind, found.retries, found.unknowns, found.attempts) == ("committed", 4, 1, 1)
-    assert mc.Table(url, options).history()[0]["summary"]["retries"] == 2, "of which the create could know the first two"
-    assert metrics.sums("store.retries", "operation") == {"append": 4}
-    said = "".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records if record.name.startswith("manifestcommit"))
-    said += repr(metrics.points())
-    assert url in said and not [each for each in (rgw.secret, "hunter2", "quite secret") if each in said]
-
-
-def test_a_local_store_repeats_nothing(tmp_path: Path) -> None:
-    """Its counts of repeats are none, not unknown."""
-    assert not hasattr(LocalStore(str(tmp_path)), "retries")
-    outcome = mc.write(ROWS, tmp_path)
-    assert outcome.metrics is not None and outcome.metrics.retries == 0

@@ -551,34 +551,3 @@ def test_long_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
         os.close(reading)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 0 and b"Traceback" not in err and b"Exception ignored" not in err
-
-
-# --- who did it ------------------------------------------------------------------------------------------------------
-
-
-def test_message_and_metadata_are_in_the_history(run: Run, tmp_path: Path) -> None:
-    """Of each command that commits; a name twice, no pair and a credential are refused before anything is done. [OB15] [SE5]"""
-    root = tmp_path / "t"
-    mc.write(pa.table({"a": [1, 2]}), root, key="k", watermarks={"s": (0, 2)})
-    note = ["--message", "why é%", "--metadata", "git=4d6b4d9", "--metadata", "run=a=b"]
-    commands = [
-        ["add-column", root, "b", "long"],
-        ["rename-column", root, "b", "c"],
-        ["comment-column", root, "c", "x"],
-        ["drop-column", root, "c", "--yes"],
-        ["properties", root, "--set", "mine=1"],
-        ["tag", root, "x"],
-        ["untag", root, "x", "--yes"],
-        ["delete", root, "--where", "a = 1", "--yes"],
-        ["rewind", root, "s", "--to", "0", "--reason", "r", "--yes"],
-        ["rollback", root, "2", "--reason", "r", "--yes"],
-    ]
-    for command in commands:
-        assert run(*command, *note).status == 0, command
-        said = mc.Table(root).history(1)[0]
-        assert (said["message"], said["metadata"]) == ("why é%", {"git": "4d6b4d9", "run": "a=b"}), command
-    assert "why é%" in run("history", root).out and "4d6b4d9" in run("describe", root).out
-    version = mc.Table(root).version
-    for wrong in (["--metadata", "a=1", "--metadata", "a=2"], ["--metadata", "a"], ["--message", "password=hunter2"]):
-        found = run("tag", root, "y", *wrong)
-        assert found.status == 2 and "hunter2" not in found.err and mc.Table(root).version == version

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 from tests.commits.tables import DAY, Crash, Lake, append, sound, tables_on_disk
-from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import abort_attempt, commit
@@ -219,41 +218,6 @@ def _killed(lake: Lake, jobs: list[str], by: int, after: int, act: Callable[[Tab
     except Crash:
         return True
     return False
-
-
-@pytest.mark.parametrize("by", rest_thorough([0, 1], 0))
-@pytest.mark.parametrize("then", ["commit", "abort", "recover", "write"])
-def test_who_dies_while_it_commits_leaves_all_or_nothing(by: int, then: str) -> None:
-    """After each of its requests: others finish it, abort it, or go on, and all tables agree. [MT11] [MT1] [MT9]"""
-    seen = set()
-    for after in itertools.count():
-        lake = Lake(2)
-        jobs = prepare(lake)
-        is_killed = _killed(lake, jobs, by, after, commit_prepared)
-        decided = lake.moved()
-        assert decided in ([0, 0], [1, 1])
-        if then == "write":
-            for which in (1, 0):
-                append(lake, which)
-            assert lake.moved() == decided
-        ends = {"commit": commit_prepared, "abort": give_up}
-        if then in ends:
-            told = [ends[then](lake.at(url), job).kind for url, job in zip(lake.urls, jobs, strict=True)]
-            assert len(set(told)) == 1
-            assert lake.moved() == ([1, 1] if told[0] == "committed" else [0, 0])
-            assert then == "abort" or told[0] == "committed"
-            assert decided == [0, 0] or told[0] == "committed"
-        else:
-            for url in lake.urls:
-                assert all(each.error is None for each in settle_prepared(lake.at(url)))
-            assert lake.moved() == [1, 1]
-        states = {resolve_job(lake.at(url), job) for url, job in zip(lake.urls, jobs, strict=True)}
-        assert len(states) == 1 and states <= {"committed", "aborted"}
-        sound(lake)
-        seen.add(tuple(decided))
-        if not is_killed:
-            break
-    assert seen == {(0, 0), (1, 1)}
 
 
 def test_who_dies_while_it_aborts_leaves_all_or_nothing() -> None:

@@ -16,12 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from referencing import Registry, Resource
-from tests.kit.sizes import rest_thorough
 from tests.kit.tables import (
-    all_snapshots,
     check_table,
     clone,
-    in_chain,
     job_on,
     memory,
     put_version,
@@ -301,48 +298,6 @@ def test_new_columns_of_two_writes_of_a_job_have_ids_of_their_own_in_every_run()
 # --- two drivers at once --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("others", rest_thorough([0, 4], 0))
-@pytest.mark.parametrize("same", [True, False])
-def test_a_second_driver_between_any_two_calls_of_the_first(same: bool, others: int) -> None:
-    """The old one is not dead after all. Whoever commits, the job is in one version, and both are told which. [AB6] [CM1] [IV2]"""
-    base = table()
-    written(base, 7, size=None if same else 1_000_007)  # so that all of them go on with one job
-    start = FaultStore(clone(base))
-    run_whole(start, 8 if not same else 7, same)
-    assert start.count > 8
-    for number in range(1, start.count + 1):
-        store = clone(base)
-        told: list[Any] = []
-
-        def between(call: FaultCall, number: int = number, store: Store = store, told: list[Any] = told) -> None:
-            if call.number == number:
-                told.append(run_whole(store, 7, same))
-                for each in range(others):  # the record of the job is spilled
-                    write(store, rows([100 + each], day="b"))
-
-        told.append(run_whole(FaultStore(store, on_call=between), 7 if same else 8, same))
-        assert len(set(told)) == 1, (number, told)
-        job, version = told[0]
-        assert in_chain(store, job) == [version]
-        assert [each for each in read_ids(store) if each < 100] in ([[1, 7]] if same else [[1, 7], [1, 8]]), number
-        check_table(store)
-
-
-def run_whole(store: Store, row: int, same: bool) -> tuple[str, int | None]:
-    job = written(store, row, size=None if same else 1_000_000 + row)
-    outcome = job.commit()
-    assert outcome.committed
-    # One that began when the key was there already has an id that it did not need.
-    return (in_keys(store) if outcome.already_committed else outcome.job_id), outcome.version
-
-
-def in_keys(store: Store) -> str:
-    """The job that carries the key."""
-    (job,) = {each.job for head in all_snapshots(store) for each in head.snapshot.commits if each.key == HOSTILE_KEY}
-    return job
-
-
 def test_whoever_comes_second_lists_the_files_of_the_first() -> None:
     """Both have looked before either had finished; the second's own file stays unlisted. [AB6] [SP2]"""
     store = table()
@@ -498,41 +453,6 @@ def test_a_recoverable_job_is_given_up_like_a_prepared_one() -> None:
         running.commit()
     assert [each.state for each in list_jobs(session(store))] == ["aborted"]
     assert written(store, 7).commit().committed and read_ids(store) == [1, 7]
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("tight")
-def test_giving_up_between_any_two_calls_of_its_driver() -> None:
-    """One create decides between the two. [AB4]"""
-    base = table()
-    written(base, 7)
-    start = FaultStore(clone(base))
-    written(start, 7).commit()
-    kinds = set()
-    for number in range(1, start.count + 1):
-        store = clone(base)
-        told: list[Any] = []
-
-        def between(call: FaultCall, number: int = number, store: Store = store, told: list[Any] = told) -> None:
-            if call.number == number:
-                job = next(each.job for each in list_jobs(session(store)))
-                told.append((job, give_up(session(store), job)))
-                for each in range(4):
-                    write(store, rows([100 + each], day="b"))
-
-        mine: Any = None
-        driver = FaultStore(store, on_call=between)
-        with contextlib.suppress(JobAbortedError):
-            mine = written(driver, 7).commit()
-        ((job, outcome),) = told
-        if outcome.kind == "aborted":
-            assert in_chain(store, job) == [] and (mine is None or mine.job_id != job)
-        else:
-            assert mine is not None and in_chain(store, job) == [outcome.version] == [mine.version]
-        assert read_ids(store).count(7) == (mine is not None)
-        kinds.add(outcome.kind)
-        check_table(store)
-    assert kinds == {"aborted", "committed"}
 
 
 @pytest.mark.usefixtures("tight")

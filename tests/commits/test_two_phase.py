@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import json
 import os
 import re
@@ -28,7 +27,7 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.alter import set_properties
 from manifestcommit.runtime.environment import SystemEnv
-from manifestcommit.store import LocalStore, open_store
+from manifestcommit.store import LocalStore
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 
@@ -581,61 +580,6 @@ def test_jobs_tells_what_became_of_each(root: str) -> None:
 # --- the command ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_commits_and_tells_the_same_again(root: str, run: Run) -> None:
-    """[AB3]"""
-    job = prepared(root, 7)
-    for _ in range(2):
-        assert run("commit", root, job) == (0, "committed at version 4\n", "")
-    status, out, _ = run("commit", root, job, "--json")
-    assert (status, json.loads(out)) == (0, {"job": job, "version": 4, "already_committed": False})
-    assert run("abort", root, job) == (1, "committed at version 4\n", "")
-    status, out, _ = run("abort", root, job, "--json")
-    assert (status, json.loads(out)) == (1, {"job": job, "status": "committed", "version": 4, "together": []})
-    assert ids(root) == [1, 2, 7]
-
-
-def test_the_command_gives_up_and_then_refuses_to_commit(root: str, run: Run) -> None:
-    """[AB4]"""
-    job = prepared(root, 7)
-    assert run("abort", root, job, "--yes") == (0, "aborted\n", "")
-    status, out, _ = run("abort", root, job, "--json")
-    assert (status, json.loads(out)) == (0, {"job": job, "status": "aborted", "version": None, "together": []})
-    status, out, err = run("commit", root, job)
-    assert (status, out) == (1, "") and job in err and "aborted" in err and len(err.splitlines()) == 1
-    assert ids(root) == [1, 2]
-
-
-def test_the_command_tells_a_conflict_as_no_and_leaves_the_job_prepared(root: str, run: Run) -> None:
-    """[AB3] [WM2]"""
-    with mc.begin(root) as job:
-        job.advance("s", 7, 9)
-        job.prepare()
-    status, out, err = run("commit", root, job.id)
-    assert (status, out) == (1, "") and "is at 5" in err
-    assert run("resolve", root, job.id)[:2] == (1, "pending\n")
-
-
-def test_the_command_lists_jobs(root: str, run: Run) -> None:
-    """[AB3]"""
-    assert run("jobs", root, "--json")[1].strip() == "[]"
-    first, second, third = (prepared(root, number) for number in (7, 8, 9))
-    mc.commit(root, first)
-    mc.Table(root).abort(second)
-    status, out, err = run("jobs", root)
-    assert (status, err) == (0, "")
-    lines = out.splitlines()
-    assert re.split(r"  +", lines[0].strip()) == ["job", "state", "version", "age", "size"]
-    for job, state in ((first, "committed"), (second, "aborted"), (third, "prepared")):
-        (line,) = [line for line in lines if line.startswith(job[-32:-24])]
-        assert state in line and re.search(r"\b\d+ s\b", line)
-    status, out, _ = run("jobs", root, "--json")
-    document = json.loads(out)
-    assert status == 0 and {each["job"]: each["state"] for each in document} == {first: "committed", second: "aborted", third: "prepared"}
-    assert {name for each in document for name in each} == {"job", "state", "version", "since", "size_bytes", "together"}
-    moments = [dt.datetime.fromisoformat(each["since"]) for each in document]
-    assert all(each.tzinfo is not None and abs(dt.datetime.now(dt.UTC) - each) < dt.timedelta(hours=1) for each in moments), "as in `log`"
-
-
 @pytest.mark.parametrize("command", ["commit", "abort"])
 def test_the_command_tells_usage_from_what_could_not_be_answered(root: str, tmp_path: Path, run: Run, command: str) -> None:
     """2: the call is wrong; 3: no answer could be given."""
@@ -651,35 +595,3 @@ def test_the_command_tells_usage_from_what_could_not_be_answered(root: str, tmp_
     status, out, err = run(command, root, job)
     assert (status, out) == (3, "") and object_names.prepared_name(job) in err
     assert head(root) == 3
-
-
-def test_the_command_shows_no_control_characters(tmp_path: Path, run: Run) -> None:
-    root = str(tmp_path / "a\x1b[31m b")
-    job = prepared(root, 7)
-    for arguments in (("jobs", root), ("commit", root, "x\x1b[31m"), ("abort", root, re.sub("[0-9a-f]{32}$", "0" * 32, job))):
-        _, out, err = run(*arguments)
-        assert "\x1b" not in out + err
-
-
-def test_both_phases_on_a_real_object_store(rgw: Any, tmp_path: Path, run: Run) -> None:
-    """With options that no message and no object repeats. [AB3] [AB4] [ST1] [SE1]"""
-    url, options = f"s3://{rgw.bucket()}/a table", tmp_path / "options.json"
-    options.write_text(json.dumps(rgw.storage_options), "utf-8")
-    names = []
-    for number in range(2):
-        with mc.begin(url, storage_options=rgw.storage_options) as job:
-            job.write(rows([number]))
-            names.append(job.prepare())
-    assert mc.commit(url, names[0], storage_options=rgw.storage_options).version == 2
-    assert mc.Table(url, storage_options=rgw.storage_options).abort(names[1]) == "aborted"
-    said = ""
-    for arguments, expected in [(("commit", names[0]), 0), (("abort", names[0]), 1), (("commit", names[1]), 1), (("abort", names[1]), 0)]:
-        status, out, err = run(arguments[0], url, arguments[1], "--storage-options", options)
-        assert status == expected, err
-        said += out + err
-    status, out, err = run("jobs", url, "--storage-options", options)
-    assert status == 0 and "aborted" in out
-    store = open_store(url, rgw.storage_options)
-    stored = b"".join(store.get(object_names.prepared_name(name)) for name in names)
-    assert rgw.secret not in said + out + err and rgw.secret.encode() not in stored
-    assert read_ids(store) == [0]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import secrets
 import statistics
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,27 +31,6 @@ def place(rgw: Any) -> Place:
 
 def append(place: Place, *ids: int, **options: Any) -> mc.Outcome:
     return mc.write(pa.table({"id": pa.array(ids, pa.int64())}), place.url, storage_options=place.options, **options)
-
-
-# --- changes of rows --------------------------------------------------------------------------------------------------------
-
-
-def test_changes_of_rows_are_read_from_a_real_server(place: Place) -> None:
-    """Rewritten files, a compaction, and what the rows are after all of it. [CH1] [CH4]"""
-    append(place, 1, 2, 3)
-    table = mc.Table(place.url, storage_options=place.options)
-    first = table.version
-    append(place, 4)
-    table.update({"id": "id + 10"}, where="id = 2")
-    table.merge(pa.table({"id": [3, 5]}), "id", when_matched="delete", when_not_matched="insert")
-    table.compact()
-    found = table.changed_rows(first, on="id").read_all()
-    told = [(row["_commit_version"] - first, row["_change_type"], row["id"]) for row in found.to_pylist()]
-    assert sorted(told) == sorted([(1, "insert", 4), (2, "delete", 2), (2, "insert", 12), (3, "delete", 3), (3, "insert", 5)]), (
-        "the compaction has none"
-    )
-    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 4, 5, 12]
-    assert table.changed_rows(table.version).read_all().num_rows == 0
 
 
 # --- a server that keeps a tree ----------------------------------------------------------------------------------------------
@@ -218,28 +195,3 @@ def test_a_table_that_was_copied_elsewhere_is_the_same_table(place: Place, tmp_p
         assert append(target, 4, key="c", watermarks={"s %": (3, 4)}).version == 4
         check_table(store)
     assert original.snapshot().version == 3
-
-
-# --- many readers while writers write -----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def writing(place: Place) -> Iterator[None]:
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(lambda: [append(place, *range(start, start + 10)) for start in range(0, 200, 10)])
-        yield
-        done.result()
-
-
-@pytest.mark.thorough
-def test_every_read_beside_a_writer_is_one_snapshot(place: Place) -> None:
-    """[RD2]"""
-    append(place)
-    with writing(place):
-        table = mc.Table(place.url, storage_options=place.options)
-        seen = []
-        while not seen or seen[-1] < 200:
-            ids = table.dataset().to_table().column("id").to_pylist()
-            assert sorted(ids) == list(range(len(ids))) and len(ids) % 10 == 0
-            seen.append(len(ids))
-    assert seen == sorted(seen)

@@ -5,7 +5,6 @@ Spark's part of it is done in this process.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import secrets
 import threading
@@ -15,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.kit.faults import FAULTS, before_create
-from tests.kit.sizes import SetBudgets, rest_thorough, some
-from tests.kit.tables import begin, check_head, check_table, clone, memory, positions, read, read_ids, rewrite_here, rows, session, write
+from tests.kit.faults import before_create
+from tests.kit.sizes import SetBudgets
+from tests.kit.tables import begin, check_table, memory, positions, read, read_ids, rewrite_here, rows, session, write
 
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, StoreError, UsageError
+from manifestcommit.errors import CommitConflictError, ManifestCommitError, UsageError
 from manifestcommit.files.writer import plan_rewrite
 from manifestcommit.format import object_names
 from manifestcommit.format.change import StreamBatch, Write
@@ -38,7 +37,7 @@ from manifestcommit.rows.row_change import NewFiles
 from manifestcommit.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
-from manifestcommit.testing.faults import Died, FaultStore
+from manifestcommit.testing.faults import Died
 
 DAYS = ["a b%2F+=#'é🦆", "__HIVE_DEFAULT_PARTITION__", "", None]
 EVERYTHING = 1 << 30
@@ -146,33 +145,6 @@ def test_a_second_run_finds_nothing_to_do() -> None:
     version = run(store).version
     again = run(store)
     assert (again.version, again.groups, open_head(store).version) == (None, 0, version)
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("name", rest_thorough(["files", "manifests"], "files"))
-def test_after_a_fault_at_any_call_no_row_is_lost_and_a_rerun_finishes(name: str) -> None:
-    """[GC11] [IV3]"""
-    base = table(2)
-    if name == "manifests":
-        write(base, rows([50], day=DAYS[0]), overwrite={"day": DAYS[0]})
-    work = run if name == "files" else (lambda store: merge_manifests(session(store)))
-    before = state(base)
-    healthy = FaultStore(clone(base))
-    work(healthy)
-    left = len(files(healthy)), len(open_head(healthy).snapshot.manifests)
-    assert left < (len(files(base)), len(open_head(base).snapshot.manifests))
-    for number, fault in some(itertools.product(range(1, healthy.count + 1), FAULTS), 40):
-        inner = clone(base)
-        store = FaultStore(inner, {number: fault})
-        with contextlib.suppress(StoreError, OutcomeUnknownError, Died):
-            work(store)
-        where = f"{fault} at {store.calls[number - 1 : number]}"
-        assert state(inner) == before, where
-        work(inner)
-        assert state(inner) == before, where
-        assert (len(files(inner)), len(open_head(inner).snapshot.manifests)) <= left, where
-        check_head(inner)
 
 
 def test_twenty_appends_overtake_it_and_nothing_is_lost() -> None:

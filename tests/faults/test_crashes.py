@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.kit.faults import KEY, attempt, every_fault, faults_of, full, small, state
+from tests.kit.faults import KEY, every_fault, faults_of, full, small, state
 from tests.kit.sizes import rest_thorough, rounds
 from tests.kit.tables import Service, check_table, clone, memory, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.errors import OutcomeUnknownError, StoreError, UsageError
+from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.format import evolution
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import alter
@@ -135,32 +135,6 @@ def test_a_fault_at_any_call_of_a_creation_leaves_no_table_or_the_table() -> Non
 
 def ids() -> Callable[[], int]:
     return iter(range(1, 99)).__next__
-
-
-@pytest.mark.thorough
-def test_two_faults_in_a_row_are_no_worse() -> None:
-    """A lost answer and then any fault at the call after it. [IV3] [IV4]"""
-    base = memory()
-    small(base)
-    old = state(base)
-    healthy = FaultStore(clone(base))
-    append(healthy)
-    new = state(healthy)
-    creates = [call.number for call in healthy.calls if call.kind == "put_if_absent"]
-    for number in creates:
-        for first_fault in ("request_lost", "answer_lost"):
-            for later in range(1, 5):
-                for fault in ("refused", "answer_lost", "dies_after"):
-                    inner = clone(base)
-                    told = attempt(append, FaultStore(inner, {number: first_fault, number + later: fault}))
-                    found = state(inner)
-                    assert found in (old, new)
-                    if isinstance(told, mc.Outcome):
-                        assert found == new
-                    elif not isinstance(told, OutcomeUnknownError | Died):
-                        assert found == old, (first_fault, later, fault, told)
-                    assert append(inner).committed and state(inner) == new
-                    check_table(inner)
 
 
 def test_late_files_of_a_dead_attempt_are_never_visible() -> None:

@@ -324,8 +324,8 @@ def job_of(head: Snapshot, *, birth: int = 11, table_id: str = "") -> str:
     return object_names.job_id(birth, table_id or head.table_id, bytes(16))
 
 
-def signed(job: str, commit_id: str = "", **more: Any) -> dict[str, Any]:
-    return {"commit": Commit(job=job, commit_id=commit_id or f"{job}.1", operation="append"), **more}
+def signed(job: str, commit_id: str = "", *, summary: Summary | None = None, **more: Any) -> dict[str, Any]:
+    return {"commit": Commit(job=job, commit_id=commit_id or f"{job}.1", operation="append", summary=summary or Summary()), **more}
 
 
 def last_added(head: Snapshot, **changes: Any) -> dict[str, Any]:
@@ -369,6 +369,16 @@ PLANTS: dict[str, Plant] = {
     "head of another table with its marker": head_of_another_table_with_its_marker,
     "marker lost": harmed("marker_missing", lambda place: object_names.marker_name(place.head.snapshot.table_id), Path.unlink),
     "totals wrong": committed("totals_differ", lambda head: {"totals": msgspec.structs.replace(head.totals, rows=head.totals.rows + 1)}),
+    **{
+        f"counts of {counts}": committed("counts_differ", lambda head, counts=counts: signed(job_of(head), summary=Summary(**counts)))
+        for counts in (
+            {"rows_read": 9},
+            {"rows_read": 9, "rows_written": 0},
+            {"rows_written": 9},
+            {"files_written": 9},
+            {"bytes_written": 9},
+        )
+    },
     "file dropped from the list": committed("totals_differ", lambda head: {"added": head.added[1:]}),
     "watermark back": committed("watermark_moved", lambda head: {"watermarks": {**head.watermarks, "s": 29}}),
     "watermark gone": committed("watermark_moved", lambda head: {"watermarks": {"s": 30}}),

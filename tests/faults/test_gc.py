@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.faults.collected import DAY, HARSH, add_foreign, check_clean, check_readable, forget, gc, orphan, parquet, sizes, table, tag
+from tests.faults.collected import DAY, HARSH, add_foreign, check_clean, check_readable, gc, orphan, parquet, sizes, table, tag
 from tests.kit.clocks import CLOCKS, StoreClock
-from tests.kit.sizes import SetBudgets, budgets, in_turn, rest_thorough
-from tests.kit.tables import begin, clone, job_on, key_version, memory, read, read_ids, rows, session, write
+from tests.kit.sizes import SetBudgets, budgets
+from tests.kit.tables import begin, job_on, key_version, memory, read, read_ids, rows, session, write
 
 from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import (
@@ -220,54 +220,6 @@ def test_ages_are_measured_by_the_stores_own_clock(clock: str) -> None:
     kept = gc(StoreClock(store, CLOCKS[clock]), grace_s=3600, keep_for_s=3600)
     assert (kept.fence, kept.expired, kept.deleted) == (1, 1, {})
     assert gc(StoreClock(store, CLOCKS[clock])).fence == 7, "the head before it"
-
-
-# --- crashes --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fault", rest_thorough(["dies_before", "dies_after"], "dies_before"))
-@pytest.mark.usefixtures("tight")
-def test_a_crash_anywhere_leaves_what_the_next_gc_finishes(fault: Fault) -> None:
-    """[GC7] [IV3]"""
-    base = table()
-    base.put("x/foreign é.csv", b"1")
-    before = read_ids(base)
-    calls = FaultStore(clone(base))
-    gc(calls, foreign=True, keep_keys=1)
-    assert calls.count > 20
-    for number in range(1, calls.count + 1):
-        if fault not in in_turn(("dies_before", "dies_after"), number, 1):
-            continue
-        store = clone(base)
-        with contextlib.suppress(Died):
-            gc(FaultStore(store, {number: fault}), foreign=True, keep_keys=1)
-        check_readable(store)
-        assert read_ids(store) == before
-        left = [name for name in sizes(store) if "foreign" in name and name not in open_head(store).snapshot.condemned]
-        check_clean(store, *left)
-        forget(store)
-
-
-@pytest.mark.parametrize("fault", ["refused", "request_lost", "answer_lost"])
-def test_a_request_that_fails_costs_nothing(fault: Fault) -> None:
-    """[GC3] [IV3] [IV4]"""
-    base = table()
-    before = read_ids(base)
-    calls = FaultStore(clone(base))
-    gc(calls)
-    for number in range(1, calls.count + 1):
-        if fault not in in_turn(("refused", "request_lost", "answer_lost"), number, 2):
-            continue
-        store = clone(base)
-        failing = FaultStore(store, {number: fault})
-        with contextlib.suppress(StoreError, OutcomeUnknownError):
-            gc(failing)
-        deleted = [call for call in failing.calls if call.kind == "delete"]
-        assert not deleted or open_head(store).snapshot.commits[-1].operation == "gc", "nothing goes before it is decided"
-        check_readable(store)
-        assert read_ids(store) == before
-        check_clean(store)
-        forget(store)
 
 
 # --- more of what goes wrong ----------------------------------------------------------------------------------------------

@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,7 +32,7 @@ from tests.faults.collected import (
     table,
     tag,
 )
-from tests.kit.sizes import SetBudgets, budgets, rest_thorough, some
+from tests.kit.sizes import budgets, some
 from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
 
 from manifestcommit.commits.task_recovery import Recovery
@@ -59,7 +57,7 @@ from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.protocol.conflict import is_readable
 from manifestcommit.rows.row_change import Declared, RowChange
 from manifestcommit.scan import planning
-from manifestcommit.store import LocalStore, Store
+from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
@@ -389,42 +387,6 @@ def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[
         forget(store)
 
 
-@pytest.mark.parametrize("place", ["memory", "disk"])
-def test_two_gcs_with_commits_beside_them(place: str, tmp_path: Path) -> None:
-    """Threads, as they come; on disk folders are scanned while names come and go. [GC12] [ST3] [IV7]"""
-    store: Store = table()
-    if place == "disk":
-        store = clone(store, lambda: LocalStore(str(tmp_path / "a t%+é")))
-    errors: list[BaseException] = []
-
-    def collect() -> None:
-        for _ in range(12):
-            gc(store)
-
-    def publish(start: int) -> None:
-        for number in range(start, start + 12):
-            while key_version(store, str(number)) is None:  # between its begin and its commit two gcs may come by
-                with contextlib.suppress(JobFencedError, OutcomeUnknownError):
-                    write(store, rows([number], day="x"), key=str(number))
-
-    def guarded(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    works = [collect, collect, lambda: publish(1000), lambda: publish(2000)]
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors
-    assert [number for number in read_ids(store) if number >= 1000] == [*range(1000, 1012), *range(2000, 2012)]
-    check_readable(store)
-    check_clean(store)
-
-
 def test_a_version_that_a_stalled_writer_brings_back_is_deleted_again_and_trusted_by_no_one() -> None:
     """[GC4] [GC7] [IV8]"""
     base = table()
@@ -519,50 +481,6 @@ def replace_all(store: Store) -> None:
     write(store, rows([100], day="1"), overwrite=None, conflict="blind")
     for _ in range(2):
         gc(store, keep_keys=1)
-
-
-@pytest.mark.parametrize("work", rest_thorough(["append", "overwrite", "gc", "rollback"], "overwrite"))
-@pytest.mark.usefixtures("tight")
-def test_what_gc_takes_of_an_expired_head_is_no_damage_to_who_still_knows_it(work: str) -> None:
-    """A job that slept is fenced, and not told to restore a backup of a table that is whole. [CM2] [RD3] [GC5]"""
-    works: dict[str, Callable[[Store], object]] = {
-        "append": lambda store: write(store, rows([200], day="0"), key="k1 again"),
-        "overwrite": lambda store: write(store, rows([200], day="0"), overwrite={"day": "0"}),
-        "gc": lambda store: gc(store, keep_keys=4),
-        "rollback": lambda store: rollback(session(store), tag="t", reason="é"),
-    }
-    told_of = set()
-    for store, done, acted in interleaved(spilled(), works[work], replace_all):
-        assert not isinstance(acted, ManifestCommitError), acted
-        assert not isinstance(done, CorruptMetadataError), done
-        told_of.add(getattr(done, "kind", type(done).__name__))
-        check_readable(store)
-    assert len(told_of) > 1 or work == "gc", told_of
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("work", ["append", "overwrite"])
-@pytest.mark.usefixtures("tight")
-def test_what_gc_takes_of_a_fenced_job_is_no_damage_to_it(work: str, set_budgets: SetBudgets) -> None:
-    """All versions are kept; what is gone is the manifest that the job itself had just written, before it merged it. [CM2] [GC5]"""
-    set_budgets(inline_entry_bytes=1)  # every commit writes a manifest
-
-    def fence(store: Store) -> None:
-        write(store, rows([100], day="2"))
-        for _ in range(2):
-            gc(store, keep_versions=1000)
-
-    works: dict[str, Callable[[Store], object]] = {
-        "append": lambda store: write(store, rows([200], day="0")),
-        "overwrite": lambda store: write(store, rows([200], day="0"), overwrite={"day": "0"}),
-    }
-    fenced = 0
-    for store, done, acted in interleaved(spilled(), works[work], fence):
-        assert not isinstance(acted, ManifestCommitError), acted
-        assert not isinstance(done, CorruptMetadataError), done
-        fenced += isinstance(done, JobFencedError)
-        check_readable(store)
-    assert fenced
 
 
 @pytest.mark.usefixtures("tight")

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kit.faults import FAULTS, carried, carry, intents, is_create, is_publishing, losing, publish, put_intent, rival, state_of
-from tests.kit.sizes import SetBudgets, rest_thorough, some
+from tests.kit.sizes import SetBudgets
 from tests.kit.tables import (
     all_snapshots,
     begin,
@@ -42,7 +42,6 @@ from manifestcommit.errors import (
     ManifestCommitError,
     OutcomeUnknownError,
     StoreError,
-    StoreUnclearError,
     TableNotFoundError,
     WatermarkOverlapError,
 )
@@ -68,7 +67,6 @@ from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
-UNKNOWN = (OutcomeUnknownError, StoreUnclearError, Died)
 KEY = "a key: 100% 'ü'+=#"
 SOURCE = "topic:0 %"
 
@@ -723,74 +721,6 @@ def attempt(run: Any) -> tuple[Outcome | None, BaseException | None]:
         return run(), None
     except (ManifestCommitError, Died) as error:
         return None, error
-
-
-def cases(count: int) -> list[tuple[int, Fault]]:
-    return some([(number, fault) for number in range(1, count + 1) for fault in FAULTS], 40)
-
-
-@pytest.mark.parametrize("conflicting", rest_thorough([False, True], False))
-def test_after_a_fault_at_any_call_of_one_who_publishes_everybody_is_told_the_truth(conflicting: bool) -> None:
-    """Then someone carries, and the same work is run again: rows once, and nothing of what had surely failed. [CM19] [CM21] [IV3] [IV4]"""
-
-    def stores(base: MemoryStore, faults: dict[int, Fault]) -> FaultStore:
-        if not conflicting:
-            return losing(base, 3, faults)
-        return _with_faults(overtaken(base), faults)
-
-    def work(store: Store) -> Outcome:
-        return write(store, rows([10]), key=KEY, watermarks={SOURCE: (5, 9)})
-
-    base = table()
-    calls = stores(clone(base), {})
-    healthy, refused = attempt(lambda: work(calls))
-    assert isinstance(refused, WatermarkOverlapError) if conflicting else healthy is not None and healthy.attempts == 4
-    for number, fault in cases(calls.count):
-        store = clone(base)
-        outcome, error = attempt(lambda store=store, number=number, fault=fault: work(stores(store, {number: fault})))
-        settled = error is not None and not isinstance(error, UNKNOWN)
-        if settled:
-            assert 10 not in mine(store), (number, fault, error)
-        if outcome is not None:
-            assert mine(store).count(10) == 1
-        if conflicting and settled and positions(store) == {SOURCE: 9}:
-            rewind(session(store), SOURCE, 5, reason="so that it would fit")
-        before = mine(store)
-        carry(store, 20)
-        if settled:
-            assert 10 not in mine(store), (number, fault, error, before)
-        if positions(store) == {SOURCE: 5} or 10 in mine(store):
-            assert attempt(lambda store=store: work(store))[0] is not None, (number, fault)
-            assert mine(store).count(10) == 1 and positions(store) == {SOURCE: 9}
-        check_table(store)
-
-
-def _with_faults(calls: FaultStore, faults: dict[int, Fault]) -> FaultStore:
-    calls._faults = dict(faults)
-    return calls
-
-
-@pytest.mark.thorough
-def test_after_a_fault_at_any_call_of_one_who_carries_each_job_is_there_once_or_waits() -> None:
-    """[CM20] [IV3] [IV4]"""
-    base = table()
-    jobs = [publish(base, 10, key=KEY), publish(base, 11, watermarks={SOURCE: (5, 9)})]
-    calls = losing(clone(base), 1)
-    assert write(calls, rows([20]), key="carrier").committed
-    for number, fault in cases(calls.count):
-        store = clone(base)
-        outcome, error = attempt(
-            lambda store=store, number=number, fault=fault: write(losing(store, 1, {number: fault}), rows([20]), key="carrier")
-        )
-        if outcome is not None:
-            assert mine(store).count(20) == 1
-        elif not isinstance(error, UNKNOWN):
-            assert 20 not in mine(store), (number, fault)
-        check_table(store)
-        assert write(store, rows([20]), key="carrier").committed
-        carry(store, 30)
-        assert mine(store) == [1, 2, 10, 11, 20, 30] and [len(in_chain(store, job)) for job in jobs] == [1, 1], (number, fault)
-        check_table(store)
 
 
 # --- hostile intents --------------------------------------------------------------------------------------------------------

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.faults import Turns, faults_of, in_process, killed
-from tests.kit.sizes import rounds, some
+from tests.kit.faults import in_process, killed
 from tests.kit.tables import begin, check_head, check_table, clone, in_chain, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
@@ -21,8 +17,6 @@ from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
 from manifestcommit.errors import (
     CommitConflictError,
     JobAbortedError,
-    ManifestCommitError,
-    OutcomeUnknownError,
     StoreError,
     StoreUnclearError,
     UsageError,
@@ -34,9 +28,7 @@ from manifestcommit.log.version_chain import open_head
 from manifestcommit.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.faults import Died, FaultCall, FaultStore
-
-UNKNOWN = (OutcomeUnknownError, StoreUnclearError, Died)
+from manifestcommit.testing.faults import FaultCall, FaultStore
 
 
 def table(versions: int = 3) -> MemoryStore:
@@ -78,50 +70,6 @@ def check_decided(store: Store, job: str, told: set[tuple[str, int | None]], row
 
 
 # --- races, every interleaving that a test can steer -----------------------------------------------------------------------
-
-
-def at_once(store: Store, finishers: list[Callable[[Store], Outcome]], seed: int) -> set[tuple[str, int | None]]:
-    """Every finisher in a thread of its own, their store calls in an order that the seed decides."""
-    turns = Turns(seed, len(finishers))
-    told: list[Any] = [None] * len(finishers)
-
-    def run(me: int) -> None:
-        try:
-            turns.wait(me)
-            mine = FaultStore(store, on_call=lambda call: turns.wait(me))
-            told[me] = decision(finishers[me](mine))
-        except BaseException as error:
-            told[me] = repr(error)
-        finally:
-            turns.leave()
-
-    threads = [threading.Thread(target=run, args=(me,)) for me in range(len(finishers))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return set(told)
-
-
-@pytest.mark.usefixtures("tight")
-def test_of_many_commits_and_aborts_at_once_one_decides_and_all_say_the_same() -> None:
-    """[AB4] [CM1] [IV4]"""
-    decisions: Counter[str] = Counter()
-    seeds = rounds(24, 60)
-    for seed in range(seeds):
-        store = table(3 + seed % 4)
-        job = prepared(store, 77, key="k" if seed % 2 else None)
-
-        def committer(mine: Store, job: str = job) -> Outcome:
-            return commit_prepared(session(mine), job)
-
-        def aborter(mine: Store, job: str = job) -> Outcome:
-            return give_up(session(mine), job)
-
-        told = at_once(store, [committer, aborter] * 4, seed)
-        check_decided(store, job, told, 77)
-        decisions[next(iter(told))[0]] += 1
-    assert min(decisions["committed"], decisions["aborted"]) >= seeds // 12, f"the rounds decide nothing: {decisions}"
 
 
 FINISHERS: dict[str, Callable[[Store, str], Outcome]] = {
@@ -217,61 +165,6 @@ def test_a_create_that_lands_at_any_call_of_the_second_finisher_decides_or_is_to
 # --- faults at every call ----------------------------------------------------------------------------------------------------
 
 
-def full() -> MemoryStore:
-    """Everything is one step from its budget."""
-    store = memory()
-    for number in range(8):
-        write(store, rows([number], day="abc"[number % 3]), key=f"key {number}", partition_by=["day"])
-    return store
-
-
-@contextlib.contextmanager
-def telling() -> Iterator[list[BaseException]]:
-    """The error that ends the block, if one does."""
-    told: list[BaseException] = []
-    try:
-        yield told
-    except (ManifestCommitError, Died) as error:
-        told.append(error)
-
-
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("files", some([8, 1], 1))
-def test_a_fault_at_any_call_of_prepare_leaves_nothing_visible_and_asking_again_prepares(files: int) -> None:
-    """By the same process, or, where that died, by a rerun with the same key. [AB3] [IV3]"""
-    base = full()
-    old = read_ids(base)
-
-    def gather(store: Store) -> mc.Job:
-        job = begin(store, "k")
-        for number in range(files):
-            job.write(rows([50 + number], day=f"d{number}"))
-        return job
-
-    healthy = FaultStore(clone(base))
-    job = gather(healthy)
-    first = healthy.count
-    job.prepare()
-    assert any(call.kind == "put_if_absent" and call.name.startswith(object_names.MANIFESTS) for call in healthy.calls) == (files > 1)
-    for number in range(first + 1, healthy.count + 1):
-        for fault in faults_of(healthy, number):
-            inner = clone(base)
-            store = FaultStore(inner, {number: fault})
-            job = gather(store)
-            with telling() as told:
-                job.prepare()
-            assert not told or isinstance(told[0], StoreError | Died), told
-            assert read_ids(inner) == old
-            if told and isinstance(told[0], Died):
-                job = gather(inner)
-            name = job.prepare()
-            assert commit(inner, name).committed and read_ids(inner) == [*old, *range(50, 50 + files)]
-            for other in [each.job for each in list_jobs(session(inner)) if each.state == "prepared"]:
-                assert commit(inner, other).already_committed, "the dead one's has the same key"
-            assert read_ids(inner) == [*old, *range(50, 50 + files)]
-            check_table(inner)
-
-
 def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request may have landed, and others may have finished the job: its own process must not commit it by itself. [AB3]"""
     monkeypatch.setattr("manifestcommit.store.retry.time.sleep", lambda seconds: None)
@@ -294,46 +187,6 @@ def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_byte
             use()
     assert job.prepare() == job.id
     assert commit(store, job.id).version == 4 and read_ids(store) == [2, 3, 77]
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("what", FINISHERS)
-@pytest.mark.parametrize("files", some([8, 1], 1))
-def test_a_fault_at_any_call_of_a_finisher_leaves_the_old_state_or_the_new_and_asking_again_converges(what: str, files: int) -> None:
-    """By whichever of the two is asked next; what was told stays true. [AB3] [AB4] [IV3] [IV4]"""
-    base = full()
-    job = begin(base, "k")
-    for number in range(files):
-        job.write(rows([50 + number], day=f"d{number}"))
-    name = job.prepare()
-    old = read_ids(base)
-    new = [*old, *range(50, 50 + files)]
-    healthy = FaultStore(clone(base))
-    FINISHERS[what](healthy, name)
-    for number in range(1, healthy.count + 1):
-        for fault in faults_of(healthy, number):
-            for after in FINISHERS:
-                inner = clone(base)
-                store = FaultStore(inner, {number: fault})
-                where = f"{fault} at {healthy.calls[number - 1]}, then {after}"
-                outcome = None
-                with telling() as told:
-                    outcome = FINISHERS[what](store, name)
-                state, version = find_job(session(inner), open_head(inner).snapshot, name)
-                assert read_ids(inner) == (new if state == "committed" else old), where
-                if outcome is not None and outcome.kind != "unknown":
-                    assert (outcome.kind, outcome.version) == ({"committed": "committed", "given_up": "aborted"}[state or "?"], version), (
-                        where
-                    )
-                elif told and not isinstance(told[0], UNKNOWN):
-                    assert isinstance(told[0], StoreError) and state is None, (where, told)
-                again = decision(FINISHERS[after](inner, name))
-                if state is not None:
-                    assert again == ({"committed": "committed", "given_up": "aborted"}[state], version), where
-                assert read_ids(inner) == (new if again[0] == "committed" else old), where
-                assert decision(FINISHERS[what](inner, name)) == again, where
-                check_table(inner)
 
 
 # --- conflicts leave it prepared -----------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.kit.command import Run
-from tests.kit.faults import faults_of
-from tests.kit.sizes import SetBudgets, rounds, some
+from tests.kit.sizes import SetBudgets
 from tests.kit.tables import (
-    all_snapshots,
     begin,
     change_of,
     check_table,
@@ -36,18 +33,13 @@ from manifestcommit.commits import two_phase
 from manifestcommit.errors import (
     CommitConflictError,
     KeyReusedError,
-    ManifestCommitError,
-    OutcomeUnknownError,
     SnapshotExpiredError,
-    StoreError,
-    StoreUnclearError,
     UsageError,
     VersionNotFoundError,
     WatermarkGapError,
     WatermarkOverlapError,
 )
 from manifestcommit.format.snapshot import KeyRecord, StreamRecord, Tag
-from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import open_head, read_object
 from manifestcommit.operations import alter
 from manifestcommit.operations.describe import trace
@@ -58,7 +50,7 @@ from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
-from manifestcommit.testing.faults import Died, FaultCall, FaultStore
+from manifestcommit.testing.faults import FaultCall, FaultStore
 
 SOURCE = "a topic/0 %=+#'é🦆"
 DAY = "a b%20+=#'\"漢/…"
@@ -178,47 +170,6 @@ def test_a_key_that_a_rewind_dropped_is_there_again_before_it_and_gone_after_it(
     assert [key_version(store, key) for key in ("0-10", "10-20", "20-30")] == [2, None, None]
     assert positions(store) == {SOURCE: 10} and read_ids(store) == list(range(30))
     check_table(store)
-
-
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("seed", range(rounds(2, 12)))
-def test_any_history_goes_back_to_any_version(seed: int, set_budgets: SetBudgets) -> None:
-    """With manifests, bitmaps, removals and runs spilled and merged; all counts match. [CF13] [OB2] [OB9] [OB11]"""
-    if seed % 2:
-        set_budgets(inline_removed_bytes=1 << 20)
-    draw = random.Random(seed)
-    store = memory()
-    batch(store, 0, 3)
-    states: dict[int, Any] = {1: ([], {SOURCE: 0}, {}), 2: (read_ids(store), positions(store), {"0-3": 2})}
-    for turn in range(rounds(14, 22)):
-        head = open_head(store)
-        at = positions(store)[SOURCE]
-        action = draw.choice(["batch", "batch", "day", "all", "rewind", "rollback", "rollback"])
-        if action == "batch":
-            data = pa.concat_tables([rows([at], day=DAY), rows([at + 1], day=None), rows([at + 2], day="x")])
-            write(store, data, key=f"turn {turn} é", watermarks={SOURCE: (at, at + 3)})
-        elif action == "day":
-            write(store, rows([10_000 + turn], day=draw.choice([DAY, None, "x"])), overwrite="dynamic", key=f"turn {turn} é")
-        elif action == "all":
-            write(store, rows([10_000 + turn], day=DAY), overwrite=None, key=f"turn {turn} é")
-        elif action == "rewind" and at > 0:
-            rewind(session(store), SOURCE, draw.randrange(at), reason="x")
-        elif action == "rollback" and head.version > 2:
-            chosen = draw.randrange(1, head.version)
-            recorded = set(states[head.version][2])
-            outcome = back(store, chosen)
-            assert set(outcome.dropped_keys) == recorded - set(states[chosen][2])
-            assert (read_ids(store), positions(store)) == states[chosen][:2], (turn, chosen)
-            assert {key: key_version(store, key) for key in recorded} == {key: states[chosen][2].get(key) for key in recorded}
-        version = open_head(store).version
-        keys = {f"turn {n} é" for n in range(turn + 1)} | {"0-3"}
-        found = {key: each for key in keys if (each := key_version(store, key)) is not None}
-        states.setdefault(version, (read_ids(store), positions(store), found))
-    check_table(store)
-    assert verify(session(store)).is_sound
-    seen = [head.snapshot for head in all_snapshots(store)]
-    assert all(any(getattr(each, name) for each in seen) for name in ("key_runs", "job_runs", "manifests"))
-    assert any(each.removed if seed % 2 else each.removed_runs for each in seen)
 
 
 def test_a_path_that_was_taken_away_and_added_again_counts_as_another_entry(tmp_path: Path) -> None:
@@ -616,43 +567,6 @@ def test_an_overwrite_that_was_under_way_conflicts_with_a_rollback_of_its_partit
 # --- crashes --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("tight")
-def test_a_fault_at_any_call_leaves_the_old_table_or_the_new_one_and_again_is_the_same() -> None:
-    """[IV3] [IV4] [CF13] [CM6]"""
-    base = memory()
-    for start in range(0, 60, 10):
-        batch(base, start, start + 10)
-    write(base, rows([100], day=DAY), overwrite="dynamic", key="overwritten")
-
-    def state(store: Store) -> Any:
-        return read_ids(store), positions(store), [key_version(store, f"{n}-{n + 10}") for n in range(0, 60, 10)]
-
-    old = state(base)
-    healthy = FaultStore(clone(base))
-    back(healthy, 4)
-    new = state(healthy)
-    assert old != new
-    for number in some(range(1, healthy.count + 1), 12):
-        for fault in faults_of(healthy, number) if number <= len(healthy.calls) else ():
-            inner = clone(base)
-            store = FaultStore(inner, {number: fault})
-            told: Outcome | BaseException
-            try:
-                told = back(store, 4)
-            except (ManifestCommitError, Died) as error:
-                told = error
-            where = f"{fault} at {store.calls[number - 1 : number]}: {told!r}"
-            found = state(inner)
-            assert found in (old, new), where
-            if isinstance(told, Outcome) and told.kind != "unknown":
-                assert told.committed and found == new, where
-                assert find_job(session(inner), open_head(inner).snapshot, told.job_id)[0] == "committed"
-            elif not isinstance(told, Outcome | OutcomeUnknownError | StoreUnclearError | Died):
-                assert isinstance(told, StoreError) and found == old, where
-            assert back(inner, 4).committed and state(inner) == new, where
-            check_table(inner)
-
-
 def test_it_costs_a_get_of_the_target_and_of_what_only_one_of_the_two_lists(store: MemoryStore) -> None:
     """[IV10]"""
     calls = CountingStore(store)
@@ -680,6 +594,3 @@ def test_rollback_on_the_command_line(tmp_path: Path, run: Run) -> None:
     assert found["dropped_keys"] == [] and mc.Table(root).watermarks() == {"s": 3}
     status, out, _ = run("history", root)
     assert status == 0 and "rollback to 2" in out and "why %" in out and "\x1b" not in out
-
-
-# --- beside gc ------------------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 68_671, "modules": 249, "loaded": 76, "lines of tests": 88_810}
+CEILINGS = {"lines": 68_671, "modules": 249, "loaded": 76, "lines of tests": 86_003}
 WALKS = {
     "append": {"modules": 45, "switches": 344, "depth": 19},
     "read": {"modules": 25, "switches": 88, "depth": 15},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import subprocess
 import zlib
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import msgspec
 import pytest
 from benchmarks import page
 from benchmarks.claims import Claim, Line, Plot, Result, judge, panels, read_claims, read_results
-from benchmarks.measure import RESULTS, is_changed
+from benchmarks.measure import RESULTS
 from benchmarks.plot import MOST_BYTES, digest, digest_in
 
 PROMISED = {
@@ -95,19 +94,6 @@ def test_a_time_that_was_taken_on_a_busy_machine_says_so(figure: str, load: floa
     assert page._busy(one, judge(one, [found])) == said
 
 
-def test_one_contestant_is_held_against_itself_in_another_case() -> None:
-    results = [result(case={"files": 0}, us=2.0), result(case={"files": 1_000_000}, us=3.0)]
-    judged = judge(line(case={"files": 1_000_000}, against_case={"files": 0}, most=1), results)
-    assert (judged.measured, judged.other, judged.value, judged.short) == (3.0, 2.0, 1.5, 0.5)
-    assert judge(line(case={"files": 0}, against_case={"files": 5}, most=1), results).value is None
-
-
-def test_a_bound_that_means_nothing_is_refused() -> None:
-    for wrong in ({}, {"most": 1, "least": 1}, {"most": 1, "against": "peer", "against_case": {"files": 0}}):
-        with pytest.raises(msgspec.ValidationError, match="made up"):
-            line(**wrong)
-
-
 def test_an_old_result_or_a_first_look_does_not_stand_for_the_newest(tmp_path: Path) -> None:
     runs = [
         result(at="2026-11-22T12:00:00+00:00", case={"files": 10, "versions": "peer 2"}, us=5.0),
@@ -135,21 +121,6 @@ def test_a_picture_of_other_figures_is_found_out(tmp_path: Path, monkeypatch: py
     assert [told.partition(" ")[0] for told in page.stale([claim], before)] == [
         "performance.md", "pictures/made-up.png", "pictures/gone.png",
     ]  # fmt: skip
-
-
-def test_a_run_is_not_called_changed_for_the_results_and_pages_that_runs_make(tmp_path: Path) -> None:
-    """Else each case but the first of a run would say that no commit has the code that was measured."""
-    for name in ("benchmarks/results/plan.jsonl", "spec/performance/plan.png", "spec/performance.md", "manifestcommit/a é.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("first")
-    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
-    for words in (("init",), ("add", "."), (*identity, "commit", "--message", "first")):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True)
-    for name in ("benchmarks/results/plan.jsonl", "benchmarks/results/new.jsonl", "spec/performance/new.png", "spec/performance.md"):
-        (tmp_path / name).write_text("second")
-    assert not is_changed(tmp_path)
-    (tmp_path / "manifestcommit" / "a é.py").write_text("second")
-    assert is_changed(tmp_path)
 
 
 def png(figures: str) -> bytes:

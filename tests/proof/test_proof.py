@@ -119,13 +119,3 @@ def test_what_does_not_hold_is_told_by_the_exit_status(monkeypatch: pytest.Monke
     monkeypatch.setattr(command, "_counts", lambda *_, **__: iter(counts))
     assert command.main(["--quick"]) == 1
     assert "WRONG: not killed by a test: " in capsys.readouterr().out
-
-
-def test_the_command_tells_who_killed_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--who", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out).keys() == MUTANTS.keys()
-    assert command.main(["--who"]) == 0
-    assert "simulator, seed" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as caught:
-        command.main(["--seconds", "0"])
-    assert caught.value.code == 2

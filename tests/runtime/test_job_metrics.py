@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets
@@ -20,7 +19,6 @@ import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.job import Job
 from manifestcommit.commits.two_phase import commit_prepared
-from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import Snapshot, Summary, Totals
 from manifestcommit.log.version_chain import open_head, read_version
 from manifestcommit.operations.verify import verify
@@ -102,18 +100,6 @@ def test_a_jobs_figures_are_what_was_handed_in_written_and_committed(root: Path)
     assert 0 < found.commit_s <= found.seconds
 
 
-def test_members_that_are_reserved_for_later_releases_are_empty(root: Path) -> None:
-    """Else what a later release reads there would be what this one meant by it. [OB10] [OB2]"""
-    mc.write(ROWS, root, partition_by="day", key="k", watermarks={"s": (0, 5)})
-    mc.write(ROWS, root, mode="overwrite", overwrite="dynamic")
-    table = mc.Table(root)
-    table.rewind("s", 3, reason="é")
-    table.rollback(2, reason="é")
-    for entry in table.history():
-        snapshot = table.snapshot(entry["version"])
-        assert [commit.summary.checks for commit in snapshot.commits] == [{}] and snapshot.participants == ()
-
-
 def test_the_history_holds_what_is_known_before_the_create(root: Path) -> None:
     """[OB10]"""
     mc.write(ROWS, root, partition_by="day")
@@ -134,32 +120,6 @@ def test_what_is_not_counted_is_not_in_the_document(root: Path) -> None:
     assert set(summary) == {"attempts", "seconds"}
 
 
-def test_a_summary_of_a_later_release_keeps_its_members_beside_the_figures() -> None:
-    """[OB12]"""
-    store = memory()
-    written(store).commit()
-    head = open_head(store)
-    raw = msgspec.to_builtins(head.snapshot.commits[0])
-    raw["summary"]["later"] = {"a": [1]}
-    from manifestcommit.format import codec, object_names
-
-    document = msgspec.to_builtins(head.snapshot) | {"commits": [raw], "version": head.version + 1}
-    decoded = codec.decode_snapshot(codec.compress(msgspec.json.encode(document)), name=object_names.version_name(head.version + 1))
-    assert decoded.commits[0].summary.extra == {"later": {"a": [1]}} and decoded.commits[0].summary.rows_read == 3
-
-
-def test_files_that_were_found_count_as_read_and_written(root: Path) -> None:
-    """So the three are equal for every job. [AF1] [OB10]"""
-    mc.write(ROWS.select(["n"]), root)
-    pq.write_table(ROWS.select(["n"]).slice(0, 2), root / "found +%.parquet")
-    with mc.begin(root) as job:
-        job.add_files(["found +%.parquet"])
-        job.write(ROWS.select(["n"]))
-    found = job.metrics
-    assert (found.rows_read, found.rows_written, found.rows_committed, found.files_committed) == (5, 5, 5, 2)
-    assert mc.Table(root).verify().is_sound
-
-
 def test_a_job_whose_tasks_do_not_say_what_they_were_handed_does_not_say_either() -> None:
     """None is no zero. [OB10]"""
     store = memory()
@@ -172,16 +132,6 @@ def test_a_job_whose_tasks_do_not_say_what_they_were_handed_does_not_say_either(
     assert outcome.metrics is not None and outcome.metrics.rows_read is None and outcome.metrics.rows_committed == 6
     assert (summary_of(store).rows_read, summary_of(store).rows_written) == (None, 6)
     assert verify(session(store)).is_sound
-
-
-def test_spilled_files_are_counted_like_inlined_ones(set_budgets: SetBudgets) -> None:
-    """[CM12] [OB10]"""
-    set_budgets(inline_entry_bytes=100)
-    store = memory()
-    outcome = written(store).commit()
-    assert outcome.metrics is not None
-    assert open_head(store).snapshot.manifests and not open_head(store).snapshot.added
-    assert (outcome.metrics.files_written, outcome.metrics.files_committed, outcome.metrics.rows_committed) == (2, 2, 3)
 
 
 def test_a_ledger_counts_entries_and_manifests(set_budgets: SetBudgets) -> None:
@@ -198,15 +148,6 @@ def test_a_ledger_counts_entries_and_manifests(set_budgets: SetBudgets) -> None:
 
 
 # --- how jobs end -----------------------------------------------------------------------------------------------------
-
-
-def test_a_rerun_of_a_key_has_committed_nothing(root: Path, told: list[JobMetrics]) -> None:
-    """[KY3] [OB10]"""
-    mc.write(ROWS, root, key="k")
-    again = mc.write(ROWS, root, key="k").metrics
-    assert again is not None and (again.kind, again.version) == ("already_committed", 2)
-    assert (again.rows_read, again.rows_written, again.rows_committed, again.attempts) == (0, 0, 0, 0)
-    assert [each.kind for each in told] == ["committed", "already_committed"]
 
 
 def test_a_job_that_conflicts_still_has_its_figures(root: Path, told: list[JobMetrics]) -> None:
@@ -366,16 +307,6 @@ def test_what_the_first_phase_has_told_the_second_does_not_tell_again() -> None:
     assert second is not None and second.retries == 1 and summary_of(store).retries == 7, "reading what was prepared is part of it"
 
 
-def test_preparing_again_tells_the_job_once(told: list[JobMetrics]) -> None:
-    """[AB3]"""
-    store = memory()
-    written(store).commit()
-    job = written(store)
-    assert job.prepare() == job.prepare()
-    assert [each.kind for each in told] == ["committed", "prepared"]
-    assert commit_prepared(session(store), job.id).metrics == told[-1]
-
-
 def test_of_two_committers_of_one_job_one_has_committed_it(told: list[JobMetrics]) -> None:
     """So what is summed over processes is right. [AB3] [OB10]"""
     store = memory()
@@ -389,17 +320,6 @@ def test_of_two_committers_of_one_job_one_has_committed_it(told: list[JobMetrics
     slow = commit_prepared(session(FaultStore(store, on_call=overtake)), job)
     assert slow.committed and slow.metrics is not None and (slow.metrics.kind, slow.metrics.attempts) == ("already_committed", 1)
     assert [(each.kind, each.rows_committed) for each in told[2:]] == [("committed", 3), ("already_committed", 0)]
-
-
-def test_an_aborted_job_says_so_to_its_committer(root: Path) -> None:
-    """[AB4]"""
-    mc.write(ROWS, root)
-    with mc.begin(root) as job:
-        job.write(ROWS)
-        job.prepare()
-    mc.Table(root).abort(job.id)
-    outcome = commit_prepared(session(LocalStore(str(root))), job.id)
-    assert outcome.metrics is not None and (outcome.metrics.kind, outcome.metrics.rows_committed) == ("aborted", 0)
 
 
 # --- requests that are sent again -------------------------------------------------------------------------------------
@@ -489,18 +409,6 @@ def test_an_observer_that_fails_stops_neither_the_commit_nor_the_next_one(told: 
     assert [each.kind for each in told] == ["committed"]
 
 
-def test_figures_cost_no_request() -> None:
-    """[CM11]"""
-    store = CountingStore(memory())
-    written(store).commit()
-    store.reset()
-    job = written(store)
-    job.commit()
-    calls = len(store.calls)
-    assert job.metrics.kind == "committed" and len(store.calls) == calls
-    assert store.requests(under="_manifest/versions/")["put_if_absent"] == 1
-
-
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
@@ -559,29 +467,6 @@ def test_ends_that_are_none_are_refused(tmp_path: Path, ends: Any) -> None:
 # --- all counts match -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def lived() -> MemoryStore:
-    """Versions 1 to 5: create, append, append, overwrite of a partition, properties."""
-    store = memory()
-    for mode in ("append", "append", "overwrite"):
-        job = begin(store)
-        if mode == "overwrite":
-            job.overwrite({"day": "a"})
-        data = ROWS if mode == "append" else ROWS.slice(0, 1)
-        job.write_stream(data.schema, data.to_batches(), partition_by=["day"])
-        assert job.commit().committed
-    from manifestcommit.operations.alter import set_properties
-
-    set_properties(session(store), {"a": "b"})
-    return store
-
-
-def test_a_healthy_history_matches(lived: MemoryStore) -> None:
-    """[OB2] [OB5] [OB10]"""
-    report = verify(session(lived))
-    assert report.findings == () and (report.first, report.last) == (1, 5)
-
-
 Planted = Callable[[Snapshot], dict[str, Any]]
 
 
@@ -597,49 +482,6 @@ def carry(snapshot: Snapshot, *, summary: Summary | None = None, **members: Any)
 
 def more(totals: Totals, **by: int) -> Totals:
     return msgspec.structs.replace(totals, **{name: getattr(totals, name) + each for name, each in by.items()})
-
-
-PLANTED: dict[str, tuple[Planted, set[tuple[str, str]]]] = {
-    "a row that was not written": (
-        lambda s: carry(s, summary=Summary(rows_read=4, rows_written=3, rows=3), totals=more(s.totals, rows=3)),
-        {("counts_differ", "3 rows written, but 4 read"), ("totals_differ", "rows")},
-    ),
-    "a row that was not committed": (
-        lambda s: carry(s, summary=Summary(rows_read=1, rows_written=1)),
-        {("counts_differ", "0 rows committed, but 1 written")},
-    ),
-    "a row that came from nowhere": (
-        lambda s: carry(s, summary=Summary(rows_read=0, rows=1), totals=more(s.totals, rows=1)),
-        {("counts_differ", "1 rows committed, but 0 read"), ("totals_differ", "rows")},
-    ),
-    "files that were not committed": (
-        lambda s: carry(s, summary=Summary(files_written=2)),
-        {("counts_differ", "0 files committed, but 2 written")},
-    ),
-    "bytes that were not committed": (
-        lambda s: carry(s, summary=Summary(bytes_written=9)),
-        {("counts_differ", "0 bytes committed, but 9 written")},
-    ),
-    "totals that do not follow": (
-        lambda s: carry(s, totals=more(s.totals, files=1, rows=2, bytes=-3)),
-        {("totals_differ", "files"), ("totals_differ", "rows"), ("totals_differ", "bytes")},
-    ),
-    "a file that is gone from the list": (
-        lambda s: carry(s, added=s.added[:-1]),
-        {("totals_differ", "files"), ("totals_differ", "rows"), ("totals_differ", "bytes")},
-    ),
-}
-
-
-@pytest.mark.parametrize("planted", PLANTED)
-def test_a_planted_difference_is_found(lived: MemoryStore, planted: str) -> None:
-    """And nothing else is. [OB2] [OB5] [OB10]"""
-    change, expected = PLANTED[planted]
-    version = plant(lived, change)
-    damages = [each for each in verify(session(lived)).findings if each.severity == "damage"]
-    assert {each.object for each in damages} == {object_names.version_name(version)}
-    assert all(any(each.kind == kind and text in each.problem for each in damages) for kind, text in expected), damages
-    assert all(any(each.kind == kind and text in each.problem for kind, text in expected) for each in damages), damages
 
 
 # --- on the command line ----------------------------------------------------------------------------------------------
@@ -658,25 +500,6 @@ def test_counts_that_differ_are_a_finding_of_verify(run: Callable[..., Ran], roo
     status, out, _ = run("verify", root, "--json")
     document = json.loads(out)
     assert status == 1 and not document["is_sound"] and [each["kind"] for each in document["findings"]] == ["counts_differ"]
-
-
-def test_metrics_shows_what_table_figures_tells(run: Callable[..., Ran], root: Path, tmp_path: Path) -> None:
-    """[WM1]"""
-    mc.write(ROWS, root, watermarks={"t:0": (0, 12_000), HOSTILE: (None, "x")})
-    with mc.begin(root) as job:
-        job.write(ROWS)
-        job.prepare()
-    ends = tmp_path / "ends.json"
-    ends.write_text(json.dumps({"t:0": 22_500, HOSTILE: "y", "t:9": 5}), "utf-8")
-    status, out, err = run("metrics", root, "--ends", ends)
-    assert (status, err) == (0, "") and all(each.isprintable() for each in out.splitlines())
-    rows = {line.rsplit("  ", 1)[0].strip(): line.rsplit("  ", 1)[-1] for line in out.splitlines() if "  " in line}
-    assert rows["prepared jobs"] == "1" and rows["rows"] == "3" and rows["running jobs"] == "0"
-    assert any(line.split()[:3] == ["t:0", "12000", "10,500"] for line in out.splitlines())
-    assert any(line.split() == ["t:9", "5", "never"] for line in out.splitlines())
-    document = json.loads(run("metrics", root, "--ends", ends, "--json")[1])
-    assert document["lag"] == {"t:0": 10_500, HOSTILE: None, "t:9": 5} and document["oldest_prepared_s"] >= 0
-    assert set(document) == set(mc.Table(root).metrics().__struct_fields__)
 
 
 @pytest.mark.parametrize("content", [None, b"[1]", b"{", b"\xff", b'{"t": [1]}', b'{"t": 1.5}'])

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
-import s3fs
-from adlfs import AzureBlobFileSystem
 from botocore.exceptions import ClientError
-from tests.servers.servers import AzureServer, S3Server
+from tests.servers.servers import S3Server
 
 NAME = "a b%20+=#'\"é/_manifest"
 
@@ -26,27 +22,6 @@ def create(server: S3Server, bucket: str, body: bytes) -> int:
 def content(server: S3Server, bucket: str) -> bytes:
     body: bytes = server.call("get_object", Bucket=bucket, Key=NAME)["Body"]
     return body
-
-
-def test_rgw_lets_one_of_many_creators_win(rgw: S3Server) -> None:
-    bucket = rgw.bucket()
-    bodies = [b"%d" % number for number in range(16)]
-    with ThreadPoolExecutor(len(bodies)) as racers:
-        statuses = list(racers.map(lambda body: create(rgw, bucket, body), bodies))
-    assert sorted(statuses) == [200] + [412] * 15
-    assert content(rgw, bucket) == bodies[statuses.index(200)]
-
-
-def test_rgw_through_s3fs(rgw: S3Server) -> None:
-    """The client that the project uses reaches the server with `storage_options`, and sees the 412."""
-    fs = s3fs.S3FileSystem(**rgw.storage_options, skip_instance_cache=True)
-    bucket = rgw.bucket()
-    fs.call_s3("put_object", Bucket=bucket, Key=NAME, Body=b"first", IfNoneMatch="*")
-    with pytest.raises(OSError) as refused:
-        fs.call_s3("put_object", Bucket=bucket, Key=NAME, Body=b"second", IfNoneMatch="*")
-    assert isinstance(refused.value.__cause__, ClientError)
-    assert refused.value.__cause__.response["ResponseMetadata"]["HTTPStatusCode"] == 412
-    assert content(rgw, bucket) == b"first"
 
 
 def test_rgw_ignores_the_condition_in_a_versioned_bucket(rgw: S3Server) -> None:
@@ -72,12 +47,3 @@ def test_liars_overwrite(liar: str, request: pytest.FixtureRequest) -> None:
     bucket = server.bucket()
     assert [create(server, bucket, b"first"), create(server, bucket, b"second")] == [200, 200]
     assert content(server, bucket) == b"second"
-
-
-def test_azurite_refuses_a_second_create(azurite: AzureServer) -> None:
-    fs = AzureBlobFileSystem(**azurite.storage_options, skip_instance_cache=True)
-    path = f"{azurite.container()}/{NAME}"
-    fs.pipe_file(path, b"first", mode="create")
-    with pytest.raises(FileExistsError):
-        fs.pipe_file(path, b"second", mode="create")
-    assert fs.cat_file(path) == b"first"

@@ -194,15 +194,6 @@ def test_a_mapped_task_is_known_by_its_element_not_by_its_index(recipe: SimpleNa
     )
 
 
-def test_days_of_a_source_come_in_order(recipe: SimpleNamespace, table: str) -> None:
-    recipe.load_range(table, Source(), **run_of(1))
-    with pytest.raises(mc.errors.WatermarkGapError):
-        recipe.load_range(table, Source(), **run_of(3))
-    recipe.load_range(table, Source(), **run_of(2))
-    recipe.load_range(table, Source(), **run_of(3))
-    assert days(table) == twice((1, 1), (2, 1), (3, 1))
-
-
 def test_after_a_rewind_the_cleared_days_are_read_again_and_no_other(recipe: SimpleNamespace, table: str) -> None:
     for day in (1, 2, 3):
         recipe.load_range(table, Source(), **run_of(day))
@@ -229,45 +220,3 @@ def test_one_task_prepares_and_another_commits(recipe: SimpleNamespace, table: s
     versions = [recipe.publish(table, **context) for _ in range(2)]
     assert len(set(versions)) == 1 and days(table) == twice((1, 1), (2, 1))
     assert recipe.give_up(table, **context) == "committed"
-
-
-def test_a_lost_try_of_the_first_task_leaves_a_job_that_doubles_nothing(recipe: SimpleNamespace, table: str) -> None:
-    recipe.load_day(table, Source(), **run_of(1))
-    lost = recipe.extract(table, Source(5), **run_of(2, "extract"))
-    kept = recipe.extract(table, Source(6), **run_of(2, "extract"))
-    version = recipe.publish(table, **run_of(2, "publish", xcom={"extract": kept}))
-    assert recipe.publish(table, **run_of(2, "publish", xcom={"extract": lost})) == version
-    assert days(table) == twice((1, 1), (2, 6))
-    cleared = Source()
-    again = recipe.extract(table, cleared, **run_of(2, "extract"))
-    assert not cleared.fetched and recipe.publish(table, **run_of(2, "publish", xcom={"extract": again})) == version
-
-
-@pytest.mark.parametrize("replaces", [True, False])
-def test_a_lost_try_adds_nothing_once_a_rewind_has_dropped_its_key(recipe: SimpleNamespace, table: str, replaces: bool) -> None:
-    """It began before the rewind. [WM6] [KY7]"""
-    recipe.load_day(table, Source(), **run_of(1))
-    tries = []
-    for value in (5, 6):
-        with mc.begin(table, key="day 2") as job:
-            if replaces:
-                job.overwrite({"day": "2013-01-02"})
-            job.advance("flights", 2, 3)
-            job.write(Source(value)("2013-01-02"))
-            tries.append(job.prepare())
-    mc.commit(table, tries[1])
-    assert mc.Table(table).rewind("flights", 2, reason="again").dropped_keys == ("day 2",)
-    with pytest.raises(mc.errors.CommitConflictError, match="source_was_set_back"):
-        mc.commit(table, tries[0])
-    assert days(table) == twice((1, 1), (2, 6))
-
-
-def test_what_was_given_up_is_done_anew(recipe: SimpleNamespace, table: str) -> None:
-    recipe.load_day(table, Source(), **run_of(1))
-    context = run_of(2, "publish", xcom={"extract": recipe.extract(table, Source(), **run_of(2, "extract"))})
-    assert [recipe.give_up(table, **context) for _ in range(2)] == ["aborted", "aborted"]
-    with pytest.raises(mc.errors.JobAbortedError):
-        recipe.publish(table, **context)
-    context = run_of(2, "publish", xcom={"extract": recipe.extract(table, Source(2), **run_of(2, "extract"))})
-    recipe.publish(table, **context)
-    assert days(table) == twice((1, 1), (2, 2))

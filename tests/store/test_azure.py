@@ -11,14 +11,13 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.kit.proxy import Fault, FaultProxy, Rule, to
-from tests.store.places import Place, names, processes, sent
+from tests.store.places import Place, names, sent
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UsageError
@@ -301,18 +300,3 @@ def test_a_forked_process_ends(azurite: Any, azure_root: Place) -> None:
 
 def append(place: Place, number: int) -> None:
     mc.write(pa.table({"x": [number]}), place.url, key=f"k{number}", storage_options=place.options)
-
-
-@pytest.mark.thorough
-def test_tables_on_azure_are_written_at_once_rerun_and_read(azure_root: Place) -> None:
-    """[ST1] [KY1] [CM1]"""
-    place = azure_root.named(f"{azure_root.url}/{secrets.token_hex(8)}")
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda number: append(place, number), range(4)))
-    table = mc.Table(place.url, storage_options=place.options)
-    before = table.version  # one commit may carry others
-    assert before <= 5 and sorted(table.dataset().to_table()["x"].to_pylist()) == [0, 1, 2, 3]
-    assert mc.write(pa.table({"x": [2]}), place.url, key="k2", storage_options=place.options).kind == "already_committed"
-    with processes.Pool(1) as pool:
-        pool.apply(append, (place, 9))
-    assert table.snapshot().version == before + 1 and sorted(table.dataset().to_table()["x"].to_pylist()) == [0, 1, 2, 3, 9]

@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 import pytest
-from tests.store.places import Place, names
+from tests.store.places import names
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError
@@ -312,19 +311,3 @@ def test_a_machine_whose_clock_is_far_off_takes_the_time_of_the_store(google: St
         requests.append(sorted(asked(google)))
     taken = table.snapshot().committed_at
     assert abs(before / 1e6 - time.time()) < 900 and 0 <= taken / 1e6 - 4133980800 < 900 and requests[0] == requests[1]
-
-
-@pytest.mark.thorough
-def test_each_of_sixty_races_of_creators_has_one_winner(gcs_root: Place) -> None:
-    """On the emulator, which honours the condition of the uploads that creates are. [ST1] [ST10]"""
-    store = gcs_root.named(f"{gcs_root.url}/{secrets.token_hex(8)}").open()
-    for race in range(60):
-        start = threading.Barrier(16)
-
-        def create(number: int, name: str = f"v/{race}", start: threading.Barrier = start) -> bool:
-            start.wait()
-            return store.put_if_absent(name, b"%d" % number)
-
-        with ThreadPoolExecutor(16) as pool:
-            won = [number for number, is_won in enumerate(pool.map(create, range(16))) if is_won]
-        assert len(won) == 1 and store.get(f"v/{race}") == b"%d" % won[0]

@@ -27,7 +27,7 @@ from botocore.utils import parse_timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kit.proxy import Fault, FaultProxy, Rule, to
-from tests.store.places import Place, names, processes, sent
+from tests.store.places import Place, names, sent
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
@@ -233,23 +233,6 @@ def test_a_list_starts_a_little_below_its_first_name(name: str) -> None:
 
 def commit_one(place: Place, day: str) -> int | None:
     return mc.write(pa.table({"day": [day]}), place.url, storage_options=place.options).version
-
-
-@pytest.mark.thorough
-def test_a_version_committed_by_another_process_is_seen_after_our_first_list(s3_root: Place) -> None:
-    """s3fs' own listings cache hides it from every later call of the process. [ST13] [RD1]"""
-    place = s3_root.named(f"{s3_root.url}/{secrets.token_hex(8)}")
-    commit_one(place, "1")
-    table = mc.Table(place.url, storage_options=place.options)
-    store = place.open()
-    before = names(store)
-    assert table.snapshot().version == 2 and table.files().num_rows == 1
-    with processes.Pool(1) as pool:
-        assert pool.apply(commit_one, (place, "2")) == 3
-    assert table.snapshot().version == 3 and table.files().num_rows == 2
-    assert table.dataset().to_table().num_rows == 2
-    assert len(names(store)) == len(before) + 2
-    assert mc.write(pa.table({"day": ["3"]}), place.url, storage_options=place.options).version == 4
 
 
 def write_after_fork(store: Store, place: Place, answers: Any) -> None:

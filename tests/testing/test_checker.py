@@ -148,6 +148,19 @@ def test_where_a_source_begins_is_known_from_its_declaration() -> None:
     assert "learned that 's %é' begins at 5 at version 2; by the commits it begins at 2" in wrong.problem
 
 
+def test_a_rollback_leads_a_forgotten_source_back_to_where_it_began() -> None:
+    """To the lowest of its beginnings since the target. [CF13]"""
+    commits = [
+        append(0, 1, 1, "x"),
+        append(2, 3, 2, "a", advances={"s": (5, 9)}),
+        op("rewind", 4, 5, "committed", 3, rewinds={"s": None}),
+        append(6, 7, 4, "b", advances={"s": (7, 8)}),
+        op("rollback", 8, 9, "committed", 5, restores=1),
+    ]
+    assert check([*commits, read(10, 5, "x", watermarks={"s": 5})]) is None
+    assert "the commits make it 5" in found(*commits, read(10, 5, "x", watermarks={"s": 7})).problem
+
+
 def test_an_unknown_commit_that_a_rollback_brought_back() -> None:
     history = [
         append(0, None, None, "x", outcome="unknown"),

@@ -156,6 +156,10 @@ def _is_before(other: Operation, operation: Operation) -> bool:
     return other.end is not None and other.end < operation.begin
 
 
+def _is_settled(other: Operation, operation: Operation) -> bool:
+    return other.outcome == "committed" and _is_before(other, operation)
+
+
 def _positions(order: Sequence[tuple[int, Operation]]) -> Steps:
     """Each source's commits that moved it, with the resulting position: after a rollback, any
     position."""
@@ -179,22 +183,8 @@ def _could_misfit(
         moved = [
             (other, end) for other, end in steps.get(source, []) if other.begin < operation.until
         ]
-        settled = [
-            end
-            for other, end in moved
-            if other.end is not None
-            and other.outcome == "committed"
-            and other.end < operation.begin
-        ]
-        beside = [
-            end
-            for other, end in moved
-            if not (
-                other.end is not None
-                and other.outcome == "committed"
-                and other.end < operation.begin
-            )
-        ]
+        settled = [end for other, end in moved if _is_settled(other, operation)]
+        beside = [end for other, end in moved if not _is_settled(other, operation)]
         stood = [*settled[-1:], *beside]
         if any(position != start for position in stood):
             return True

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from .operation import EVERYTHING, Operation, Position
 
 K = TypeVar("K")
 V = TypeVar("V")
+# a version's items, watermarks, origins and keys
+_Kept: TypeAlias = tuple[
+    dict[str, str], dict[str, int | str], dict[str, Position], dict[str, tuple[int, Operation]]
+]
 
 
 class State:
@@ -32,21 +36,15 @@ class State:
         # source -> the last operation that moved its watermark
         self.movers: dict[str, Operation] = {}
         self.origins: dict[str, Position] = {}
+        # source -> each version that forgot it, with where it had begun
+        self.forgotten: dict[str, tuple[tuple[int, Position], ...]] = {}
         # source, or key -> the version at which it was set back, and the operation
         self.set_back: dict[str, tuple[int, Operation]] = {}
         self.keys: dict[str, tuple[int, Operation]] = {}  # key -> version, operation
         # partition, or everything -> the last operation that touched it, and the version
         self.touched: dict[str, tuple[int, Operation]] = {}
         self._undo: list[Callable[[], None]] = []
-        self._kept: dict[
-            int,
-            tuple[
-                dict[str, str],
-                dict[str, int | str],
-                dict[str, Position],
-                dict[str, tuple[int, Operation]],
-            ],
-        ] = {}
+        self._kept: dict[int, _Kept] = {}
 
     def mark(self) -> int:
         """A point to which `back` returns."""
@@ -110,7 +108,7 @@ class State:
             self._set(self.movers, source, operation)
         for source, to in operation.rewinds.items():
             places, keys = self._places(), dict(self.keys)
-            self._rewind(source, to)
+            self._rewind(source, to, version)
             self._note_set_back(places, keys, (version, operation))
             self._set(self.movers, source, operation)
         if operation.key is not None:
@@ -204,7 +202,7 @@ class State:
         for item, partition in items.items():
             if item not in self.items:
                 self._put(item, partition)
-        for source, origin in {**self.origins, **origins}.items():
+        for source, origin in {**self._begun_since(version), **origins}.items():
             self._set(self.origins, source, origin)
             position = watermarks.get(source) if source in origins else origin
             if position is None:  # known, but no position is left
@@ -215,6 +213,17 @@ class State:
             self._unset(self.keys, key)
         for key, record in keys.items():
             self._set(self.keys, key, record)
+
+    def _begun_since(self, version: int) -> dict[str, Position]:
+        """Where each source began that is known, or was forgotten after the version: integers at
+        the lowest, texts at the oldest. [CF13]"""
+        found = {
+            source: [origin for at, origin in dropped if at > version]
+            for source, dropped in self.forgotten.items()
+        }
+        for source, origin in self.origins.items():
+            found.setdefault(source, []).append(origin)
+        return {source: min(origins, key=_early) for source, origins in found.items() if origins}
 
     def _places(self) -> dict[str, Position]:
         return {source: self.watermarks.get(source) for source in self.origins}
@@ -243,12 +252,14 @@ class State:
         for name in (*moved, *dropped):
             self._set(self.set_back, name, by)
 
-    def _rewind(self, source: str, to: Position) -> None:
+    def _rewind(self, source: str, to: Position, version: int) -> None:
         for key, (_, record) in list(self.keys.items()):
             end = record.advances.get(source, (None, to))[1]
             if not (end == to or (isinstance(end, int) and isinstance(to, int) and end <= to)):
                 self._unset(self.keys, key)
         if to is None:
+            dropped = (*self.forgotten.get(source, ()), (version, self.origins.get(source)))
+            self._set(self.forgotten, source, dropped)
             self._unset(self.watermarks, source)
             self._unset(self.origins, source)
             return
@@ -289,6 +300,10 @@ class State:
             self._undo.append(lambda: where.__setitem__(name, before))
         else:
             self._undo.append(lambda: _drop(where, name))
+
+
+def _early(origin: Position) -> tuple[bool, int]:
+    return origin is not None, origin if isinstance(origin, int) else 0
 
 
 def _drop(where: dict[K, V], name: K) -> None:
