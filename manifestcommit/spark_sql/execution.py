@@ -156,6 +156,7 @@ _DECLARED: dict[type, tuple[str, ...]] = {
     sql.WidenColumn: _NOTED,
     sql.AddConstraint: _NOTED,
     sql.DropConstraint: _NOTED,
+    sql.NotNull: _NOTED,
     sql.SetProperties: _NOTED,
     sql.Optimize: _NOTED,
     sql.Vacuum: _NOTED,
@@ -298,6 +299,11 @@ class Execution:
     def drop_constraint(self, statement: sql.DropConstraint) -> Outcome:
         return self._table(statement).drop_constraint(statement.constraint, **self._declared)
 
+    def not_null(self, statement: sql.NotNull) -> Outcome:
+        table = self._table(statement)
+        change = table.set_not_null if statement.is_set else table.drop_not_null
+        return change(statement.column, **self._declared)
+
     def set_properties(self, statement: sql.SetProperties) -> Outcome:
         return self._table(statement).set_properties(statement.properties, **self._declared)
 
@@ -374,6 +380,7 @@ _DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
     sql.WidenColumn: Execution.widen_column,
     sql.AddConstraint: Execution.add_constraint,
     sql.DropConstraint: Execution.drop_constraint,
+    sql.NotNull: Execution.not_null,
     sql.SetProperties: Execution.set_properties,
     sql.History: Execution.history,
     sql.Optimize: Execution.optimize,

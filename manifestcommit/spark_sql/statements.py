@@ -123,6 +123,14 @@ class DropConstraint(msgspec.Struct, frozen=True, kw_only=True):
     constraint: str
 
 
+class NotNull(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a column may hold no null from now on."""
+
+    target: Name
+    column: str
+    is_set: bool
+
+
 class SetProperties(msgspec.Struct, frozen=True, kw_only=True):
     """Properties; None removes one."""
 
@@ -165,6 +173,7 @@ Statement: TypeAlias = (
     | WidenColumn
     | AddConstraint
     | DropConstraint
+    | NotNull
     | SetProperties
     | History
     | Optimize
@@ -450,7 +459,8 @@ def _create(scanner: Scanner) -> Statement:
 def _alter(scanner: Scanner) -> Statement:
     scanner.instead = (
         "mc.Table(path).add_column(name, type), rename_column, drop_column, widen_column, "
-        "comment_column, each one column; add_constraint, drop_constraint or set_properties"
+        "comment_column, each one column; add_constraint, drop_constraint, set_not_null, "
+        "drop_not_null or set_properties"
     )
     scanner.expect("ALTER", "TABLE")
     target = scanner.name()
@@ -471,8 +481,11 @@ def _alter(scanner: Scanner) -> Statement:
         found = DropConstraint(target=target, constraint=scanner.column())
     elif scanner.take("ALTER", "COLUMN") or scanner.take("CHANGE", "COLUMN"):
         column = scanner.column()
-        scanner.expect("TYPE")
-        return WidenColumn(target=target, column=column, type=scanner.rest())
+        is_set = scanner.take("SET", "NOT", "NULL")
+        if not is_set and not scanner.take("DROP", "NOT", "NULL"):
+            scanner.expect("TYPE")
+            return WidenColumn(target=target, column=column, type=scanner.rest())
+        found = NotNull(target=target, column=column, is_set=is_set)
     else:
         found = _properties(scanner, target)
     scanner.expect_end()

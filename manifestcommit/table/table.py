@@ -19,6 +19,7 @@ from ..commits.two_phase import give_up, settle_prepared
 from ..errors import UsageError
 from ..format import arrow_schema, evolution
 from ..format.fields import parse_type
+from ..gate.table_constraints import Constrained
 from ..log.table_context import TableContext
 from ..operations import alter
 from ..operations import gc as gc_engine
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from ..report.page import Report
 
 
-class Table(RowChanges, TableReads):
+class Table(RowChanges, Constrained, TableReads):
     """A table at a path. Every method looks at the newest version as of its call.
 
     Spec: RD1.
@@ -962,80 +963,6 @@ class Table(RowChanges, TableReads):
         """
         ctx = self._ctx.noting(message, metadata)
         return committed_or_raise(alter.set_properties(ctx, properties), ctx.store.url)
-
-    @checked()
-    def add_constraint(
-        self,
-        name: str,
-        condition: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> Outcome:
-        """Add a condition that every row has to keep from now on, once the rows of the table do.
-
-        A row keeps it where it is true or null, as with CHECK in SQL. Every write is checked,
-        however it is made and whenever it began: one that violates a constraint raises
-        ConstraintError, and nothing of it is committed. Of the rows that are there, only files are
-        read whose bounds leave it open.
-
-        Args:
-            name: its name: letters, digits and underscores.
-            condition: SQL on one row, such as "amount > 0", that is evaluated without Spark; times
-                are in UTC, and what changes with the time, such as current_timestamp, is refused.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
-
-        Returns:
-            The outcome of the commit; "already_committed" where the table has it.
-
-        Raises:
-            ConstraintError: rows of the table violate it; it was not added.
-            UsageError: the condition names no column of the table or cannot be evaluated so, or the
-                table has another constraint of that name.
-            CommitConflictError: others added rows all the time while these were examined.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
-
-        Example:
-            `table.add_constraint("positive", "amount > 0")`
-
-        Spec: CK1, CK2, CK3.
-        """
-        from ..gate import constraints  # late: few tables have any
-
-        ctx = self._ctx.noting(message, metadata)
-        return committed_or_raise(constraints.add(ctx, name, condition), self.url)
-
-    @checked()
-    def drop_constraint(
-        self,
-        name: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> Outcome:
-        """Drop a constraint of the table.
-
-        Args:
-            name: its name.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
-
-        Returns:
-            The outcome of the commit.
-
-        Raises:
-            UsageError: the table has no constraint of that name.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
-
-        Spec: CK3.
-        """
-        from ..gate import constraints  # late: few tables have any
-
-        ctx = self._ctx.noting(message, metadata)
-        return committed_or_raise(constraints.drop(ctx, name), self.url)
 
     def _alter(self, edit: alter.Editing, ctx: TableContext) -> Outcome:
         return committed_or_raise(alter.edit_schema(ctx, edit), ctx.store.url)
