@@ -88,7 +88,8 @@ class Staged:
                 "those that wait, and Table.resolve says what became of one."
             )
         self._prepared: Prepared = found
-        self._view = _View(_Applied(self._ctx, found), self._options)
+        self._applied = _Applied(self._ctx, found)
+        self._view = _View(self._applied, self._options)
         self._checks: dict[str, Check] = {}
         self._given: dict[str, Any] = {}  # name of a check -> what was given for it
         self._failed: set[str] = set()
@@ -107,7 +108,7 @@ class Staged:
         Returns:
             A number from 1 on.
         """
-        return self._view.version
+        return (self._applied.pinned or self._ctx.open()).version
 
     @property
     def count(self) -> int:
@@ -223,7 +224,7 @@ class Staged:
         from .rows.version_changes import change_between, check_columns
 
         base = self._ctx.open()
-        made = self._view.applied(base)
+        made = self._applied.on(base).snapshot
         shown, keys = changes.chosen_columns(made.schema or Schema(fields=()), on, columns)
         found = change_between(self._ctx, base.snapshot, made, shown)
         check_columns(self.url, shown, made.version, [found])
@@ -254,6 +255,8 @@ class Staged:
 
     def check(self, *checks: Check | Callable[[pa.Table], Any]) -> None:
         """Check the job; `publish` of this object then commits only where all checks hold.
+
+        Of a job that is committed already, as one with its key may be, nothing is checked.
 
         Those of the job's own rows hold for good. Those that read the table hold for the version
         that they have seen, and `publish` repeats them where others have changed rows since.
@@ -338,13 +341,9 @@ class Staged:
         return Table(self.url, self._options).abort(self.job_id)
 
     def _repeat(self) -> None:
-        """Make the checks again whose version is not the newest one any more, unless the job is
-        decided already. [CK6] [CK9]"""
+        """Make the checks again whose version is not the newest one any more. [CK6] [CK9]"""
         again = [each for each in self._checks.values() if self._is_old(each)]
-        if not again:
-            return
-        head, change = self._ctx.open(), self._prepared.change
-        if settled_outcome(self._ctx, head, change, sent=True) is None:
+        if again:
             self._run(again)
 
     def _is_old(self, check: Check) -> bool:
@@ -373,12 +372,18 @@ class Staged:
         return msgspec.structs.replace(made, name=name)
 
     def _run(self, checks: list[Check]) -> None:
-        """Make these checks, those of the table all on one version."""
-        base = self._view.pinned() if any(each.reads_table for each in checks) else None
+        """Make these checks, those of the table all on one version; none of a job whose work is
+        committed already."""
+        settled = settled_outcome(self._ctx, self._ctx.open(), self._prepared.change, sent=True)
+        if settled is not None and settled.committed:
+            return
+        if any(each.reads_table for each in checks):
+            self._applied.pinned = self._applied.open()
+        base = self._applied.pinned
         try:
             said = {each.name: self._made(each) for each in checks}
         finally:
-            self._view.unpin()
+            self._applied.pinned = None
         failed = {name: why for name, why in said.items() if why is not None}
         if failed:
             what = "; ".join(f"{name}: {why}" for name, why in failed.items())
@@ -389,7 +394,8 @@ class Staged:
                 failed=failed,
             )
         if base is not None:
-            self._audited = base if self._audited is None else min(base, self._audited)
+            known = base.version if self._audited is None else self._audited
+            self._audited = min(base.version, known)
 
     def _made(self, check: Check) -> str | None:
         """Make a check. One that reads another table holds for that version. [CK9]"""
@@ -475,20 +481,7 @@ class _View(TableReads):
     """The methods that read a table, of one that nobody has committed."""
 
     def __init__(self, ctx: _Applied, options: StorageOptions) -> None:
-        self._applied, self._ctx = ctx, ctx
-        self._storage_options = options
-
-    def pinned(self) -> int:
-        """Stay at the newest version; returns which that is."""
-        self._applied.pinned = self._applied.open()
-        return self._applied.pinned.version
-
-    def applied(self, base: Head) -> Snapshot:
-        """The table as it would be, as a change of this version."""
-        return self._applied.on(base).snapshot
-
-    def unpin(self) -> None:
-        self._applied.pinned = None
+        self._ctx, self._storage_options = ctx, options
 
 
 @checked()

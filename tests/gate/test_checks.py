@@ -188,3 +188,20 @@ def test_duckdb_queries_the_view(orders: Path) -> None:
     with duckdb.connect() as connection:
         stage(orders, {"id": [3], "customer": [30]}).duckdb(connection).create_view("orders")
         assert connection.sql("SELECT sum(customer) FROM orders").fetchone() == (60,)
+
+
+def test_a_task_that_runs_once_more_checks_nothing_of_what_is_committed(orders: Path) -> None:
+    """Its rows are in the table, or those of an earlier run are, and what the table is by now is another matter. [CK5] [CK6]"""
+
+    def again(job: str) -> int | None:
+        staged = mc.staged(orders, job)
+        version = staged.base_version
+        staged.check(checks.expect_rows(at_least=1), checks.expect_unique("id"))
+        return staged.publish(base_version=version).version
+
+    data = pa.table({"id": [3], "customer": [10]})
+    staged = mc.write(data, orders, key="day 1", publish=False)
+    version = again(staged.job_id)
+    mc.write(data, orders)
+    assert again(staged.job_id) == version
+    assert again(mc.write(data, orders, key="day 1", publish=False).job_id) == version
