@@ -2,23 +2,36 @@
 
 A check of the job's own rows holds for good. One that reads the whole table, as it would be with
 the job, holds for the version that it has seen: `publish` repeats it where others have changed rows
-since. A callable is a check, too: it gets the job's own rows as a pyarrow table, and fails where it
-raises an error or returns False; `on_table` hands it the whole table.
+since, and one that reads another table where that has a newer version. A callable is a check, too:
+it gets the job's own rows as a pyarrow table, and fails where it raises an error or returns False;
+`on_table` hands it the whole table.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from .arguments import checked
+from .arguments import age, checked
 from .errors import UsageError
-from .runtime.validation import function, names, optional, text, whole
+from .log.time_travel import parse_age
+from .runtime.validation import function, names, optional, root, text, whole
 
-__all__ = ["Check", "expect", "expect_rows", "expect_unique", "on_table"]
+__all__ = [
+    "Check",
+    "expect",
+    "expect_fresh",
+    "expect_rows",
+    "expect_unique",
+    "expect_values_in",
+    "on_table",
+]
+
+_COLUMN = text("the name of a column", "'loaded_at'")
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,13 +40,15 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: what the record of the commit calls it.
         reads_table: whether it reads the whole table; else only the rows that the job adds.
+        refers_to: the path of another table that it reads; None: of none.
         run: what it does: it gets the staged job and returns why it fails, a text; None: it holds.
 
-    Spec: CK6.
+    Spec: CK6, CK9.
     """
 
     name: str
     reads_table: bool
+    refers_to: str | None = None
     run: Callable[[Any], str | None]
 
 
@@ -117,6 +132,71 @@ def expect_rows(*, at_least: int | None = None, at_most: int | None = None) -> C
     return Check(name=f"expect_rows({said})", reads_table=False, run=run)
 
 
+@checked(column=_COLUMN, within=age)
+def expect_fresh(column: str, within: str | dt.timedelta) -> Check:
+    """Expect the newest time among the rows that the job adds to be at most so long ago.
+
+    It is as of the check: what is published later is older by then.
+
+    Args:
+        column: a column of timestamps, or of dates, which begin at midnight; times are in UTC.
+        within: how long ago, such as "2h".
+
+    Returns:
+        The check.
+
+    Raises:
+        UsageError: `within` is no length of time; `Staged.check` says whether there is such a
+            column.
+
+    Example:
+        `checks.expect_fresh("loaded_at", within="2h")`
+
+    Spec: CK6.
+    """
+    most_us = int(parse_age(within, "within") * 1_000_000)
+    return Check(
+        name=f"expect_fresh({column}, within={within})",
+        reads_table=False,
+        run=lambda staged: _too_old(staged.rows([column]).column(0), staged._now_us(), most_us),
+    )
+
+
+@checked(table=root, column=_COLUMN, of=optional(_COLUMN))
+def expect_values_in(table: str, column: str, of: str | None = None) -> Check:
+    """Expect each value of a column, in the rows that the job adds, to be in another table.
+
+    It holds for the version of that table that it has read: `publish` repeats it where there is a
+    newer one. What is committed there while the job is published is not seen: a transaction that
+    reads that table by `Transaction.read` sees it.
+
+    Args:
+        table: the path of the other table.
+        column: the column of the job's rows; a null refers to nothing, and passes.
+        of: the column of the other table; by default one of the same name.
+
+    Returns:
+        The check.
+
+    Raises:
+        UsageError: an argument is wrong; `Staged.check` says whether there are such columns.
+
+    Example:
+        `checks.expect_values_in("customers", "customer", of="id")`
+
+    Spec: CK9.
+    """
+    path = str(table)
+    return Check(
+        name=f"expect_values_in({path}, {column})",
+        reads_table=False,
+        refers_to=path,
+        run=lambda staged: _unknown(
+            staged.rows([column]).column(0), staged._column_beside(path, of or column)
+        ),
+    )
+
+
 @checked(check=function)
 def on_table(check: Callable[[Any], Any]) -> Check:
     """Make a check of a callable that looks at the whole table, as it would be with the job.
@@ -174,6 +254,42 @@ def _is_false(said: Any) -> bool:
     if is_numpy and getattr(value, "ndim", 1) == 0:
         value = bool(value)
     return value is False
+
+
+def _too_old(times: Any, now_us: int, most_us: int) -> str | None:
+    """Why the newest of these times is not new enough."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_timestamp(times.type) or pa.types.is_date(times.type)):
+        raise UsageError(f"expect_fresh: the column is {times.type}: expected timestamps or dates")
+    newest = pc.max(times)
+    if not newest.is_valid:
+        return "the job adds no time"
+    zone = getattr(times.type, "tz", None)
+    late = dt.timedelta(microseconds=now_us - newest.cast(pa.timestamp("us", zone)).value)
+    said = f"the newest, {newest}, is {late} ago"
+    return None if late <= dt.timedelta(microseconds=most_us) else said
+
+
+def _unknown(values: Any, known: Any) -> str | None:
+    """The values that are not among those that are known, of which a few are named."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_integer(values.type) and pa.types.is_integer(known.type):
+        values, known = values.cast(pa.int64()), known.cast(pa.int64())
+    if values.type != known.type or pa.types.is_nested(values.type):
+        raise UsageError(
+            f"expect_values_in: {values.type} cannot be looked up among {known.type}. Compare them "
+            "in a callable."
+        )
+    own = values.drop_null().unique()
+    lacking = own.filter(pc.invert(pc.is_in(own, value_set=known)))
+    if not len(lacking):
+        return None
+    few = ", ".join(repr(value) for value in lacking.slice(0, 3).to_pylist())
+    return f"{len(lacking):,} values are not there, such as {few[:300]}"
 
 
 def _repeated(rows: Any) -> str | None:

@@ -1,5 +1,5 @@
 """Staged jobs: what a prepared job would make of the table, looked at before it is published. [CK5]
-[CK6]
+[CK6] [CK9]
 
 A staged job is a prepared job. The view is `apply(latest, change)` in memory: no version, no
 object.
@@ -25,6 +25,7 @@ from .errors import CheckFailedError, UsageError
 from .format import object_names
 from .format.change import Prepared
 from .format.evolution import apply_edits
+from .format.fields import Schema
 from .format.snapshot import Snapshot
 from .gate.rows import bind, check_change, first_violation, own_state
 from .log.table_context import TableContext
@@ -40,6 +41,7 @@ from .table.reading import TableReads, chosen
 from .table.table import Table
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
@@ -86,11 +88,14 @@ class Staged:
                 "those that wait, and Table.resolve says what became of one."
             )
         self._prepared: Prepared = found
-        self._view = _View(_Applied(self._ctx, found), self._options)
+        self._applied = _Applied(self._ctx, found)
+        self._view = _View(self._applied, self._options)
         self._checks: dict[str, Check] = {}
         self._given: dict[str, Any] = {}  # name of a check -> what was given for it
         self._failed: set[str] = set()
-        self._audited: int | None = None
+        self._audited: int | None = None  # None: checks of the table have to be made
+        self._referred: dict[str, int] = {}  # checks -> the version of the other table
+        self._version_beside = 0  # that a check has just read
 
     def __repr__(self) -> str:
         # in a traceback of its own constructor
@@ -103,7 +108,7 @@ class Staged:
         Returns:
             A number from 1 on.
         """
-        return self._view.version
+        return (self._applied.pinned or self._ctx.open()).version
 
     @property
     def count(self) -> int:
@@ -171,6 +176,61 @@ class Staged:
         """
         return self._view.read(spark=spark)
 
+    def duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """Open the table as it would be with the job as a relation of DuckDB, as `Table.duckdb`.
+
+        Args:
+            connection: as for `Table.duckdb`; by default the one of the module `duckdb`.
+
+        Returns:
+            A `duckdb.DuckDBPyRelation`; `create_view` gives it a name in SQL.
+
+        Raises:
+            CommitConflictError: as for `to_arrow`.
+            UsageError: as for `to_arrow`, or DuckDB is not installed.
+
+        Example:
+            `staged.duckdb(connection).create_view("orders")`
+
+        Spec: CK5.
+        """
+        return self._view.duckdb(connection)
+
+    def diff(
+        self, *, on: list[str] | str | None = None, columns: list[str] | str | None = None
+    ) -> pa.RecordBatchReader:
+        """Read the rows that the job inserts, deletes and updates, as `Table.changed_rows` does.
+
+        Args:
+            on: as for `Table.changed_rows`; by default there are no updates.
+            columns: as for `Table.changed_rows`; by default all.
+
+        Returns:
+            A `pyarrow.RecordBatchReader` of the columns, of `_change_type`, and of
+            `_commit_version` and `_commit_timestamp`: the base version, and the time of this call.
+
+        Raises:
+            CommitConflictError: as for `to_arrow`.
+            UsageError: as for `to_arrow`, or for `Table.changed_rows`.
+
+        Example:
+            `staged.diff(on="id").read_all()`
+
+        Spec: CK5, CH3, CH4.
+        """
+        from .rows import read_changes as changes  # late: rarely used
+        from .rows.version_changes import change_between, check_columns
+
+        base = self._ctx.open()
+        made = self._applied.on(base).snapshot
+        shown, keys = changes.chosen_columns(made.schema or Schema(fields=()), on, columns)
+        found = change_between(self._ctx, base.snapshot, made, shown)
+        check_columns(self.url, shown, made.version, [found])
+        plan = changes.Plan(start=base.version, end=made, columns=shown, on=keys, versions=(found,))
+        return changes.read_changes(self._ctx, plan)
+
     def rows(self, columns: list[str] | str | None = None) -> pa.Table:
         """Read only the rows that the job adds; those of files that it rewrites are among them.
 
@@ -195,6 +255,8 @@ class Staged:
 
     def check(self, *checks: Check | Callable[[pa.Table], Any]) -> None:
         """Check the job; `publish` of this object then commits only where all checks hold.
+
+        Of a job that is committed already, as one with its key may be, nothing is checked.
 
         Those of the job's own rows hold for good. Those that read the table hold for the version
         that they have seen, and `publish` repeats them where others have changed rows since.
@@ -251,6 +313,7 @@ class Staged:
         tried = 0
         while True:
             tried += 1
+            self._repeat()
             known = [each for each in (base_version, self._audited) if each is not None]
             audited = min(known, default=None)
             outcome = commit_prepared(
@@ -263,7 +326,6 @@ class Staged:
             if rule != AUDIT_IS_OLD or base_version is not None or tried >= STARTS:
                 return committed_or_raise(outcome, self.url)
             self._audited = None
-            self._run([each for each in self._checks.values() if each.reads_table])
 
     def abort(self) -> Resolution:
         """Abort the job for good; nothing is deleted, and gc removes what it wrote.
@@ -278,6 +340,28 @@ class Staged:
         """
         return Table(self.url, self._options).abort(self.job_id)
 
+    def _repeat(self) -> None:
+        """Make the checks again whose version is not the newest one any more. [CK6] [CK9]"""
+        again = [each for each in self._checks.values() if self._is_old(each)]
+        if again:
+            self._run(again)
+
+    def _is_old(self, check: Check) -> bool:
+        """Whether a check has to be made before the job is published."""
+        if check.refers_to is None:
+            return check.reads_table and self._audited is None
+        return self._referred.get(check.name) != Table(check.refers_to, self._options).version
+
+    def _column_beside(self, path: str, column: str) -> pa.ChunkedArray:
+        """A column of another table, for a check that is then held to its version. [CK9]"""
+        table = Table(path, self._options)
+        self._version_beside = table.version
+        return table.to_arrow([column], version=self._version_beside).column(0)
+
+    def _now_us(self) -> int:
+        """The time, for a check."""
+        return self._ctx.env.now_us()
+
     def _named(self, given: Any) -> Check:
         """A check, under a name that no other one has: two lambdas are two checks. [CK6]"""
         made, number = as_check(given), 1
@@ -288,12 +372,18 @@ class Staged:
         return msgspec.structs.replace(made, name=name)
 
     def _run(self, checks: list[Check]) -> None:
-        """Make these checks, those of the table all on one version."""
-        base = self._view.pinned() if any(each.reads_table for each in checks) else None
+        """Make these checks, those of the table all on one version; none of a job whose work is
+        committed already."""
+        settled = settled_outcome(self._ctx, self._ctx.open(), self._prepared.change, sent=True)
+        if settled is not None and settled.committed:
+            return
+        if any(each.reads_table for each in checks):
+            self._applied.pinned = self._applied.open()
+        base = self._applied.pinned
         try:
-            said = {each.name: each.run(self) for each in checks}
+            said = {each.name: self._made(each) for each in checks}
         finally:
-            self._view.unpin()
+            self._applied.pinned = None
         failed = {name: why for name, why in said.items() if why is not None}
         if failed:
             what = "; ".join(f"{name}: {why}" for name, why in failed.items())
@@ -304,7 +394,16 @@ class Staged:
                 failed=failed,
             )
         if base is not None:
-            self._audited = base if self._audited is None else min(base, self._audited)
+            known = base.version if self._audited is None else self._audited
+            self._audited = min(base.version, known)
+
+    def _made(self, check: Check) -> str | None:
+        """Make a check. One that reads another table holds for that version. [CK9]"""
+        self._referred.pop(check.name, None)
+        why = check.run(self)
+        if why is None and check.refers_to is not None:
+            self._referred[check.name] = self._version_beside
+        return why
 
     def _own(self) -> Snapshot:
         """A state that has the job's own files only."""
@@ -338,10 +437,12 @@ class _Applied(TableContext):
         self.pinned: Head | None = None
 
     def open(self) -> Head:
-        if self.pinned is not None:
-            return self.pinned
+        return self.pinned or self.on(self._own.open())
+
+    def on(self, head: Head) -> Head:
+        """The version with the job applied to it."""
         ctx, change = self._own, self._prepared.change
-        head, url = ctx.open(), ctx.store.url
+        url = ctx.store.url
         settled = settled_outcome(ctx, head, change, sent=True)
         if settled is not None and settled.committed and self._prepared.done is None:
             raise UsageError(
@@ -380,16 +481,7 @@ class _View(TableReads):
     """The methods that read a table, of one that nobody has committed."""
 
     def __init__(self, ctx: _Applied, options: StorageOptions) -> None:
-        self._applied, self._ctx = ctx, ctx
-        self._storage_options = options
-
-    def pinned(self) -> int:
-        """Stay at the newest version; returns which that is."""
-        self._applied.pinned = self._applied.open()
-        return self._applied.pinned.version
-
-    def unpin(self) -> None:
-        self._applied.pinned = None
+        self._ctx, self._storage_options = ctx, options
 
 
 @checked()

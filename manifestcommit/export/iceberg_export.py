@@ -42,7 +42,7 @@ from .iceberg_metadata import (
     version_of_document,
     version_of_list,
 )
-from .iceberg_schema import check_schema, schema_json, spec_json
+from .iceberg_schema import check_schema, columns_of, schema_json, spec_json
 from .shared_objects import entries_since, not_ours, put_shared
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -279,8 +279,7 @@ class _Manifests:
         """Put a manifest of these entries; None: there are none."""
         if not entries.num_rows:
             return None
-        schema, partition_by = snapshot.schema, snapshot.partition_by
-        assert schema is not None
+        schema, partition_by = columns_of(snapshot), snapshot.partition_by
         if key not in self._checked or (key is None and snapshot.version != self._head.version):
             self._check(entries, snapshot)
         data = manifest_bytes(entries, schema, partition_by, self._url)
@@ -307,7 +306,7 @@ class _Manifests:
 
 def _key(ref: ManifestRef, removed: int, snapshot: Snapshot) -> str:
     """What the name of a manifest's export follows from: all that its bytes follow from. [EX5]"""
-    schema = snapshot.schema or Schema(fields=())
+    schema = columns_of(snapshot)
     columns, spec = schema_json(schema), spec_json(schema, snapshot.partition_by)
     parts = (_LAYOUT, ref.path, ref.digest, ref.added, removed, columns, spec)
     return _digest(repr(parts).encode())

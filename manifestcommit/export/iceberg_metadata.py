@@ -16,6 +16,7 @@ from ..format.fields import Schema
 from ..format.snapshot import REPLACE, Snapshot
 from .iceberg_schema import (
     FIRST_PARTITION_ID,
+    columns_of,
     highest_id,
     name_mapping,
     physical_names,
@@ -91,7 +92,7 @@ class Document(msgspec.Struct, kw_only=True):
 
     def add(self, snapshot: Snapshot, manifest_list: str) -> None:
         """Add a version. manifest_list: where its list of manifests is."""
-        schema = snapshot.schema or Schema(fields=())
+        schema = columns_of(snapshot)
         columns, spec = schema_json(schema), spec_json(schema, snapshot.partition_by)
         self.schemas[columns["schema-id"]] = columns
         self.specs[spec["spec-id"]] = spec

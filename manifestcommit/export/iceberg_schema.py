@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..errors import UnsupportedTypeError, UsageError
 from ..format.fields import (
     PRIMITIVES,
@@ -24,6 +26,7 @@ from ..format.fields import (
     type_text,
     walk,
 )
+from ..format.snapshot import Snapshot, never_null
 
 RESERVED_IDS = 2_147_483_447  # Iceberg's own columns have the ids from here on
 FIRST_PARTITION_ID = 1000
@@ -81,9 +84,17 @@ def _field_json(field: Field) -> dict[str, Any]:
     }
 
 
+def columns_of(snapshot: Snapshot) -> Schema:
+    """The columns of a version; one that a constraint keeps from null is not nullable. [CK8]"""
+    schema = snapshot.schema or Schema(fields=())
+    never = {never_null(each) for each in snapshot.constraints.values()}
+    fields = (replace(f, nullable=f.nullable and f.id not in never) for f in schema.fields)
+    return replace(schema, fields=tuple(fields))
+
+
 def schema_json(schema: Schema) -> dict[str, Any]:
-    """Iceberg's JSON of the columns. Its id follows from the columns alone. [EX5]"""
-    fields = [_field_json(field) for field in schema.fields]
+    """Iceberg's JSON of the columns. Its id follows from the columns alone. [EX5] [CK8]"""
+    fields = [_field_json(each) | {"required": not each.nullable} for each in schema.fields]
     return {"type": "struct", "schema-id": number_of(fields), "fields": fields}
 
 

@@ -416,6 +416,15 @@ class Constraint(
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
+def never_null(constraint: Constraint) -> int | None:
+    """The field id of the column that this constraint says to hold no null, and says no more.
+    [CK8]"""
+    (column, id), *others = constraint.columns.items()
+    said = constraint.condition.replace("``", "`").lower()
+    texts = {f"{name} is not null".lower() for name in (column, f"`{column}`")}
+    return id if said in texts and not others else None
+
+
 MOST_CONSTRAINTS = 64  # every version carries them
 MAX_CONDITION = 2_000  # characters
 _CONSTRAINT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)

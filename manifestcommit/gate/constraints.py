@@ -1,4 +1,4 @@
-"""Adding constraints to a table, and dropping them. [CK3]"""
+"""Adding constraints to a table, and dropping them. [CK3] [CK8]"""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import msgspec
 from ..commits.commit_loop import commit
 from ..errors import UsageError
 from ..format.change import Write
-from ..format.fields import shown
-from ..format.snapshot import Constraint, Snapshot
+from ..format.evolution import SchemaEdit, find_column, relax_column
+from ..format.fields import Field, Schema, shown
+from ..format.snapshot import Constraint, Snapshot, never_null
 from ..log.table_context import TableContext
 from ..log.version_chain import Head
 from ..protocol.conflict import ROWS_CAME_SINCE
 from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome, constraint_error
-from .rows import bind, first_violation
+from .rows import bind, first_violation, not_null_name, quoted
 
 
 def add(ctx: TableContext, name: str, condition: str) -> Outcome:
@@ -30,14 +31,12 @@ def add(ctx: TableContext, name: str, condition: str) -> Outcome:
         tried += 1
         head = ctx.open()
         snapshot = head.snapshot
-        if snapshot.schema is None:
-            raise UsageError(f"{ctx.store.url} has no columns yet; nothing was changed")
-        constraint = bind(ctx, {name: condition}, snapshot.schema)[name]
+        constraint = bind(ctx, {name: condition}, _schema(ctx, head))[name]
         if bound is not None and bound.columns != constraint.columns:
             seen.clear()  # the names in it are other columns now
         bound = constraint
-        if (there := _same(ctx, snapshot, name, constraint)) is not None:
-            return _unchanged(head, there)
+        if _same(ctx, snapshot, name, constraint):
+            return _unchanged(head)
         found = first_violation(ctx, snapshot, {name: constraint}, seen)
         if found is not None:
             raise constraint_error(ctx.store.url, found, is_new=True)
@@ -58,31 +57,70 @@ def drop(ctx: TableContext, name: str) -> Outcome:
     return commit(ctx, head, _change(ctx, head, {name: None}))
 
 
-def _same(ctx: TableContext, snapshot: Snapshot, name: str, new: Constraint) -> Constraint | None:
-    """The constraint that is there already, if it says the same; UsageError if another one has the
-    name."""
+def require(ctx: TableContext, column: str) -> Outcome:
+    """Let no row have a null in this column, by a constraint. [CK8]"""
+    head = ctx.open()
+    field = find_column(_schema(ctx, head), column)
+    if not field.nullable or _not_null(head.snapshot, field):
+        return _unchanged(head)
+    name = not_null_name(field)
+    if name.lower() in {each.lower() for each in head.snapshot.constraints}:
+        name = f"not_null_{field.id}"  # of a column that was called so before
+    return add(ctx, name, f"{quoted(field.name)} IS NOT NULL")
+
+
+def relax(ctx: TableContext, column: str) -> Outcome:
+    """Let rows have a null in this column: drop what forbids it. [CK8] [SC5]"""
+    head = ctx.open()
+    schema = _schema(ctx, head)
+    field = find_column(schema, column)
+    names, edits = _not_null(head.snapshot, field), relax_column(schema, column)
+    if not names and not edits:
+        return _unchanged(head)
+    return commit(ctx, head, _change(ctx, head, dict.fromkeys(names), edits))
+
+
+def _not_null(snapshot: Snapshot, field: Field) -> list[str]:
+    """The constraints that say that the column is never null, and no more."""
+    return [name for name, each in snapshot.constraints.items() if never_null(each) == field.id]
+
+
+def _schema(ctx: TableContext, head: Head) -> Schema:
+    if head.snapshot.schema is None:
+        raise UsageError(f"{ctx.store.url} has no columns yet; nothing was changed")
+    return head.snapshot.schema
+
+
+def _same(ctx: TableContext, snapshot: Snapshot, name: str, new: Constraint) -> bool:
+    """Whether it is there already; UsageError if another one has the name."""
     for other, there in snapshot.constraints.items():
         if other.lower() != name.lower():
             continue
         if (other, there.condition, there.columns) == (name, new.condition, new.columns):
-            return there
+            return True
         raise UsageError(
             f"{ctx.store.url} has the constraint {other!r} already ({there.condition}); "
             "nothing was changed. Drop it first, or choose another name."
         )
-    return None
+    return False
 
 
-def _unchanged(head: Head, there: Constraint) -> Outcome:
+def _unchanged(head: Head) -> Outcome:
     return Outcome(
         kind="already_committed", job_id=head.snapshot.commits[-1].job, version=head.version
     )
 
 
-def _change(ctx: TableContext, head: Head, constrain: dict[str, Constraint | None]) -> Write:
+def _change(
+    ctx: TableContext,
+    head: Head,
+    constrain: dict[str, Constraint | None],
+    edits: tuple[SchemaEdit, ...] = (),
+) -> Write:
     return Write(
         job=ctx.new_job(head),
         birth=head.version,
         operation="constraint",
         constrain=constrain,
+        edits=edits,
     )

@@ -242,12 +242,13 @@ def text_of(constraint: Constraint, schema: Schema) -> str:
         path = places.get(constraint.columns.get(_spelled(names), -1), names)
         if [name.lower() for name in path] == [name.lower() for name in names]:
             continue
-        made += [text[at : parts[0].meta["start"]], ".".join(map(_quoted, path))]
+        made += [text[at : parts[0].meta["start"]], ".".join(map(quoted, path))]
         at = parts[-1].meta["end"] + 1
     return "".join([*made, text[at:]])
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
     plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name, re.ASCII | re.IGNORECASE)
     return name if plain else "`" + name.replace("`", "``") + "`"
 

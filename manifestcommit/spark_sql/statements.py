@@ -374,7 +374,8 @@ def _create(scanner: Scanner) -> Statement:
 def _alter(scanner: Scanner) -> Statement:
     scanner.instead = (
         "mc.Table(path).add_column(name, type), rename_column, drop_column, widen_column, "
-        "comment_column, each one column; add_constraint, drop_constraint or set_properties"
+        "comment_column, each one column; add_constraint, drop_constraint, set_not_null, "
+        "drop_not_null or set_properties"
     )
     scanner.expect("ALTER", "TABLE")
     target = scanner.name()
@@ -395,8 +396,13 @@ def _alter(scanner: Scanner) -> Statement:
         found = Call(target=target, method="drop_constraint", arguments=(scanner.column(),))
     elif scanner.take("ALTER", "COLUMN") or scanner.take("CHANGE", "COLUMN"):
         column = scanner.column()
-        scanner.expect("TYPE")
-        found = Call(target=target, method="widen_column", arguments=(column, scanner.rest()))
+        if scanner.take("SET", "NOT", "NULL"):
+            found = Call(target=target, method="set_not_null", arguments=(column,))
+        elif scanner.take("DROP", "NOT", "NULL"):
+            found = Call(target=target, method="drop_not_null", arguments=(column,))
+        else:
+            scanner.expect("TYPE")
+            found = Call(target=target, method="widen_column", arguments=(column, scanner.rest()))
     else:
         properties = _properties(scanner)
         found = Call(target=target, method="set_properties", arguments=(properties,))

@@ -30,6 +30,7 @@ from ..files.writer import target_file_size_of
 from ..format import arrow_schema, evolution
 from ..format.fields import Schema, parse_type
 from ..format.snapshot import Snapshot
+from ..gate.table_constraints import Constrained
 from ..log.table_context import TableContext
 from ..operations import alter
 from ..operations import compaction as engine
@@ -151,7 +152,7 @@ def _session(spark: SparkSession | None) -> SparkSession:
     return spark or active_session()
 
 
-class Table(RowChanges, TableReads):
+class Table(RowChanges, Constrained, TableReads):
     """A table at a path. Every method looks at the newest version as of its call.
 
     Arguments of several methods, by default none:
@@ -979,72 +980,6 @@ class Table(RowChanges, TableReads):
         """
         ctx = self._ctx.noting(message, metadata)
         return committed_or_raise(alter.set_properties(ctx, properties), ctx.store.url)
-
-    @checked()
-    def add_constraint(
-        self,
-        name: str,
-        condition: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> Outcome:
-        """Add a condition that every row has to keep from now on, once the rows of the table do.
-
-        A row keeps it where it is true or null, as with CHECK in SQL. Every write is checked,
-        however it is made and whenever it began: one that violates a constraint raises
-        ConstraintError, and nothing of it is committed. Of the rows that are there, only files are
-        read whose bounds leave it open.
-
-        Args:
-            name: its name: letters, digits and underscores.
-            condition: SQL on one row, such as "amount > 0", that is evaluated without Spark; times
-                are in UTC, and what changes with the time, such as current_timestamp, is refused.
-
-        Returns:
-            The outcome of the commit; "already_committed" where the table has it.
-
-        Raises:
-            ConstraintError: rows of the table violate it; it was not added.
-            UsageError: the condition names no column of the table or cannot be evaluated so, or the
-                table has another constraint of that name.
-            CommitConflictError: others added rows all the time while these were examined.
-
-        Example:
-            `table.add_constraint("positive", "amount > 0")`
-
-        Spec: CK1, CK2, CK3.
-        """
-        from ..gate import constraints  # late: few tables have any
-
-        ctx = self._ctx.noting(message, metadata)
-        return committed_or_raise(constraints.add(ctx, name, condition), self.url)
-
-    @checked()
-    def drop_constraint(
-        self,
-        name: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> Outcome:
-        """Drop a constraint of the table.
-
-        Args:
-            name: its name.
-
-        Returns:
-            The outcome of the commit.
-
-        Raises:
-            UsageError: the table has no constraint of that name.
-
-        Spec: CK3.
-        """
-        from ..gate import constraints  # late: few tables have any
-
-        ctx = self._ctx.noting(message, metadata)
-        return committed_or_raise(constraints.drop(ctx, name), self.url)
 
     def _alter(self, edit: alter.Editing, ctx: TableContext) -> Outcome:
         return committed_or_raise(alter.edit_schema(ctx, edit), ctx.store.url)

@@ -1,0 +1,33 @@
+"""The pages' tasks where a check fails: nothing is published, and the job waits. [CK6]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from tests.docs.blocks import REPO, run
+from tests.spec.test_recipes_airflow import Source, days, run_of, twice
+
+import manifestcommit as mc
+
+
+def test_airflows_audit_fails_and_gives_up(tmp_path: Path) -> None:
+    recipe = SimpleNamespace(**run(REPO / "docs" / "how-to" / "airflow.md", {}))
+    table = str(tmp_path / "t")
+    recipe.load_day(table, Source(), **run_of(1))
+    for fetch, why in ((lambda day: Source()(day).slice(0, 0), "expect_rows"), (negative, "flight > 0")):
+        context = run_of(2, "audit", xcom={"extract": recipe.extract(table, fetch, **run_of(2, "extract"))})
+        with pytest.raises(mc.errors.CheckFailedError, match=why):
+            recipe.audit(table, **context)
+        assert days(table) == twice((1, 1)) and mc.Table(table).recover() == ()
+        assert recipe.give_up(table, **context) == "aborted"
+    context = run_of(2, "audit", xcom={"extract": recipe.extract(table, Source(), **run_of(2, "extract"))})
+    recipe.audit(table, **context)
+    recipe.publish(table, **context)
+    assert days(table) == twice((1, 1), (2, 1))
+
+
+def negative(day: str) -> pa.Table:
+    return pa.table({"day": [day], "flight": [-1], "value": [1]})
