@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import NamedTuple
 
 import msgspec
@@ -122,12 +121,7 @@ class SpilledFileList:
     def __enter__(self) -> SpilledFileList:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._spilled.close()
 
 
