@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import threading
-from types import TracebackType
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -45,12 +44,7 @@ class FooterJudge:
     def __enter__(self) -> FooterJudge:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         with self._lock:
             self._end()
 

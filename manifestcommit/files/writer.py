@@ -8,7 +8,6 @@ import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -317,12 +316,7 @@ class DataFileWriter:
     def __enter__(self) -> DataFileWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         if kind is not None:
             self.discard()
         elif not self._given_up:

@@ -13,7 +13,6 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
@@ -293,12 +292,7 @@ class SpilledFileList:
     def __enter__(self) -> SpilledFileList:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._spilled.close()
 
 

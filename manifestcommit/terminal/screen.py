@@ -13,7 +13,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import IO, Any, Protocol
 
 from ..display import visible
@@ -199,12 +198,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._line is not None:
             self._line.end()
 
@@ -227,12 +221,7 @@ class Steps:
     def __enter__(self) -> Steps:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._line is not None:
             self._line.end()
 

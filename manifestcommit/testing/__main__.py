@@ -25,7 +25,7 @@ import msgspec
 from ..protocol.retention import Policy
 from .choices import Choices
 from .simulation.scheduler import Actor
-from .simulation.simulator import Cast, Programs, Run, run, run_theme
+from .simulation.simulator import Cast, Run, run, run_theme
 from .simulation.themes import THEMES, Theme
 from .simulation.workers import ADVANCING, Work, Worker, World
 
@@ -126,48 +126,26 @@ def _reader(world: World) -> Callable[[Actor], None]:
     return lambda actor: Worker(world, actor).read(None)
 
 
-def _two_writers(world: World) -> Programs:
-    same = Work(number=ADVANCING, day=1)
-    return {"a": _writer(world, same), "b": _writer(world, same)}
-
-
-def _two_overwriters(world: World) -> Programs:
-    return {
-        "a": _writer(world, Work(replaces="day", serializable=True)),
-        "b": _writer(world, Work(replaces="day", serializable=True), Work()),
-    }
-
-
-def _two_writers_and_gc(world: World) -> Programs:
-    return {
+_SAME = Work(number=ADVANCING, day=1)
+_ALL, _DAY = Work(replaces="all"), Work(replaces="day", serializable=True)
+CASES: dict[str, Cast] = {
+    "two writers": lambda world: {"a": _writer(world, _SAME), "b": _writer(world, _SAME)},
+    "two overwriters": lambda world: {"a": _writer(world, _DAY), "b": _writer(world, _DAY, Work())},
+    "two writers and gc": lambda world: {
         "a": _writer(world, Work(number=1)),
         "b": _writer(world, Work(replaces="day")),
         "gc": _collector(world),
-    }
-
-
-def _stalled_writer_and_gc(world: World) -> Programs:
-    return {
+    },
+    "a stalled writer, a writer and gc": lambda world: {
         "stalled": _writer(world, Work()),
-        "b": _writer(world, Work(day=1), Work(replaces="all")),
+        "b": _writer(world, Work(day=1), _ALL),
         "gc": _collector(world),
-    }
-
-
-def _reader_and_gc(world: World) -> Programs:
-    return {
+    },
+    "a reader, a writer and gc": lambda world: {
         "reader": _reader(world),
-        "b": _writer(world, Work(replaces="all")),
+        "b": _writer(world, _ALL),
         "gc": _collector(world),
-    }
-
-
-CASES: dict[str, Cast] = {
-    "two writers": _two_writers,
-    "two overwriters": _two_overwriters,
-    "two writers and gc": _two_writers_and_gc,
-    "a stalled writer, a writer and gc": _stalled_writer_and_gc,
-    "a reader, a writer and gc": _reader_and_gc,
+    },
 }
 
 

@@ -58,6 +58,8 @@ class Operation(
         advances: source -> its start and end; twice the same: the source begins there.
         rewinds: source -> the position to which it is set back.
         restores: the version to which it rolls back; None: it is no rollback.
+        constrains: constraint -> the partition of which it refuses all items; empty: it is
+            dropped.
         forgets: the keys that may be forgotten, or "*" for any.
         fence: the fence of the reported version; None: it moves none.
         gives_up: the job that it aborts, or "*" for any.
@@ -65,6 +67,8 @@ class Operation(
         items: of a read, what it showed; None: it did not look.
         watermarks: of a read, source -> position; None: it did not look.
         origins: of a read, source -> where it began; None: it did not look.
+        constraints: of a read, constraint -> the partition that it refuses; None: it did not
+            look.
         table: the id of the table, if several were at the path one after another.
         keeps: how many of the last keys are not forgotten, where `forgets` is "*".
         joint: the same text in the operations, one for each table, that are one joint commit or one
@@ -91,6 +95,7 @@ class Operation(
     advances: dict[str, tuple[Position, int | str]] = {}
     rewinds: dict[str, Position] = {}
     restores: int | None = None
+    constrains: dict[str, str] = {}
     forgets: tuple[str, ...] = ()
     fence: int | None = None
     gives_up: str = ""
@@ -98,6 +103,7 @@ class Operation(
     items: tuple[str, ...] | None = None
     watermarks: dict[str, int | str] | None = None
     origins: dict[str, Position] | None = None
+    constraints: dict[str, str] | None = None
     table: str = ""
     keeps: int = 0
     joint: str = ""
@@ -113,21 +119,14 @@ class Operation(
 
         Spec: CM20.
         """
-        return not (
-            self.removes
-            or self.empties
-            or self.scope
-            or self.rewinds
-            or self.gives_up
-            or self.restores
-            or self.fence
-        )
+        does = self.removes, self.empties, self.scope, self.rewinds, self.constrains
+        return not (any(does) or self.gives_up or self.restores or self.fence)
 
     @property
     def is_idle(self) -> bool:
         """Return whether its commit is invisible to readers."""
         does = self.adds or self.removes or self.empties or self.advances or self.rewinds
-        return not does and self.key is None and self.restores is None
+        return not (does or self.constrains) and self.key is None and self.restores is None
 
     @property
     def is_unclaimed(self) -> bool:
@@ -171,11 +170,16 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join([self.problem, *(f"  {operation}" for operation in self.operations)])
 
 
+def takes_out(operation: Operation, item: str, partition: str) -> bool:
+    """Whether it removes an item of that partition."""
+    return item in operation.removes or not {EVERYTHING, partition}.isdisjoint(operation.empties)
+
+
 def contradiction(problem: str, *operations: Operation) -> Contradiction:
-    """The contradiction that these operations show together, in the order in which they began."""
-    return Contradiction(
-        problem=problem, operations=tuple(sorted(operations, key=lambda operation: operation.begin))
-    )
+    """The contradiction that these operations show together, each once, in the order in which they
+    began."""
+    once = {operation.id: operation for operation in operations}.values()
+    return Contradiction(problem=problem, operations=tuple(sorted(once, key=lambda one: one.begin)))
 
 
 def read_history(*paths: Path | str) -> list[Operation]:

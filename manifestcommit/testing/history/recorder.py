@@ -21,7 +21,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 import msgspec
@@ -31,6 +30,7 @@ from .operation import ANY_FENCE, EVERYTHING, UNDONE, Operation
 
 REFUSALS: tuple[tuple[type[Exception], str], ...] = (  # error -> the rule that it reports
     (errors.CommitConflictError, "conflict"),
+    (errors.ConstraintError, "constraint"),
     (errors.JobFencedError, "fenced"),
     (errors.JobAbortedError, "aborted"),
     (errors.KeyReusedError, "key_reused"),
@@ -90,6 +90,7 @@ class Running:
         *,
         items: Iterable[str] | None = None,
         watermarks: Mapping[str, int | str] | None = None,
+        constraints: Mapping[str, str] | None = None,
     ) -> None:
         """Record what a read returned."""
         shown = None if items is None else tuple(items)
@@ -98,6 +99,7 @@ class Running:
             version=version,
             items=shown,
             watermarks=None if watermarks is None else dict(watermarks),
+            constraints=None if constraints is None else dict(constraints),
         )
 
     def collected(self, version: int, fence: int) -> None:
@@ -134,12 +136,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -164,14 +161,12 @@ class Recorder:
         Raises:
             msgspec.ValidationError: there is no such field, or it has another type.
         """
-        running = self._begin(name, "unknown", what)
-        try:
-            yield running
-        except Exception as error:
-            running.refused(error)
-            raise
-        finally:
-            self._end(running)
+        with self._recording(name, "unknown", what) as running:
+            try:
+                yield running
+            except Exception as error:
+                running.refused(error)
+                raise
 
     @contextlib.contextmanager
     def read(
@@ -190,11 +185,8 @@ class Recorder:
         Raises:
             msgspec.ValidationError: `at` is no whole number, or `joint` no text.
         """
-        running = self._begin(name, "failed", {"at": at, "joint": joint})
-        try:
+        with self._recording(name, "failed", {"at": at, "joint": joint}) as running:
             yield running
-        finally:
-            self._end(running)
 
     @contextlib.contextmanager
     def gc(self, *, forgets: bool = True) -> Iterator[Running]:
@@ -211,15 +203,12 @@ class Recorder:
         Raises:
             OSError: the file cannot be written.
         """
-        running = self._begin(
-            "gc", "failed", {"fence": ANY_FENCE, "forgets": (EVERYTHING,) if forgets else ()}
-        )
-        try:
+        what = {"fence": ANY_FENCE, "forgets": (EVERYTHING,) if forgets else ()}
+        with self._recording("gc", "failed", what) as running:
             yield running
-        finally:
-            self._end(running)
 
-    def _begin(self, name: str, outcome: str, what: Mapping[str, Any]) -> Running:
+    @contextlib.contextmanager
+    def _recording(self, name: str, outcome: str, what: Mapping[str, Any]) -> Iterator[Running]:
         fields = {
             "id": f"{self._process}/{self._mark}-{next(self._count)}",
             "process": self._process,
@@ -228,10 +217,11 @@ class Recorder:
         }
         operation = msgspec.convert({**what, **fields, "begin": time.monotonic()}, Operation)
         self._write(operation)
-        return Running(operation, self._write)
-
-    def _end(self, running: Running) -> None:
-        running.note(end=time.monotonic())
+        running = Running(operation, self._write)
+        try:
+            yield running
+        finally:
+            running.note(end=time.monotonic())
 
     def _write(self, operation: Operation) -> None:
         os.write(self._file, msgspec.json.encode(operation) + b"\n")

@@ -97,6 +97,10 @@ def _without_reason(
         other.key == operation.key for _, other in before
     ):
         return "that its key is used, and nobody had committed it"
+    if operation.rule == "constraint" and not any(
+        _may_violate(other, operation) for _, other in before
+    ):
+        return "that rows violate a constraint, and nobody had added these rows, or that constraint"
     if operation.rule in UNDONE and not any(_may_undo(other, operation) for other in others):
         return (
             f"that what it does was undone since it began ({operation.rule}), and nobody had "
@@ -135,6 +139,16 @@ def _may_undo(other: Operation, operation: Operation) -> bool:
         or bool(other.rewinds)
         or (operation.rule == "key_is_gone" and bool(other.forgets))
     )
+
+
+def _may_violate(other: Operation, operation: Operation) -> bool:
+    """Whether one of the two adds a constraint, and the other one the items that it refuses, or it
+    may have: what it was to add is not known. [CK2] [CK3]"""
+    for adds, writes in ((other, operation), (operation, other)):
+        refused = {partition for partition in adds.constrains.values() if partition}
+        if refused and (not writes.adds or refused & {*writes.adds.values()}):
+            return True
+    return False
 
 
 def _may_fence(other: Operation, birth: int | None) -> bool:

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from .operation import EVERYTHING, Operation, Position
 
 K = TypeVar("K")
 V = TypeVar("V")
-# a version's items, watermarks, origins and keys
-_Kept: TypeAlias = tuple[
-    dict[str, str], dict[str, int | str], dict[str, Position], dict[str, tuple[int, Operation]]
-]
 
 
 class State:
@@ -38,13 +34,15 @@ class State:
         self.origins: dict[str, Position] = {}
         # source -> each version that forgot it, with where it had begun
         self.forgotten: dict[str, tuple[tuple[int, Position], ...]] = {}
+        # constraint -> the partition that it refuses, and the operation that added it
+        self.constraints: dict[str, tuple[str, Operation]] = {}
         # source, or key -> the version at which it was set back, and the operation
         self.set_back: dict[str, tuple[int, Operation]] = {}
         self.keys: dict[str, tuple[int, Operation]] = {}  # key -> version, operation
         # partition, or everything -> the last operation that touched it, and the version
         self.touched: dict[str, tuple[int, Operation]] = {}
         self._undo: list[Callable[[], None]] = []
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, tuple[dict[str, Any], ...]] = {}
 
     def mark(self) -> int:
         """A point to which `back` returns."""
@@ -57,12 +55,8 @@ class State:
 
     def keep(self, version: int) -> None:
         """Remember this version: a later rollback restores it."""
-        self._kept[version] = (
-            dict(self.items),
-            dict(self.watermarks),
-            dict(self.origins),
-            dict(self.keys),
-        )
+        kept = self.items, self.watermarks, self.origins, self.keys, self.constraints
+        self._kept[version] = tuple(dict[str, Any](each) for each in kept)
 
     def fence_off(self, fence: int) -> None:
         """From here on no job with a base version below it commits."""
@@ -119,6 +113,22 @@ class State:
             self._unset(self.keys, key)
         self.fence_off(operation.fence or 0)
         self._set(self.marks, "newest", version)
+        return self._hold(operation)
+
+    def _hold(self, operation: Operation) -> tuple[str, tuple[Operation, ...]] | None:
+        """Add and drop its constraints; no version holds an item that one refuses. [CK1] [CK3]"""
+        for name, refused in operation.constrains.items():
+            if refused and name in self.constraints:
+                return f"adds the constraint {name!r} over another one", (
+                    self.constraints[name][1],
+                )
+            if refused:
+                self._set(self.constraints, name, (refused, operation))
+            else:
+                self._unset(self.constraints, name)
+        for name, (refused, added) in self.constraints.items():
+            for item in self.by_partition.get(refused, ()):
+                return f"leaves {item!r} there, which the constraint {name!r} refuses", (added,)
         return None
 
     def _fits(self, operation: Operation, version: int) -> tuple[str, tuple[Operation, ...]] | None:
@@ -196,7 +206,7 @@ class State:
         return [item for partition in partitions for item in self.by_partition.get(partition, ())]
 
     def _restore(self, version: int) -> None:
-        items, watermarks, origins, keys = self._kept[version]
+        items, watermarks, origins, keys, constraints = self._kept[version]
         for item in [item for item in self.items if item not in items]:
             self._take(item)
         for item, partition in items.items():
@@ -209,10 +219,8 @@ class State:
                 self._unset(self.watermarks, source)
             else:
                 self._set(self.watermarks, source, position)
-        for key in [key for key in self.keys if key not in keys]:
-            self._unset(self.keys, key)
-        for key, record in keys.items():
-            self._set(self.keys, key, record)
+        self._replace(self.keys, keys)
+        self._replace(self.constraints, constraints)
 
     def _begun_since(self, version: int) -> dict[str, Position]:
         """Where each source began that is known, or was forgotten after the version: integers at
@@ -285,6 +293,12 @@ class State:
     def _in(self, item: str, partition: str) -> None:
         self.items[item] = partition
         self.by_partition[partition].add(item)
+
+    def _replace(self, where: dict[K, V], new: dict[K, V]) -> None:
+        for name in [name for name in where if name not in new]:
+            self._unset(where, name)
+        for name, value in new.items():
+            self._set(where, name, value)
 
     def _set(self, where: dict[K, V], name: K, value: V) -> None:
         self._remember(where, name)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from .commit_groups import United
-from .operation import EVERYTHING, Contradiction, Operation, Position, contradiction
+from .operation import EVERYTHING, Contradiction, Operation, Position, contradiction, takes_out
 from .replay import State
 
 # steps of a search; a history that needs more is undecided, and does not count as correct
@@ -140,15 +140,8 @@ class Search:
             order += [(version, operation) for operation in choice]
             mine += [operation.id for operation in choice]
             placed.update(mine)
-            frames.append(
-                (
-                    version + 1,
-                    state.mark(),
-                    len(order),
-                    iter(self._choices(version + 1, placed)),
-                    [],
-                )
-            )
+            choices = iter(self._choices(version + 1, placed))
+            frames.append((version + 1, state.mark(), len(order), choices, []))
         assert furthest[1] is not None
         return furthest[1]
 
@@ -159,17 +152,10 @@ class Search:
         live: dict[str, str] = {}
         for version in sorted(self.told.keys() | self.reads.keys()):
             for operation in self.told.get(version, []):
-                gone = (
-                    [
-                        i
-                        for i, part in live.items()
-                        if EVERYTHING in operation.empties or part in operation.empties
-                    ]
-                    if operation.empties
-                    else []
-                )
-                for item in (*gone, *operation.removes):
-                    live.pop(item, None)
+                if operation.removes or operation.empties:
+                    live = {
+                        i: part for i, part in live.items() if not takes_out(operation, i, part)
+                    }
                 live |= operation.adds
             read = self.reads.get(version)
             if read is None or read.items is None:
@@ -177,7 +163,8 @@ class Search:
             for item in live.keys() - set(read.items):
                 version_, partition = self.homes[item]
                 if not any(
-                    self._may_remove(operation, item, partition, version_, version)
+                    takes_out(operation, item, partition)
+                    and self._has_room(operation, version_ + 1, version)
                     for operation in self.open
                 ):
                     problem = (
@@ -195,16 +182,9 @@ class Search:
                         problem, *self._writers(item), *self._removers(item, version), read
                     )
 
-    def _may_remove(
-        self, operation: Operation, item: str, partition: str, after: int, until: int
-    ) -> bool:
+    def _has_room(self, operation: Operation, start: int, until: int) -> bool:
         first, last, _ = self.windows[operation.id]
-        does = (
-            item in operation.removes
-            or EVERYTHING in operation.empties
-            or partition in operation.empties
-        )
-        return does and max(first, after + 1) <= min(last, until)
+        return max(first, start) <= min(last, until)
 
     def _removers(self, item: str, until: int) -> list[Operation]:
         version, partition = self.homes[item]
@@ -212,9 +192,7 @@ class Search:
             operation
             for v in range(until, version, -1)
             for operation in self.told.get(v, [])
-            if item in operation.removes
-            or EVERYTHING in operation.empties
-            or partition in operation.empties
+            if takes_out(operation, item, partition)
         ][:1]
 
     def _choices(self, version: int, placed: set[str]) -> Iterator[list[Operation]]:
@@ -229,8 +207,7 @@ class Search:
         may = [
             operation
             for operation in self.open
-            if operation.id not in placed
-            and self.windows[operation.id][0] <= version <= self.windows[operation.id][1]
+            if operation.id not in placed and self._has_room(operation, version, version)
         ]
         if known and not all(operation.is_plain for operation in known):
             may = []
@@ -267,7 +244,7 @@ class Search:
         return any(
             item in self.homes
             and self.homes[item][0] < version
-            and (EVERYTHING in operation.empties or self.homes[item][1] in operation.empties)
+            and takes_out(operation, item, self.homes[item][1])
             for item in self.reads[self.shown[following]].items or ()
         )
 
@@ -303,6 +280,14 @@ class Search:
             involved = [*self._writers(name), *self._touched(name, state)]
             return contradiction(
                 f"a read of version {read.version} {shown} {name!r}{why}", *involved, read
+            )
+        made_to_hold = {name: refused for name, (refused, _) in state.constraints.items()}
+        if read.constraints is not None and read.constraints != made_to_hold:
+            return contradiction(
+                f"a read of version {read.version} shows the constraints {read.constraints}; the "
+                f"commits make them {made_to_hold}",
+                *(by for _, by in state.constraints.values()),
+                read,
             )
         if read.watermarks is not None and read.watermarks != state.watermarks:
             sources = read.watermarks.keys() | state.watermarks.keys()

@@ -27,6 +27,7 @@ from ...protocol.retention import writer_of
 from ...scan import planning
 from ...store import Store
 from .scheduler import Actor, Scheduler
+from .simulated_store import Watcher
 from .version_rules import (
     RULES,
     Declared,
@@ -146,7 +147,7 @@ class ViolationError(AssertionError):
     """A guarantee of the table did not hold."""
 
 
-class Oracle:
+class Oracle(Watcher):
     """Watches one space. `chain`: every version as it was first created.
 
     store: a read-only view of the space; rules: for each version, by what is known about the jobs.
@@ -237,15 +238,11 @@ class Oracle:
     @contextlib.contextmanager
     def _acting(self, act: Act) -> Iterator[None]:
         self._acts.append(act)
-        drawn = (
-            self._scheduler.actors[act.number - 1]
-            if act.number <= len(self._scheduler.actors)
-            else None
-        )
         try:
             yield
         finally:
-            act.ended = None if drawn is None else drawn.drawn
+            actors = self._scheduler.actors[act.number - 1 : act.number]
+            act.ended = actors[0].drawn if actors else None
 
     def begins(self, source: str, position: Position) -> None:
         """An actor is about to declare where a source begins. [WM7]"""
@@ -318,6 +315,12 @@ class Oracle:
         # commit since, either answer is true.
         if told.job not in self._carried:
             self._deny(told.job, "already done under its key")
+
+    def told_held(self, name: str, condition: str, version: int | None) -> None:
+        """An actor's result says that a version has a constraint. [CK3]"""
+        held = self.chain[version - 1].snapshot.constraints if version else {}
+        if name not in held or held[name].condition != condition:
+            self.fail(f"version {version} was said to have the constraint {name!r} [CK3]")
 
     def told_not(self, job: str, why: str) -> None:
         """An actor's result says that its job did not commit: it never will. [CM10]"""
@@ -472,21 +475,14 @@ class Oracle:
             self.fail(f"version {version}: {said}")
         self._settle_member(new)
         for step in steps_of(self.chain, new, self._declared) if self.chain else ():
-            for said in broken(step, self._rules):
-                self.fail(
-                    f"version {version} ({step.new.commit.operation} by job "
-                    f"{step.new.commit.job}): {said}"
-                )
-            for act in (
-                possible for possible in self._acts if possible.made(step.new.commit.commit_id)
-            ):
-                if (
-                    said := forgets_too_much(act, step) or out_of_turn(act, step, self._undecided())
-                ) is not None:
-                    self.fail(
-                        f"version {version} ({step.new.commit.operation} by job "
-                        f"{step.new.commit.job}): {said}"
-                    )
+            commit = step.new.commit
+            found = list(broken(step, self._rules))
+            for act in self._acts:
+                if act.made(commit.commit_id):
+                    said = forgets_too_much(act, step) or out_of_turn(act, step, self._undecided())
+                    found += [said] if said is not None else []
+            for each in found:
+                self.fail(f"version {version} ({commit.operation} by job {commit.job}): {each}")
         for job in sorted(new.carried):
             if job in self._carried:
                 self.fail(

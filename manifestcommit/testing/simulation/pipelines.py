@@ -44,17 +44,8 @@ class PipelineViolationError(AssertionError):
 
     def __init__(self, run: Run) -> None:
         lines = run.trace.splitlines()[-_TOLD:]
-        super().__init__(
-            "\n".join(
-                [
-                    (
-                        f"{run.violation}; with seed {run.seed}, "
-                        f"after{'' if lines else ' no request at all'}"
-                    ),
-                    *lines,
-                ]
-            )
-        )
+        after = f"after{'' if lines else ' no request at all'}"
+        super().__init__("\n".join([f"{run.violation}; with seed {run.seed}, {after}", *lines]))
         self.run = run
 
 

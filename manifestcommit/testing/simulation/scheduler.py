@@ -15,7 +15,6 @@ from ..choices import Choices
 
 STALLS = (0, 3, 10, 30, 100, 1000)  # for how many steps of the others an actor may be stalled
 START_US = 1_700_000_000_000_000
-DAY_S = 86_400.0
 MOST_STEPS = 50_000
 _ONLOOKER = 65_000
 

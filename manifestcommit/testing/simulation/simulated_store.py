@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -39,25 +39,17 @@ _STEP_US = 1000
 _Result = TypeVar("_Result")
 
 
-class Watcher(Protocol):
-    """Called for every object that appears or disappears, at that moment."""
+class Watcher:
+    """Called for every object that appears or disappears, at that moment; ignores it."""
 
-    def appeared(self, name: str, data: bytes, actor: str) -> None: ...
-
-    def gone(self, name: str, actor: str) -> None: ...
-
-    def removed(self) -> None: ...
-
-
-class _Nobody:
     def appeared(self, name: str, data: bytes, actor: str) -> None:
-        """Ignore it."""
+        """Note that an object was put or created."""
 
     def gone(self, name: str, actor: str) -> None:
-        """Ignore it."""
+        """Note that it was deleted."""
 
     def removed(self) -> None:
-        """Ignore it."""
+        """Note that all of them were."""
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -78,7 +70,7 @@ class Space:
         self.scheduler, self.trace = scheduler, trace
         self.objects = dict(objects or {})
         self.tells_times = True
-        self.watcher: Watcher = _Nobody()
+        self.watcher = Watcher()
         self.faulty = scheduler.choices.weather((0.0, 0.0, 0.01, 0.05, 0.15))
         self.paging = scheduler.choices.weather((0.0, 0.1, 0.5))
 

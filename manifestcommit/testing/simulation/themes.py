@@ -96,18 +96,8 @@ def _append(choices: Choices, plan: str) -> Deed:
     return lambda worker: worker.publish(work)
 
 
-def _append_keyed(choices: Choices, plan: str) -> Deed:
-    work = _keyed(choices, plan)
-    return lambda worker: worker.publish(work)
-
-
-def _append_unplaced(choices: Choices, plan: str) -> Deed:
-    work = _keyed(choices, plan, advances=False)
-    return lambda worker: worker.publish(work)
-
-
-def _append_recoverable(choices: Choices, plan: str) -> Deed:
-    work = _keyed(choices, plan, recoverable=True)
+def _append_keyed(choices: Choices, plan: str, **options: object) -> Deed:
+    work = _keyed(choices, plan, **options)
     return lambda worker: worker.publish(work)
 
 
@@ -169,6 +159,16 @@ def _forget_source(choices: Choices, plan: str) -> Deed:
     return lambda worker: worker.rewind(None)
 
 
+def _constrain(choices: Choices, plan: str) -> Deed:
+    name, which = f"c{choices.pick(f'name {plan}', 2)}", 2 * choices.pick(f"refused {plan}", 2)
+    return lambda worker: worker.constrain(name, which)
+
+
+def _unconstrain(choices: Choices, plan: str) -> Deed:
+    name = f"c{choices.pick(f'name {plan}', 2)}"
+    return lambda worker: worker.unconstrain(name)
+
+
 def _batch(choices: Choices, plan: str) -> Deed:
     work = _work(choices, plan, batch=choices.pick(f"batch {plan}", 3))
     return lambda worker: worker.publish(work)
@@ -190,21 +190,12 @@ def _collect(choices: Choices, plan: str) -> Deed:
     return _gc(choices, plan, policy)
 
 
-def _forget_keys(choices: Choices, plan: str) -> Deed:
-    return _gc(
-        choices,
-        plan,
-        Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=1, prepared_grace_s=0.0),
+def _keep_keys(choices: Choices, plan: str, keep: int | None = None) -> Deed:
+    keep = choices.pick(f"keep {plan}", 3) if keep is None else keep
+    policy = Policy(
+        grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=keep, prepared_grace_s=0.0
     )
-
-
-def _keep_keys(choices: Choices, plan: str) -> Deed:
-    keep = choices.pick(f"keep {plan}", 3)
-    return _gc(
-        choices,
-        plan,
-        Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=keep, prepared_grace_s=0.0),
-    )
+    return _gc(choices, plan, policy)
 
 
 def _prepare_range(choices: Choices, plan: str) -> Deed:
@@ -303,8 +294,8 @@ def _wait(choices: Choices, plan: str) -> Deed:
 _DEEDS: dict[str, Callable[[Choices, str], Deed]] = {
     "append": _append,
     "append_keyed": _append_keyed,
-    "append_recoverable": _append_recoverable,
-    "append_unplaced": _append_unplaced,
+    "append_recoverable": functools.partial(_append_keyed, recoverable=True),
+    "append_unplaced": functools.partial(_append_keyed, advances=False),
     "overwrite": _overwrite,
     "prepare": _prepare,
     "finish": _finish,
@@ -314,7 +305,7 @@ _DEEDS: dict[str, Callable[[Choices, str], Deed]] = {
     "rollback": _rollback,
     "rewind": _rewind,
     "forget source": _forget_source,
-    "forget keys": _forget_keys,
+    "forget keys": functools.partial(_keep_keys, keep=1),
     "batch": _batch,
     "read": _read,
     "gc": _collect,
@@ -332,10 +323,12 @@ _DEEDS |= {
     "overwrite where": functools.partial(_change_rows, "overwrite"),
     "prepare range": _prepare_range,
     "keep keys": _keep_keys,
+    "gc states": _collect_states,
     "remake": _remake,
     "declare": _declare,
+    "constrain": _constrain,
+    "unconstrain": _unconstrain,
 }
-_DEEDS["gc states"] = _collect_states
 _JOINT_DEEDS: dict[str, Callable[[Choices, str], JointDeed]] = {
     "publish together": _publish_together,
     "publish in some": _publish_in_some,
@@ -344,14 +337,14 @@ _JOINT_DEEDS: dict[str, Callable[[Choices, str], JointDeed]] = {
     "recover together": _recover_together,
     "read together": _read_together,
 }
+_CONSTRAINTS = ("constrain", "constrain", "unconstrain")
 _IN_FLIGHT = ("append_keyed", "append_unplaced", "append_recoverable", "prepare", "batch")
 
 THEMES: dict[str, Theme] = {
     "appends": Theme(
         actors={
             "a": ("append_keyed", "append"),
-            "b": ("append_keyed",),
-            "c": ("append_keyed",),
+            **dict.fromkeys("bc", ("append_keyed",)),
             "reader": ("read",),
         }
     ),
@@ -373,12 +366,7 @@ THEMES: dict[str, Theme] = {
         }
     ),
     "rows tight": Theme(
-        actors={
-            "a": _ROWS,
-            "b": (*_ROWS, "append"),
-            "gc": ("gc",),
-            "reader": ("read",),
-        },
+        actors={"a": _ROWS, "b": (*_ROWS, "append"), "gc": ("gc",), "reader": ("read",)},
         tight=True,
         eager=True,
     ),
@@ -517,6 +505,28 @@ THEMES: dict[str, Theme] = {
         },
         versions=3,
         tables=3,
+    ),
+    "gate": Theme(
+        actors={
+            "a": (*_IN_FLIGHT, "append", "overwrite"),
+            "b": (*_IN_FLIGHT, *_ROWS),
+            "c": _CONSTRAINTS,
+            "d": (*_CONSTRAINTS, "rollback", "rewind", "finish", "recover"),
+            "gc": ("gc", "read"),
+        },
+        versions=1,
+        eager=True,
+    ),
+    "gate joint": Theme(
+        actors={
+            "a": ("publish together", "prepare together"),
+            "b": ("publish together", "append", "overwrite", "constrain"),
+            "c": (*_CONSTRAINTS, "finish together"),
+            "d": (*_CONSTRAINTS, "recover together", "read together", "read"),
+        },
+        versions=1,
+        tables=2,
+        tight=True,
     ),
     "everything": Theme(
         actors={

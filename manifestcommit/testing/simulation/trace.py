@@ -31,15 +31,14 @@ class Trace:
         """Add a line that is not a call: the beginning or end of an operation."""
         self._lines.append([actor, "--", text, "", ""])
 
-    def text(self, last: int | None = None) -> str:
-        """All lines, or the last of them."""
-        numbered = list(enumerate(self._lines, start=1))[-(last or len(self._lines) or 1) :]
+    def text(self) -> str:
+        """All lines."""
         width = max((10, *(len(line[0]) for line in self._lines)))
         return "\n".join(
             f"{number:5} {actor:{width}} {kind:7} {self._short(name)}"
             + (f"  !{fault}" if fault else "")
             + (f"  -> {shown}" if shown else "")
-            for number, (actor, kind, name, fault, shown) in numbered
+            for number, (actor, kind, name, fault, shown) in enumerate(self._lines, start=1)
         )
 
     def _short(self, name: str) -> str:

@@ -464,6 +464,31 @@ def _tags(step: Step) -> str | None:
     return f"{gone} tags a version that can no longer be read [CF12]" if gone else None
 
 
+def refusing(day: object) -> str:
+    """The condition of a constraint that no row of a day keeps. [CK1]"""
+    doubled = str(day).replace("'", "''")
+    return f"day <> '{doubled}'"
+
+
+def _constraints(step: Step) -> str | None:
+    """A version keeps the constraints before it, but for one that its commit adds or drops, and no
+    row of it violates one. [CK1] [CK3] [CK4]"""
+    commit, old, new = step.new.commit, step.old.snapshot, step.new.snapshot
+    before = (
+        old if commit.restored is None else step.chain[commit.restored - 1].snapshot
+    ).constraints
+    names = before.keys() | new.constraints.keys()
+    changed = [name for name in names if before.get(name) != new.constraints.get(name)]
+    is_one = len(changed) == 1 and (changed[0] in before) != (changed[0] in new.constraints)
+    if changed and not (is_one and commit.operation == "constraint"):
+        return f"it changes the constraints {', '.join(sorted(changed))} [CK3] [CK4]"
+    refused = {each.condition: name for name, each in new.constraints.items()}
+    for day in {partition[0] for partition in step.new.files.values()}:
+        if day is not None and refusing(day) in refused:
+            return f"rows of {day!r} violate the constraint {refused[refusing(day)]!r} [CK1]"
+    return None
+
+
 def is_readable(head: Snapshot, version: int) -> bool:
     """Whether readers may ask for a version at this head. [RD3] [MT8]"""
     is_kept = head.expired <= version <= head.version or any(
@@ -476,4 +501,4 @@ Rule = Callable[[Step], str | None]
 SETTING_BACK = ("rewind", "rollback")
 RULES_OF_ANY_TABLE: tuple[Rule, ...] = (_chain, _fence, _jobs, _keys, _rollback, _tags, _set_back)
 # if it is known what every job was asked to do
-RULES: tuple[Rule, ...] = (*RULES_OF_ANY_TABLE, _files, _watermarks, _rewind)
+RULES: tuple[Rule, ...] = (*RULES_OF_ANY_TABLE, _files, _watermarks, _rewind, _constraints)

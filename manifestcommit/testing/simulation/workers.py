@@ -1,17 +1,20 @@
 """The programs of a theme's actors: jobs of every kind over the real engine, each reported to the
 oracle, and recorded. [IV1]-[IV8]
 
-Data files are some bytes with an invented entry: no rule of the protocol opens them.
+Data files are all the same few bytes: only constraints open them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import functools
+import io
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ...commits.create_version import create_table
 from ...commits.job import Job
@@ -19,7 +22,9 @@ from ...commits.task_recovery import Recovery, intake_of
 from ...commits.two_phase import commit_prepared, give_up, settle_prepared
 from ...errors import (
     CommitConflictError,
+    ConstraintError,
     CorruptMetadataError,
+    DataFileMissingError,
     JobAbortedError,
     JobFencedError,
     KeyReusedError,
@@ -39,7 +44,9 @@ from ...format.change import StreamBatch
 from ...format.entries import Entry
 from ...format.fields import Field, Schema
 from ...format.partitioning import of_partition
+from ...format.snapshot import Constraint
 from ...format.watermark import Advance
+from ...gate import constraints
 from ...log.table_context import TableContext
 from ...log.version_chain import Head, raise_if_expired, read_version
 from ...operations import alter, gc
@@ -57,12 +64,14 @@ from .oracle import Oracle
 from .scheduler import Actor, Died, Scheduler
 from .simulated_store import SimulatedStore, Space
 from .trace import Trace
-from .version_rules import Declared, birth_of
+from .version_rules import Declared, birth_of, refusing
 
 SCHEMA = Schema(
     fields=(Field(id=1, name="id", type="long"), Field(id=2, name="day", type="string"))
 )
 DAYS: tuple[str | None, ...] = ("a b", None, "é%=+#'")
+# the condition of a constraint that refuses a day -> the partition
+_REFUSED = {refusing(day): repr((day,)) for day in DAYS}
 SOURCE = "topic: 0"
 QUERY = "q: 0"
 # keys with these numbers advance the source, each by one; the others are identified only by their
@@ -83,6 +92,7 @@ EXPECTED = (
     VersionNotFoundError,
     UsageError,
     SchemaMismatchError,
+    ConstraintError,
 )
 
 
@@ -303,15 +313,13 @@ class Worker:
         plan = job.plan_write(SCHEMA, partition_by=["day"])
         recovery: Recovery | None = job.recovery
         if recovery is None:
-            entries = tuple(self._put_file(job, work.day, number) for number in range(work.files))
+            entries = self._put_files(job, plan.constraints, work.day, work.files)
             job.add_written(entries)
         else:
             same = recovery.work(plan, tasks=1, same=str(work.key))
             done = same.finished(self.store).get(0)
             if done is None:
-                entries = tuple(
-                    self._put_file(job, work.day, number) for number in range(work.files)
-                )
+                entries = self._put_files(job, plan.constraints, work.day, work.files)
                 done = same.finish(self.store, self.actor, 0, entries)
             job.add_written(done.entries, done.manifests, intake=intake_of(done))
             entries = done.entries
@@ -363,7 +371,7 @@ class Worker:
         gone = entries.take(pa.array(found, pa.int64()))
         change.remove(gone)
         count = edit.written(len(found))
-        new = [self._put_file(change, edit.day, number) for number in range(count)]
+        new = self._put_files(change, snapshot.constraints, edit.day, count)
         if new:
             change.plan()
             change.take(new)
@@ -375,13 +383,22 @@ class Worker:
             reads=((day,),),
         )
 
-    def _put_file(self, job: Job | RowChange, which: int, number: int) -> Entry:
-        day = DAYS[which]
+    def _put_files(
+        self, job: Job | RowChange, held: Mapping[str, Constraint], which: int, count: int
+    ) -> tuple[Entry, ...]:
+        """As writers do, who check their rows against what the table held to when they began.
+        [CK2]"""
+        for name, each in held.items() if count else ():
+            if each.condition == refusing(DAYS[which]):
+                raise ConstraintError(each.condition, constraint=name)
+        return tuple(self._put_file(job, DAYS[which], number) for number in range(count))
+
+    def _put_file(self, job: Job | RowChange, day: str | None, number: int) -> Entry:
         attempt = self.actor.randomness(8).hex()
         path = partitioning.folder(SCHEMA, (2,), (day,)) + object_names.data_file_name(
             0, attempt, number, job.id
         )
-        data = f"{job.id} {number}".encode()
+        data = _one_row()
         output = self.store.create_output(path)
         output.write(data)
         output.close()
@@ -499,11 +516,40 @@ class Worker:
             rewinds={SOURCE: to},
         )
 
+    def constrain(self, name: str, which: int) -> None:
+        """Add a constraint that refuses a day, once all rows are found to keep it. [CK3]"""
+        condition = refusing(DAYS[which])
+        adds = {name: _REFUSED[condition]}
+
+        def act(running: Running) -> Outcome:
+            try:
+                outcome = constraints.add(self.ctx, name, condition)
+            except DataFileMissingError as error:  # gc expired the version whose rows it read
+                running.refused("expired")
+                raise SnapshotExpiredError(str(error)) from error
+            if outcome.kind == "already_committed":
+                self.world.oracle.told_held(name, condition, outcome.version)
+                running.saw(outcome.version or 0)
+            return outcome
+
+        self._alone("constrain", adds, act, constrains=adds)
+
+    def unconstrain(self, name: str) -> None:
+        """Drop a constraint. [CK3]"""
+        drops = {name: ""}
+        self._alone("drop", drops, lambda _: constraints.drop(self.ctx, name), constrains=drops)
+
     def _alone(
         self, name: str, arguments: dict[str, Any], act: Callable[[Running], Outcome], **what: Any
     ) -> None:
         def settled(running: Running) -> Outcome:
-            outcome = act(running)
+            try:
+                outcome = act(running)
+            except UsageError:  # nothing was changed
+                running.refused("usage")
+                raise
+            if outcome.kind == "already_committed":  # nothing to do, and no job of its own
+                return outcome
             running.note(
                 job=outcome.job_id, table=_table_of(outcome.job_id), birth=birth_of(outcome.job_id)
             )
@@ -605,7 +651,10 @@ class Worker:
         for path in missing if head.snapshot.table_id not in oracle.removed_tables else ():
             oracle.found_missing(head.version, path)
         if not missing:  # otherwise it has expired meanwhile
-            running.saw(head.version, items=files, watermarks=head.snapshot.watermarks)
+            held = {name: _REFUSED[c.condition] for name, c in head.snapshot.constraints.items()}
+            running.saw(
+                head.version, items=files, watermarks=head.snapshot.watermarks, constraints=held
+            )
         return head.version
 
     def _is_there(self, path: str) -> bool:
@@ -627,6 +676,14 @@ class Worker:
         """Whether it does what it may do."""
         self._asked += 1
         return bool(self.world.scheduler.choices.pick(f"{what} {self.actor.name}.{self._asked}", 2))
+
+
+@functools.cache
+def _one_row() -> bytes:
+    """A data file. [DF1]"""
+    out = io.BytesIO()
+    pq.write_table(pa.table({"id": [1]}), out)
+    return out.getvalue()
 
 
 class _Declaring(TableContext):
