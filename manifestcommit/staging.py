@@ -221,7 +221,7 @@ class Staged:
         Spec: CK5, CH3, CH4.
         """
         from .rows import read_changes as changes  # late: rarely used
-        from .rows.version_changes import change_between, check_columns
+        from .rows.read_changes import change_between, check_columns
 
         base = self._ctx.open()
         made = self._applied.on(base).snapshot
