@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.proxy import FaultProxy
 from tests.kit.tables import check_table, read_ids
 from tests.store.places import Place, processes
 
@@ -20,6 +21,7 @@ import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError
 from manifestcommit.store import open_store
 
+HOW_TO = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "object-stores.md"
 PAGE = Path(__file__).resolve().parents[2] / "spec" / "stores.md"
 PROCESSES, THREADS, COMMITS = 5, 10, 3
 
@@ -74,6 +76,30 @@ def test_pages_of_a_list_hold_every_name_once_in_any_order_of_folders(seaweedfs:
         list(pool.map(lambda name: store.put(name, b""), names))
     assert sorted(info.name for info in store.list("")) == sorted(names)
     assert [info.name for info in store.list("a/", start_from="a/0690")] == [f"a/{number:04}" for number in range(690, 700)]
+
+
+# --- what calls cost ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_tells_how_many_requests_calls_take(place: Place, proxy: FaultProxy) -> None:
+    """Without a count of their own, pages would go on naming what once was. [CM11]"""
+    place = place.given(endpoint_url=proxy.url)
+    for number in range(4):
+        append(place, number)
+    calls: dict[str, Callable[[mc.Table], Any]] = {
+        "opening a table, such as `Table.version`": lambda table: table.version,
+        "`to_arrow` of four small files": lambda table: table.to_arrow(),
+        "a delete of all rows of one of them": lambda table: table.delete("id = 1"),
+        "an append of one file": lambda table: append(place, 5),
+    }
+    for name, call in calls.items():
+        table = mc.Table(place.url, storage_options=place.options)
+        proxy.reset()
+        call(table)
+        reads = sum(each.method == "GET" and "list-type" not in each.query for each in proxy.requests)
+        others = len(proxy.requests) - reads
+        row = f"| {name} | {others} | {reads} | {(others * 0.005 + reads * 0.0004):.4f} |"
+        assert row in HOW_TO.read_text("utf-8").splitlines()
 
 
 # --- contention -------------------------------------------------------------------------------------------------------------
