@@ -143,14 +143,8 @@ def sql(
     from .names import Names
     from .statements import parse
 
-    declared = {
-        "key": key,
-        "watermarks": watermarks,
-        "based_on": based_on,
-        "publish": None if publish else False,
-        "message": message,
-        "metadata": metadata,
-    }
+    declared: dict[str, Any] = {"key": key, "watermarks": watermarks, "based_on": based_on}
+    declared |= {"message": message, "metadata": metadata, "publish": None if publish else False}
     understood = parse(statement)
     check_quotes(spark, statement, understood)
     return Execution(spark, Names(spark, tables, storage_options), declared).run(understood)
