@@ -3,8 +3,8 @@
 A check of the job's own rows holds for good. One that reads the whole table, as it would be with
 the job, holds for the version that it has seen: `publish` repeats it where others have changed rows
 since, and one that reads another table where that has a newer version. A callable is a check, too:
-it gets the job's own rows as a pyarrow table, and fails where it raises an error or returns False;
-`on_table` hands it the whole table.
+it gets the job's own rows as a pyarrow table, and fails where it raises an error, returns False, or
+a result whose `success` is False; `on_table` hands it the whole table.
 """
 
 from __future__ import annotations
@@ -247,9 +247,9 @@ def _judged(check: Callable[[Any], Any], rows: Any) -> str | None:
 
 
 def _is_false(said: Any) -> bool:
-    """Whether it is False, of Python, pyarrow or numpy. What is no truth value, such as a frame
-    that a validator returns, is not."""
-    value = said.as_py() if hasattr(said, "as_py") else said
+    """Whether it is False, of Python, pyarrow or numpy, or a result without success. What is no
+    truth value, such as a frame that a validator returns, is not."""
+    value = said.as_py() if hasattr(said, "as_py") else getattr(said, "success", said)
     is_numpy = type(value).__module__ == "numpy" and str(getattr(value, "dtype", "")) == "bool"
     if is_numpy and getattr(value, "ndim", 1) == 0:
         value = bool(value)

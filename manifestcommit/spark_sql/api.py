@@ -85,6 +85,7 @@ def sql(
     key: str | None = None,
     watermarks: Ranges | None = None,
     based_on: int | None = None,
+    publish: bool = True,
     tables: Mapping[str, Path] | None = None,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -108,6 +109,8 @@ def sql(
             TABLE: they advance with the commit; by default none.
         based_on: as for `write`, for INSERT; by default what the rows carry: the version that the
             query reads.
+        publish: False stages what INSERT, DELETE, UPDATE and MERGE do: `staged` opens it by
+            `job_id` of what is returned; by default True.
         tables: name -> path: more names, for this statement only; by default none.
         message: as for `write`, for statements that commit; by default none.
         metadata: as for `write`, likewise; by default none.
@@ -134,19 +137,14 @@ def sql(
     Example:
         `sql(spark, "INSERT INTO flights SELECT * FROM staged", key="flights:2013-01-02")`
 
-    Spec: SP47, SP48, SP49.
+    Spec: SP47, SP48, SP49, CK5.
     """
     from .execution import Execution, check_quotes  # late: pyspark is an extra
     from .names import Names
     from .statements import parse
 
-    declared = {
-        "key": key,
-        "watermarks": watermarks,
-        "based_on": based_on,
-        "message": message,
-        "metadata": metadata,
-    }
+    declared: dict[str, Any] = {"key": key, "watermarks": watermarks, "based_on": based_on}
+    declared |= {"message": message, "metadata": metadata, "publish": None if publish else False}
     understood = parse(statement)
     check_quotes(spark, statement, understood)
     return Execution(spark, Names(spark, tables, storage_options), declared).run(understood)

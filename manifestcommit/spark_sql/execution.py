@@ -144,11 +144,11 @@ _QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 _NOTED = ("message", "metadata")
 # What may be declared with a statement, by its name below; the others are refused, not ignored.
 _DECLARED: dict[str, tuple[str, ...]] = {
-    "insert": ("key", "watermarks", "based_on", *_NOTED),
+    "insert": ("key", "watermarks", "based_on", "publish", *_NOTED),
     "create": ("key", "watermarks", *_NOTED),
-    "merge": ("key", "watermarks", *_NOTED),
-    "delete": ("key", *_NOTED),
-    "update": ("key", *_NOTED),
+    "merge": ("key", "watermarks", "publish", *_NOTED),
+    "delete": ("key", "publish", *_NOTED),
+    "update": ("key", "publish", *_NOTED),
     **dict.fromkeys(("select", "refresh", "history", "plan_gc"), ()),
 }
 

@@ -27,6 +27,7 @@ REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "dbt": ("dbt-core>=1.10,<1.12", "dbt-duckdb>=1.11", "duckdb", "fsspec", "msgspec", "numpy", "pyarrow", "zstandard"),
     "openlineage": ("openlineage-python>=1.54", *_OURS),
     "sail": ("pysail>=0.7", "pyspark-client>=4.1", "pandas", "pyarrow"),
+    "validators": ("pandera[pandas]>=0.35", "great-expectations>=1.24", *_OURS),
 }
 _PLACES = {"ClickHouse": "chdb", "Daft": "daft", "Sail": "sail"}
 # Client -> the distribution whose version is shown.

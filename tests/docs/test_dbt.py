@@ -29,11 +29,11 @@ class Project:
             carriers, delays = zip(*rows, strict=True)
             mc.write(pa.table({"day": [day] * len(rows), "carrier": carriers, "dep_delay": delays}), self.lake / "flights", key=day)
 
-    def run(self, day: str, *more: str) -> subprocess.CompletedProcess[str]:
-        """`dbt run` for a day."""
-        command = [self._dbt, "run", "--profiles-dir", ".", "--vars", f"{{lake: '{self.lake}', day: '{day}'}}", *more]
+    def run(self, day: str, *more: str, command: str = "run") -> subprocess.CompletedProcess[str]:
+        """`dbt run`, or another command, for a day."""
+        called = [self._dbt, command, "--profiles-dir", ".", "--vars", f"{{lake: '{self.lake}', day: '{day}'}}", *more]
         env = {**os.environ, "PYTHONPATH": str(PROJECT.parents[2]), "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}
-        return subprocess.run(command, cwd=self._folder, env=env, capture_output=True, text=True, check=False)
+        return subprocess.run(called, cwd=self._folder, env=env, capture_output=True, text=True, check=False)
 
     def rows(self, model: str) -> list[tuple[object, ...]]:
         return sorted(tuple(row.values()) for row in mc.Table(self.lake / model).to_arrow().to_pylist())

@@ -205,3 +205,21 @@ def test_a_task_that_runs_once_more_checks_nothing_of_what_is_committed(orders: 
     mc.write(data, orders)
     assert again(staged.job_id) == version
     assert again(mc.write(data, orders, key="day 1", publish=False).job_id) == version
+
+
+def test_a_base_is_the_newest_version_and_one_while_checks_are_made(orders: Path) -> None:
+    """[CK5] [CK6]"""
+    staged, seen = stage(orders, {"id": [3], "customer": [10]}), []
+
+    def beside(found: pa.Table) -> None:
+        mc.write(pa.table({"id": [8], "customer": [10]}), orders)
+        seen.append((staged.base_version, staged.to_arrow().num_rows, found.num_rows))
+
+    first = staged.base_version
+    staged.check(checks.on_table(beside))
+    assert seen == [(first, 3, 3)] and staged.base_version == first + 1 == mc.Table(orders).version
+    mc.Table(orders).compact()
+    assert staged.base_version == mc.Table(orders).version and staged.to_arrow().num_rows == 4
+    with pytest.raises(mc.errors.CommitConflictError, match="audited_table_was_changed"):
+        mc.staged(orders, staged.job_id).publish(base_version=first)
+    assert mc.staged(orders, staged.job_id).publish(base_version=first + 1).committed  # a compaction changes no row

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
+from manifestcommit.gate import constraints
 from manifestcommit.spark_sql import statements as sql
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("amount", pa.float64()), ("the day", pa.string())])
@@ -120,3 +121,36 @@ def test_a_statement_says_it(said: str, method: str) -> None:
     assert sql.parse(f"ALTER TABLE t ALTER COLUMN c {said}") == wanted
     with pytest.raises(mc.errors.UsageError, match="set_not_null"):
         sql.parse(f"ALTER TABLE t ALTER COLUMN c {said} NOW")
+
+
+def test_a_proof_reads_a_renamed_column_by_its_name_of_now(table: mc.Table) -> None:
+    """Of files that were written before it was renamed, and after. [CK3]"""
+    mc.write(rows(-1.0, None), table.url)
+    table.rename_column("amount", "price")
+    table.add_column("amount", "double")
+    mc.write(pa.table({"id": [5], "price": [-2.0], "the day": ["a"], "amount": [9.0]}), table.url)
+    with pytest.raises(mc.errors.ConstraintError, match="price = -") as said:
+        table.add_constraint("odd", "price > 0 OR id % 7 = 6")
+    assert said.value.violations == 2
+    with pytest.raises(mc.errors.ConstraintError) as said:
+        table.set_not_null("price")
+    assert said.value.violations == 1
+
+
+def test_a_proof_begins_anew_where_its_name_is_another_column_by_then(table: mc.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found to keep it held no null in the column that had the name. [CK3]"""
+    proven, find = [], constraints.first_violation
+
+    def slow(*given: Any) -> Any:
+        found = find(*given)
+        if not proven:
+            table.rename_column("amount", "price")
+            table.add_column("amount", "double")
+            mc.write(pa.table({"id": [5], "price": [1.0], "the day": ["a"], "amount": [9.0]}), table.url)
+        proven.append(found)
+        return found
+
+    monkeypatch.setattr(constraints, "first_violation", slow)
+    with pytest.raises(mc.errors.ConstraintError) as said:
+        table.add_constraint("known", "amount IS NOT NULL AND id % 7 < 7")  # which bounds leave open
+    assert proven[0] is None and said.value.violations == 1 and table.constraints() == {}

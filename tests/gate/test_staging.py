@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -380,7 +381,9 @@ def test_what_is_equal_comes_twice(tmp_path: Path) -> None:
             staged.check(checks.expect_unique(column))
 
 
-@pytest.mark.parametrize("said", [False, np.False_, pa.scalar(False)], ids=["Python", "numpy", "pyarrow"])
+@pytest.mark.parametrize(
+    "said", [False, np.False_, pa.scalar(False), SimpleNamespace(success=False)], ids=["Python", "numpy", "pyarrow", "a result"]
+)
 def test_a_check_fails_by_any_false(tmp_path: Path, said: object) -> None:
     """[CK6]"""
     staged = mc.write(pa.table({"id": [1]}), tmp_path / "t", publish=False)

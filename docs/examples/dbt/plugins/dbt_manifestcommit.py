@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from dbt.adapters.duckdb.plugins import BasePlugin
@@ -27,15 +28,16 @@ class Plugin(BasePlugin):  # type: ignore[misc]  # dbt-duckdb comes without type
         config, model = target.config, target.relation
         location, key = config.get("location"), config.get("key")
         options, partition_by = config.get("storage_options"), config.get("partition_by")
+        stage_to = config.get("stage_to")
         staged = model.incorporate(path={"identifier": f"{model.identifier}__staged"})
         rows = self._connection.cursor().sql(f"FROM {staged}").to_arrow_reader(100_000)
         if on := config.get("merge_on"):
             table = mc.create_table(
                 location, rows.schema, partition_by=partition_by, storage_options=options
             )
-            table.merge(rows, on=on, key=key)
+            made: Any = table.merge(rows, on=on, key=key, publish=stage_to is None)
         else:
-            mc.write(
+            made = mc.write(
                 rows,
                 location,
                 mode=config.get("mode") or "append",
@@ -44,13 +46,19 @@ class Plugin(BasePlugin):  # type: ignore[misc]  # dbt-duckdb comes without type
                 key=key,
                 watermarks=config.get("watermarks"),
                 storage_options=options,
+                publish=stage_to is None,
             )
         cursor = self._connection.cursor()  # another: what is committed already leaves rows unread
         cursor.execute(f"DROP TABLE {staged}")
-        self._show(cursor, mc.Table(location, storage_options=options), model)
+        table: Any = mc.Table(location, storage_options=options)
+        if stage_to is not None:
+            table = mc.staged(location, made.job_id, storage_options=options)
+            with open(stage_to, "a") as file:
+                file.write(json.dumps([location, made.job_id]) + "\n")
+        self._show(cursor, table, model)
 
-    def _show(self, cursor: Any, table: mc.Table, model: Any) -> None:
-        """Lets `ref` read this version: its files, or a copy if DuckDB cannot read them itself."""
+    def _show(self, cursor: Any, table: Any, model: Any) -> None:
+        """Lets `ref` read it: its files, or a copy if DuckDB cannot read them itself."""
         relation = table.duckdb(cursor)
         query = relation.sql_query()
         cursor.execute("BEGIN")
