@@ -148,8 +148,7 @@ class Filler(DyingActor):
         self.pause(0.3)
         staged = mc.staged(url, job, storage_options=options)
         try:
-            if staged.count:  # else the key was committed, and there is nothing to look at
-                staged.check(mc.checks.expect("n < 1000"), mc.checks.expect_rows(at_least=1))
+            staged.check(mc.checks.expect("n < 1000"), mc.checks.expect_rows(at_least=1))
             staged.publish()
         except mc.errors.ConstraintError:
             staged.abort()
