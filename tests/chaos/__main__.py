@@ -41,8 +41,8 @@ def main(arguments: list[str]) -> int:
         "--about",
         choices=(*SCENES, "races"),
         default="tables",
-        help="single tables that are written (the default), transfers between several tables by joint commits, changes of rows, or "
-        "rounds in which a small table of each is raced for, by gc above all",
+        help="single tables that are written (the default), transfers between several tables by joint commits, changes of rows, "
+        "constraints, or rounds in which a small table of each is raced for, by gc above all",
     )
     parser.add_argument("--rounds", type=int, default=100, help="of races: how many on each store (default: 100)")
     parser.add_argument("--only", type=int, default=None, help="of races: the number of one round, which is played --rounds times")

@@ -23,6 +23,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("shelf", pa.string()), ("part", pa.int6
 SHELVES = ("a b", "", "%", "Ω=1/", "it's")
 PARTS = 3
 _SHOWN = 5
+_COMPARED = 60  # versions, spread over all of them
 
 # id -> (shelf, part, n, tag)
 Rows: TypeAlias = dict[int, tuple[str, int, int, str]]
@@ -160,10 +161,6 @@ def _quoted(text: str) -> str:
 
 
 # --- the end of a run ---------------------------------------------------------------------------------------------------
-
-
-_SHOWN = 5
-_COMPARED = 60  # versions, spread over all of them
 
 
 def check_changes(world: World, told: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:

@@ -25,6 +25,7 @@ from tests.chaos.auditor import Auditor, Janitor
 from tests.chaos.changer import Changer, Sweeper, Watcher
 from tests.chaos.committer import Closer, Collector, Committer
 from tests.chaos.foreigner import Exporter, Foreigner
+from tests.chaos.gate import Filler, Inspector, Keeper, Loader, Ruler
 from tests.chaos.reader import Reader
 from tests.chaos.transfers import Clerk, Manager, Teller
 from tests.chaos.world import Actor, World, tighten
@@ -32,24 +33,9 @@ from tests.chaos.writer import Producer, Writer
 
 assert pyarrow.dataset  # loaded here, once: it is what a reader loads late
 
-ROLES: dict[str, type[Actor]] = {
-    "producer": Producer,
-    "writer": Writer,
-    "committer": Committer,
-    "reader": Reader,
-    "collector": Collector,
-    "closer": Closer,
-    "teller": Teller,
-    "clerk": Clerk,
-    "auditor": Auditor,
-    "janitor": Janitor,
-    "manager": Manager,
-    "changer": Changer,
-    "watcher": Watcher,
-    "sweeper": Sweeper,
-    "exporter": Exporter,
-    "foreigner": Foreigner,
-}
+_CAST = (Producer, Writer, Committer, Reader, Collector, Closer, Teller, Clerk, Auditor, Janitor, Manager, Changer, Watcher, Sweeper)
+_CAST += (Exporter, Foreigner, Filler, Ruler, Loader, Inspector, Keeper)
+ROLES: dict[str, type[Actor]] = {each.__name__.lower(): each for each in _CAST}
 REPO = Path(__file__).resolve().parents[2]
 _GRACE_S = 10.0
 

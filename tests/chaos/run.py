@@ -45,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wanted: how often each thing has to happen, and an actor to die at each moment, before the run may end, for which it may take ten
     times as long;
     exports: whether two tables are exported, by their commits and by others, and read by other engines;
-    about: single tables, transfers between several tables by joint commits, or changes of rows;
+    about: single tables, transfers between several tables by joint commits, changes of rows, or constraints;
     timeout_s: how long a client behind the proxy waits for an answer; drain_s: how long the rest may take when nothing goes wrong any more.
     """
 
@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wanted: dict[str, int] = {}
     tight: bool = True
     exports: bool = False
-    about: Literal["tables", "joint", "rows"] = "tables"
+    about: Literal["tables", "joint", "rows", "gate"] = "tables"
     drain_s: float = 180.0
 
     @property

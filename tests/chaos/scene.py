@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from tests.chaos import check
 from tests.chaos.bank import BANKS, ROWS, check_banks, count_members
 from tests.chaos.changes import SCHEMA, TABLE, check_changes
+from tests.chaos.gate import Gate
 from tests.chaos.world import EVENTS, EXPORTED, FED, FORMATS, KEYED, PARTITIONED, STATE, World
 
 import manifestcommit as mc
@@ -166,7 +167,7 @@ class Changes:
         return {"files": world.table(TABLE, direct=True).snapshot().totals.files}
 
 
-SCENES: Mapping[str, type[Scene]] = {"tables": Fed, "joint": Banks, "rows": Changes}
+SCENES: Mapping[str, type[Scene]] = {"tables": Fed, "joint": Banks, "rows": Changes, "gate": Gate}
 
 
 def _made_by(world: World) -> dict[str, str]:

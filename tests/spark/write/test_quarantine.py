@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.clusters import Driver, set_trap, sprung
+from tests.spark.clusters import Driver, release, set_trap, sprung, trapped_attempt
+from tests.spark.test_attributes import attempts, data_files, listed_files
 
 import manifestcommit as mc
 
@@ -132,4 +133,16 @@ def test_a_killed_executor_loses_and_doubles_no_row(driver: Driver, tmp_path: Pa
     trap = set_trap(driver.scratch, f"task-1-{moment}-put", "kill")
     driver.run("write", path=path, on_violation="quarantine")
     assert sprung(trap)["executor"]
+    assert numbers(path) == GOOD and numbers(f"{path}.refused") == BAD
+
+
+@pytest.mark.thorough
+def test_of_two_attempts_of_a_task_the_same_one_counts_in_both_tables(driver: Driver, tmp_path: Path) -> None:
+    """One hangs after it has written, and Spark starts another beside it. [CK7] [SP2]"""
+    path = table(tmp_path / "t")
+    trap = set_trap(driver.scratch, "task-1-after-put", "wait")
+    driver.run("write", path=path, on_violation="quarantine")
+    release(trap)
+    (mine,), (other,) = (attempts(listed_files(each), 1) for each in (path, f"{path}.refused"))
+    assert mine == other and trapped_attempt(trap) in attempts(data_files(path) | data_files(f"{path}.refused"), 1) - {mine}
     assert numbers(path) == GOOD and numbers(f"{path}.refused") == BAD

@@ -1,0 +1,140 @@
+"""Write, audit, publish: three tasks, each in a process of its own, which is killed at any request and run again. [CK5] [CK6] [IV3]"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.kit.faults import processes
+from tests.kit.sizes import rest_thorough
+
+import manifestcommit as mc
+from manifestcommit import checks
+from manifestcommit.store.local import LocalStore
+
+KEY = "day 7"
+OLD = pa.table({"id": [1, 2], "amount": [1.0, 2.0]})
+DAY = pa.table({"id": [7, 8, 9], "amount": [3.0, 4.0, None]})
+# What a task asks of the store; between two changes nobody can tell when it died.
+CHANGES = ("put", "put_if_absent", "create_output", "delete")
+CALLS = (*CHANGES, "get", "list", "open_input")
+
+
+# --- in the processes ---------------------------------------------------------------------------------------------------
+
+
+def write(path: Path) -> object:
+    return mc.write(DAY, path, key=KEY, publish=False).job_id
+
+
+def audit(path: Path) -> object:
+    staged = mc.staged(path, told(path, "write"))
+    version = staged.base_version
+    staged.check(checks.expect("amount > 0"), checks.expect_unique("id"))
+    return version
+
+
+def publish(path: Path) -> object:
+    return mc.staged(path, told(path, "write")).publish(base_version=told(path, "audit")).version
+
+
+TASKS: dict[str, Callable[[Path], object]] = {"write": write, "audit": audit, "publish": publish}
+
+
+def hand_on(path: Path, name: str) -> Path:
+    return path.parent / f"{name}.json"
+
+
+def told(path: Path, name: str) -> Any:
+    """What the task before has handed on."""
+    return json.loads(hand_on(path, name).read_text())
+
+
+def run(name: str, path: Path, at: int, moment: str) -> None:
+    """One attempt of a task; killed before or after its `at`-th request, or once it is done and nobody was told."""
+    count = itertools.count(1)
+
+    def dying(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any, **options: Any) -> Any:
+            mine = next(count) == at
+            if mine and moment == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            done = call(*given, **options)
+            if mine:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return done
+
+        return counted
+
+    for each in CALLS if name == "audit" else CHANGES:
+        setattr(LocalStore, each, dying(getattr(LocalStore, each)))
+    result = TASKS[name](path)
+    if moment == "before" and next(count) == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    hand_on(path, name).write_text(json.dumps(result))
+
+
+def attempt(name: str, path: Path, at: int, moment: str) -> bool:
+    """Whether it got to its end, instead of being killed."""
+    process = processes.Process(target=run, args=(name, path, at, moment))
+    process.start()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL), (name, at, moment)
+    return process.exitcode == 0
+
+
+def again(names: list[str], path: Path) -> None:
+    """These tasks, by what the ones before have handed on."""
+    for name in names:
+        hand_on(path, name).write_text(json.dumps(TASKS[name](path)))
+
+
+# --- what is checked ----------------------------------------------------------------------------------------------------
+
+
+def ids(path: Path) -> list[int]:
+    return sorted(mc.Table(path).to_arrow().column("id").to_pylist())
+
+
+WHERE = ["write before", "write after", "audit before", "publish before", "publish after"]
+
+
+@pytest.mark.parametrize("where", rest_thorough(WHERE, "publish after"))
+def test_a_task_that_is_killed_at_any_request_and_run_again_publishes_once(tmp_path: Path, where: str) -> None:
+    """Before it is run again the day is there or not, and before anybody publishes it is not. [CK5] [CK6] [IV3] [IV4]"""
+    name, moment = where.split()
+    base = tmp_path / "base" / "t"
+    mc.write(OLD, base)
+    names = list(TASKS)
+    again(names[: names.index(name)], base)
+    for at in itertools.count(1):
+        path = tmp_path / str(at) / "t"
+        shutil.copytree(base.parent, path.parent)
+        if attempt(name, path, at, moment):
+            break
+        assert ids(path) in ([1, 2], [1, 2, 7, 8, 9] if name == "publish" else [1, 2])
+        again(names[names.index(name) :], path)
+        assert ids(path) == [1, 2, 7, 8, 9]
+        again(names, path)  # and all three once more, for nothing
+        for job in [info.job for info in mc.Table(path).jobs() if info.state == "staged"]:
+            assert mc.staged(path, job).publish().already_committed
+        assert ids(path) == [1, 2, 7, 8, 9] and mc.Table(path).verify(deep=True).damages == 0
+        shutil.rmtree(path.parent)
+    assert at > 2
+
+
+def test_a_key_that_is_committed_stages_no_rows(tmp_path: Path) -> None:
+    """As the page says. [CK5] [KY3]"""
+    mc.write(DAY, tmp_path / "t", key=KEY)
+    staged = mc.write(DAY, tmp_path / "t", key=KEY, publish=False)
+    assert staged.count == 0 and staged.to_arrow().num_rows == 3
+    staged.check(checks.expect_rows(at_least=1))
+    assert mc.staged(tmp_path / "t", staged.job_id).publish().already_committed
