@@ -22,7 +22,6 @@ from ..scan.partition_folders import folders_in
 from .read.provenance import check_running, marked
 from .read.scan import quoted, read_files
 from .runtime.spark_internals import has_stopped_a_session
-from .session import ensure_java
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,8 +31,8 @@ LOG = logging.getLogger("manifestcommit.spark")
 
 
 def active_session() -> SparkSession:
-    """The active Spark session, classic or Connect, or a new one where there is none: on a Java
-    that it can start on, and with this interpreter for its tasks. UsageError where the one that
+    """The active Spark session, classic or Connect, or a new one where there is none, with this
+    interpreter for its tasks. UsageError where the one that
     there was has been stopped: a new one lacks what that was given."""
     from pyspark.sql import SparkSession
 
@@ -50,7 +49,6 @@ def active_session() -> SparkSession:
         "give it with spark=…"
     )
     if "SPARK_REMOTE" not in os.environ:
-        ensure_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.getOrCreate()
 
