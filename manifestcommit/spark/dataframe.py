@@ -19,6 +19,7 @@ from ..format.fields import FLOATS, Schema, mark_of, walk
 from ..format.snapshot import Snapshot
 from ..scan.arrow_dataset import constants_in
 from ..scan.partition_folders import folders_in
+from ..store import StorageOptions
 from .read.provenance import check_running, marked
 from .read.scan import quoted, read_files
 from .runtime.spark_internals import has_stopped_a_session
@@ -51,6 +52,22 @@ def active_session() -> SparkSession:
     if "SPARK_REMOTE" not in os.environ:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.getOrCreate()
+
+
+def register(spark: SparkSession, storage_options: Mapping[str, Any] | None) -> None:
+    """Make `format("manifestcommit")` known to this session, with these options and no others; they
+    are shown nowhere. [SE1]
+
+    Calling it again replaces what was registered; Spark says so in its log.
+    """
+    from ..runtime.environment import SystemEnv
+    from .datasource.source import ManifestCommitDataSource as Source
+    from .runtime.registered_options import register_with
+    from .runtime.versions import check_feature
+
+    check_feature("format")
+    options, author = StorageOptions(storage_options), SystemEnv().author()
+    register_with(spark, Source, options, Source.format_name, author)
 
 
 def read_snapshot(

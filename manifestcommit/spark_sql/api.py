@@ -170,12 +170,6 @@ def register(spark: SparkSession, storage_options: Mapping[str, Any] | None = No
 
     Spec: SE1.
     """
-    from ..runtime.environment import SystemEnv
-    from ..spark.datasource.source import ManifestCommitDataSource as Source  # late: an extra
-    from ..spark.runtime.registered_options import register_with
-    from ..spark.runtime.versions import check_feature
-    from ..store import StorageOptions
+    from ..spark.dataframe import register as register_in  # late: pyspark is an extra
 
-    check_feature("format")
-    options, author = StorageOptions(storage_options), SystemEnv().author()
-    register_with(spark, Source, options, Source.format_name, author)
+    register_in(spark, storage_options)
