@@ -27,6 +27,8 @@ import pyarrow.parquet as pq
 
 import manifestcommit as mc
 
+from .java import ensure_java
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -76,8 +78,6 @@ def open_session(
 ) -> SparkSession:
     """A local session that tries a task up to four times; what the JVM has to say goes to the file
     `log`."""
-    from manifestcommit.spark.session import ensure_java
-
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
     os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers must find this package

@@ -16,7 +16,7 @@ from .options import (
     storage_options_of,
     table_of,
 )
-from .output import show
+from .output import show, written
 from .safety import Plan, decided
 
 if TYPE_CHECKING:
@@ -433,7 +433,9 @@ def _rollback_together(options: argparse.Namespace) -> int:
     made = zip(tables, outcome.outcomes.values(), strict=True)
     restored = [{"url": table.url, **_restored(table, each)} for table, each in made]
     more = "nothing was deleted; the same for the versions before these undoes it"
-    show(options, {"tables": restored}, restored, more=more)
+    if not written(options, {"tables": restored}, restored):
+        names = ("url", "version", "restored", "dropped_keys")  # for which a terminal has room
+        show(options, [{name: each[name] for name in names} for each in restored], more=more)
     return 0
 
 

@@ -202,12 +202,6 @@ def job_of_manifest(name: str) -> str:
     return name.removeprefix(MANIFESTS).rpartition("-")[0]
 
 
-def written_name(job: str, write_id: str) -> str:
-    """The name of the list of files that one write of `job` produced, passed from the engine's
-    process to the caller's. [LY5]"""
-    return f"{JOBS}{job}/written-{write_id}.json.zst"
-
-
 def prepared_name(job: str) -> str:
     """The name of the object from which any process can commit or abort a prepared job. [AB3]"""
     return f"{JOBS}{job}/prepared.json.zst"

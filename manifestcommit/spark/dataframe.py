@@ -19,10 +19,10 @@ from ..format.fields import FLOATS, Schema, mark_of, walk
 from ..format.snapshot import Snapshot
 from ..scan.arrow_dataset import constants_in
 from ..scan.partition_folders import folders_in
+from ..store import StorageOptions
 from .read.provenance import check_running, marked
 from .read.scan import quoted, read_files
 from .runtime.spark_internals import has_stopped_a_session
-from .session import ensure_java
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,8 +32,8 @@ LOG = logging.getLogger("manifestcommit.spark")
 
 
 def active_session() -> SparkSession:
-    """The active Spark session, classic or Connect, or a new one where there is none: on a Java
-    that it can start on, and with this interpreter for its tasks. UsageError where the one that
+    """The active Spark session, classic or Connect, or a new one where there is none, with this
+    interpreter for its tasks. UsageError where the one that
     there was has been stopped: a new one lacks what that was given."""
     from pyspark.sql import SparkSession
 
@@ -50,9 +50,24 @@ def active_session() -> SparkSession:
         "give it with spark=…"
     )
     if "SPARK_REMOTE" not in os.environ:
-        ensure_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.getOrCreate()
+
+
+def register(spark: SparkSession, storage_options: Mapping[str, Any] | None) -> None:
+    """Make `format("manifestcommit")` known to this session, with these options and no others; they
+    are shown nowhere. [SE1]
+
+    Calling it again replaces what was registered; Spark says so in its log.
+    """
+    from ..runtime.environment import SystemEnv
+    from .datasource.source import ManifestCommitDataSource as Source
+    from .runtime.registered_options import register_with
+    from .runtime.versions import check_feature
+
+    check_feature("format")
+    options, author = StorageOptions(storage_options), SystemEnv().author()
+    register_with(spark, Source, options, Source.format_name, author)
 
 
 def read_snapshot(

@@ -168,6 +168,6 @@ def register(spark: SparkSession, storage_options: Mapping[str, Any] | None = No
 
     Spec: SE1.
     """
-    from ..spark.session import register as register_in  # late: pyspark is an extra
+    from ..spark.dataframe import register as register_in  # late: pyspark is an extra
 
     register_in(spark, storage_options)

@@ -113,7 +113,7 @@ def predicate_of(
 def check_spark(name: str, condition: Any) -> None:
     """UsageError, which names the argument, where a condition needs Spark and there is none."""
     try:
-        from ..spark import session as session  # late: pyspark is an extra
+        from .. import spark as spark  # late: pyspark is an extra
     except UsageError as error:
         what = "SQL" if isinstance(condition, str) else "a Spark Column"
         raise UsageError(

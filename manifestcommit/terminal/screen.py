@@ -2,18 +2,17 @@
 wide as their content. [LY1]
 
 Rich is loaded only for a terminal. It takes half a millisecond for a row, so long tables are
-printed as in a pipe. Progress of long work is a line on standard error, or in a notebook, and
+printed as in a pipe. Progress of long work is a line on standard error, and
 silent where no one is looking.
 """
 
 from __future__ import annotations
 
-import html
 import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import IO, Any, Protocol
+from typing import IO, Any, Self
 
 from ..display import visible
 from .render import counted, laid_out, render_table, size, text_width
@@ -159,17 +158,21 @@ _FIRST_S = 1.0
 _EVERY_S = 0.2
 
 
-class _Line(Protocol):
-    """A line that can be rewritten."""
+class _Told:
+    """What rewrites one line of a terminal; leaving the `with` block ends the line."""
 
-    def show(self, rows: int, text: str) -> None: ...
+    _line: _OnTerminal | None = None
 
-    def end(self) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._line is not None:
+            self._line.end()
 
 
-class Progress:
-    """Call it with rows and bytes so far; it rewrites one line, after the first second. Leaving the
-    `with` block ends the line.
+class Progress(_Told):
+    """Call it with rows and bytes so far; it rewrites one line, after the first second.
 
     total: how many rows there are, if that is known: then there is a bar.
     """
@@ -177,8 +180,7 @@ class Progress:
     def __init__(self, what: str, total: int | None = None) -> None:
         self._what, self._total = visible(what), total
         self._began = self._shown = time.monotonic()
-        self._line: _Line | None = None
-        self._enabled = can_rewrite(sys.stderr) or _notebook() is not None
+        self._enabled = can_rewrite(sys.stderr)
 
     def __call__(self, rows: int, bytes_: int) -> None:
         now = time.monotonic()
@@ -186,30 +188,17 @@ class Progress:
             return
         self._shown = now
         if self._line is None:
-            self._line = (
-                _OnTerminal(self._what, self._total)
-                if _notebook() is None
-                else _InNotebook(self._what, self._total)
-            )
+            self._line = _OnTerminal(self._what, self._total)
         seconds = now - self._began
         rate = f"{counted(round(rows / seconds), 'row')}/s, {size(round(bytes_ / seconds))}/s"
         self._line.show(rows, f"{counted(rows, 'row')}, {size(bytes_)}, {rate}")
 
-    def __enter__(self) -> Progress:
-        return self
 
-    def __exit__(self, *raised: object) -> None:
-        if self._line is not None:
-            self._line.end()
-
-
-class Steps:
-    """Call it with what is done next; it rewrites one line. Leaving the `with` block removes the
-    line."""
+class Steps(_Told):
+    """Call it with what is done next; it rewrites one line, which is removed in the end."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._line: _OnTerminal | None = None
 
     def __call__(self, step: str) -> None:
         if not can_rewrite(sys.stderr) or time.monotonic() - self._began < _EVERY_S:
@@ -217,13 +206,6 @@ class Steps:
         if self._line is None:
             self._line = _OnTerminal("", None, stays=False)
         self._line.show(0, visible(step))
-
-    def __enter__(self) -> Steps:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        if self._line is not None:
-            self._line.end()
 
 
 class _OnTerminal:
@@ -259,33 +241,3 @@ class _OnTerminal:
 
     def end(self) -> None:
         self._progress.stop()
-
-
-class _InNotebook:
-    """An output of the cell that is replaced: a bar of HTML, and text where there is no HTML."""
-
-    def __init__(self, what: str, total: int | None) -> None:
-        self._what, self._total = what, total
-        self._shown: Any = None
-
-    def show(self, rows: int, text: str) -> None:
-        from IPython import display
-
-        said = f"{self._what}: {text}"
-        bar = f'<progress value="{rows}" max="{self._total}"></progress> ' if self._total else ""
-        data = {"text/plain": said, "text/html": bar + html.escape(said)}
-        if self._shown is None:
-            show: Any = display.display
-            self._shown = show(data, raw=True, display_id=True)
-        else:
-            self._shown.update(data, raw=True)
-
-    def end(self) -> None:
-        pass
-
-
-def _notebook() -> Any:
-    """The shell of the notebook that this runs in; None elsewhere. Nothing is imported for it."""
-    found = sys.modules.get("IPython")
-    shell = found.get_ipython() if found is not None else None
-    return shell if getattr(shell, "kernel", None) is not None else None

@@ -208,28 +208,6 @@ def test_a_prepared_job_that_does_not_say_what_its_files_hold_is_refused(store: 
     assert mc.Table(store.url).dataset().count_rows() == 6
 
 
-@pytest.mark.parametrize("member", ["job", "path", "columns"])
-def test_what_sparks_tasks_are_said_to_have_written_is_checked(store: MemoryStore, member: str) -> None:
-    """[OB4] [SP2] The object in which the engine's process hands it over lies in the table's own folder."""
-    writer = pytest.importorskip("manifestcommit.spark.write.arrow_writer")
-    schema = mc.Table(store.url).snapshot().schema
-    assert schema is not None
-    with mc.begin(store.url) as job:
-        job.write(ROWS)
-        plan = job._job.plan_write(schema)
-        entry = msgspec.to_builtins(job._job._entries[0], str_keys=True)
-        job.abort()
-    name = object_names.written_name(job.id, "w")
-
-    def take(entry: dict[str, Any]) -> Any:
-        store.put(name, codec.compress(msgspec.json.encode({"format_version": 1, "entries": [entry], "tasks": 1})))
-        return writer._take_written(store, plan, "w")
-
-    lie = {"job": job.id[:-1] + "!", "path": f"../{entry['path']}", "columns": {str(schema.fields[0].id): {"max": "no number"}}}
-    refused(name, lambda: take({**entry, member: lie[member]}))
-    assert take(entry).entries[0].path == entry["path"]
-
-
 # --- the log of a streaming query -------------------------------------------------------------------------------------------
 
 

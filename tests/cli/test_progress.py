@@ -8,18 +8,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from jupyter_client.manager import KernelManager
 from tests.cli.on_terminal import shown
 
 import manifestcommit as mc
 from manifestcommit.terminal import screen as progress
 from manifestcommit.terminal.screen import Progress, Steps
 
-REPO = Path(__file__).resolve().parents[2]
 HOSTILE = "writing to a\x1b[31m\n[bold]b"
 
 
@@ -97,41 +94,6 @@ def test_a_write_counts_its_rows_and_bytes(at_once: None, tmp_path: Path) -> Non
     rows = pa.table({"id": range(300_000)})
     screen = plain(shown(lambda: mc.write(rows, tmp_path / "t"), 120))
     assert "300,000 rows, 2.3 MiB" in screen and "━" in screen
-
-
-SLOWLY = """
-import time
-from manifestcommit.terminal import screen as progress
-progress._FIRST_S = progress._EVERY_S = 0.0
-with progress.Progress("writing to <b>x", 4) as told:
-    for done in (1, 2, 3):
-        time.sleep(0.01)
-        told(done, done * 10)
-"""
-
-
-def test_a_notebook_shows_one_output_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a real kernel: one output, replaced twice; HTML is escaped."""
-    monkeypatch.setenv("PYTHONPATH", str(REPO))
-    messages: list[dict[str, Any]] = []
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel()
-    client = manager.client()
-    try:
-        client.start_channels()
-        client.wait_for_ready(timeout=60)
-        client.execute_interactive(SLOWLY, output_hook=messages.append, timeout=60)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-        manager.cleanup_resources()
-    outputs = [each for each in messages if each["msg_type"] in ("display_data", "update_display_data")]
-    assert [each["msg_type"] for each in outputs] == ["display_data", "update_display_data", "update_display_data"]
-    assert len({each["content"]["transient"]["display_id"] for each in outputs}) == 1
-    data = outputs[-1]["content"]["data"]
-    assert data["text/plain"].startswith("writing to <b>x: 3 rows, 30 bytes, ") and "rows/s" in data["text/plain"]
-    assert '<progress value="3" max="4">' in data["text/html"] and "&lt;b&gt;x" in data["text/html"]
-    assert not [each for each in messages if each["msg_type"] in ("stream", "error")]
 
 
 def plain(text: str) -> str:

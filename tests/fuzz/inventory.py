@@ -68,7 +68,6 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "intake/iceberg.py:_store_io": ("manifest list and manifests of Iceberg", "export"),
     "intake/iceberg.py:_text": ("document of Iceberg", "export"),
     "sources/landing_files.py:LandingFiles._opened": ("data file of others", "parquet"),
-    "spark/write/arrow_writer.py:_take_written": ("what Spark's tasks wrote", "written"),
 }
 
 # Where bytes are only counted, compared with bytes of one's own, or looked at for four letters; and rows that the call itself has just

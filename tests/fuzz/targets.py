@@ -71,7 +71,6 @@ class Table:
         self.prepared = self._prepare("p", 20)
         self.published = self._publish(21)
         self.recoverable = self._recoverable()
-        self.written, self.writer = self._written()
         self.objects = {info.name: self.store.get(info.name) for info in self.store.list("")}
         self.head = max(name for name in self.objects if object_names.parse_version(name))
         self.moment = to_datetime(table.snapshot(5).committed_at)
@@ -95,11 +94,6 @@ class Table:
     def _recoverable(self) -> str:
         return self._left(mc.begin(self.url, key=KEY, recoverable=True, fingerprint="same"), 22).id
 
-    def _written(self) -> tuple[bytes, str]:
-        """What Spark's tasks would have handed to the process of a job, and the job."""
-        job = self._left(mc.begin(self.url), 23)
-        return msgspec.json.encode({"format_version": 1, "entries": job._job._entries, "tasks": 1}), job.id
-
     def _left(self, job: mc.Job, number: int) -> mc.Job:
         """The job, whose process has died after it had written."""
         job.write(_rows(number))
@@ -108,7 +102,6 @@ class Table:
 
     def restore(self) -> None:
         """As it was made."""
-        self.hostile_written = codec.compress(self.written)
         self.store.delete([info.name for info in self.store.list("") if info.name not in self.objects])
         for name, data in self.objects.items():
             self.store.put(name, data)
@@ -264,11 +257,6 @@ def _put_beside(table: Table, name: str, dice: random.Random) -> None:
         table.store.put(f"{folder}/{other}" if folder else other, data)
 
 
-def hostile_written(table: Table, dice: random.Random) -> None:
-    """What Spark's tasks have written, on its way to the process that commits it."""
-    table.hostile_written = _broken(codec.compress(table.written), dice)
-
-
 HOSTILE_OBJECTS: Mapping[str, Callable[[Table, random.Random], None]] = {
     "head": hostile_head,
     "bytes": hostile_bytes,
@@ -280,11 +268,10 @@ HOSTILE_OBJECTS: Mapping[str, Callable[[Table, random.Random], None]] = {
     "marker": hostile_marker,
     "hint": hostile_hint,
     "names": hostile_names,
-    "written": hostile_written,
 }
 
 # Where these are hostile the table itself is sound, and has to stay so, whatever is committed on the way.
-SOUND = frozenset({"prepared", "intent", "task", "mark", "written"})
+SOUND = frozenset({"prepared", "intent", "task", "mark"})
 
 
 # --- what reads it --------------------------------------------------------------------------------------------------------
@@ -344,7 +331,6 @@ def changing(table: Table) -> dict[str, Reader]:
         "append": lambda: mc.write(_rows(8), url, watermarks=RANGES),
         "overwrite": lambda: mc.write(_rows(9), url, mode="overwrite", overwrite={"day": DAY}),
         "rerun": rerun,
-        "take": lambda: _take(table),
         "recover": lambda: mc.Table(url).recover(),
         "give up": lambda: mc.Table(url).abort(table.recoverable),
         "compact": lambda: mc.Table(url).compact(only_manifests=True),
@@ -367,7 +353,6 @@ _NARROW = {
     "intent": ("jobs", "append", "commit published", "recover", "collect"),
     "task": ("jobs", "rerun", "give up", "collect"),
     "mark": ("jobs", "rerun", "give up", "collect"),
-    "written": ("take", "jobs", "collect"),
 }
 
 
@@ -379,19 +364,3 @@ def chosen(kind: str, table: Table, dice: random.Random) -> dict[str, Reader]:
     share = 0.15 if kind in ("hint", "marker", "names") else 0.4
     some = {name: reader for name, reader in looking(table).items() if dice.random() < share}
     return some | {name: reader for name, reader in changing(table).items() if dice.random() < share}
-
-
-def _take(table: Table) -> None:
-    """As a process goes on whose Spark job has ended; its job is one of now."""
-    from manifestcommit.spark.write.arrow_writer import _take_written  # late: pyspark is an extra
-
-    with mc.begin(table.url) as job:
-        schema = mc.Table(table.url).snapshot().schema
-        assert schema is not None
-        plan = job._job.plan_write(schema)
-        data = table.hostile_written
-        with contextlib.suppress(mc.errors.ManifestCommitError):
-            data = codec.compress(codec.decompress(data, name="").replace(table.writer.encode(), job.id.encode()))
-        table.store.put(object_names.written_name(job.id, "0"), data)
-        written = _take_written(table.store, plan, "0")
-        job._job.add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks, intake=written.intake)

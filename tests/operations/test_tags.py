@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,7 @@ def test_tags_on_the_command_line(tmp_path: Path, run: Run) -> None:
     for number in range(2):
         mc.write(rows([number]), root)
     status, out, _ = run("tag", root, NAME, "--version", "2", "--keep-for", "7d")
-    assert status == 0 and "version 2 is tagged" in out and "until 2" in out
+    assert status == 0 and re.search(r"^tagged +2\nuntil +20", out, re.MULTILINE)
     status, out, _ = run("tag", root, "newest", "--json")
     assert status == 0 and json.loads(out) == {"version": 5, "tag": "newest", "tagged": 4, "until": None}
     status, out, _ = run("describe", root, "--json")
@@ -233,7 +234,7 @@ def test_tags_on_the_command_line(tmp_path: Path, run: Run) -> None:
     assert run("tag", root, "x", "--keep-for", "long")[0] == run("tag", root, "a\x1b[1m")[0] == 2
     assert run("untag", root, NAME, "--version", "2")[0] == 2
     status, out, _ = run("untag", root, NAME, "--yes")
-    assert status == 0 and "is gone" in out
+    assert status == 0 and NAME.split("%")[0] in out
     status, out, _ = run("untag", root, "newest", "--json", "--yes")
     assert status == 0 and json.loads(out) == {"version": 7, "tag": "newest", "tagged": None, "until": None}
     assert run("untag", root, NAME)[0] == 3 and run("tag", root, "x", "--version", "99")[0] == 3

@@ -248,7 +248,7 @@ def verdict(name: str, *, is_old: bool = True) -> tuple[str, str]:
         (f"{object_names.MANIFESTS}something.parquet", ("leave", "unknown")),
         (object_names.prepared_name(job(9)), ("delete", "job object")),
         (object_names.prepared_name(job(10)), ("keep", "metadata")),
-        (object_names.written_name(job(9), "w"), ("delete", "job object")),
+        (f"{object_names.JOBS}{job(9)}/other", ("delete", "job object")),
         (object_names.key_mark_name(job(9), "k é"), ("delete", "job object")),
         (object_names.key_mark_name(job(10), "k"), ("keep", "metadata")),
         (object_names.task_name(job(9), "0" * 32, 7), ("delete", "job object")),

@@ -53,10 +53,10 @@ def make() -> None:
 
 def run(folder: str) -> None:
     """What most tests do."""
+    from examples.flights.java import ensure_java
     from pyspark.sql import SparkSession
 
     import manifestcommit as mc
-    from manifestcommit.spark.session import ensure_java
 
     ensure_java()
     spark = (

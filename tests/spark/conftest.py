@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """local[2] where a task may fail once. The session's time zone is nobody's favourite: nothing may depend on it."""
-    from manifestcommit.spark.session import ensure_java
+    from examples.flights.java import ensure_java
 
     ensure_java()
     scratch = tmp_path_factory.mktemp("spark")

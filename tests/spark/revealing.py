@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from tests.servers.servers import S3Server
 
 import manifestcommit as mc
+from manifestcommit import register
 from manifestcommit.spark.datasource.source import ManifestCommitDataSource
 from manifestcommit.spark.runtime.registered_options import with_options
-from manifestcommit.spark.session import register
 from manifestcommit.store import StorageOptions, open_store
 
 FORMAT = "manifestcommit"

@@ -27,10 +27,10 @@ from tests.spark.clusters import Driver, set_trap, sprung, standalone_cluster
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, UsageError
 from manifestcommit.spark.datasource.source import ManifestCommitDataSource
+from manifestcommit.spark.read.scan import PlannedRead
 from manifestcommit.spark.runtime import registered_options
 from manifestcommit.spark.runtime.registered_options import registered_name, with_options
 from manifestcommit.spark.runtime.task_errors import raised_inside
-from manifestcommit.spark.write.arrow_writer import PlannedWrite
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.store.backend import TakenError
 
@@ -222,12 +222,12 @@ def test_spark_scans_by_itself_what_its_jvm_reaches(spark, rgw: Any, root: str, 
 def test_one_name_per_session_and_options(spark) -> None:
     """[SE1] Equal options are registered once; others elsewhere; the name is drawn, not derived."""
     options = StorageOptions({"key": "k", "secret": "hunter2"})
-    name = registered_name(spark, PlannedWrite, options)
-    assert registered_name(spark, PlannedWrite, StorageOptions(dict(options))) == name
+    name = registered_name(spark, PlannedRead, options)
+    assert registered_name(spark, PlannedRead, StorageOptions(dict(options))) == name
     other = spark.newSession()
-    names = {name, registered_name(spark, PlannedWrite, StorageOptions({"key": "k"})), registered_name(other, PlannedWrite, options)}
+    names = {name, registered_name(spark, PlannedRead, StorageOptions({"key": "k"})), registered_name(other, PlannedRead, options)}
     assert len(names) == 3
-    assert registered_name(spark, PlannedWrite, StorageOptions()) == PlannedWrite.format_name
+    assert registered_name(spark, PlannedRead, StorageOptions()) == PlannedRead.format_name
 
 
 def test_threads_that_need_a_source_together_register_it_once(spark, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,12 +242,12 @@ def test_threads_that_need_a_source_together_register_it_once(spark, monkeypatch
 
     def name(_: int) -> str:
         together.wait(30)
-        return registered_name(session, PlannedWrite, StorageOptions())
+        return registered_name(session, PlannedRead, StorageOptions())
 
     monkeypatch.setattr(registered_options, "register_with", slowly)
     with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(name, range(8))) == {PlannedWrite.format_name}
-    assert registered == [PlannedWrite.format_name]
+        assert set(pool.map(name, range(8))) == {PlannedRead.format_name}
+    assert registered == [PlannedRead.format_name]
 
 
 def test_options_that_cannot_travel_are_refused_by_name() -> None:

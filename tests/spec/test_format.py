@@ -122,7 +122,7 @@ def test_objects_are_named_after_their_job() -> None:
     """[LY3] [LY5]"""
     randomness = bytes(range(16))
     assert object_names.manifest_name(golden.JOB, randomness) == f"_manifest/manifests/{golden.JOB}-{randomness.hex()}.parquet"
-    assert object_names.written_name(golden.JOB, "abc").startswith(f"_manifest/jobs/{golden.JOB}/")
+    assert object_names.prepared_name(golden.JOB).startswith(f"_manifest/jobs/{golden.JOB}/")
 
 
 @given(st.integers(0, 10**18))

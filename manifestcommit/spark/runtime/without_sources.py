@@ -1,8 +1,7 @@
 """Runs a write or a read in tasks without Spark's Python data sources: through mapInArrow. [SP45]
 
-Writes take this way wherever they can: a data source starts three more Python processes, which plan
-and commit, and a session's first write waits for each. Reads take it where Spark has no Python data
-sources (3.5).
+Writes take this way: a data source starts three more Python processes, which plan and commit, and a
+session's first write waits for each. Reads take it where Spark has no Python data sources (3.5).
 """
 
 from __future__ import annotations
@@ -30,18 +29,9 @@ Batches = Iterable[pa.RecordBatch]
 _LARGEST_BYTES = 512 * 1024
 
 
-def can_send(function: Any, options: StorageOptions) -> bool:
-    """Whether Spark sends the function without writing it, and the options with it, to files.
-    [SE1]"""
-    if not options:
-        return True
-    size = len(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types
-    return size <= _LARGEST_BYTES
-
-
 def check_sent(function: Any, options: StorageOptions, remedy: str) -> None:
     """UsageError if Spark would write the function, and the options with it, to files. [SE1]"""
-    if not can_send(function, options):
+    if options and len(cloudpickle.dumps(function)) > _LARGEST_BYTES:  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types
         raise UsageError(
             f"Spark would send the storage options through files; nothing was done. {remedy}"
         )
@@ -49,7 +39,7 @@ def check_sent(function: Any, options: StorageOptions, remedy: str) -> None:
 
 def check_can_write(write: Callable[[Batches], bytes], options: StorageOptions) -> None:
     """UsageError if `messages_of` cannot run this write. [SP45] [SE1]"""
-    check_pandas("on this Spark a write uses")
+    check_pandas("a write uses")
     check_sent(write, options, "Let the environment say how the store is reached.")
 
 

@@ -6,10 +6,9 @@ Nothing here commits to a table.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,27 +18,18 @@ from pyspark import TaskContext
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.files.writer import DataFileWriter, WritePlan
 from manifestcommit.format.codec import (
-    MAX_OBJECT_BYTES,
-    check_output,
     compress,
-    decode_json,
     decompress,
 )
 from manifestcommit.format.entries import Entry, ManifestRef
-from manifestcommit.format.object_names import written_name
 from manifestcommit.format.partitioning import PartitionPattern, by_content, dedupe, of_partition
-from manifestcommit.format.snapshot import FORMAT_VERSION
 from manifestcommit.log.manifests import ManifestReader, write_manifest
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.runtime.outcome import InputTotals
 from manifestcommit.spark.runtime import without_sources
-from manifestcommit.spark.runtime.registered_options import StoreSource, registered_name
 from manifestcommit.spark.runtime.task_errors import check_reachable, raising_ours
 from manifestcommit.spark.runtime.versions import (
-    DataSourceArrowWriter,
     WriterCommitMessage,
-    has,
-    has_pandas,
     sound,
 )
 from manifestcommit.spark.write.batch_sizing import paced, without_fillers
@@ -49,12 +39,10 @@ from manifestcommit.store.base import retries_of
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
     from manifestcommit.commits.job import Job
     from manifestcommit.store import Store
 
-FORMAT = "manifestcommit_write"
 # A task with more JSON than this sends its entries as a manifest: the driver collects every message
 # (spark.driver.maxResultSize).
 MESSAGE_LIMIT_BYTES = 1 << 20
@@ -71,7 +59,6 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     not report it.
     """
 
-    format_version: int = FORMAT_VERSION
     entries: tuple[Entry, ...] = ()
     manifests: tuple[ManifestRef, ...] = ()
     touched: tuple[PartitionPattern, ...] = ()
@@ -128,22 +115,13 @@ def write_dataframe(
     files that no snapshot lists. Errors of this package that tasks raised keep their type.
     """
     check_reachable(plan.url)
-    given = StorageOptions(storage_options)
-    store = open_store(plan.url, given)
-    write_id = secrets.token_hex(16)
-    task = functools.partial(_message_of, plan, given, filler_of(write_id))
-    is_source_there = has("format")
-    if not is_source_there:
-        without_sources.check_can_write(task, given)
-    if not is_source_there or (has_pandas() and without_sources.can_send(task, given)):
-        with raising_ours(), paced(df, filler_of(write_id)) as frame:
-            found = without_sources.messages_of(frame, task)
-        return collect(plan, [TaskMessage(data) for data in found], given)
-    name = registered_name(df.sparkSession, PlannedWrite, given)
-    options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id}
-    with raising_ours(), paced(df, filler_of(write_id)) as frame:
-        frame.write.format(name).options(**options).mode("append").save()
-    return _take_written(store, plan, write_id)
+    given, filler = StorageOptions(storage_options), filler_of(secrets.token_hex(16))
+    open_store(plan.url, given)  # refuses options that it does not take
+    task = functools.partial(_message_of, plan, given, filler)
+    without_sources.check_can_write(task, given)
+    with raising_ours(), paced(df, filler) as frame:
+        found = without_sources.messages_of(frame, task)
+    return collect(plan, [TaskMessage(data) for data in found], given)
 
 
 def _message_of(
@@ -256,66 +234,7 @@ def task_context() -> TaskContext:
     return context
 
 
-class PlannedWrite(StoreSource):
-    """The library's internal data source for Spark's tasks; users write with `manifestcommit.write`
-    or `format("manifestcommit")`."""
-
-    format_name = FORMAT
-
-    def writer(self, schema: StructType, overwrite: bool) -> PlannedWriter:
-        return PlannedWriter(
-            msgspec.json.decode(self.options["plan"], type=WritePlan),
-            self.options["writeId"],
-            self.storage_options,
-        )
-
-
-class PlannedWriter(DataSourceArrowWriter):
-    """Runs the plan in tasks; on success it puts one object that the caller's process reads.
-    Commits to no table. [SP1]"""
-
-    def __init__(self, plan: WritePlan, write_id: str, storage_options: StorageOptions) -> None:
-        self.plan = plan
-        self.write_id = write_id
-        self.storage_options = storage_options
-
-    def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
-        return write_task(
-            self.plan, without_fillers(iterator, filler_of(self.write_id)), self.storage_options
-        )
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        written = collect(self.plan, messages, self.storage_options)
-        store = open_store(self.plan.url, self.storage_options)
-        store.put(
-            written_name(self.plan.job, self.write_id), compress(msgspec.json.encode(written))
-        )
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete nothing: Spark calls this even after a commit has landed, and attempts may still
-        be writing. [SP3]"""
-
-
 def filler_of(write_id: str) -> str:
     """The name of the column that marks the empty rows of this write; no other column can have it.
     [SP40]"""
     return f"filler-{write_id}"
-
-
-def _take_written(store: Store, plan: WritePlan, write_id: str) -> Written:
-    """The output of the tasks of this write, checked like everything that is read from a store.
-    [OB4] [SP2]"""
-    name = written_name(plan.job, write_id)
-    data = store.get(name, 0, MAX_OBJECT_BYTES + 1)
-    written: Written = decode_json(decompress(data, name=name), Written, name=name)
-    check_output(
-        written.entries,
-        written.manifests,
-        name=name,
-        job=plan.job,
-        schema=plan.schema,
-        partition_by=plan.partition_by,
-    )
-    with contextlib.suppress(StoreError):  # otherwise gc removes it by its name
-        store.delete([name])
-    return written

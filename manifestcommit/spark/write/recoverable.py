@@ -36,7 +36,6 @@ from manifestcommit.spark.runtime.spark_internals import (
 from manifestcommit.spark.runtime.task_errors import check_reachable, raising_ours
 from manifestcommit.spark.runtime.versions import check_feature, check_pandas
 from manifestcommit.spark.write.arrow_writer import (
-    PlannedWrite,
     TaskMessage,
     TaskWritten,
     Written,
@@ -83,7 +82,7 @@ def write_recoverable(
     each run. [AB6] [SP2]"""
     check_reachable(plan.url)
     carrier = registered_options.with_options(
-        PlannedWrite, StorageOptions(storage_options), PlannedWrite.format_name
+        registered_options.StoreSource, StorageOptions(storage_options), ""
     )
     options = carrier.storage_options
     context = df.sparkSession.sparkContext

@@ -17,13 +17,13 @@ from tests.kit.tables import begin, change_of, put_version, session
 from tests.spark.clusters import REPO, end, environment, wait_for
 
 import manifestcommit as mc
+from manifestcommit import register
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.errors import UsageError
 from manifestcommit.format.change import Write
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.spark.datasource.source import ManifestCommitDataSource
-from manifestcommit.spark.session import register
 from manifestcommit.store import open_store
 
 pytestmark = pytest.mark.usefixtures("registered")
@@ -163,7 +163,7 @@ def test_a_batch_that_was_planned_and_not_finished_is_repeated_with_the_same_fil
 
 DRIVER = """
 import json, pathlib, sys, time
-from manifestcommit.spark.session import ensure_java
+from examples.flights.java import ensure_java
 ensure_java()
 import manifestcommit as mc
 from pyspark.sql import SparkSession

