@@ -72,20 +72,6 @@ def test_one_place_is_one_table_however_it_is_spelled(root: Path, spelled: str) 
     assert mc.Table(spelled.format(root)).url == f"file://{root}"
 
 
-def test_overwrite_replaces_everything_the_partitions_written_or_those_named(root: Path) -> None:
-    """[CF3] [PT3]"""
-    mc.write(MONTH, root, partition_by="day")
-    mc.write(day("2013-01-02", 9), root, mode="overwrite", overwrite="dynamic")
-    assert flights(root) == [9, 1545, 1714]
-    mc.write(day("2013-01-01", 8), root, mode="overwrite", overwrite={"day": "2013-01-01"})
-    assert flights(root) == [8, 9]
-    mc.write(day("2013-01-05"), root, mode="overwrite", overwrite={"day": "2013-01-02"})
-    assert flights(root) == [8]
-    mc.write(day("2013-01-07", 7), root, mode="overwrite")
-    assert flights(root) == [7]
-    assert flights(root, version=2) == [725, 1545, 1714]
-
-
 def test_rows_outside_the_named_partition_are_refused(root: Path) -> None:
     """They would be doubled by a rerun. The error names both and the way out. [PT3]"""
     mc.write(MONTH, root, partition_by="day")
@@ -189,18 +175,6 @@ def test_another_partitioning_is_refused(root: Path) -> None:
         with pytest.raises(mc.errors.UsageError, match=r"partitioned by day.*leave partition_by out"):
             mc.write(MONTH, root, partition_by=other)
     assert mc.Table(root).snapshot().version == 3
-
-
-def test_a_null_in_a_column_that_allows_none_fails_the_write(root: Path) -> None:
-    """[SC3]"""
-    strict = pa.schema([pa.field("id", pa.int64(), nullable=False)])
-    mc.create_table(root, strict)
-    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'id' may not be null"):
-        mc.write(pa.table({"id": [1, None]}), root)
-    with pytest.raises(mc.errors.SchemaMismatchError, match="'id' is missing"):
-        mc.write(pa.table({"other": [1]}), root, merge_schema=False)
-    mc.write(pa.table({"id": [1]}), root)
-    assert mc.Table(root).dataset().to_table().num_rows == 1
 
 
 def test_large_data_is_split_into_files_of_about_the_size_asked_for(root: Path) -> None:
@@ -404,28 +378,6 @@ def test_an_overwrite_that_lost_says_rule_mine_and_winner(root: Path) -> None:
         job.commit()
     assert conflict.value.rule and "2013-01-01" in conflict.value.mine and "version 3" in conflict.value.winner
     assert job.outcome is None and 1 not in flights(root)
-
-
-def test_an_overwrite_of_another_partition_and_a_blind_one_go_through(root: Path) -> None:
-    """[CF4] [CF6]"""
-    mc.write(MONTH, root, partition_by="day")
-    disjoint, blind = mc.begin(root), mc.begin(root)
-    for job, flight, conflict in ((disjoint, 1, "serializable"), (blind, 2, "blind")):
-        job.overwrite("dynamic", conflict=conflict)  # type: ignore[arg-type]
-        job.write(day("2013-01-02" if job is disjoint else "2013-01-01", flight))
-    mc.write(day("2013-01-01", 3), root)
-    disjoint.commit()
-    blind.commit()
-    assert flights(root) == [1, 2]
-
-
-def test_a_failing_overwrite_refuses_partitions_that_hold_anything(root: Path) -> None:
-    """[CF5]"""
-    mc.write(MONTH, root, partition_by="day")
-    with pytest.raises(mc.errors.CommitConflictError, match="2013-01-01"):
-        mc.write(day("2013-01-01", 1), root, mode="overwrite", overwrite="dynamic", conflict="fail")
-    mc.write(day("2013-01-09", 1), root, mode="overwrite", overwrite="dynamic", conflict="fail")
-    assert flights(root) == [1, 725, 1545, 1714]
 
 
 # --- add_files -------------------------------------------------------------------------------------------------------
