@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -535,23 +534,6 @@ def test_creating_a_table_that_is_there_with_another_shape_is_an_error(root: Pat
     assert mc.Table(root).snapshot().version == 1
 
 
-@pytest.mark.parametrize(
-    ("schema", "named"),
-    [
-        (pa.schema([]), "column"),
-        (pa.schema([("a", pa.int64()), ("A", pa.int64())]), "'A'"),
-        (pa.schema([("", pa.int64())]), "empty name"),
-        (pa.schema([("t", pa.time32("s"))]), "'t'"),
-        ({"a": "long"}, "schema"),
-    ],
-)
-def test_a_schema_that_no_table_can_have_is_refused(root: Path, schema: Any, named: str) -> None:
-    """[SC1] [SC2]"""
-    with pytest.raises((mc.errors.SchemaMismatchError, mc.errors.UsageError), match=named):
-        mc.create_table(root, schema)
-    assert not root.exists()
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -562,21 +544,6 @@ def four(root: Path) -> mc.Table:
         mc.write(day(f"2013-01-0{flight}", flight), root, partition_by="day", key=f"day:{flight}")
         time.sleep(0.002)
     return mc.Table(root)
-
-
-def test_time_travel_by_version_and_by_time(four: mc.Table) -> None:
-    """`as_of` is the newest version not committed after it, also as text and without a zone. [RD4]"""
-    assert [flights(four, version=v) for v in (1, 2, 3, 4)] == [[], [1], [1, 2], [1, 2, 3]]
-    for row in four.history():
-        moment = row["committed_at"]
-        assert four.snapshot(as_of=moment).version == row["version"]
-        assert four.snapshot(as_of=moment.isoformat()).version == row["version"]
-        assert four.snapshot(as_of=moment.replace(tzinfo=None)).version == row["version"]
-        assert four.snapshot(as_of=moment.astimezone(dt.timezone(dt.timedelta(hours=5)))).version == row["version"]
-        if row["version"] > 1:
-            assert four.snapshot(as_of=moment - dt.timedelta(microseconds=1)).version == row["version"] - 1
-    assert four.snapshot(as_of="2999-12-31").version == 4
-    assert four.files(version=3).num_rows == 2 and len(flights(four, as_of="2999-01-01T00:00:00Z")) == 3
 
 
 @pytest.mark.parametrize(
@@ -594,23 +561,6 @@ def test_what_is_not_there_is_named_with_what_is(four: mc.Table, choice: dict[st
     for read in (four.snapshot, four.files, four.dataset):
         with pytest.raises(mc.errors.VersionNotFoundError, match=message):
             read(**choice)
-
-
-@pytest.mark.parametrize(
-    ("choice", "message"),
-    [
-        ({"version": "3"}, "version"),
-        ({"version": True}, "version"),
-        ({"version": 3.0}, "version"),
-        ({"as_of": "yesterday"}, "as_of.*2013-01-31T12:00:00Z"),
-        ({"as_of": 1234567890}, "as_of"),
-        ({"version": 1, "tag": "x"}, "one of version, as_of and tag"),
-    ],
-)
-def test_a_choice_that_means_nothing_is_refused(four: mc.Table, choice: dict[str, Any], message: str) -> None:
-    """[RD4]"""
-    with pytest.raises(mc.errors.UsageError, match=message):
-        four.snapshot(**choice)
 
 
 def test_a_dataset_stays_its_snapshot_whatever_commits_later(four: mc.Table, root: Path) -> None:
@@ -700,16 +650,6 @@ def test_the_snapshot_shows_what_the_version_holds(four: mc.Table) -> None:
     assert snapshot.totals.bytes == sum(four.files()["bytes"].to_pylist())
     assert set(snapshot.keys) == {"day:1", "day:2", "day:3"} and snapshot.keys["day:2"].version == 3
     assert (snapshot.fence, snapshot.expired, len(snapshot.commits)) == (1, 1, 1)
-
-
-def test_a_removed_table_does_not_come_back_by_a_late_commit(root: Path) -> None:
-    """[CM5]"""
-    mc.write(MONTH, root)
-    job = mc.begin(root)
-    job.write(MONTH)
-    shutil.rmtree(root)
-    with pytest.raises(mc.errors.TableNotFoundError, match="removed"):
-        job.commit()
 
 
 def test_read_committed_says_what_it_needs(root: Path) -> None:
