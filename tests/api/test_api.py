@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,20 +69,6 @@ def test_one_place_is_one_table_however_it_is_spelled(root: Path, spelled: str) 
     mc.write(day("2013-01-03", 11), spelled.format(root))
     assert len(flights(root)) == 4
     assert mc.Table(spelled.format(root)).url == f"file://{root}"
-
-
-def test_overwrite_replaces_everything_the_partitions_written_or_those_named(root: Path) -> None:
-    """[CF3] [PT3]"""
-    mc.write(MONTH, root, partition_by="day")
-    mc.write(day("2013-01-02", 9), root, mode="overwrite", overwrite="dynamic")
-    assert flights(root) == [9, 1545, 1714]
-    mc.write(day("2013-01-01", 8), root, mode="overwrite", overwrite={"day": "2013-01-01"})
-    assert flights(root) == [8, 9]
-    mc.write(day("2013-01-05"), root, mode="overwrite", overwrite={"day": "2013-01-02"})
-    assert flights(root) == [8]
-    mc.write(day("2013-01-07", 7), root, mode="overwrite")
-    assert flights(root) == [7]
-    assert flights(root, version=2) == [725, 1545, 1714]
 
 
 def test_rows_outside_the_named_partition_are_refused(root: Path) -> None:
@@ -189,18 +174,6 @@ def test_another_partitioning_is_refused(root: Path) -> None:
         with pytest.raises(mc.errors.UsageError, match=r"partitioned by day.*leave partition_by out"):
             mc.write(MONTH, root, partition_by=other)
     assert mc.Table(root).snapshot().version == 3
-
-
-def test_a_null_in_a_column_that_allows_none_fails_the_write(root: Path) -> None:
-    """[SC3]"""
-    strict = pa.schema([pa.field("id", pa.int64(), nullable=False)])
-    mc.create_table(root, strict)
-    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'id' may not be null"):
-        mc.write(pa.table({"id": [1, None]}), root)
-    with pytest.raises(mc.errors.SchemaMismatchError, match="'id' is missing"):
-        mc.write(pa.table({"other": [1]}), root, merge_schema=False)
-    mc.write(pa.table({"id": [1]}), root)
-    assert mc.Table(root).dataset().to_table().num_rows == 1
 
 
 def test_large_data_is_split_into_files_of_about_the_size_asked_for(root: Path) -> None:
@@ -406,28 +379,6 @@ def test_an_overwrite_that_lost_says_rule_mine_and_winner(root: Path) -> None:
     assert job.outcome is None and 1 not in flights(root)
 
 
-def test_an_overwrite_of_another_partition_and_a_blind_one_go_through(root: Path) -> None:
-    """[CF4] [CF6]"""
-    mc.write(MONTH, root, partition_by="day")
-    disjoint, blind = mc.begin(root), mc.begin(root)
-    for job, flight, conflict in ((disjoint, 1, "serializable"), (blind, 2, "blind")):
-        job.overwrite("dynamic", conflict=conflict)  # type: ignore[arg-type]
-        job.write(day("2013-01-02" if job is disjoint else "2013-01-01", flight))
-    mc.write(day("2013-01-01", 3), root)
-    disjoint.commit()
-    blind.commit()
-    assert flights(root) == [1, 2]
-
-
-def test_a_failing_overwrite_refuses_partitions_that_hold_anything(root: Path) -> None:
-    """[CF5]"""
-    mc.write(MONTH, root, partition_by="day")
-    with pytest.raises(mc.errors.CommitConflictError, match="2013-01-01"):
-        mc.write(day("2013-01-01", 1), root, mode="overwrite", overwrite="dynamic", conflict="fail")
-    mc.write(day("2013-01-09", 1), root, mode="overwrite", overwrite="dynamic", conflict="fail")
-    assert flights(root) == [1, 725, 1545, 1714]
-
-
 # --- add_files -------------------------------------------------------------------------------------------------------
 
 
@@ -583,23 +534,6 @@ def test_creating_a_table_that_is_there_with_another_shape_is_an_error(root: Pat
     assert mc.Table(root).snapshot().version == 1
 
 
-@pytest.mark.parametrize(
-    ("schema", "named"),
-    [
-        (pa.schema([]), "column"),
-        (pa.schema([("a", pa.int64()), ("A", pa.int64())]), "'A'"),
-        (pa.schema([("", pa.int64())]), "empty name"),
-        (pa.schema([("t", pa.time32("s"))]), "'t'"),
-        ({"a": "long"}, "schema"),
-    ],
-)
-def test_a_schema_that_no_table_can_have_is_refused(root: Path, schema: Any, named: str) -> None:
-    """[SC1] [SC2]"""
-    with pytest.raises((mc.errors.SchemaMismatchError, mc.errors.UsageError), match=named):
-        mc.create_table(root, schema)
-    assert not root.exists()
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -610,21 +544,6 @@ def four(root: Path) -> mc.Table:
         mc.write(day(f"2013-01-0{flight}", flight), root, partition_by="day", key=f"day:{flight}")
         time.sleep(0.002)
     return mc.Table(root)
-
-
-def test_time_travel_by_version_and_by_time(four: mc.Table) -> None:
-    """`as_of` is the newest version not committed after it, also as text and without a zone. [RD4]"""
-    assert [flights(four, version=v) for v in (1, 2, 3, 4)] == [[], [1], [1, 2], [1, 2, 3]]
-    for row in four.history():
-        moment = row["committed_at"]
-        assert four.snapshot(as_of=moment).version == row["version"]
-        assert four.snapshot(as_of=moment.isoformat()).version == row["version"]
-        assert four.snapshot(as_of=moment.replace(tzinfo=None)).version == row["version"]
-        assert four.snapshot(as_of=moment.astimezone(dt.timezone(dt.timedelta(hours=5)))).version == row["version"]
-        if row["version"] > 1:
-            assert four.snapshot(as_of=moment - dt.timedelta(microseconds=1)).version == row["version"] - 1
-    assert four.snapshot(as_of="2999-12-31").version == 4
-    assert four.files(version=3).num_rows == 2 and len(flights(four, as_of="2999-01-01T00:00:00Z")) == 3
 
 
 @pytest.mark.parametrize(
@@ -642,23 +561,6 @@ def test_what_is_not_there_is_named_with_what_is(four: mc.Table, choice: dict[st
     for read in (four.snapshot, four.files, four.dataset):
         with pytest.raises(mc.errors.VersionNotFoundError, match=message):
             read(**choice)
-
-
-@pytest.mark.parametrize(
-    ("choice", "message"),
-    [
-        ({"version": "3"}, "version"),
-        ({"version": True}, "version"),
-        ({"version": 3.0}, "version"),
-        ({"as_of": "yesterday"}, "as_of.*2013-01-31T12:00:00Z"),
-        ({"as_of": 1234567890}, "as_of"),
-        ({"version": 1, "tag": "x"}, "one of version, as_of and tag"),
-    ],
-)
-def test_a_choice_that_means_nothing_is_refused(four: mc.Table, choice: dict[str, Any], message: str) -> None:
-    """[RD4]"""
-    with pytest.raises(mc.errors.UsageError, match=message):
-        four.snapshot(**choice)
 
 
 def test_a_dataset_stays_its_snapshot_whatever_commits_later(four: mc.Table, root: Path) -> None:
@@ -748,16 +650,6 @@ def test_the_snapshot_shows_what_the_version_holds(four: mc.Table) -> None:
     assert snapshot.totals.bytes == sum(four.files()["bytes"].to_pylist())
     assert set(snapshot.keys) == {"day:1", "day:2", "day:3"} and snapshot.keys["day:2"].version == 3
     assert (snapshot.fence, snapshot.expired, len(snapshot.commits)) == (1, 1, 1)
-
-
-def test_a_removed_table_does_not_come_back_by_a_late_commit(root: Path) -> None:
-    """[CM5]"""
-    mc.write(MONTH, root)
-    job = mc.begin(root)
-    job.write(MONTH)
-    shutil.rmtree(root)
-    with pytest.raises(mc.errors.TableNotFoundError, match="removed"):
-        job.commit()
 
 
 def test_read_committed_says_what_it_needs(root: Path) -> None:

@@ -145,42 +145,6 @@ def test_a_comment_that_is_none_is_refused(table: Table, name: str, comment: Any
     assert table.version == before
 
 
-@pytest.mark.parametrize(
-    ("mine", "theirs", "clash"),
-    [
-        (lambda t: t.comment_column("s", "a"), lambda t: t.comment_column("s", "b"), True),
-        (lambda t: t.comment_column("s", "a"), lambda t: t.comment_column("s", "a"), False),
-        (lambda t: t.comment_column("s", "a"), lambda t: t.rename_column("s", "r"), False),
-        (lambda t: t.comment_column("s", "a"), lambda t: t.drop_column("s"), True),
-        (lambda t: t.comment_column("s", "a"), lambda t: t.comment_column("f", "b"), False),
-        (lambda t: t.widen_column(NAME, "long"), lambda t: t.widen_column(NAME, "long"), False),
-        (lambda t: t.widen_column("d", "decimal(9,1)"), lambda t: t.widen_column("d", "decimal(8,1)"), True),
-    ],
-)
-def test_two_edits_at_once_commute_or_one_is_told(
-    table: Table, monkeypatch: pytest.MonkeyPatch, mine: Callable[[Table], mc.Outcome], theirs: Callable[[Table], Any], clash: bool
-) -> None:
-    """[CF8] [SC9] [SC5]"""
-    other, session = Table(table.url), table._ctx
-    opened = session.open
-
-    def open_and_lose() -> Any:
-        head = opened()
-        monkeypatch.setattr(session, "open", opened)
-        theirs(other)
-        return head
-
-    monkeypatch.setattr(type(session), "noting", lambda self, *_: self)
-    monkeypatch.setattr(session, "open", open_and_lose)
-    if clash:
-        with pytest.raises(mc.errors.CommitConflictError) as caught:
-            mine(table)
-        assert caught.value.rule == "schema"
-    else:
-        assert mine(table).committed
-    assert table.verify().is_sound
-
-
 NUL = "a\0b"
 WITH_NUL: dict[str, Callable[[], Any]] = {
     "arrow": lambda: pa.table({NUL: [1]}),

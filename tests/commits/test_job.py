@@ -30,7 +30,6 @@ from manifestcommit.errors import (
     WatermarkOverlapError,
 )
 from manifestcommit.format import object_names
-from manifestcommit.format import partitioning as partition_pattern
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.scan import planning
@@ -311,16 +310,6 @@ def test_an_overwrite_replaces_what_it_names(
     assert read_ids(store) == [*left, 100]
     check_table(store)
     write(store, rows([], day="x", hour=1), overwrite=overwrite if overwrite != "dynamic" else None)
-    check_table(store)
-
-
-def test_a_dynamic_overwrite_of_very_many_partitions_leaves_the_others(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past 10,000 partitions the record says "everything"; the overwrite must not do what the record says. [CF3] [OB10]"""
-    monkeypatch.setattr(partition_pattern, "MAX_TOUCHED", 4)
-    write(store, rows([0], day="kept"), partition_by=["day"])
-    many = pa.concat_tables([rows([number], day=f"day {number}") for number in range(1, 7)])
-    write(store, many, overwrite="dynamic")
-    assert read_ids(store) == list(range(7)), "a partition that the job did not write was emptied"
     check_table(store)
 
 

@@ -18,6 +18,7 @@ import zstandard
 from tests.kit.command import Run
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import begin, check_table, job_on, memory, put_version, read_ids, rows, session, write
+from tests.spec.golden import replaced
 
 import manifestcommit as mc
 from manifestcommit.commits.two_phase import commit_prepared, give_up
@@ -385,60 +386,51 @@ def stored_document(store: MemoryStore, job: str) -> Any:
     return json.loads(zstandard.ZstdDecompressor().decompress(store.get(object_names.prepared_name(job))))
 
 
-def _set(*path: Any) -> Callable[[Any], None]:
-    def change(document: Any) -> None:
-        for step in path[:-2]:
-            document = document[step]
-        document[path[-2]] = path[-1]
-
-    return change
-
-
 def _twice(document: Any) -> None:
     document["change"]["add"] *= 2
 
 
 OTHER = f"v2-{'0' * 16}-{'1' * 32}"
 WRONG: dict[str, Callable[[Any], None]] = {
-    "another job": _set("change", "job", OTHER),
-    "another birth": _set("change", "birth", 1),
-    "a job that is none": _set("change", "job", "../x"),
+    "another job": replaced("change", "job", OTHER),
+    "another birth": replaced("change", "birth", 1),
+    "a job that is none": replaced("change", "job", "../x"),
     "no change": lambda document: document.pop("change"),
     "a change of no job": lambda document: document["change"].pop("job"),
-    "a path above the root": _set("change", "add", 0, "path", "a/../../b.parquet"),
-    "an absolute path": _set("change", "add", 0, "path", "/etc/passwd"),
-    "a path among the metadata": _set("change", "add", 0, "path", "_manifest/versions/x"),
-    "a removed path above the root": _set("change", "remove", ["../b"]),
-    "negative rows": _set("change", "add", 0, "rows", -1),
-    "a file of no job": _set("change", "add", 0, "job", "who?"),
+    "a path above the root": replaced("change", "add", 0, "path", "a/../../b.parquet"),
+    "an absolute path": replaced("change", "add", 0, "path", "/etc/passwd"),
+    "a path among the metadata": replaced("change", "add", 0, "path", "_manifest/versions/x"),
+    "a removed path above the root": replaced("change", "remove", ["../b"]),
+    "negative rows": replaced("change", "add", 0, "rows", -1),
+    "a file of no job": replaced("change", "add", 0, "job", "who?"),
     "a path twice": _twice,
-    "partition values that the table has not": _set("change", "add", 0, "partition", ["x"]),
-    "a manifest outside its folder": _set("change", "add_manifests", [{
+    "partition values that the table has not": replaced("change", "add", 0, "partition", ["x"]),
+    "a manifest outside its folder": replaced("change", "add_manifests", [{
         "path": "elsewhere.parquet", "files": 1, "rows": 1, "data_bytes": 1, "bytes": 1, "digest": "sha256:" + "0" * 64,
         "first_path": "a", "last_path": "a"}]),
-    "a manifest of no job": _set("change", "add_manifests", [{
+    "a manifest of no job": replaced("change", "add_manifests", [{
         "path": "_manifest/manifests/x.parquet", "files": 1, "rows": 1, "data_bytes": 1, "bytes": 1, "digest": "sha256:" + "0" * 64,
         "first_path": "a", "last_path": "a"}]),
     "a manifest of nothing": lambda document: document["change"].update(add_manifests=[{
         "path": f"_manifest/manifests/{document['change']['job']}-{'0' * 32}.parquet", "files": 0, "rows": 1, "data_bytes": 1, "bytes": 1,
         "digest": "sha256:" + "0" * 64, "first_path": "a", "last_path": "a"}]),
     "two fields of one id": lambda document: document["change"]["schema"]["fields"].append(document["change"]["schema"]["fields"][0]),
-    "a job that it gives up": _set("change", "gives_up", OTHER),
-    "manifests that it merges": _set("change", "merge_manifests", ["m"]),
-    "a source that it rewinds": _set("change", "rewind", {"source": "s", "have": 5, "to": 0}),
-    "a batch of a stream": _set("change", "stream", {"name": "n", "query": "q", "batch": 0}),
-    "an unknown member": _set("later", 1),
-    "an unknown member of the change": _set("change", "later", 1),
-    "an unknown member of an overwrite": _set("change", "overwrite", {"dynamic": True, "later": 1}),
-    "an unknown member of an advance": _set("change", "advances", [{"source": "s", "end": 1, "later": 1}]),
-    "an unknown member of an edit": _set("change", "edits", [{"kind": "drop", "id": 1, "column": "x", "later": 1}]),
-    "an unknown kind of edit": _set("change", "edits", [{"kind": "fold", "id": 1, "column": "x"}]),
-    "the reserved member": _set("change", "__unknown__", {}),
-    "a number for a text": _set("change", "key", 1),
+    "a job that it gives up": replaced("change", "gives_up", OTHER),
+    "manifests that it merges": replaced("change", "merge_manifests", ["m"]),
+    "a source that it rewinds": replaced("change", "rewind", {"source": "s", "have": 5, "to": 0}),
+    "a batch of a stream": replaced("change", "stream", {"name": "n", "query": "q", "batch": 0}),
+    "an unknown member": replaced("later", 1),
+    "an unknown member of the change": replaced("change", "later", 1),
+    "an unknown member of an overwrite": replaced("change", "overwrite", {"dynamic": True, "later": 1}),
+    "an unknown member of an advance": replaced("change", "advances", [{"source": "s", "end": 1, "later": 1}]),
+    "an unknown member of an edit": replaced("change", "edits", [{"kind": "drop", "id": 1, "column": "x", "later": 1}]),
+    "an unknown kind of edit": replaced("change", "edits", [{"kind": "fold", "id": 1, "column": "x"}]),
+    "the reserved member": replaced("change", "__unknown__", {}),
+    "a number for a text": replaced("change", "key", 1),
     "a key without what was declared": lambda document: document["change"].update(key="k", declared=""),
-    "a key that was done and dropped": _set("done", {"version": 2, "digest": ""}),
-    "a reason": _set("change", "reason", "why"),
-    "more rows than can be counted": _set("change", "add", 0, "rows", 2**63),
+    "a key that was done and dropped": replaced("done", {"version": 2, "digest": ""}),
+    "a reason": replaced("change", "reason", "why"),
+    "more rows than can be counted": replaced("change", "add", 0, "rows", 2**63),
     "a bound of another type": lambda document: next(iter(document["change"]["add"][0]["columns"].values())).update(min=[]),
 }  # fmt: skip
 

@@ -87,23 +87,6 @@ def test_sixteen_processes_append_four_hundred_times(root: str) -> None:
     assert mc.write(rows(7007), root, key="7:7", watermarks={"source 7": (7, 8)}).already_committed
 
 
-def first_write(root: str, number: int, answers: multiprocessing.Queue[Any]) -> None:
-    try:
-        answers.put(("version", mc.write(rows(number, day=str(number)), root, partition_by=["day"]).version))
-    except mc.errors.ManifestCommitError as error:
-        answers.put(("error", f"{type(error).__name__}: {error}"))
-
-
-@pytest.mark.thorough
-def test_eight_processes_write_a_table_that_is_not_there_yet(root: str) -> None:
-    """One creates it, the others join, and a version may carry several of them. [CM13] [CM19]"""
-    answers = told(first_write, [(root, number) for number in range(8)])
-    assert [kind for kind, _ in answers] == ["version"] * 8, answers
-    assert {version for _, version in answers} == set(range(2, open_head(LocalStore(root)).version + 1))
-    assert read_ids(LocalStore(root)) == list(range(8))
-    check_table(LocalStore(root))
-
-
 # --- overwrites ---------------------------------------------------------------------------------------------------------
 
 
@@ -121,17 +104,6 @@ def overwrite_day(root: str, number: int, day: str, conflict: str, barrier: Any,
 def overwrite_at_once(root: str, days: list[str], conflict: str) -> Told:
     barrier = processes.Barrier(len(days))
     return told(overwrite_day, [(root, 100 + number, day, conflict, barrier) for number, day in enumerate(days)])
-
-
-def test_overwrites_of_disjoint_partitions_all_succeed(root: str) -> None:
-    """[CF6]"""
-    days = [f"day {number}" for number in range(8)]
-    for number, day in enumerate(days):
-        mc.write(rows(number, day=day), root, partition_by=["day"])
-    answers = overwrite_at_once(root, days, "serializable")
-    assert {kind for kind, _ in answers} == {"committed"}
-    assert read_ids(LocalStore(root)) == list(range(100, 108))
-    check_table(LocalStore(root))
 
 
 @pytest.mark.parametrize("conflict", ["serializable", "blind", "fail"])

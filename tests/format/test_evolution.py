@@ -334,6 +334,7 @@ DROP = SchemaEdit(kind="drop", id=1, column="a")
 RELAX = SchemaEdit(kind="relax", id=4, column="k")
 MEMBER = SchemaEdit(kind="add", id=101, column="s.y", field=Field(id=101, name="y", type="long"), parent=2)
 FLOAT = SchemaEdit(kind="widen", id=3, column="s.x", was="float", to="double")
+COMMENT = SchemaEdit(kind="comment", id=1, column="a", to="one")
 
 
 @pytest.mark.parametrize(
@@ -348,17 +349,19 @@ FLOAT = SchemaEdit(kind="widen", id=3, column="s.x", was="float", to="double")
         (MEMBER, FLOAT),
         (DROP, FLOAT),
         (RENAME, add("n", type=nest("map", "long", 200))),
+        (COMMENT, RENAME),
+        (COMMENT, WIDEN),
     ],
     ids=str,
 )
 def test_edits_of_different_things_commute(one: SchemaEdit, other: SchemaEdit) -> None:
-    """[CF8] Whichever wins, the same columns come out (added ones in the order in which they came)."""
+    """[CF8] [SC9] Whichever wins, the same columns come out (added ones in the order in which they came)."""
     left, right = apply_edits(apply_edits(TABLE, [one]), [other]), apply_edits(apply_edits(TABLE, [other]), [one])
     assert {field.id: field for field in left.fields} == {field.id: field for field in right.fields}
     assert left == apply_edits(TABLE, [one, other])
 
 
-@pytest.mark.parametrize("edit", [add(), WIDEN, RENAME, RELAX, MEMBER, FLOAT], ids=str)
+@pytest.mark.parametrize("edit", [add(), WIDEN, RENAME, RELAX, MEMBER, FLOAT, COMMENT], ids=str)
 def test_an_equal_edit_changes_nothing(edit: SchemaEdit) -> None:
     """[CF8]"""
     once = apply_edits(TABLE, [edit])
@@ -381,6 +384,8 @@ def test_an_equal_edit_changes_nothing(edit: SchemaEdit) -> None:
         (DROP, WIDEN),
         (DROP, RENAME),
         (DROP, DROP),
+        (DROP, COMMENT),
+        (COMMENT, msgspec.structs.replace(COMMENT, to="another")),
         (DROP, add("a", 200)),
         (SchemaEdit(kind="drop", id=2, column="s"), MEMBER),
         (SchemaEdit(kind="drop", id=2, column="s"), FLOAT),

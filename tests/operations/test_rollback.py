@@ -46,7 +46,6 @@ from manifestcommit.operations.describe import trace
 from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.outcome import Outcome, error_of
-from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
@@ -450,35 +449,6 @@ def test_changes_and_history_tell_what_a_rollback_did(tmp_path: Path) -> None:
     assert (newest["operation"], newest["reason"], newest["restored"]) == ("rollback", "why é", 2)
     assert [row["restored"] for row in table.history()] == [2, None, None, None, None]
     assert table.verify().is_sound
-
-
-def test_a_stream_of_the_table_takes_it_for_an_overwrite_and_is_given_no_file_twice() -> None:
-    """[SP8] [CF13]"""
-    store = memory()
-    for number in range(3):
-        write(store, rows([number]))
-    own = session(store)
-    schema = own.open().snapshot.schema
-    assert schema is not None
-
-    def given(on_overwrite: Any) -> list[str]:
-        feed = Feed(session(store), columns=schema.fields, pinned=2, on_overwrite=on_overwrite)
-        start = feed.beginning(2)
-        return [path for path, _ in feed.between(start, feed.advance(start))]
-
-    everything = given("files")
-    assert len(everything) == 3
-    back(store, 2)
-    back(store, 4)  # nothing removed: two files are there again
-    write(store, rows([3]))
-    for choice in ("files", "skip"):
-        files = given(choice)
-        assert files[:3] == everything and len(files) == len(set(files)) == 4
-    feed = Feed(session(store), columns=schema.fields, pinned=2, on_overwrite="fail")
-    start = feed.advance(feed.beginning(2))
-    assert start.version == 5
-    with pytest.raises(UsageError, match="rollback"):
-        feed.advance(start)
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ only if, you understand what caused the change and the specification changes wit
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -610,3 +611,92 @@ def write() -> None:
     names = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".zst", ".parquet"))
     digests = {name: codec.digest((FOLDER / name).read_bytes()) for name in names}
     (FOLDER / "digests.json").write_text(msgspec.json.format(msgspec.json.encode(digests), indent=2).decode() + "\n", encoding="utf-8")
+
+
+# --- documents that are wrong ---------------------------------------------------------------------------------------------
+
+
+def replaced(*path: Any) -> Callable[[Any], None]:
+    """A change of a document: the last item becomes the value at the path before it."""
+
+    def change(document: Any) -> None:
+        for step in path[:-2]:
+            document = document[step]
+        document[path[-2]] = path[-1]
+
+    return change
+
+
+def without(*path: Any) -> Callable[[Any], None]:
+    def change(document: Any) -> None:
+        for step in path[:-1]:
+            document = document[step]
+        del document[path[-1]]
+
+    return change
+
+
+# Changes of the snapshot that both its JSON Schema and readers refuse.
+WRONG: dict[str, Callable[[Any], None]] = {
+    "a table id that is none": replaced("table_id", "x"),
+    "expired 0": replaced("expired", 0),
+    "no parent": lambda document: document.pop("parent_digest"),
+    "no commits member": lambda document: document.pop("commits"),
+    "negative rows": replaced("added", 0, "rows", -1),
+    "negative bytes": replaced("added", 0, "bytes", -1),
+    "added by a negative version": replaced("added", 0, "added", -1),
+    "rows as text": replaced("added", 0, "rows", "10"),
+    "a fraction of a row": replaced("added", 0, "rows", 1.5),
+    "null as an entry": replaced("added", 0, None),
+    "an unknown kind of nested type": replaced("schema", "fields", 0, "type", {"type": "union", "members": []}),
+    "an unknown type": replaced("schema", "fields", 0, "type", "geography"),
+    "a column without a name": replaced("schema", "fields", 0, "name", ""),
+    "a manifest of minus one file": replaced("manifests", 0, "files", -1),
+    "a manifest of minus one byte": replaced("manifests", 0, "bytes", -1),
+    "a run of minus one row": replaced("key_runs", 0, "rows", -1),
+    "a bitmap that is no base64": replaced("removed", MANIFEST, "***"),
+    "a bitmap of no manifest": replaced("removed", "../x", "AQ=="),
+    "a watermark without a position": replaced("watermarks", "MyTopic:0", None),
+    "a watermark at a fraction": replaced("watermarks", "MyTopic:0", 0.5),
+    "a stream's batch below -1": replaced("streams", {"flights": {"query": "q", "batch": -2, "version": 2}}),
+    "a rollback to version 0": replaced("commits", 0, "restored", 0),
+    "a former folder of no column": replaced("former_folders", [[["", "date"]]]),
+    "a former folder of more than a type": replaced("former_folders", [[["day", "date", "x"]]]),
+    "a stream's batch of version 0": replaced("streams", {"flights": {"query": "q", "batch": 0, "version": 0}}),
+    "a job carried by a text": replaced("recent_jobs", JOB, "42"),
+    "statistics under a name": replaced("added", 0, "columns", {"id": {}}),
+    "no table id": without("table_id"),
+    "a table id in capitals": replaced("table_id", "0A1B2C3D4E5F6071"),
+    "version 0": replaced("version", 0),
+    "a commit without its job": without("commits", 0, "job"),
+    "a pattern over a column's name": replaced("commits", 0, "touched", [{"day": "2013-01-01"}]),
+    "a nested partition value": replaced("added", 0, "partition", [["2013-01-01"], "AA"]),
+    "a path above the root": replaced("added", 0, "path", "a/../../b.parquet"),
+    "an absolute path": replaced("added", 0, "path", "/etc/passwd"),
+    "a path among the metadata": replaced("added", 0, "path", "_manifest/versions/x"),
+    "statistics with a count under a name": replaced("added", 0, "columns", {"id": {"nulls": 0}}),
+    "a range without an end": without("added", 0, "sources", 0, "end"),
+    "a position that is a fraction": replaced("watermarks", "MyTopic:0", 1.5),
+    "a position beyond 64 bits": replaced("watermarks", "MyTopic:0", 2**63),
+    "a decimal too wide": replaced("schema", "fields", 3, "type", "decimal(39,2)"),
+    "a struct without members": replaced("schema", "fields", 0, "type", {"type": "struct", "fields": []}),
+    "a map with nullable keys": replaced("schema", "fields", 12, "type", "key", "nullable", True),
+    "field id 0": replaced("schema", "fields", 0, "id", 0),
+    "a manifest of nothing": replaced("manifests", 0, "files", 0),
+    "a manifest outside its folder": replaced("manifests", 0, "path", "elsewhere.parquet"),
+    "a job given up by false": replaced("recent_jobs", GIVEN_UP, False),
+    "a tag of no version": replaced("tags", "for ever", {}),
+    "a property that is no text": replaced("properties", "owner", 1),
+    "a stream without a query": replaced("streams", {"flights": {"batch": 1, "version": 2}}),
+    "a message that is no text": replaced("commits", 0, "message", 1),
+    "metadata that are no texts": replaced("commits", 0, "metadata", {"run": 1}),
+    "an advance without an end": replaced("commits", 0, "advanced", {"MyTopic:0": [1]}),
+    "an advance to nowhere": replaced("commits", 0, "advanced", {"MyTopic:0": [1, None]}),
+    "a batch of version 0": replaced("streams", {"flights": {"query": "q", "batch": 1, "version": 0}}),
+    "a former folder of no type": replaced("former_folders", [[["day"]]]),
+    "a pending version of format 1": replaced("pending", plain(pending())["pending"]),
+    "a partner without a path": replaced("joint", {HOME_ID: {"version": 2, "attempt": JOB, "root": "lake"}}),
+    "a home of no table": replaced("homes", {"x": {"version": 2, "root": HOME}}),
+    "a void version 1": replaced("void", [1]),
+    "a rank of 33 bits": replaced("rank", 2**31),
+}

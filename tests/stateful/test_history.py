@@ -44,7 +44,8 @@ Row = tuple[int, str | None, int]  # its id, where it lies, and the number of th
 FOLDERS = {"a": "day=a", "x=y/z %é": "day=x%3Dy%2Fz %25é", None: "day=__HIVE_DEFAULT_PARTITION__"}
 SMALL = {"inline_entry_bytes": 1200, "inline_keys": 1, "inline_jobs": 2, "inline_removed_bytes": 8, "fan_in": 2}  # everything spills [CM12]
 DAY = st.sampled_from(["a", "", "x=y/z %é", None])
-KEY = st.sampled_from([None, "k1", "k 2%+=#'é", "k3"])
+KEYS = ["k1", "k 2%+=#'é", "k3"]
+KEY = st.sampled_from([None, *KEYS])
 NAME = st.sampled_from(["x", "Y y", "é"])
 KIND = st.sampled_from(["append", "append", "append", "append", "dynamic", "static", "all"])
 MODE: Any = st.sampled_from(["serializable", "serializable", "blind", "fail"])
@@ -73,7 +74,7 @@ def dying(url: str, at: int, after: bool) -> Iterator[Store]:
 
 class Life(RuleBasedStateMachine):
     """open: the jobs whose process still runs, by id; left: ids of those that others may finish; columns: of each version, name → number;
-    wrote: id → the numbers of the columns that have a value for it."""
+    wrote: id → the numbers of the columns that have a value for it; keys: version → those that count as committed."""
 
     local = False
 
@@ -88,6 +89,7 @@ class Life(RuleBasedStateMachine):
         self.left: list[str] = []
         self.columns: list[dict[str, int]] = [{}]
         self.wrote: dict[int, set[int]] = {}
+        self.keys: dict[int, set[str]] = {}
         self.numbers = itertools.count(1)
         self.first = 1
 
@@ -164,6 +166,9 @@ class Life(RuleBasedStateMachine):
             assert {name: value for name, value in each.items() if name not in ("id", "day", "n")} == wanted, version
         return [(each["id"], each["day"], each["n"]) for each in found]
 
+    def live(self) -> set[str]:
+        return {key for key in KEYS if mc.begin(self.url, key=key).already_committed}
+
     @property
     def version(self) -> int:
         return open_head(self.store).version
@@ -179,8 +184,18 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open) < 5)
     @rule(data=st.data(), key=KEY, kind=KIND, mode=MODE, day=DAY, days=st.lists(DAY, max_size=3))
     def begin_job(self, data: st.DataObject, key: str | None, kind: str, mode: Any, day: str | None, days: Days) -> None:
-        job = mc.begin(self.url, key=key)
-        self.fill(job, data, key, kind, mode, day, days)
+        self.fill(mc.begin(self.url, key=key), data, key, kind, mode, day, days)
+
+    @rule(data=st.data(), key=KEY, kind=KIND, mode=MODE, day=DAY, days=st.lists(DAY, min_size=1, max_size=3))
+    def write(self, data: st.DataObject, key: str | None, kind: str, mode: Any, day: str | None, days: Days) -> None:
+        self.write_by(mc.begin(self.url, key=key), data, key, kind, mode, day, days)
+
+    def write_by(self, job: mc.Job, *work: Any) -> None:
+        self.fill(job, *work)
+        if job.id in self.open:
+            _, running = self.open.pop(job.id)
+            with self.ends(running):
+                done(running, job.commit())
 
     def fill(self, job: mc.Job, data: st.DataObject, key: str | None, kind: str, mode: Any, day: str | None, days: Days) -> None:
         rows = [self.row(day if kind == "static" else each) for each in days]
@@ -197,8 +212,9 @@ class Life(RuleBasedStateMachine):
                 job.overwrite({"dynamic": "dynamic", "static": {"day": day}, "all": None}[kind], conflict=mode)
             for source, (start, end) in advances.items():
                 job.advance(source, start, end)
-            # An overwrite of everything brings every column. [SC8]
-            job.write(self.arrow(rows, self.columns[-1] if kind == "all" or data.draw(st.booleans()) else None))
+            whole = data.draw(st.booleans()) or not self.columns[-1]
+            job.write(self.arrow(rows, self.columns[-1] if whole else None))
+            assert whole or kind != "all" or job.already_committed, "rows would be null in a whole column [SC8]"
         except ManifestCommitError as refusal:
             with self.ends(running):
                 job.abort()
@@ -290,12 +306,7 @@ class Life(RuleBasedStateMachine):
     def die_writing(self, data: st.DataObject, key: str | None, days: Days, death: tuple[int, bool]) -> None:
         """The old state or the new one, and the key tells which. [CM17]"""
         with dying(self.url, *death) as store:
-            job = begin(store, key)
-            self.fill(job, data, key, "append", "blind", None, days)
-            _, running = self.open.pop(job.id, (None, None))
-            if running is not None:
-                with self.ends(running):
-                    done(running, job.commit())
+            self.write_by(begin(store, key), data, key, "append", "blind", None, days)
 
     # --- changes of rows ------------------------------------------------------------------------------------------------------
 
@@ -312,12 +323,17 @@ class Life(RuleBasedStateMachine):
     def among(self, rows: list[Row]) -> pc.Expression:
         return pc.field("id").isin(pa.array([row[0] for row in rows], pa.int64()))
 
-    @rule(day=DAY, rest=ONE_IN_THREE)
+    @rule(data=st.data(), day=DAY, rest=ONE_IN_THREE)
+    def change_rows(self, data: st.DataObject, day: str | None, rest: int) -> None:
+        if data.draw(st.booleans()):
+            data.draw(st.sampled_from([self.delete, self.update, self.overwrite]))(day, rest)
+        else:
+            self.merge(data.draw(st.lists(DAY, max_size=3)), rest, day, data.draw(st.booleans()))
+
     def delete(self, day: str | None, rest: int) -> None:
         gone = self.third(rest, day)
         self.change("delete", lambda: self.table.delete(self.among(gone)), gone, [])
 
-    @rule(day=DAY, rest=ONE_IN_THREE)
     def update(self, day: str | None, rest: int) -> None:
         """Of the partition, too: the rows move."""
         gone, number = self.third(rest), next(self.numbers)
@@ -325,7 +341,6 @@ class Life(RuleBasedStateMachine):
         new = [(id, day, number) for id, _, _ in gone]
         self.change("update", lambda: self.table.update(sets, self.among(gone)), gone, new)
 
-    @rule(days=st.lists(DAY, max_size=3), rest=ONE_IN_THREE, day=DAY, deletes=st.booleans())
     def merge(self, days: Days, rest: int, day: str | None, deletes: bool) -> None:
         """New rows are inserted; of those that are there the day changes; the rest stays, or goes."""
         known = self.third(rest)
@@ -341,7 +356,6 @@ class Life(RuleBasedStateMachine):
             [*added, *changed],
         )
 
-    @rule(day=DAY, count=st.integers(0, 2))
     def overwrite(self, day: str | None, count: int) -> None:
         """The later half of the rows by their ids, whatever their days."""
         rows = sorted(self.shown(self.version), key=lambda row: row[0])
@@ -377,6 +391,7 @@ class Life(RuleBasedStateMachine):
                 done(running, self.table.rollback(to, reason="é"))
         if self.version > before:
             self.columns += [self.columns[-1]] * (self.version - len(self.columns)) + [self.columns[to]]
+            assert self.live() == self.keys.get(to, self.live()), "keys go back, too [CF13]"
 
     @rule(keep=st.integers(1, 5), keys=st.sampled_from([0, 1, 2, 2, 9]), foreign=st.booleans(), death=DEATH)
     def collect(self, keep: int, keys: int, foreign: bool, death: tuple[int, bool] | None) -> None:
@@ -398,15 +413,20 @@ class Life(RuleBasedStateMachine):
             with dying(self.url, *(death or (1_000, False))) as store:
                 compact(session(store), CompactionOptions(), rewrite_here(store))
 
-    @rule(data=st.data(), name=st.sampled_from(["t", "a tag 'é'"]), removes=st.booleans())
-    def tag(self, data: st.DataObject, name: str, removes: bool) -> None:
-        if not removes:
+    @rule(data=st.data())
+    def others(self, data: st.DataObject) -> None:
+        """What moves no row, key or position, one of it."""
+        data.draw(st.sampled_from([self.tag, self.alter, self.alter, self.alter, self.travel, self.changes]))(data)
+
+    def tag(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(["t", "a tag 'é'"]))
+        if data.draw(st.booleans()):
             self.table.tag(name, data.draw(st.sampled_from(self.readable)))
         elif name in open_head(self.store).snapshot.tags:
             self.table.untag(name)
 
-    @rule(old=NAME, name=NAME, how=st.sampled_from(["add", "rename", "drop"]))
-    def alter(self, old: str, name: str, how: str) -> None:
+    def alter(self, data: st.DataObject) -> None:
+        old, name, how = data.draw(NAME), data.draw(NAME), data.draw(st.sampled_from(["add", "rename", "drop"]))
         columns = {**self.columns[-1]}
         if (old in columns) != (how != "add") or (how == "rename" and name in columns):
             return
@@ -425,7 +445,6 @@ class Life(RuleBasedStateMachine):
 
     # --- what is read ---------------------------------------------------------------------------------------------------------
 
-    @rule(data=st.data())
     def travel(self, data: st.DataObject) -> None:
         version = data.draw(st.integers(1, self.version))
         if version not in self.readable:
@@ -435,7 +454,6 @@ class Life(RuleBasedStateMachine):
         with self.told("read", outcome="failed", at=version) as running:
             running.saw(version, items=map(item, self.shown(version)))
 
-    @rule(data=st.data())
     def changes(self, data: st.DataObject) -> None:
         """The rows of the files that came and went are the difference of the two states. [RD8]"""
         start, end = sorted(data.draw(st.sampled_from(self.readable)) for _ in range(2))
@@ -449,6 +467,7 @@ class Life(RuleBasedStateMachine):
             self.columns += [self.columns[-1]] * (self.version + 1 - len(self.columns))
             with self.told("read", outcome="failed") as running:
                 running.saw(self.version, items=map(item, self.shown(self.version)), watermarks=self.table.watermarks())
+            self.keys[self.version] = self.live()
 
 
 class OnDisk(Life):
