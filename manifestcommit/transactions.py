@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from .arguments import checked
-from .commits.job import Act
+from .commits.job import Act, JointUnit, prepare_jointly
 from .commits.joint_commit import (
     TablePart,
     check_places,
@@ -25,9 +25,7 @@ from .commits.joint_commit import (
     read_jointly,
 )
 from .commits.joint_two_phase import (
-    JointUnit,
     check_together,
-    prepare_jointly,
     together_of,
 )
 from .display import ReprMixin

@@ -2,132 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from ..errors import CorruptMetadataError, TableNotFoundError, UndecidedError, UsageError
 from ..format import object_names
 from ..format.change import Prepared, Write, joint_declaration
-from ..format.entries import Entry, ManifestRef
-from ..format.fields import Schema
-from ..format.partitioning import PartitionPattern, dedupe, of_partition
-from ..format.snapshot import KeyRecord, TogetherJob
+from ..format.snapshot import TogetherJob
 from ..log.table_context import TableContext
 from ..log.time_travel import find_job_at
 from ..log.version_chain import Head
 from ..runtime.outcome import (
-    InputTotals,
-    JobMetrics,
     Kind,
-    Meter,
     Outcome,
-    WriteTotals,
     error_of,
 )
 from ..store.base import store_beside
 from .commit_loop import record_abort
 from .create_version import fenced_outcome
 from .joint_commit import TablePart, commit_declared, ordered_parts
-from .prepared_job import put_prepared, read_prepared, seal
-
-
-class JointUnit:
-    """One table's work before its commit: a job, or a change of rows. What it has written so far,
-    what makes it durable, and what it contributes to a joint commit."""
-
-    operation: str
-
-    def __init__(self, ctx: TableContext) -> None:
-        self.ctx, self.id = ctx, ""
-        self.record: KeyRecord | None = None  # of its key, if an earlier run has committed it
-        self.is_declared = True  # False: a rerun that declares no more than was said when it began
-        self._ledger = WriteTotals(ctx.tally, ctx.env.now_us)
-        self._entries: list[Entry] = []
-        self._manifests: list[ManifestRef] = []
-        self._touched: list[PartitionPattern] = []  # by the files in manifests
-        self._tasks = 0
-        self._meter: Meter | None = None
-        self._sealed = b""
-        self._together: tuple[TogetherJob, ...] = ()
-
-    @property
-    def already_committed(self) -> bool:
-        """Whether an earlier run committed its key, so that nothing is left to do. [KY3]"""
-        return self.record is not None
-
-    @property
-    def metrics(self) -> JobMetrics:
-        """The work in numbers: when it ended, or so far. [OB10]"""
-        if self._meter is not None and self._meter.ended is not None:
-            return self._meter.ended
-        summary = self._ledger.summary(self._tasks)
-        return self.ctx.meter(self.id, self.operation, summary).metrics("running")
-
-    def register(
-        self,
-        entries: Sequence[Entry],
-        manifests: Sequence[ManifestRef],
-        schema: Schema | None,
-        partition_by: tuple[int, ...] | None,
-        *,
-        touched: Sequence[PartitionPattern] = (),
-        tasks: int = 1,
-        intake: InputTotals | None = None,
-    ) -> None:
-        """Take over the files that tasks wrote; still invisible. touched: the partitions of what is
-        in the manifests; left out, they are looked for there. [SP2] [CM26]"""
-        self._ledger.take(entries, manifests, intake)
-        self._entries += entries
-        self._manifests += manifests
-        if schema is not None and partition_by is not None:
-            touched = touched or self.ctx.manifests.touched(
-                manifests, schema=schema, partition_by=partition_by
-            )
-            self._touched = list(dedupe([*self._touched, *touched]))
-        self._tasks += tasks
-
-    def touched(self, partition_by: tuple[int, ...]) -> tuple[PartitionPattern, ...]:
-        """The partitions of all that it has written."""
-        own = (of_partition(partition_by, entry.partition) for entry in self._entries)
-        return dedupe([*self._touched, *own])
-
-    def began_at(self) -> Head:
-        """The head that it began under."""
-        raise NotImplementedError
-
-    def part(self) -> TablePart:
-        """What it would take to commit it together with others, as of now. [MT3]"""
-        raise NotImplementedError
-
-    def as_part(self) -> TablePart:
-        """The same; it is over then. [MT3]"""
-        return self.part()
-
-    def forget_if_final(self, outcome: Outcome) -> None:
-        """What follows from the outcome of a joint commit for reruns: of a change of rows nothing,
-        since a rerun looks at the rows again. [AB6]"""
-
-    def seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
-        """Fix what `prepare` makes durable. together: the jobs that it is committed with [MT11];
-        held: it waits for a process that publishes it. [CK5]"""
-        if not self._sealed:
-            head, change = self.began_at(), prepared_together(self.change(), together)
-            self._sealed = seal(self.ctx, head, change, self.record, held=held)
-            self._together = together
-        elif together != self._together:
-            url = self.ctx.store.url
-            raise UsageError(f"{url}: this job was prepared in another way; nothing was done")
-
-    def change(self) -> Write:
-        """What would be committed now."""
-        raise NotImplementedError
-
-    def prepare(self) -> str:
-        """Make it durable, so that any process can commit it or abort it; returns its id. Nothing
-        is visible yet. The same bytes may be put again. [AB3]"""
-        put_prepared(self.ctx, self.id, self._sealed)
-        return self.id
+from .prepared_job import read_prepared
 
 
 def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
@@ -137,15 +32,6 @@ def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
         TogetherJob(root=part.url, table_id=part.table_id, job=part.change.job)
         for part in ordered_parts(parts)
     )
-
-
-def prepare_jointly(units: Mapping[str, JointUnit], together: Sequence[TogetherJob]) -> None:
-    """Make jobs durable that are committed together; may be called again where it failed. units:
-    by their jobs' ids. [MT11] [AB3]"""
-    for unit in units.values():
-        unit.seal(tuple(together))
-    for each in reversed(together):  # once the home's is there, all are
-        units[each.job].prepare()
 
 
 def prepared_together(change: Write, together: Sequence[TogetherJob]) -> Write:

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measured
 from ..commits.create_version import found_outcome
+from ..commits.job import JointUnit
 from ..commits.joint_commit import TablePart
-from ..commits.joint_two_phase import JointUnit
 from ..errors import DataFileMissingError, UsageError
 from ..files.row_buffer import record_batches
 from ..files.writer import DataFileWriter, WritePlan, plan_rewrite
@@ -42,7 +42,7 @@ from ..runtime.concurrency import MUCH_BYTES, map_concurrently, parallel_writers
 from ..runtime.environment import STARTS, pause, tuning
 from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of, check_reason, check_work
-from ..scan.parallel_decode import batches_of, check_digest, checked_bytes
+from ..scan.arrow_dataset import batches_of, check_digest, checked_bytes
 from .conditions import mask_of
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -289,7 +289,7 @@ class RowChange(JointUnit):
     def _said(self) -> str | None:
         if self._key is None:
             return None
-        is_as_begun = self.already_committed and not self.is_declared
+        is_as_begun = self.record is not None and not self.is_declared
         return as_begun(self._declared) if is_as_begun else self._declared
 
     def commit_or_lose(self) -> Outcome:
