@@ -189,14 +189,8 @@ class PreparedTransaction:
             The outcome, of the tables that are in `jobs`.
 
         Raises:
-            JobAbortedError: the jobs were aborted, or one of them is not prepared any more.
-            JobFencedError: the jobs were prepared too long ago.
-            CommitConflictError: others committed what a table's job depends on; all stay prepared:
-                commit them again when the conflict is resolved, or abort them.
-            WatermarkGapError: as for a conflict.
-            WatermarkOverlapError: as for a conflict.
-            KeyReusedError: a key was committed with another declaration, or in one table only.
-            TableNotFoundError: there is no table at a path.
+            CommitConflictError: as for `Transaction.commit`; all stay prepared: commit them again
+                when the conflict is resolved, or abort them.
             UsageError: an id is not of a job of its table, or the jobs were not prepared together.
             OutcomeUnknownError: the store did not say whether they were committed: call it again.
 

@@ -99,23 +99,30 @@ class JointUnit:
         summary = self._ledger.summary(self._tasks)
         return self.ctx.meter(self.id, self.operation, summary).metrics("running")
 
-    def register(
+    def takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
+        """The columns and the partitioning of what tasks write; UsageError where it is over."""
+        raise NotImplementedError
+
+    def add_written(
         self,
-        entries: Sequence[Entry],
-        manifests: Sequence[ManifestRef],
-        schema: Schema | None,
-        partition_by: tuple[int, ...] | None,
+        entries: Iterable[Entry],
+        manifests: Sequence[ManifestRef] = (),
         *,
         touched: Sequence[PartitionPattern] = (),
         tasks: int = 1,
         intake: InputTotals | None = None,
     ) -> None:
-        """Take over the files that tasks wrote; still invisible. touched: the partitions of what is
-        in the manifests; left out, they are looked for there. [SP2] [CM26]"""
-        self._ledger.take(entries, manifests, intake)
-        self._entries += entries
+        """Take over what tasks wrote; it is this job's from now on, and still invisible. No entry
+        of a manifest is held. [SP2] [CM26]
+
+        touched: the partitions of what is in the manifests; left out, they are looked for there.
+        intake: what the tasks were handed.
+        """
+        (schema, partition_by), files = self.takes(), list(entries)
+        self._ledger.take(files, manifests, intake)
+        self._entries += files
         self._manifests += manifests
-        if schema is not None and partition_by is not None:
+        if (touched or manifests) and schema is not None and partition_by is not None:
             touched = touched or self.ctx.manifests.touched(
                 manifests, schema=schema, partition_by=partition_by
             )
@@ -493,25 +500,10 @@ class Job(JointUnit):
         self._checked = ids if self._checked is None else self._checked & ids
         return plan
 
-    def add_written(
-        self,
-        entries: Iterable[Entry],
-        manifests: Sequence[ManifestRef] = (),
-        *,
-        touched: Sequence[PartitionPattern] = (),
-        tasks: int = 1,
-        intake: InputTotals | None = None,
-    ) -> None:
-        """Take over what tasks wrote; it is this job's from now on, and still invisible. No entry
-        of a manifest is held. [SP2] [CM26]
-
-        touched: the partitions of what is in the manifests; left out, they are looked for there.
-        intake: what the tasks were handed.
-        """
+    def takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
         self._check_open()
         self._finished, self._writing = self._finished + 1, False
-        columns, by, files = self._layout.schema, self._layout.partition_by, list(entries)
-        self.register(files, manifests, columns, by, touched=touched, tasks=tasks, intake=intake)
+        return self._layout.schema, self._layout.partition_by
 
     def write_stream(
         self,

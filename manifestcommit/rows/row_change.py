@@ -1,7 +1,7 @@
 """One attempt to delete, update, merge or overwrite rows: from a base version it names the files to
 remove and those to add, in one commit. [RC1] [CF16]
 
-No Spark here: `plan` says how files must be written, `take` registers the result.
+No Spark here: `plan` says how files must be written, `add_written` registers the result.
 """
 
 from __future__ import annotations
@@ -245,19 +245,8 @@ class RowChange(JointUnit):
             zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
         )
 
-    def take(
-        self,
-        entries: Sequence[Entry],
-        manifests: Sequence[ManifestRef] = (),
-        *,
-        touched: Sequence[PartitionPattern] = (),
-        tasks: int = 1,
-        intake: InputTotals | None = None,
-    ) -> None:
-        """Register the files that tasks wrote. touched: the partitions of the manifests; if
-        omitted, they are read from these."""
-        columns, by = self.snapshot.schema, self.snapshot.partition_by
-        self.register(entries, manifests, columns, by, touched=touched, tasks=tasks, intake=intake)
+    def takes(self) -> tuple[Schema | None, tuple[int, ...]]:
+        return self.snapshot.schema, self.snapshot.partition_by
 
     def change(self) -> Write:
         """The change that would be committed now."""
@@ -274,7 +263,7 @@ class RowChange(JointUnit):
             edits=self._edits,
             add=tuple(self._entries),
             add_manifests=tuple(self._manifests),
-            touched=self.touched(self.snapshot.partition_by),
+            touched=self.touched(self.snapshot.partition_by) if writes else (),
             remove=frozenset(self._removed),
             reads=self._reads,
             based_on=self._based_on,
@@ -402,7 +391,7 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def register(self, change: RowChange) -> int:
         """Make them part of the change; returns how many rows they have."""
-        change.take(
+        change.add_written(
             self.entries,
             self.manifests,
             touched=self.touched,

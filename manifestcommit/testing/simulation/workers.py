@@ -374,7 +374,7 @@ class Worker:
         new = self._put_files(change, snapshot.constraints, edit.day, count)
         if new:
             change.plan()
-            change.take(new)
+            change.add_written(new)
         return Declared(
             job=change.id,
             key=edit.key,
