@@ -41,7 +41,7 @@ from ..protocol.conflict import Conflict
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently, parallel_writers
 from ..runtime.environment import STARTS, pause, tuning
 from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
-from ..runtime.validation import Ranges, advances_of, check_reason, check_work
+from ..runtime.validation import Ranges, advances_of
 from ..scan.arrow_dataset import batches_of, check_digest, checked_bytes
 from .conditions import mask_of
 
@@ -146,9 +146,6 @@ class RowChange(JointUnit):
         declared: Declared = NOTHING,
     ) -> None:
         key, fingerprint, reason = declared.key, declared.fingerprint, declared.reason
-        check_work(key=key, fingerprint=fingerprint)
-        if reason is not None:
-            check_reason(operation, reason)
         super().__init__(ctx)
         self._advances, self.hold = advances_of(declared.watermarks), declared.hold
         self.operation, self._key, self._reason = operation, key, reason
