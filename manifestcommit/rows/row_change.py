@@ -42,7 +42,7 @@ from ..runtime.concurrency import MUCH_BYTES, map_concurrently, parallel_writers
 from ..runtime.environment import STARTS, pause, tuning
 from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of
-from ..scan.arrow_dataset import batches_of, check_digest, checked_bytes
+from ..scan.parallel_decode import batches_of, check_digest, checked_bytes
 from .conditions import mask_of
 
 LOG = logging.getLogger("manifestcommit.jobs")

@@ -47,7 +47,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "catalog/rest.py:load": ("document of an export", "export"),
     "commits/group_commit.py:read_intent": ("intent", "intent"),
     "log/manifests.py:ManifestReader._fetch": ("manifest, run", "manifest"),
-    "scan/arrow_dataset.py:_parts": ("data file", "manifest"),
+    "scan/parallel_decode.py:_parts": ("data file", "manifest"),
     "log/manifests.py:ManifestParts._get": ("manifest, by its parts", "manifest"),
     "commits/prepared_job.py:read_prepared": ("prepared job", "prepared"),
     "scan/prefetch.py:_Ahead._open": ("data file", "parquet"),

@@ -11,8 +11,8 @@ from collections.abc import Generator, Iterator
 import pyarrow as pa
 import pytest
 
-from manifestcommit.scan import arrow_dataset as module
-from manifestcommit.scan.arrow_dataset import decode_ahead
+from manifestcommit.scan import parallel_decode as module
+from manifestcommit.scan.parallel_decode import decode_ahead
 
 WAIT_S = 30
 

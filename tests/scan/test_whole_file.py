@@ -21,9 +21,10 @@ import manifestcommit as mc
 from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.row_change import scan
 from manifestcommit.runtime.environment import Tuning, tuned
-from manifestcommit.scan import arrow_dataset as whole_file
+from manifestcommit.scan import parallel_decode as whole_file
 from manifestcommit.scan import planning
-from manifestcommit.scan.arrow_dataset import batches_of, checked_bytes, open_dataset
+from manifestcommit.scan.arrow_dataset import open_dataset
+from manifestcommit.scan.parallel_decode import batches_of, checked_bytes
 from manifestcommit.testing import CountingStore
 
 ROWS = pa.table(
