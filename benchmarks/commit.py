@@ -319,7 +319,7 @@ def _send(files: int, tasks: int) -> None:
     from manifestcommit.spark.write.arrow_writer import MESSAGE_LIMIT_BYTES, TaskWritten, packed
 
     session = made_up_session(open_store(url()))
-    job = Job.begin(session)
+    job = Job(session)
     plan = job.plan_write(head_schema(session))
     head, each = session.open(), files // tasks
     few = each * len(msgspec.json.encode(entry(head, job.id, 123_456))) <= MESSAGE_LIMIT_BYTES
@@ -355,9 +355,8 @@ def _drive() -> dict[str, float]:
     with open(f"{_home}/messages", "rb") as source:
         job_id, plan, messages = pickle.load(source)
     sent = sum(len(message.data) for message in messages)
-    job = Job.begin(TableContext(open_store(url())))
-    assert job._start is not None
-    job._start = msgspec.structs.replace(job._start, job=job_id)  # the job that the tasks wrote for, which in Spark is this very object
+    job = Job(TableContext(open_store(url())))
+    job.id = job_id  # the job that the tasks wrote for, which in Spark is this very object
     job.plan_write(plan.schema)
     written = collect(plan, messages, StorageOptions())
     job.add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks)

@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
@@ -45,57 +45,38 @@ Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
 
 
+class _Options(TypedDict, total=False):
+    """The other arguments of `write`."""
+
+    mode: Literal["append", "overwrite", "error", "ignore"]
+    key: str | None
+    watermarks: Ranges | None
+    partition_by: list[str] | str | None
+    overwrite: Overwritten
+    message: str | None
+    metadata: Mapping[str, str] | None
+    storage_options: Mapping[str, Any] | None
+    merge_schema: bool
+    replace_schema: bool
+    target_file_size: int | str | None
+    conflict: Literal["serializable", "blind", "fail"]
+    based_on: int | None
+    fingerprint: str | None
+    recoverable: bool
+    on_violation: Literal["error", "quarantine"]
+    quarantine: Path | None
+    max_violations: int | float | None
+
+
 @overload
 def write(
-    data: Any,
-    path: Path,
-    *,
-    mode: Literal["append", "overwrite", "error", "ignore"] = ...,
-    key: str | None = ...,
-    watermarks: Ranges | None = ...,
-    partition_by: list[str] | str | None = ...,
-    overwrite: Overwritten = ...,
-    message: str | None = ...,
-    metadata: Mapping[str, str] | None = ...,
-    storage_options: Mapping[str, Any] | None = ...,
-    merge_schema: bool = ...,
-    replace_schema: bool = ...,
-    target_file_size: int | str | None = ...,
-    conflict: Literal["serializable", "blind", "fail"] = ...,
-    based_on: int | None = ...,
-    fingerprint: str | None = ...,
-    recoverable: bool = ...,
-    publish: Literal[True] = ...,
-    on_violation: Literal["error", "quarantine"] = ...,
-    quarantine: Path | None = ...,
-    max_violations: int | float | None = ...,
+    data: Any, path: Path, *, publish: Literal[True] = ..., **options: Unpack[_Options]
 ) -> Outcome: ...
 
 
 @overload
 def write(
-    data: Any,
-    path: Path,
-    *,
-    mode: Literal["append", "overwrite", "error", "ignore"] = ...,
-    key: str | None = ...,
-    watermarks: Ranges | None = ...,
-    partition_by: list[str] | str | None = ...,
-    overwrite: Overwritten = ...,
-    message: str | None = ...,
-    metadata: Mapping[str, str] | None = ...,
-    storage_options: Mapping[str, Any] | None = ...,
-    merge_schema: bool = ...,
-    replace_schema: bool = ...,
-    target_file_size: int | str | None = ...,
-    conflict: Literal["serializable", "blind", "fail"] = ...,
-    based_on: int | None = ...,
-    fingerprint: str | None = ...,
-    recoverable: bool = ...,
-    publish: Literal[False],
-    on_violation: Literal["error", "quarantine"] = ...,
-    quarantine: Path | None = ...,
-    max_violations: int | float | None = ...,
+    data: Any, path: Path, *, publish: Literal[False], **options: Unpack[_Options]
 ) -> Staged: ...
 
 
@@ -236,7 +217,7 @@ def write(
         return done
     _check_no_refusal(quarantine, max_violations)
     ctx = TableContext(open_store(path, storage_options)).noting(message, metadata)
-    begun = engine_job.Job.begin(
+    begun = engine_job.Job(
         ctx, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
     )
     job = Job(begun, storage_options)
@@ -341,7 +322,7 @@ def begin(
     Spec: CM1, AB1, AB6, CF17, OB15.
     """
     ctx = TableContext(open_store(path, storage_options)).noting(message, metadata)
-    job = engine_job.Job.begin(
+    job = engine_job.Job(
         ctx, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
     )
     return Job(job, storage_options)

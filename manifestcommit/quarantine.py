@@ -154,10 +154,10 @@ def _write(
         return _write_in_tasks(data, split, rows, refused, given)
     schema, batches = record_batches(data)
     rows.based_on.take(arrow_marks(schema.metadata))
-    split = _plan(rows, refused, from_arrow(schema, rows._ctx.new_field_id), layout)
+    split = _plan(rows, refused, from_arrow(schema, rows.ctx.new_field_id), layout)
     total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
     with Progress(f"writing to {rows.url}", total if isinstance(total, int) else None) as progress:
-        stores = (rows._ctx.store, refused._ctx.store)
+        stores = (rows.ctx.store, refused.ctx.store)
         kept, others, found = split.write(batches, stores, task=0, progress=progress)
     rows.add_written(kept.entries, intake=kept.intake)
     refused.add_written(others.entries, intake=others.intake)
@@ -172,7 +172,7 @@ def _plan(rows: EngineJob, refused: EngineJob, data: Schema, layout: Any) -> _Sp
     return _Split(
         kept=kept,
         refused=refused.plan_write(columns, merge_schema=True, **size),
-        at_us=rows._ctx.env.now_us(),
+        at_us=rows.ctx.env.now_us(),
     )
 
 

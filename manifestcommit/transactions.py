@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from .arguments import checked
-from .commits.job import Act
+from .commits.job import Act, JointUnit, prepare_jointly
 from .commits.joint_commit import (
     TablePart,
     check_places,
@@ -25,16 +25,11 @@ from .commits.joint_commit import (
     read_jointly,
 )
 from .commits.joint_two_phase import (
-    JointUnit,
     check_together,
-    prepare_jointly,
-    prepared_together,
     together_of,
 )
-from .commits.prepared_job import put_prepared, seal
 from .display import ReprMixin
 from .errors import UsageError
-from .format.snapshot import TogetherJob
 from .job import Job, Path, begin, commit
 from .log.table_context import TableContext
 from .operations.rollback import plan_joint_rollback, tag_jointly
@@ -194,14 +189,8 @@ class PreparedTransaction:
             The outcome, of the tables that are in `jobs`.
 
         Raises:
-            JobAbortedError: the jobs were aborted, or one of them is not prepared any more.
-            JobFencedError: the jobs were prepared too long ago.
-            CommitConflictError: others committed what a table's job depends on; all stay prepared:
-                commit them again when the conflict is resolved, or abort them.
-            WatermarkGapError: as for a conflict.
-            WatermarkOverlapError: as for a conflict.
-            KeyReusedError: a key was committed with another declaration, or in one table only.
-            TableNotFoundError: there is no table at a path.
+            CommitConflictError: as for `Transaction.commit`; all stay prepared: commit them again
+                when the conflict is resolved, or abort them.
             UsageError: an id is not of a job of its table, or the jobs were not prepared together.
             OutcomeUnknownError: the store did not say whether they were committed: call it again.
 
@@ -503,60 +492,6 @@ def place_of(
     return table, storage_options
 
 
-# A row change as one table's part of a joint commit.
-
-
-class RowChangePart:
-    """A row change that has written its files, and that its transaction commits or prepares."""
-
-    def __init__(self, change: RowChange) -> None:
-        self._change = change
-        self._sealed = b""
-        self._together: tuple[TogetherJob, ...] = ()
-
-    def part(self) -> TablePart:
-        """What it takes to commit it together with others. [MT3]"""
-        change = self._change
-        return TablePart(
-            ctx=change.ctx,
-            head=change.head,
-            change=change.change(),
-            found=change.already_committed,
-        )
-
-    def as_part(self) -> TablePart:
-        """The same: a row change is held once, and is over then."""
-        return self.part()
-
-    def pin(self, version: int) -> None:
-        """Rest on the whole table at this version, too. [MT16]"""
-        self._change.pin(version)
-
-    def repeat(self, *, as_begun: bool) -> None:
-        """Of a rerun whose key is committed: whether it declares no more than was said when it
-        began. [KY3]"""
-        self._change.is_as_begun = as_begun
-
-    def forget_if_final(self, outcome: Outcome) -> None:
-        """Nothing: a rerun looks at the rows again."""
-
-    def seal(self, together: tuple[TogetherJob, ...]) -> None:
-        """Fix what `prepare` makes durable. together: the jobs that it is committed with. [MT11]"""
-        ctx, change = self._change.ctx, self._change
-        if not self._sealed:
-            sealed = prepared_together(change.change(), together)
-            self._sealed = seal(ctx, change.head, sealed, change.record)
-            self._together = together
-        elif together != self._together:
-            url = ctx.store.url
-            raise UsageError(f"{url}: this job was prepared in another way; nothing was done")
-
-    def prepare(self) -> str:
-        """Make it durable; the same bytes may be put again. [AB3]"""
-        put_prepared(self._change.ctx, self._change.id, self._sealed)
-        return self._change.id
-
-
 class Transaction:
     """One commit of several tables, made by `transaction`; leave its block to commit.
 
@@ -568,7 +503,7 @@ class Transaction:
 
     def __init__(self, jobs: Mapping[str, Job], fingerprint: str | None = None) -> None:
         self._jobs, self._fingerprint = dict(jobs), fingerprint
-        self._rows: dict[Job, RowChangePart] = {}  # instead of what the job would write
+        self._rows: dict[Job, RowChange] = {}  # instead of what the job would write
         self._pinned: dict[Job, int] = {}  # the versions that were read
         self._ended: Act | None = None  # how it ended, or began to
         self._skips = False  # a rerun that does nothing, whatever it declared
@@ -703,7 +638,7 @@ class Transaction:
             is_silent = not (self._rows or any(job._job.is_declared for job in jobs))
             for job in jobs:
                 unit = self._rows.get(job) or job._job
-                unit.repeat(as_begun=self._skips or is_silent)
+                unit.is_declared = not (self._skips or is_silent)
         return [self._rows.get(job) or job._job for job in jobs]
 
     def __iter__(self) -> Iterator[str]:
@@ -831,7 +766,7 @@ class TransactionRows(RowChanges):
 
     def __init__(self, transaction: Transaction, job: Job) -> None:
         self._transaction, self._job = transaction, job
-        self._ctx, self._storage_options = job._job._ctx, job._storage_options
+        self._ctx, self._storage_options = job._job.ctx, job._storage_options
 
     def _declared(
         self,
@@ -873,7 +808,7 @@ class TransactionRows(RowChanges):
             self._job._job.enter(Act.CHANGE)
             if (pinned := transaction._pinned.get(self._job)) is not None:
                 change.pin(pinned)
-            transaction._rows[self._job] = RowChangePart(change)
+            transaction._rows[self._job] = change
 
 
 @checked()
@@ -955,7 +890,7 @@ def _of_jobs(jobs: Iterable[Any]) -> Transaction:
         raise UsageError(
             "tables: expected 2 to 32 jobs, got 1: commit it by its own commit(). Nothing was done."
         )
-    check_places([job._job._ctx.store for job in given])
+    check_places([job._job.ctx.store for job in given])
     return Transaction(_with_short_names({job._job.url: job for job in given}))
 
 

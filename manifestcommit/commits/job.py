@@ -66,28 +66,119 @@ from .prepared_job import put_prepared, seal
 from .task_recovery import Recovery, intake_of
 from .two_phase import check_turn
 
-# What a job finds when it begins: the version that it is based on, its id, the record of its key.
+
+class JointUnit:
+    """One table's work before its commit: a job, or a change of rows. What it has written so far,
+    what makes it durable, and what it contributes to a joint commit."""
+
+    operation: str
+
+    def __init__(self, ctx: TableContext) -> None:
+        self.ctx, self.id = ctx, ""
+        self.record: KeyRecord | None = None  # of its key, if an earlier run has committed it
+        self.is_declared = True  # False: a rerun that declares no more than was said when it began
+        self._ledger = WriteTotals(ctx.tally, ctx.env.now_us)
+        self._entries: list[Entry] = []
+        self._manifests: list[ManifestRef] = []
+        self._touched: list[PartitionPattern] = []  # by the files in manifests
+        self._tasks = 0
+        self._meter: Meter | None = None
+        self._sealed = b""
+        self._together: tuple[TogetherJob, ...] = ()
+
+    @property
+    def already_committed(self) -> bool:
+        """Whether an earlier run committed its key, so that nothing is left to do. [KY3]"""
+        return self.record is not None
+
+    @property
+    def metrics(self) -> JobMetrics:
+        """The work in numbers: when it ended, or so far. [OB10]"""
+        if self._meter is not None and self._meter.ended is not None:
+            return self._meter.ended
+        summary = self._ledger.summary(self._tasks)
+        return self.ctx.meter(self.id, self.operation, summary).metrics("running")
+
+    def takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
+        """The columns and the partitioning of what tasks write; UsageError where it is over."""
+        raise NotImplementedError
+
+    def add_written(
+        self,
+        entries: Iterable[Entry],
+        manifests: Sequence[ManifestRef] = (),
+        *,
+        touched: Sequence[PartitionPattern] = (),
+        tasks: int = 1,
+        intake: InputTotals | None = None,
+    ) -> None:
+        """Take over what tasks wrote; it is this job's from now on, and still invisible. No entry
+        of a manifest is held. [SP2] [CM26]
+
+        touched: the partitions of what is in the manifests; left out, they are looked for there.
+        intake: what the tasks were handed.
+        """
+        (schema, partition_by), files = self.takes(), list(entries)
+        self._ledger.take(files, manifests, intake)
+        self._entries += files
+        self._manifests += manifests
+        if (touched or manifests) and schema is not None and partition_by is not None:
+            touched = touched or self.ctx.manifests.touched(
+                manifests, schema=schema, partition_by=partition_by
+            )
+            self._touched = list(dedupe([*self._touched, *touched]))
+        self._tasks += tasks
+
+    def touched(self, partition_by: tuple[int, ...]) -> tuple[PartitionPattern, ...]:
+        """The partitions of all that it has written."""
+        own = (of_partition(partition_by, entry.partition) for entry in self._entries)
+        return dedupe([*self._touched, *own])
+
+    def began_at(self) -> Head:
+        """The head that it began under."""
+        raise NotImplementedError
+
+    def part(self) -> TablePart:
+        """What it would take to commit it together with others, as of now. [MT3]"""
+        raise NotImplementedError
+
+    def as_part(self) -> TablePart:
+        """The same; it is over then. [MT3]"""
+        return self.part()
+
+    def forget_if_final(self, outcome: Outcome) -> None:
+        """What follows from the outcome of a joint commit for reruns: of a change of rows nothing,
+        since a rerun looks at the rows again. [AB6]"""
+
+    def seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
+        """Fix what `prepare` makes durable. together: the jobs that it is committed with [MT11];
+        held: it waits for a process that publishes it. [CK5]"""
+        if not self._sealed:
+            head, change = self.began_at(), prepared_together(self.change(), together)
+            self._sealed = seal(self.ctx, head, change, self.record, held=held)
+            self._together = together
+        elif together != self._together:
+            url = self.ctx.store.url
+            raise UsageError(f"{url}: this job was prepared in another way; nothing was done")
+
+    def change(self) -> Write:
+        """What would be committed now."""
+        raise NotImplementedError
+
+    def prepare(self) -> str:
+        """Make it durable, so that any process can commit it or abort it; returns its id. Nothing
+        is visible yet. The same bytes may be put again. [AB3]"""
+        put_prepared(self.ctx, self.id, self._sealed)
+        return self.id
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job found when it began. head: the table's latest version; job: the job's id; record:
-    that of its key, if an earlier run has committed it."""
-
-    head: Head
-    job: str
-    record: KeyRecord | None = None
-
-
-def begun(ctx: TableContext, head: Head, key: str | None, recovery: Recovery | None) -> Start:
-    """Begin a job under this version; a recoverable one goes on under the id of an earlier attempt.
-    [AB6]"""
-    record = None
-    if key is not None:
-        head, record = find_key_at(ctx, head, key)
-    job = ctx.new_job(head)
-    if recovery is not None and record is None:
-        job = recovery.find(head.snapshot) or job
-    return Start(head=head, job=job, record=record)
+def prepare_jointly(units: Mapping[str, JointUnit], together: Sequence[TogetherJob]) -> None:
+    """Make jobs durable that are committed together; may be called again where it failed. units:
+    by their jobs' ids. [MT11] [AB3]"""
+    for unit in units.values():
+        unit.seal(tuple(together))
+    for each in reversed(together):  # once the home's is there, all are
+        units[each.job].prepare()
 
 
 # The states of a job in its own process and the acts that lead from one to another, as data.
@@ -145,123 +236,67 @@ Progress = Callable[[int, int], None]  # rows, bytes so far
 _FINAL_EARLY = ("partition_is_filled", "table_exists", "watermark_overlap")
 
 
-class Job:
+class Job(JointUnit):
     """One attempt to change a table. Nothing of it is visible before `commit` returns a committed
     outcome. [DF1] [CM10]
 
-    start: None, there is no table yet; key: the caller's name for this unit of work, the same on
-    every rerun; fingerprint: anything else that makes it the same work; based_on: the version of
-    the table that its rows were read from.
+    key: the caller's name for this unit of work, the same on every rerun; fingerprint: anything
+    else that makes it the same work; recoverable: a rerun goes on under the id of an earlier
+    attempt [AB6]; based_on: the version of the table that its rows were read from. A table that
+    does not exist is not created. [KY3] [LY6]
     """
 
     def __init__(
         self,
-        ctx: TableContext,
-        start: Start | None,
-        *,
-        key: str | None,
-        fingerprint: str | None,
-        recovery: Recovery | None,
-        based_on: BasedOn,
-        ledger: WriteTotals,
-    ) -> None:
-        self._ctx = ctx
-        self._start = start
-        self._key = key
-        self._fingerprint = fingerprint
-        self.recovery = recovery
-        self.based_on = based_on
-        self._ledger = ledger
-        self._meter: Meter | None = None
-        self._mode = "append"
-        self._overwrite: Mapping[str, Any] | Literal["dynamic"] | None = None
-        self._conflict: ConflictChoice = "serializable"
-        self._first: Literal["error", "ignore"] | None = None
-        self._layout = Layout()
-        self._entries: list[Entry] = []
-        self._found: list[Entry] = []  # files of others, whose columns were not compared yet
-        self._manifests: list[ManifestRef] = []
-        self._touched: list[PartitionPattern] = []
-        self._advances: list[Advance] = []
-        self._stream: StreamBatch | None = None
-        self._change: Write | None = None
-        self._checked: frozenset[str] | None = None  # constraints that all plans check
-        self._tasks = 0
-        self._is_read = False  # whether its commit rests on the whole table as of its birth [MT16]
-        self.is_declared = False  # whether anything was, or rows were handed in
-        self._finished = self._failed = 0  # writes
-        self._writing = False
-        self._state = JobState.OPEN
-        self._committers = Committers.GROUP  # who may have committed it, should it be tried again
-        self._sealed = b""
-        self._together: tuple[TogetherJob, ...] = ()
-
-    @classmethod
-    def begin(
-        cls,
         ctx: TableContext,
         *,
         key: str | None = None,
         fingerprint: str | None = None,
         recoverable: bool = False,
         based_on: int | None = None,
-    ) -> Job:
-        """Begin a job under the latest version, and look whether its key is committed already. A
-        table that does not exist is not created. [KY3] [LY6]"""
+    ) -> None:
         check_work(key=key, fingerprint=fingerprint)
         ctx.who()  # a misspelled switch is an error before anything is written
-        key = None if key is None else str(key)
-        fingerprint = None if fingerprint is None else str(fingerprint)
-        recovery = Recovery(ctx, key, fingerprint) if recoverable else None
-        ledger = WriteTotals(ctx.tally, ctx.env.now_us)  # the job begins here
-        head = open_or_free(ctx)
-        job = cls(
-            ctx,
-            None if head is None else begun(ctx, head, key, recovery),
-            key=key,
-            fingerprint=fingerprint,
-            recovery=recovery,
-            based_on=BasedOn(based_on),
-            ledger=ledger,
-        )
-        if not job.already_committed:
-            job.based_on.version(job._head, job.url)
-        return job
+        super().__init__(ctx)
+        self.key = None if key is None else str(key)
+        self._fingerprint = None if fingerprint is None else str(fingerprint)
+        self.recovery = Recovery(ctx, self.key, self._fingerprint) if recoverable else None
+        self.based_on, self.operation = BasedOn(based_on), "append"
+        self._overwrite: Mapping[str, Any] | Literal["dynamic"] | None = None
+        self._conflict: ConflictChoice = "serializable"
+        self._first: Literal["error", "ignore"] | None = None
+        self._layout = Layout()
+        self._found: list[Entry] = []  # files of others, whose columns were not compared yet
+        self._advances: list[Advance] = []
+        self._stream: StreamBatch | None = None
+        self._change: Write | None = None
+        self._checked: frozenset[str] | None = None  # constraints that all plans check
+        self._is_read = False  # whether its commit rests on the whole table as of its birth [MT16]
+        self.is_declared = False  # whether anything was, or rows were handed in
+        self._finished = self._failed = 0  # writes
+        self._writing = False
+        self._state = JobState.OPEN
+        self._committers = Committers.GROUP  # who may have committed it, should it be tried again
+        self._head: Head | None = None  # there is no table yet
+        if (head := open_or_free(ctx)) is not None:
+            self._begin_under(head)
+        if not self.already_committed:
+            self.based_on.version(self._head, self.url)
 
-    @property
-    def already_committed(self) -> bool:
-        """Whether an earlier run committed this key, so that there is nothing to write. [KY3]"""
-        return self._record is not None
-
-    @property
-    def id(self) -> str:
-        """The job's id, or "" while there is no table that it could be a job of. [LY4]"""
-        return "" if self._start is None else self._start.job
+    def _begin_under(self, head: Head) -> None:
+        """A recoverable job goes on under the id of an earlier attempt. [AB6]"""
+        record = None
+        if self.key is not None:
+            head, record = find_key_at(self.ctx, head, self.key)
+        job = self.ctx.new_job(head)
+        if self.recovery is not None and record is None:
+            job = self.recovery.find(head.snapshot) or job
+        self._head, self.id, self.record = head, job, record  # at once: a look may fail
 
     def ensure_id(self) -> str:
         """The job's id; a table that does not exist yet is created for it. [LY4]"""
         self._table(None, ())
         return self.id
-
-    @property
-    def key(self) -> str | None:
-        return self._key
-
-    @property
-    def _head(self) -> Head | None:
-        return None if self._start is None else self._start.head
-
-    @property
-    def _record(self) -> KeyRecord | None:
-        return None if self._start is None else self._start.record
-
-    @property
-    def metrics(self) -> JobMetrics:
-        """The job in numbers: when it ended, or so far. [OB10]"""
-        if self._meter is not None and self._meter.ended is not None:
-            return self._meter.ended
-        summary = self._ledger.summary(self._tasks)
-        return self._ctx.meter(self.id, self._mode, summary).metrics("running")
 
     @property
     def was_tried(self) -> bool:
@@ -277,12 +312,14 @@ class Job:
     @property
     def has_work(self) -> bool:
         """Whether there is something that it would commit, or whose writing has begun."""
-        declared = self._entries or self._manifests or self._advances or self._mode == "overwrite"
+        declared = (
+            self._entries or self._manifests or self._advances or self.operation == "overwrite"
+        )
         return bool(declared or self._writing) and not self.already_committed
 
     @property
     def url(self) -> str:
-        return self._ctx.store.url
+        return self.ctx.store.url
 
     def pin(self) -> Snapshot:
         """Rest on the whole table as of the job's birth, and return it. TableNotFoundError where
@@ -295,7 +332,7 @@ class Job:
             )
         self._is_read = True
         birth = object_names.parse_job_id(self.id).birth
-        return read_version(self._ctx.store, head, birth).snapshot
+        return read_version(self.ctx.store, head, birth).snapshot
 
     # --- what it declares -------------------------------------------------------------------------
 
@@ -327,12 +364,12 @@ class Job:
             raise UsageError(
                 "overwrite={} names no partition; give None to replace the whole table"
             )
-        if self._mode == "overwrite" and self._overwrite != overwrite:
+        if self.operation == "overwrite" and self._overwrite != overwrite:
             raise UsageError(
                 f"this job overwrites {self._overwrite!r} already; one job replaces one set "
                 "of partitions. Use a second job."
             )
-        self._mode, self._overwrite = "overwrite", overwrite
+        self.operation, self._overwrite = "overwrite", overwrite
         self._conflict = cast(ConflictChoice, conflict)
         self._check_missing()
 
@@ -358,7 +395,7 @@ class Job:
         """Raise WatermarkGapError where this job must not commit before one of these, which have
         not committed. [WM7]"""
         check_turn(
-            self._ctx,
+            self.ctx,
             self._advances,
             [other._advances for other in earlier if other.url == self.url],
         )
@@ -366,9 +403,9 @@ class Job:
     def note(self, message: str | None, metadata: Mapping[str, str]) -> None:
         """Replace the message, and add to the metadata, that its commit carries. [OB15] [SE5]"""
         self.enter(Act.WORK)  # a note is no part of the declaration
-        before = self._ctx.note
+        before = self.ctx.note
         together = check_metadata("metadata", {**before.metadata, **metadata})
-        self._ctx = self._ctx.noting(message or before.message, together)
+        self.ctx = self.ctx.noting(message or before.message, together)
 
     def take_batch(self, batch: StreamBatch) -> None:
         """This job is one batch of a streaming query: committed at most once, and after the one
@@ -383,14 +420,13 @@ class Job:
         Only for jobs without a key that append or replace the whole table, as a streaming query's
         batches do.
         """
-        if self._start is None:
+        if self._head is None:
             raise TableNotFoundError(
                 f"the table at {self.url} was removed while this job ran; nothing was "
                 "committed. Run it again."
             )
-        self._start = msgspec.structs.replace(self._start, job=planned.job)
-        self._ctx = self._ctx.signing_as(planned)
-        self._ledger = WriteTotals(self._ctx.tally, self._ctx.env.now_us, began_us=began_us)
+        self.id, self.ctx = planned.job, self.ctx.signing_as(planned)
+        self._ledger = WriteTotals(self.ctx.tally, self.ctx.env.now_us, began_us=began_us)
         self._layout = Layout(
             schema=planned.schema,
             partition_by=planned.partition_by,
@@ -420,7 +456,7 @@ class Job:
         """
         self._check_open()
         names = [partition_by] if isinstance(partition_by, str) else partition_by
-        if replace_schema and (self._mode != "overwrite" or self._overwrite is not None):
+        if replace_schema and (self.operation != "overwrite" or self._overwrite is not None):
             raise UsageError(
                 "replace_schema is for rows that replace the whole table: overwrite it, and name "
                 "no partitions; nothing was done"
@@ -429,7 +465,7 @@ class Job:
         if head.snapshot.schema is None and self._first is None:
             head = self._first_schema(head, data, tuple(names or ()))
         self._check_early(head)
-        new_id = self._ctx.new_field_id
+        new_id = self.ctx.new_field_id
         if self.recovery is not None:
             self._failed += self._writing
             new_id = self.recovery.start(self.id, finished=self._finished, failed=self._failed)
@@ -444,7 +480,7 @@ class Job:
             replaces=replace_schema,
         )
         assert layout.schema is not None and layout.partition_by is not None
-        if self._mode == "overwrite":
+        if self.operation == "overwrite":
             # refuses what names no partition, before anything is written
             replaced(self._overwrite, layout, head.snapshot, self._conflict)
         self._layout = layout
@@ -464,34 +500,10 @@ class Job:
         self._checked = ids if self._checked is None else self._checked & ids
         return plan
 
-    def add_written(
-        self,
-        entries: Iterable[Entry],
-        manifests: Sequence[ManifestRef] = (),
-        *,
-        touched: Sequence[PartitionPattern] = (),
-        tasks: int = 1,
-        intake: InputTotals | None = None,
-    ) -> None:
-        """Take over what tasks wrote; it is this job's from now on, and still invisible. No entry
-        of a manifest is held. [SP2] [CM26]
-
-        touched: the partitions of what is in the manifests; left out, they are looked for there.
-        intake: what the tasks were handed.
-        """
+    def takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
         self._check_open()
         self._finished, self._writing = self._finished + 1, False
-        entries = list(entries)
-        self._ledger.take(entries, manifests, intake)
-        self._entries += entries
-        self._manifests += manifests
-        schema, partition_by = self._layout.schema, self._layout.partition_by
-        if schema is not None and partition_by is not None:
-            touched = touched or self._ctx.manifests.touched(
-                manifests, schema=schema, partition_by=partition_by
-            )
-            self._touched = list(dedupe([*self._touched, *touched]))
-        self._tasks += tasks
+        return self._layout.schema, self._layout.partition_by
 
     def write_stream(
         self,
@@ -506,17 +518,17 @@ class Job:
             self.is_declared = True
             return
         self.based_on.take(arrow_marks(schema.metadata))
-        plan = self.plan_write(arrow_schema.from_arrow(schema, self._ctx.new_field_id), **options)
+        plan = self.plan_write(arrow_schema.from_arrow(schema, self.ctx.new_field_id), **options)
         work = None
         if self.recovery is not None:
             work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
-            if done := work.finished(self._ctx.store).get(0):
+            if done := work.finished(self.ctx.store).get(0):
                 self.add_written(done.entries, done.manifests, intake=intake_of(done))
                 return
-        attempt = self._ctx.env.randomness(8).hex()
+        attempt = self.ctx.env.randomness(8).hex()
         rows = size = 0
         with files.DataFileWriter(
-            self._ctx.store, plan, task=self._tasks, attempt=attempt
+            self.ctx.store, plan, task=self._tasks, attempt=attempt
         ) as writer:
             for batch in batches:
                 writer.write(batch)
@@ -528,7 +540,7 @@ class Job:
             if work is None:
                 self.add_written(entries, intake=writer.intake)
             else:
-                done = work.finish(self._ctx.store, self._ctx.env, 0, entries, intake=writer.intake)
+                done = work.finish(self.ctx.store, self.ctx.env, 0, entries, intake=writer.intake)
                 self.add_written(done.entries, done.manifests, intake=intake_of(done))
 
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
@@ -548,10 +560,10 @@ class Job:
 
     def _add_file(self, path: str, judge: FooterJudge) -> Entry:
         """The entry of a file that something else wrote. [AF1]"""
-        head, store = self._table(None, ()), self._ctx.store
+        head, store = self._table(None, ()), self.ctx.store
         if (self._layout.schema or head.snapshot.schema) is None:
             columns = footer_schema(store, path, judge)
-            self.plan_write(arrow_schema.from_arrow(columns, self._ctx.new_field_id))
+            self.plan_write(arrow_schema.from_arrow(columns, self.ctx.new_field_id))
             self._writing = False
         schema = self._layout.schema or head.snapshot.schema
         assert schema is not None
@@ -591,41 +603,33 @@ class Job:
             committers = Committers.ANY_PROCESS
         self._committers = committers.again()
         self._change = change = self.change()
-        self._meter = meter = self._ctx.meter(change.job, change.operation, change.summary)
+        self._meter = meter = self.ctx.meter(change.job, change.operation, change.summary)
         base = self._newest_known()
-        if self._record is not None:
-            return measured(found_outcome(self._ctx, base, change), meter)
+        if self.record is not None:
+            return measured(found_outcome(self.ctx, base, change), meter)
         return self._commit(base, change, meter, committers)
 
     def _newest_known(self) -> Head:
         assert self._head is not None
-        known = self._ctx.known
+        known = self.ctx.known
         return known if known is not None and known.version > self._head.version else self._head
 
     def as_part(self) -> TablePart:
-        """What it takes to commit this job with those of other tables; it is over then. [MT3]"""
         part = self.part()
         self.enter(Act.COMMIT)
         self._change, self._committers = self.change(), Committers.ANY_PROCESS
         return part
 
     def part(self) -> TablePart:
-        """What it would take to commit it together with others, as of now. [MT3]"""
         return TablePart(
-            ctx=self._ctx,
+            ctx=self.ctx,
             change=self.change(),
             head=self._newest_known(),
-            found=self._record is not None,
+            found=self.record is not None,
             is_recoverable=self.recovery is not None,
         )
 
-    def repeat(self, *, as_begun: bool) -> None:
-        """Of a rerun whose key is committed: whether it declares no more than was said when it
-        began. [KY3]"""
-        self.is_declared = not as_begun
-
     def forget_if_final(self, outcome: Outcome) -> None:
-        """What follows from the outcome of a joint commit for reruns. [AB6]"""
         if self.recovery is not None:
             self.recovery.forget_if_final(outcome)
 
@@ -633,48 +637,37 @@ class Job:
         """The same change once more, where the store failed or did not say: whatever of the first
         try landed counts. [CM1] [CM6]"""
         self.enter(Act.RETRY)
-        if self._change is None or self._record is not None:  # nothing was sent
+        if self._change is None or self.record is not None:  # nothing was sent
             return self._commit_first(Committers.GROUP)
         change = self._change
-        self._meter = meter = self._ctx.meter(
-            change.job, change.operation, change.summary, "second"
-        )
-        return self._commit(self._ctx.open(), change, meter, self._committers)
+        self._meter = meter = self.ctx.meter(change.job, change.operation, change.summary, "second")
+        return self._commit(self.ctx.open(), change, meter, self._committers)
 
     def _commit(self, base: Head, change: Write, meter: Meter, committers: Committers) -> Outcome:
         is_compared = change.overwrite is not None and change.overwrite.conflict == "serializable"
         if is_compared and self.based_on.version(base, self.url) is None:
-            self._ctx.check_read(base.snapshot.table_id, change.birth)
-        outcome = commit(self._ctx, base, change, committers=committers, meter=meter)
+            self.ctx.check_read(base.snapshot.table_id, change.birth)
+        outcome = commit(self.ctx, base, change, committers=committers, meter=meter)
         if outcome.kind == "committed":
             LATEST_READ.pop(base.snapshot.table_id, None)
         return outcome if self.recovery is None else self.recovery.judged(change, outcome)
 
     def prepare(self) -> str:
-        """Make the job durable, so that any process can commit it or abort it; returns its id.
-        Nothing is visible yet. [AB3]
-
-        May be called again where it failed: the first request may have landed."""
         if not self._sealed:
             self.seal()
         self.enter(Act.SEAL)
-        put_prepared(self._ctx, self.id, self._sealed)
+        super().prepare()
         self.enter(Act.PREPARE)
         if self._meter is not None and self._meter.ended is None:
             self._meter.end("prepared")
         return self.id
 
     def seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
-        """Fix what `prepare` makes durable. together: the jobs that it is committed with [MT11];
-        held: it waits for a process that publishes it. [CK5]"""
         if self._state is JobState.OPEN:
             summary = self._ledger.summary(self._tasks)
-            self._meter = self._ctx.meter(self.ensure_id(), self._mode, summary, "first")
-            change, head = self.change(), self._table(None, ())
-            change, self._together = prepared_together(change, together), together
-            self._sealed = seal(self._ctx, head, change, self._record, held=held)
-        elif self._sealed and together != self._together:
-            raise UsageError(f"{self.url}: this job was prepared in another way; nothing was done")
+            self._meter = self.ctx.meter(self.ensure_id(), self.operation, summary, "first")
+        if self._state is JobState.OPEN or self._sealed:
+            super().seal(together, held=held)
 
     def abort(self) -> None:
         """Stop. Nothing is deleted: what was written stays unlisted, and gc collects it. [AB1]
@@ -685,25 +678,22 @@ class Job:
             )
         if self._state is JobState.OPEN:
             summary = self._ledger.summary(self._tasks)
-            self._meter = self._ctx.meter(self.id, self._mode, summary)
+            self._meter = self.ctx.meter(self.id, self.operation, summary)
             self._meter.end("aborted" if self.recovery is None else "left")
         self.enter(Act.ABORT)
 
     def change(self) -> Write:
-        """What would be committed now."""
-        head = self._table(None, ())
+        head = self.began_at()
         layout, overwrite = self._layout, None
-        if self._mode == "overwrite":
+        if self.operation == "overwrite":
             overwrite = replaced(self._overwrite, layout, head.snapshot, self._conflict)
         advances = tuple(self._advances)
         by_id = layout.partitioning(head.snapshot)
-        touched = dedupe(
-            [*self._touched, *(of_partition(by_id, entry.partition) for entry in self._entries)]
-        )
+        touched = self.touched(by_id)
         check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
         birth = object_names.parse_job_id(self.id).birth
         declared = declaration(
-            mode=self._first or self._mode,
+            mode=self._first or self.operation,
             scope=declared_scope(overwrite),
             advances=advances,
             fingerprint=self._fingerprint,
@@ -718,8 +708,8 @@ class Job:
             birth=birth,
             based_on=below(read_at, birth, overwrite, reads),
             reads=reads,
-            operation=self._mode,
-            key=self._key,
+            operation=self.operation,
+            key=self.key,
             declared=declared,
             schema=layout.schema,
             # a job that lays out no file fits any partitioning
@@ -744,11 +734,11 @@ class Job:
         if self._head is None or (schema := self._layout.schema) is None:
             return
         properties = self._head.snapshot.properties
-        whole = self._mode == "overwrite" and self._overwrite is None
+        whole = self.operation == "overwrite" and self._overwrite is None
         check_missing(self._layout.missing, properties, whole=whole)
         if self._found and (whole or MISSING_COLUMNS in properties):
             for entry in self._found:
-                with self._ctx.store.open_input(entry.path) as stream:
+                with self.ctx.store.open_input(entry.path) as stream:
                     inside = open_noted(stream, entry.bytes, entry.footer).schema_arrow.names
                 lacking = [field.name for field in schema.fields if field.file_name not in inside]
                 check_missing(lacking, properties, whole=whole)
@@ -760,7 +750,7 @@ class Job:
         writer = object_names.job_of_data_file(path)
         if writer is None or object_names.parse_job_id(writer).table_id != head.snapshot.table_id:
             return
-        if find_job_at(self._ctx, head, writer)[1][0] != "committed":
+        if find_job_at(self.ctx, head, writer)[1][0] != "committed":
             raise UsageError(
                 f"{path!r} was written by job {writer}, which has not committed and may "
                 "still do so. Nothing was added."
@@ -769,33 +759,36 @@ class Job:
     def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
         """The head that this job began under; where there is no table yet, it is created first.
         [CM13] [ST12]"""
-        if self._start is None:
+        if self._head is None:
             # What happens to hold no null in the first data may well hold one in the next: only
             # create_table binds columns.
-            new_id = self._ctx.new_field_id
+            new_id = self.ctx.new_field_id
             schema = None if data is None else assign_new_ids(relaxed(data), new_id)
             chosen = () if schema is None else partitioning.check_partition_by(schema, partition_by)
             created = create_table(
-                self._ctx, schema=schema, partition_by=chosen, properties={}, provisional=True
+                self.ctx, schema=schema, partition_by=chosen, properties={}, provisional=True
             )
-            self._start = begun(self._ctx, created, self._key, self.recovery)
-        head = self._start.head
-        self._ctx.prove(head.snapshot.proven)
-        return head
+            self._begin_under(created)
+        assert self._head is not None
+        self.ctx.prove(self._head.snapshot.proven)
+        return self._head
+
+    def began_at(self) -> Head:
+        return self._table(None, ())
 
     def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:
         """Give a table its first schema in a commit of its own; a job that loses that race fits
         the winner's. [CF8]"""
-        schema = assign_new_ids(relaxed(data), self._ctx.new_field_id)
+        schema = assign_new_ids(relaxed(data), self.ctx.new_field_id)
         change = Write(
-            job=self._ctx.new_job(head),
+            job=self.ctx.new_job(head),
             birth=head.version,
             operation="schema",
             initial=schema,
             partition_by=partitioning.check_partition_by(schema, partition_by),
         )
-        outcome = commit(self._ctx, head, change)
-        found = self._ctx.open()
+        outcome = commit(self.ctx, head, change)
+        found = self.ctx.open()
         if found.snapshot.schema is None:
             if outcome.committed:
                 taken_back = Conflict(
@@ -805,9 +798,7 @@ class Job:
                 )
                 outcome = Outcome(kind="conflict", job_id=self.id, conflict=taken_back)
             committed_or_raise(outcome, self.url)
-        assert self._start is not None
-        # the job's base version stays what its id says
-        self._start = msgspec.structs.replace(self._start, head=found)
+        self._head = found  # the job's base version stays what its id says
         return found
 
     def _check_early(self, head: Head) -> None:
@@ -818,12 +809,12 @@ class Job:
         empty.
         """
         if self.based_on.version(head, self.url) is not None:
-            check_based_on(self._ctx, head, self.change())
+            check_based_on(self.ctx, head, self.change())
         mismatch = find_mismatch(head.snapshot.watermarks, head.snapshot.origins, self._advances)
         if mismatch is None and self._first is None and self._conflict != "fail":
             return
         change = self.change()
-        inputs = load_conflict_inputs(self._ctx, head, change)
+        inputs = load_conflict_inputs(self.ctx, head, change)
         conflict = find_conflict(head.snapshot, change, (), inputs)
         if conflict is not None and conflict.rule in _FINAL_EARLY:
             outcome = Outcome(kind="conflict", job_id=self.id, conflict=conflict)

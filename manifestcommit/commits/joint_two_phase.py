@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -14,41 +13,16 @@ from ..format.snapshot import TogetherJob
 from ..log.table_context import TableContext
 from ..log.time_travel import find_job_at
 from ..log.version_chain import Head
-from ..runtime.outcome import Kind, Outcome, error_of
+from ..runtime.outcome import (
+    Kind,
+    Outcome,
+    error_of,
+)
 from ..store.base import store_beside
 from .commit_loop import record_abort
 from .create_version import fenced_outcome
 from .joint_commit import TablePart, commit_declared, ordered_parts
 from .prepared_job import read_prepared
-
-
-class JointUnit(Protocol):
-    """What one table contributes to a joint commit: a job, or a change of rows."""
-
-    def as_part(self) -> TablePart:
-        """What it takes to commit it with the others; it is over then. [MT3]"""
-        ...
-
-    def part(self) -> TablePart:
-        """The same, as of now. [MT3]"""
-        ...
-
-    def repeat(self, *, as_begun: bool) -> None:
-        """Of a rerun whose key is committed: whether it declares no more than was said when it
-        began. [KY3]"""
-        ...
-
-    def forget_if_final(self, outcome: Outcome) -> None:
-        """What follows from its outcome for reruns. [AB6]"""
-        ...
-
-    def seal(self, together: tuple[TogetherJob, ...]) -> None:
-        """Fix what `prepare` makes durable. together: the jobs that it is committed with. [MT11]"""
-        ...
-
-    def prepare(self) -> str:
-        """Make it durable; returns the job's id. [AB3]"""
-        ...
 
 
 def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
@@ -58,15 +32,6 @@ def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
         TogetherJob(root=part.url, table_id=part.table_id, job=part.change.job)
         for part in ordered_parts(parts)
     )
-
-
-def prepare_jointly(units: Mapping[str, JointUnit], together: Sequence[TogetherJob]) -> None:
-    """Make jobs durable that are committed together; may be called again where it failed. units:
-    by their jobs' ids. [MT11] [AB3]"""
-    for unit in units.values():
-        unit.seal(tuple(together))
-    for each in reversed(together):  # once the home's is there, all are
-        units[each.job].prepare()
 
 
 def prepared_together(change: Write, together: Sequence[TogetherJob]) -> Write:

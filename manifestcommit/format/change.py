@@ -13,7 +13,7 @@ import msgspec
 
 from .entries import Count, Entry, ManifestRef, Time
 from .evolution import SchemaEdit
-from .fields import Schema
+from .fields import Closed, Schema
 from .partitioning import PartitionPattern
 from .snapshot import (
     REPLACE,
@@ -32,9 +32,7 @@ _HALF = 16  # hex digits of a digest
 ConflictChoice = Literal["serializable", "blind", "fail"]
 
 
-class Overwrite(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Overwrite(Closed, frozen=True, kw_only=True):
     """Replace everything in these partitions. dynamic: the scope is the partitions that the job
     writes, known only when it finishes. [CF3]"""
 
@@ -43,9 +41,7 @@ class Overwrite(
     conflict: ConflictChoice = "serializable"
 
 
-class StreamBatch(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class StreamBatch(Closed, frozen=True, kw_only=True):
     """One batch of a streaming query. name: the user's key or else the query's id; the last batch
     is recorded under it. [KY6]"""
 
@@ -54,18 +50,14 @@ class StreamBatch(
     batch: int
 
 
-class Rewritten(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Rewritten(Closed, frozen=True, kw_only=True):
     """Runs that replace others. old: paths of the replaced ones."""
 
     old: frozenset[str]
     new: tuple[RunRef, ...] = ()
 
 
-class _OfJob(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class _OfJob(Closed, frozen=True, kw_only=True):
     """What every change says: whose it is. birth: the job's base version, the latest when it began;
     operation: the kind of work, as the version records it; message, metadata, author: what the
     caller says of it, and who made it: those of the process that made the change. [OB15]
@@ -255,9 +247,7 @@ class ConflictInputs(msgspec.Struct, frozen=True, kw_only=True):
     advanced: frozenset[Advance] = frozenset()
 
 
-class Prepared(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Prepared(Closed, frozen=True, kw_only=True):
     """A change that any process can now commit or abort. [AB3]
 
     done: the record of its key, if the key had been committed before the job began: such a job has

@@ -9,11 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
-from .fields import WireValue
+from .fields import Closed, Stored, WireValue
 
 # Packs neighbours into bins of a given capacity: files of a read into tasks, row groups into
 # portions, manifests into one manifest.
@@ -82,9 +82,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Time = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
 
 
-class ColumnStats(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class ColumnStats(Stored, frozen=True, kw_only=True):
     """Statistics of one leaf column in a file; an absent value is unknown, never "none". [OB7]
 
     nulls, nans: counts; min, max: wire values over rows that are neither null nor NaN; *_cut: the
@@ -98,34 +96,25 @@ class ColumnStats(
     max: WireValue = None
     min_cut: bool = False
     max_cut: bool = False
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class SourceRange(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class SourceRange(Stored, frozen=True, kw_only=True):
     """The half-open range of one source whose rows a file holds. [OB8]"""
 
     source: str
     start: Int64 | str | None
     end: Int64 | str
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class FooterRef(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class FooterRef(Stored, frozen=True, kw_only=True):
     """The end of a Parquet file, from the start of its footer: its length and digest. [OB5]
     [OB14]"""
 
     bytes: Count
     digest: str
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class Entry(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Entry(Stored, frozen=True, kw_only=True):
     """One data file. [OB5]
 
     path: relative to the table path; partition: wire values in the order of the table's
@@ -145,12 +134,9 @@ class Entry(
     job: str
     columns: dict[Count, ColumnStats] = {}
     sources: tuple[SourceRange, ...] = ()
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class ManifestRef(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class ManifestRef(Stored, frozen=True, kw_only=True):
     """A manifest, and what must be known without opening it. [OB6]
 
     path; files, rows, data_bytes: totals of its entries as written; bytes: its own size; digest;
@@ -173,15 +159,12 @@ class ManifestRef(
     first_path: str
     last_path: str
     footer: FooterRef | None = None
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
 # --- Objects of recoverable jobs ---
 
 
-class KeyMark(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class KeyMark(Closed, frozen=True, kw_only=True):
     """Marks a job as a recoverable attempt at this key; begun_at: microseconds since the epoch, for
     people. The name of the object says everything that counts. [AB6]"""
 
@@ -191,9 +174,7 @@ class KeyMark(
     writer: str
 
 
-class FinishedTask(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class FinishedTask(Closed, frozen=True, kw_only=True):
     """The output of the one attempt of a task that is committed. Its object is created with
     put-if-absent, so there is never a second. [AB6]
 

@@ -21,6 +21,7 @@ from .fields import (
     MAX_PRECISION,
     MOMENTS,
     ArrayType,
+    Closed,
     Field,
     FieldType,
     MapType,
@@ -187,9 +188,7 @@ __all__ = [
 Path = tuple[str, ...]
 
 
-class SchemaEdit(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class SchemaEdit(Closed, frozen=True, kw_only=True):
     """One change of a table's schema. [SC5] [SC6]
 
     id: the field that changes (add: the id of the new one); column: its path, for messages; field:

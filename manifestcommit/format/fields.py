@@ -113,9 +113,20 @@ def _place(url: str) -> str:
     return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
-class Field(
+class Closed(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
+    """A part of a metadata object that has no members but those that are named here."""
+
+
+class Stored(Closed, frozen=True, kw_only=True):
+    """A part of a metadata object. extra: the members that this release does not know, which a
+    rewrite keeps. [OB12]"""
+
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Field(Stored, frozen=True, kw_only=True):
     """One column or nested member. Its id never changes and is never reused. [SC1]
 
     id: 1 .. 2^31-1, random; name: as users see it; type: a primitive's name or a nested type;
@@ -129,7 +140,6 @@ class Field(
     nullable: bool = True
     physical: str | None = None
     metadata: dict[str, Any] = {}
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
     @property
     def file_name(self) -> str:
@@ -137,56 +147,29 @@ class Field(
         return self.physical or self.name
 
 
-class StructType(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="type",
-    tag="struct",
-):
+class StructType(Stored, tag_field="type", tag="struct", frozen=True, kw_only=True):
     """A group of named members."""
 
     fields: tuple[Field, ...]
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
     def __hash__(self) -> int:  # types are looked up among others, and dicts have no hash
         return hash(tuple(field.id for field in self.fields))
 
 
-class ArrayType(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="type",
-    tag="array",
-):
+class ArrayType(Stored, tag_field="type", tag="array", frozen=True, kw_only=True):
     """A list; the field of its elements is called `element`."""
 
     element: Field
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
     def __hash__(self) -> int:
         return hash("array")
 
 
-class MapType(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="type",
-    tag="map",
-):
+class MapType(Stored, tag_field="type", tag="map", frozen=True, kw_only=True):
     """A map; its fields are called `key` (never null) and `value`."""
 
     key: Field
     value: Field
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
     def __hash__(self) -> int:
         return hash("map")
@@ -242,9 +225,7 @@ MAX_PRECISION = 38  # digits of a decimal, as in Spark, Iceberg and Delta
 _DECIMAL = re.compile(r"decimal\((0|[1-9][0-9]?),(0|[1-9][0-9]?)\)", re.ASCII)
 
 
-class Schema(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Schema(Stored, frozen=True, kw_only=True):
     """The ordered columns of a table.
 
     retired: names in files of dropped columns. Live files may still hold them, so no new column may
@@ -253,7 +234,6 @@ class Schema(
 
     fields: tuple[Field, ...]
     retired: tuple[str, ...] = ()
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from .entries import Count, Entry, Int64, ManifestRef, Time
-from .fields import Schema, WireValue, is_text, is_unicode, shown
+from .fields import Closed, Schema, Stored, WireValue, is_text, is_unicode, shown
 from .object_names import is_table_id, parse_job_id
 
 # Who made a commit, and what its caller says of it: author, message and metadata.
@@ -61,9 +61,7 @@ _SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-class Author(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Author(Stored, frozen=True, kw_only=True):
     """Who made a change, as its process says, for people: no rule reads it. [OB15]
 
     user: the account; host: the machine; program: the script, module or command; software: this
@@ -74,7 +72,6 @@ class Author(
     host: str | None = None
     program: str | None = None
     software: str | None = None
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,9 +216,7 @@ REPLACE = "replace"
 Operation: TypeAlias = str
 
 
-class Summary(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Summary(Stored, frozen=True, kw_only=True):
     """What a commit did, for people and monitoring; no commit rule reads it. [OB10]
 
     rows_*, bytes_*, files_*: the job's input, and the contents of its files, None: not counted;
@@ -249,12 +244,9 @@ class Summary(
     retries: Count = 0
     unknowns: Count = 0
     checks: dict[str, bool] = {}
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class Commit(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Commit(Stored, frozen=True, kw_only=True):
     """One job that this version carries. commit_id begins with the job id; touched: the partitions
     added to or removed from; reason: a text from a person; message, metadata: what the caller says
     of it; author: who made it; restored: the target of a rollback; advanced: source -> start and
@@ -273,12 +265,9 @@ class Commit(
     restored: Count | None = None
     advanced: dict[str, tuple[Int64 | str | None, Int64 | str]] = {}
     summary: Summary = Summary()
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class KeyRecord(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class KeyRecord(Stored, frozen=True, kw_only=True):
     """The record of an idempotency key. version: the commit that carried the key; digest: sha256 of
     what was declared with it. [KY1]
 
@@ -288,12 +277,9 @@ class KeyRecord(
 
     version: Count
     digest: str
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class StreamRecord(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class StreamRecord(Stored, frozen=True, kw_only=True):
     """The last batch of a streaming query in the table. query: the query's id; version: the commit
     that carried the batch. [KY6]
 
@@ -303,23 +289,17 @@ class StreamRecord(
     query: str
     batch: Int64
     version: Count
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class Tag(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Tag(Stored, frozen=True, kw_only=True):
     """A version kept readable under a name; until: microseconds since the epoch, None: no end.
     [RD5]"""
 
     version: Count
     until: int | None = None  # of any size: shown as the last of times
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class RunRef(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class RunRef(Stored, frozen=True, kw_only=True):
     """Spilled keys, jobs or removals: a Parquet object sorted by its first column, whose bounds are
     `first` and `last`. [OB11]"""
 
@@ -329,23 +309,17 @@ class RunRef(
     digest: str
     first: str
     last: str
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class Totals(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Totals(Stored, frozen=True, kw_only=True):
     """Live files, rows and bytes at this version. [OB2]"""
 
     files: Count = 0
     rows: Count = 0
     bytes: Count = 0
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class DisputedTime(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class DisputedTime(Stored, frozen=True, kw_only=True):
     """Versions whose `committed_at` is not the time of their commit, because clocks were far apart.
     [CM27]
 
@@ -358,12 +332,9 @@ class DisputedTime(
     last: Count
     said: Time
     clock: Time
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class Pending(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Pending(Stored, frozen=True, kw_only=True):
     """The mark of a member of a joint commit: its fate is decided in the chain of another table.
     [MT3]
 
@@ -377,35 +348,26 @@ class Pending(
     job: str
     attempt: Count
     base: Count
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class JointRecord(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class JointRecord(Stored, frozen=True, kw_only=True):
     """In a home: the last member of a partner table that committed. version: the member's; attempt:
     the id of its attempt; root: the partner's path. [MT4]"""
 
     version: Count
     attempt: str
     root: str
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class HomeRecord(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class HomeRecord(Stored, frozen=True, kw_only=True):
     """In a member's table: its last member under one home. version: the member's; root: the home's
     path. [MT12]"""
 
     version: Count
     root: str
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class Constraint(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Constraint(Stored, frozen=True, kw_only=True):
     """A condition that no row of the table violates. id: another one for every constraint that was
     ever added; condition: SQL on one row; columns: each column as the condition spells it -> its
     field id, whatever the column is called now. [CK1]"""
@@ -413,7 +375,6 @@ class Constraint(
     id: str
     condition: str
     columns: dict[str, Count]
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
 def never_null(constraint: Constraint) -> int | None:
@@ -457,9 +418,7 @@ def check_constraints(constraints: Mapping[str, Constraint | None]) -> None:
             )
 
 
-class Snapshot(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Snapshot(Stored, frozen=True, kw_only=True):
     """The state of a table at one version: the members of the version's object.
 
     Attributes:
@@ -563,7 +522,6 @@ class Snapshot(
     void: tuple[Count, ...] = ()
     rank: Int64 = 0
     constraints: dict[str, Constraint] = {}
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
 def job_state(snapshot: Snapshot, job: str) -> Literal["committed", "given_up"] | None:
@@ -581,9 +539,7 @@ _BEYOND = 2**31  # above any attempt, and any rank
 _LONGEST = 2**63
 
 
-class TogetherJob(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class TogetherJob(Closed, frozen=True, kw_only=True):
     """One of the prepared jobs that are committed by one joint commit: the table's path and id, and
     the job. [MT11]"""
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from .fields import is_text, is_unicode, shown
+from .fields import Closed, is_text, is_unicode, shown
 
 Position: TypeAlias = int | str | None
 
@@ -20,9 +20,7 @@ Position: TypeAlias = int | str | None
 VERSIONS_SEARCHED = 100
 
 
-class Advance(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Advance(Closed, frozen=True, kw_only=True):
     """The half-open range [start, end) of a source whose rows a change adds. [WM2]"""
 
     source: str

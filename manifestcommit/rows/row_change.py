@@ -1,7 +1,7 @@
 """One attempt to delete, update, merge or overwrite rows: from a base version it names the files to
 remove and those to add, in one commit. [RC1] [CF16]
 
-No Spark here: `plan` says how files must be written, `take` registers the result.
+No Spark here: `plan` says how files must be written, `add_written` registers the result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measured
 from ..commits.create_version import found_outcome
-from ..commits.prepared_job import put_prepared, seal
+from ..commits.job import JointUnit
+from ..commits.joint_commit import TablePart
 from ..errors import DataFileMissingError, UsageError
 from ..files.row_buffer import record_batches
 from ..files.writer import DataFileWriter, WritePlan, plan_rewrite
@@ -30,16 +31,17 @@ from ..format.change import MergeManifests, Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids
 from ..format.fields import Schema, arrow_marks
-from ..format.partitioning import PartitionPattern, bounded, dedupe, of_partition
+from ..format.partitioning import PartitionPattern, bounded
 from ..format.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot
 from ..log.table_context import TableContext
 from ..log.time_travel import find_key_at
+from ..log.version_chain import Head
 from ..protocol.compaction_plan import unite_ranges
 from ..protocol.conflict import Conflict
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently, parallel_writers
 from ..runtime.environment import STARTS, pause, tuning
-from ..runtime.outcome import InputTotals, JobMetrics, Outcome, WriteTotals, committed_or_raise
-from ..runtime.validation import Ranges, advances_of, check_reason, check_work
+from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
+from ..runtime.validation import Ranges, advances_of
 from ..scan.parallel_decode import batches_of, check_digest, checked_bytes
 from .conditions import mask_of
 
@@ -129,7 +131,7 @@ def until_committed(ctx: TableContext, once: Callable[[], RowOutcome]) -> RowOut
         tries += 1
 
 
-class RowChange:
+class RowChange(JointUnit):
     """A row change in progress. Nothing of it is visible before `commit` returns a
     committed outcome. [RC1] [CM10]
 
@@ -144,13 +146,9 @@ class RowChange:
         declared: Declared = NOTHING,
     ) -> None:
         key, fingerprint, reason = declared.key, declared.fingerprint, declared.reason
-        check_work(key=key, fingerprint=fingerprint)
-        if reason is not None:
-            check_reason(operation, reason)
-        self._advances = advances_of(declared.watermarks)
-        self.ctx, self.hold = ctx, declared.hold
-        self._operation, self._key, self._reason = operation, key, reason
-        self._ledger = WriteTotals(ctx.tally, ctx.env.now_us)
+        super().__init__(ctx)
+        self._advances, self.hold = advances_of(declared.watermarks), declared.hold
+        self.operation, self._key, self._reason = operation, key, reason
         self.head, self.record = ctx.open(), None
         if key is not None:
             self.head, self.record = find_key_at(ctx, self.head, key)
@@ -168,22 +166,12 @@ class RowChange:
         if self.record is None:
             self._told.version(self.head, ctx.store.url)
         self._removed: dict[str, int] = {}
-        self._entries: list[Entry] = []
-        self._manifests: list[ManifestRef] = []
-        self._touched: list[PartitionPattern] = []
-        self._tasks = 0
         self.is_checked = True  # whether all its files are written by `plan`
-        self.is_as_begun = False  # a rerun that declares no more
 
     @property
     def snapshot(self) -> Snapshot:
         """The state whose rows are examined, with the columns that it is to have."""
         return self._state
-
-    @property
-    def already_committed(self) -> bool:
-        """Whether an earlier run committed this key, so that nothing is left to do. [KY3]"""
-        return self.record is not None
 
     @property
     def changes(self) -> bool:
@@ -207,13 +195,6 @@ class RowChange:
                     for advance in self._advances
                 )
             ]
-        )
-
-    @property
-    def metrics(self) -> JobMetrics:
-        """The metrics so far."""
-        return self.ctx.meter(self.id, self._operation, self._ledger.summary(self._tasks)).metrics(
-            "running"
         )
 
     def evolve(self, edits: tuple[SchemaEdit, ...]) -> None:
@@ -261,28 +242,8 @@ class RowChange:
             zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
         )
 
-    def take(
-        self,
-        entries: Sequence[Entry],
-        manifests: Sequence[ManifestRef] = (),
-        *,
-        touched: Sequence[PartitionPattern] = (),
-        tasks: int = 1,
-        intake: InputTotals | None = None,
-    ) -> None:
-        """Register the files that tasks wrote. touched: the partitions of the manifests; if
-        omitted, they are read from these."""
-        assert self.snapshot.schema is not None
-        self._ledger.take(entries, manifests, intake)
-        self._entries += entries
-        self._manifests += manifests
-        schema, partition_by = self.snapshot.schema, self.snapshot.partition_by
-        touched = touched or self.ctx.manifests.touched(
-            manifests, schema=schema, partition_by=partition_by
-        )
-        own = (of_partition(partition_by, entry.partition) for entry in entries)
-        self._touched = list(dedupe((*self._touched, *touched, *own)))
-        self._tasks += tasks
+    def takes(self) -> tuple[Schema | None, tuple[int, ...]]:
+        return self.snapshot.schema, self.snapshot.partition_by
 
     def change(self) -> Write:
         """The change that would be committed now."""
@@ -290,7 +251,7 @@ class RowChange:
         return Write(
             job=self.id,
             birth=self.head.version,
-            operation=self._operation,
+            operation=self.operation,
             key=self._key,
             declared=self._said(),
             # a change that writes no file fits any columns
@@ -299,7 +260,7 @@ class RowChange:
             edits=self._edits,
             add=tuple(self._entries),
             add_manifests=tuple(self._manifests),
-            touched=tuple(self._touched),
+            touched=self.touched(self.snapshot.partition_by) if writes else (),
             remove=frozenset(self._removed),
             reads=self._reads,
             based_on=self._based_on,
@@ -314,7 +275,8 @@ class RowChange:
     def _said(self) -> str | None:
         if self._key is None:
             return None
-        return as_begun(self._declared) if self.is_as_begun and self.record else self._declared
+        is_as_begun = self.record is not None and not self.is_declared
+        return as_begun(self._declared) if is_as_begun else self._declared
 
     def commit_or_lose(self) -> Outcome:
         """Commit everything atomically, or raise the outcome's error; LostRaceError where it may be
@@ -327,8 +289,16 @@ class RowChange:
 
     def stage(self) -> None:
         """Make it durable, for a process that looks at it and publishes it by its id. [CK5]"""
-        sealed = seal(self.ctx, self.head, self.change(), self.record, held=True)
-        put_prepared(self.ctx, self.id, sealed)
+        self.seal(held=True)
+        self.prepare()
+
+    def began_at(self) -> Head:
+        return self.head
+
+    def part(self) -> TablePart:
+        return TablePart(
+            ctx=self.ctx, head=self.head, change=self.change(), found=self.already_committed
+        )
 
     def commit(self) -> Outcome:
         """Commit everything atomically. [CM1]-[CM8]"""
@@ -418,7 +388,7 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def register(self, change: RowChange) -> int:
         """Make them part of the change; returns how many rows they have."""
-        change.take(
+        change.add_written(
             self.entries,
             self.manifests,
             touched=self.touched,

@@ -49,20 +49,28 @@ def optional(rule: Rule) -> Rule:
     return check
 
 
-def flag(name: str, value: Any) -> bool:
-    """True or False, but no other truthy value: `dry_run="no"` would be true."""
-    if not isinstance(value, bool):
-        raise wrong(name, value, "True or False")
-    return value
+def fits(is_one: Callable[[Any], bool], expected: str, example: str = "") -> Rule:
+    """Accept, as it is, what this is true of."""
+
+    def check(name: str, value: Any) -> Any:
+        if not is_one(value):
+            raise wrong(name, value, expected, example)
+        return value
+
+    return check
 
 
-def within(least: int, most: int) -> Rule:
+# no other truthy value: `dry_run="no"` would be true
+flag = fits(lambda value: isinstance(value, bool), "True or False")
+
+
+def within(least: int, most: int, expected: str = "") -> Rule:
     """A whole number between these bounds, both included."""
 
     def check(name: str, value: Any) -> int:
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not is_whole or not least <= int(value) <= most:
-            raise wrong(name, value, f"a whole number from {least} to {most}")
+            raise wrong(name, value, expected or f"a whole number from {least} to {most}")
         return int(value)
 
     return check
@@ -70,32 +78,15 @@ def within(least: int, most: int) -> Rule:
 
 def whole(least: int | None) -> Rule:
     """A whole number from `least` on that fits 64 bits."""
-
-    def check(name: str, value: Any) -> int:
-        if (
-            not isinstance(value, Integral)
-            or isinstance(value, bool)
-            or not (-_LARGEST if least is None else least) <= int(value) <= _LARGEST
-        ):
-            raise wrong(
-                name,
-                value,
-                "a whole number" if least is None else f"a whole number from {least} on",
-            )
-        return int(value)
-
-    return check
+    if least is None:
+        return within(-_LARGEST, _LARGEST, "a whole number")
+    return within(least, _LARGEST, f"a whole number from {least} on")
 
 
 def one_of(*choices: str) -> Rule:
     """One of these texts."""
-
-    def check(name: str, value: Any) -> str:
-        if not isinstance(value, str) or value not in choices:
-            raise wrong(name, value, " or ".join(f'"{choice}"' for choice in choices))
-        return value
-
-    return check
+    expected = " or ".join(f'"{choice}"' for choice in choices)
+    return fits(lambda value: isinstance(value, str) and value in choices, expected)
 
 
 def text(expected: str, example: str, *, blank: bool = True) -> Rule:
@@ -120,11 +111,15 @@ def names(name: str, value: Any) -> list[str]:
     return items
 
 
-def file_name(name: str, value: Any) -> Any:
-    """The name of a file on this machine."""
-    if not isinstance(value, str | os.PathLike) or "\0" in (text := os.fspath(value)) or not text:
-        raise wrong(name, value, "the name of a file", "'report.html'")
-    return value
+file_name = fits(
+    lambda value: (
+        isinstance(value, str | os.PathLike)
+        and "\0" not in (text := os.fspath(value))
+        and text != ""
+    ),
+    "the name of a file",
+    "'report.html'",
+)
 
 
 def paths(name: str, value: Any) -> list[str]:
@@ -216,58 +211,55 @@ def size(name: str, value: Any) -> int:
     return bytes_
 
 
-def function(name: str, value: Any) -> Any:
-    """Something that can be called."""
-    if not callable(value):
-        raise wrong(name, value, "a function that takes a text", "print")
-    return value
+function = fits(callable, "a function that takes a text", "print")
 
 
 def mapping(expected: str, example: str) -> Rule:
     """A mapping; its contents are checked where it is used."""
-
-    def check(name: str, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            raise wrong(name, value, expected, example)
-        return value
-
-    return check
+    return fits(lambda value: isinstance(value, Mapping), expected, example)
 
 
-def condition(name: str, value: Any) -> Any:
-    """A selection of rows or files: SQL, a pyarrow expression or a Spark Column, depending on the
-    call."""
-    if is_text(value) and value.strip():
-        return value
-    if not (isinstance(value, pc.Expression) or is_spark(value, "Column")):
-        raise wrong(
-            name,
-            value,
-            "a pyarrow expression, a Spark Column or SQL",
-            "pyarrow.compute.field('flight') == 1545",
+# a selection of rows or files
+condition = fits(
+    lambda value: (
+        (is_text(value) and bool(value.strip()))
+        or isinstance(value, pc.Expression)
+        or is_spark(value, "Column")
+    ),
+    "a pyarrow expression, a Spark Column or SQL",
+    "pyarrow.compute.field('flight') == 1545",
+)
+# without importing DuckDB or pyspark
+duckdb_connection = fits(
+    lambda value: type(value).__name__ == "DuckDBPyConnection",
+    "a connection of DuckDB, or None for the module's own",
+    "duckdb.connect()",
+)
+spark_session = fits(
+    lambda value: is_spark(value, "SparkSession"),
+    "a SparkSession, or None for the active one",
+    "SparkSession.builder.getOrCreate()",
+)
+column_type = fits(
+    lambda value: (
+        is_text(value) or isinstance(value, pa.DataType | StructType | ArrayType | MapType)
+    ),
+    "a pyarrow type, or the name of a type of Spark or SQL",
+    "pyarrow.int64() or 'decimal(10,2)'",
+)
+# whether it does hold rows is checked when it is read
+rows = fits(
+    lambda value: (
+        hasattr(value, "__arrow_c_stream__")
+        or is_spark(value, "DataFrame")
+        or any(
+            base.__module__.partition(".")[0] in ("pyarrow", "pandas", "polars", "duckdb")
+            for base in type(value).__mro__
         )
-    return value
-
-
-def duckdb_connection(name: str, value: Any) -> Any:
-    """A connection of DuckDB, checked without importing it."""
-    if type(value).__name__ != "DuckDBPyConnection":
-        raise wrong(
-            name, value, "a connection of DuckDB, or None for the module's own", "duckdb.connect()"
-        )
-    return value
-
-
-def spark_session(name: str, value: Any) -> Any:
-    """A Spark session, classic or Connect."""
-    if not is_spark(value, "SparkSession"):
-        raise wrong(
-            name,
-            value,
-            "a SparkSession, or None for the active one",
-            "SparkSession.builder.getOrCreate()",
-        )
-    return value
+    ),
+    "rows: a Spark DataFrame, or anything with __arrow_c_stream__",
+    "a pyarrow.Table",
+)
 
 
 def is_spark(value: Any, kind: str) -> bool:
@@ -297,34 +289,6 @@ def position(name: str, value: Any) -> Any:
         return int(value)
     if not (isinstance(value, str) and is_unicode(value)):
         raise wrong(name, value, "a position: a whole number of 64 bits, or a text", "27004")
-    return value
-
-
-def column_type(name: str, value: Any) -> Any:
-    """A column's type."""
-    if not (is_text(value) or isinstance(value, pa.DataType | StructType | ArrayType | MapType)):
-        raise wrong(
-            name,
-            value,
-            "a pyarrow type, or the name of a type of Spark or SQL",
-            "pyarrow.int64() or 'decimal(10,2)'",
-        )
-    return value
-
-
-def rows(name: str, value: Any) -> Any:
-    """An object that may hold rows; whether it does is checked when it is read."""
-    known = any(
-        base.__module__.partition(".")[0] in ("pyarrow", "pandas", "polars", "duckdb")
-        for base in type(value).__mro__
-    )
-    if not (known or hasattr(value, "__arrow_c_stream__") or is_spark(value, "DataFrame")):
-        raise wrong(
-            name,
-            value,
-            "rows: a Spark DataFrame, or anything with __arrow_c_stream__",
-            "a pyarrow.Table",
-        )
     return value
 
 

@@ -2,7 +2,7 @@
 ours and the users'. [CM11] [IV10]
 
     store = CountingStore(open_store("file:///lake/flights"))
-    job = Job.begin(TableContext(store), key="day 1")  # of the engine
+    job = Job(TableContext(store), key="day 1")  # of the engine
     …
     assert store.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
 

@@ -74,7 +74,7 @@ def test_a_writer_that_carries_an_intent_records_what_stands_in_it() -> None:
     create_table(TableContext(store), schema=None, partition_by=(), properties={})
     mine, other = (TableContext(store).noting(f"by {name}", {"by": name}) for name in ("ann", "bob"))
     mine.author, other.author = Author(user="ann"), Author(user="bob")
-    waiting = Job.begin(mine)
+    waiting = Job(mine)
     waiting.advance("s", 0, 5)
     head = mine.open()
     group = GroupCommit(mine, waiting.id, Committers.GROUP)
@@ -82,7 +82,7 @@ def test_a_writer_that_carries_an_intent_records_what_stands_in_it() -> None:
     assert group.publish(change, change.summary)
     carrier = GroupCommit(other, other.new_job(head), Committers.GROUP)
     carrier.saw({waiting.id: 100})
-    own = Job.begin(other).change()
+    own = Job(other).change()
     (carried,) = carrier.carry(head.snapshot, own, ConflictInputs()).commits
     assert (carried.job, carried.message, carried.metadata, carried.author) == (waiting.id, "by ann", {"by": "ann"}, Author(user="ann"))
     outcome = commit_prepared(other, waiting.id)

@@ -286,7 +286,7 @@ def test_rows_that_are_appended_as_having_read_the_table_conflict(root: str) -> 
     marks = arrow_marks(mc.Table(root).dataset().schema.metadata)
 
     def insert(said: int | None = None) -> Any:
-        job = Job.begin(table, based_on=said)
+        job = Job(table, based_on=said)
         job.based_on.take(marks, appends=True)
         job.write_stream(rows(8).schema, rows(8).to_batches())
         return job.commit()
@@ -298,7 +298,7 @@ def test_rows_that_are_appended_as_having_read_the_table_conflict(root: str) -> 
     assert insert(3).committed, "what is said takes its place, and an append commutes"
     assert ids(root) == [1, 2, 8, 8]
     assert error_of(insert(4), root) is None
-    job = Job.begin(table)
+    job = Job(table)
     job.based_on.take((), appends=True)
     job.write_stream(rows(9).schema, rows(9).to_batches())
     append(root, 10)
@@ -310,7 +310,7 @@ def test_a_recoverable_append_that_has_read_the_table_is_a_new_job_after_its_con
     table = session(open_store(root))
 
     def insert(*, append_between: bool) -> Any:
-        job = Job.begin(table, key="K", fingerprint="the same rows", recoverable=True)
+        job = Job(table, key="K", fingerprint="the same rows", recoverable=True)
         job.based_on.take(arrow_marks(mc.Table(root).dataset().schema.metadata), appends=True)
         job.write_stream(rows(8).schema, rows(8).to_batches())
         if append_between:

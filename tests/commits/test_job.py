@@ -432,7 +432,7 @@ def test_jobs_that_begin_at_once_have_ids_of_their_own(store: MemoryStore, monke
 def test_to_begin_makes_no_table_and_the_id_is_known_with_it() -> None:
     """[LY4] [CM13]"""
     store = CountingStore(memory())
-    job = Job.begin(TableContext(store), key="k")
+    job = Job(TableContext(store), key="k")
     assert job.id == "" and not job.already_committed and "put_if_absent" not in store.requests() and not list(store.list(""))
     made = job.ensure_id()
     assert made and job.id == made and open_head(store).version == object_names.parse_job_id(made).birth == 1
@@ -450,7 +450,7 @@ def test_a_job_that_could_not_look_for_its_key_begins_when_it_is_asked_again() -
             raise StoreError("no answer")
 
     store = FaultStore(memory(), on_call=beat)
-    job = Job.begin(TableContext(store), key="k", fingerprint="f", recoverable=True)
+    job = Job(TableContext(store), key="k", fingerprint="f", recoverable=True)
     with pytest.raises(StoreError, match="no answer"):
         job.ensure_id()
     assert failed and job.id == ""

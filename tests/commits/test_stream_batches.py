@@ -35,10 +35,10 @@ def budget(set_budgets: SetBudgets) -> None:
 def run_batch(store: CountingStore, number: int) -> Counter[str]:
     """One file's worth of a batch: planned by one job object, committed by another one; the requests of both."""
     store.reset()
-    planning = Job.begin(TableContext(store))
+    planning = Job(TableContext(store))
     plan = planning.plan_write(SCHEMA)
     change = planning.change()
-    committing = Job.begin(TableContext(store))
+    committing = Job(TableContext(store))
     committing.resume(change, began_us=0)
     committing.take_batch(StreamBatch(name="q", query="q", batch=number))
     path = f"00000-{secrets.token_hex(8)}-0-{plan.job}.parquet"
@@ -69,7 +69,7 @@ def test_ten_thousand_batches_leave_one_record_and_a_bounded_head() -> None:
     session = TableContext(store)
     head_bytes = []
     for number in range(MANY):
-        job = Job.begin(session)
+        job = Job(session)
         job.take_batch(StreamBatch(name="q", query="q", batch=number))
         plan = job.plan_write(SCHEMA)
         job.add_written([Entry(path=f"{number:05}-{secrets.token_hex(8)}-0-{plan.job}.parquet", rows=1, bytes=1000, job=plan.job)])

@@ -488,7 +488,7 @@ def test_who_has_read_the_table_carries_nobody() -> None:
         tagged.append(open_head(store).version)
         mc.Table(store.url).tag("first", version=1)
 
-    reading = Job.begin(own)
+    reading = Job(own)
     reading.based_on.take([mark_of(open_head(store).snapshot.table_id, store.url, open_head(store).version)], appends=True)
     reading.write_stream(rows([20]).schema, rows([20]).to_batches())
     assert reading.commit().committed

@@ -35,7 +35,7 @@ from manifestcommit.format.fields import Schema
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.scan import planning, prefetch
 from manifestcommit.scan.arrow_dataset import constants_in
-from manifestcommit.scan.pruning_stats import matching_groups
+from manifestcommit.scan.planning import matching_groups
 from manifestcommit.store import open_store
 from manifestcommit.store.memory import MemoryStore
 

@@ -131,14 +131,14 @@ def test_a_table_without_constraints_pays_nothing() -> None:
     for has_had_one in (False, True):
         store = CountingStore(MemoryStore(f"pays-nothing-{has_had_one}"))
         session = TableContext(store)
-        job = Job.begin(session)
+        job = Job(session)
         job.write_stream(COLUMNS, rows(1.0).to_batches())
         committed_or_raise(job.commit(), store.url)
         if has_had_one:
             constraints.add(session, "positive", "amount > 0")
             constraints.drop(session, "positive")
         store.calls.clear()
-        job = Job.begin(TableContext(store))
+        job = Job(TableContext(store))
         job.write_stream(COLUMNS, rows(-1.0).to_batches())
         outcome = committed_or_raise(job.commit(), store.url)
         assert outcome.version is not None
@@ -510,7 +510,7 @@ def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:
     path = tmp_path / "t"
     mc.write(rows(1.0), path)
     store = open_store(path)
-    theirs = Job.begin(TableContext(store))
+    theirs = Job(TableContext(store))
     theirs.write_stream(COLUMNS, rows(-1.0).to_batches())
     from manifestcommit.commits.group_commit import GroupCommit
 
@@ -521,7 +521,7 @@ def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:
     mc.Table(path).add_constraint("positive", "amount > 0")
     mine = TableContext(store)
     head = mine.open()
-    own = Job.begin(mine)
+    own = Job(mine)
     own.write_stream(COLUMNS, rows(2.0).to_batches())
     group = GroupCommit(mine, own.id, Committers.GROUP)
     group.saw(mine.waiting)

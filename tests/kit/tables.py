@@ -197,8 +197,8 @@ def rewrite_here(store: Store) -> Rewrite:
 
 
 def job_on(session: TableContext, **options: Any) -> Job:
-    """As `manifestcommit.begin` makes it. options: those of the engine's `Job.begin`."""
-    return Job(engine_job.Job.begin(session, **options))
+    """As `manifestcommit.begin` makes it. options: those of the engine's `Job`."""
+    return Job(engine_job.Job(session, **options))
 
 
 def in_chain(store: Store, job: str) -> list[int]:

@@ -141,9 +141,9 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 67_037, "modules": 223, "loaded": 76, "lines of tests": 86_090}
+CEILINGS = {"lines": 66_436, "modules": 221, "loaded": 70, "lines of tests": 85_923}
 WALKS = {
-    "append": {"modules": 43, "switches": 341, "depth": 19},
+    "append": {"modules": 43, "switches": 339, "depth": 19},
     "read": {"modules": 25, "switches": 88, "depth": 15},
     "merge": {"modules": 54, "switches": 715, "depth": 24},
     "gc": {"modules": 30, "switches": 283, "depth": 17},

@@ -59,7 +59,7 @@ def chain(store: Store, times: list[int], told_s: float | None = None) -> Store:
 
 
 def write_there(there: Any, number: int) -> None:
-    job = Job.begin(TableContext(there))
+    job = Job(TableContext(there))
     job.write_stream(rows([number]).schema, rows([number]).to_batches())
     assert job.commit().committed
 

@@ -67,7 +67,7 @@ def summary_of(store: Store, version: int | None = None) -> Summary:
 
 
 def begin(store: Store, **options: Any) -> Job:
-    return Job.begin(session(store), **options)
+    return Job(session(store), **options)
 
 
 def written(store: Store, data: pa.Table = ROWS, **options: Any) -> Job:
@@ -244,13 +244,13 @@ def test_times_are_those_of_the_phases_and_never_below_zero() -> None:
     store, env = memory(), Slow()
     own = session(store)
     own.env = env
-    job = Job.begin(own)
+    job = Job(own)
     job.write_stream(ROWS.schema, ROWS.to_batches())
     env.now += 2_000_000
     outcome = job.commit()
     assert outcome.metrics is not None and (outcome.metrics.seconds, outcome.metrics.commit_s) == (2.0, 0.0)
     assert summary_of(store).seconds == 2.0
-    job = Job.begin(own)
+    job = Job(own)
     job.write_stream(ROWS.schema, ROWS.to_batches())
     env.now -= 5_000_000
     outcome = job.commit()
@@ -261,7 +261,7 @@ def test_times_are_those_of_the_phases_and_never_below_zero() -> None:
 
     own = session(FaultStore(store, on_call=set_back))
     own.env = env
-    found = Job.begin(own).commit().metrics
+    found = Job(own).commit().metrics
     assert found is not None and found.commit_s == 0.0 <= summary_of(store).seconds
 
 

@@ -21,7 +21,7 @@ NO_KEYS = Tuning(budgets=Budgets(inline_keys=0))
 def spills_keys(store: MemoryStore, own: Tuning | None) -> bool:
     """Whether a commit spills its key, with the context's own tuning or the process'."""
     before = len(open_head(store).snapshot.key_runs) if list(store.list("")) else 0
-    job = Job.begin(TableContext(store, tuning=own), key=f"key {before} {own}")
+    job = Job(TableContext(store, tuning=own), key=f"key {before} {own}")
     job.write_stream(ROWS.schema, ROWS.to_batches())
     assert job.commit().committed
     return len(open_head(store).snapshot.key_runs) > before

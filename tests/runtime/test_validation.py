@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from tests.kit.tables import begin, memory, rows, session, write
@@ -11,7 +11,7 @@ from tests.kit.tables import begin, memory, rows, session, write
 import manifestcommit as mc
 from manifestcommit.errors import UsageError
 from manifestcommit.operations.rollback import rewind, rollback
-from manifestcommit.rows.row_change import Declared, Operation, RowChange
+from manifestcommit.rows.row_change import Declared, RowChange
 from manifestcommit.store.memory import MemoryStore
 
 STRANGE_RANGES: dict[str, Any] = {
@@ -71,10 +71,10 @@ def test_a_reason_that_says_nothing_is_refused_by_all_that_record_one(reason: An
     calls: list[Callable[[], object]] = [
         lambda: rewind(session(store), "s", 1, reason=reason),
         lambda: rollback(session(store), 1, reason=reason),
-        *(lambda operation=each: RowChange(session(store), operation, [], Declared(reason=reason)) for each in get_args(Operation)),
+        lambda: mc.Table("memory://t").delete("id = 1", reason=reason),
     ]
     for call in calls:
-        with pytest.raises(UsageError, match="say why"):
+        with pytest.raises(UsageError, match=r"says? why"):
             call()
 
 
@@ -82,6 +82,6 @@ def test_a_reason_that_says_nothing_is_refused_by_all_that_record_one(reason: An
 @pytest.mark.parametrize("name", ["key", "fingerprint"])
 def test_a_key_that_can_not_be_stored_is_refused_by_jobs_and_row_changes_alike(name: str, text: Any, store: MemoryStore) -> None:
     """Also a fingerprint. [KY1] [SC7]"""
-    for call in (lambda **given: begin(store, **given), lambda **given: RowChange(session(store), "delete", [], Declared(**given))):
-        with pytest.raises(UsageError, match=f"{name} is a non-empty text that is the same on every rerun"):
+    for call in (lambda **given: begin(store, **given), lambda **given: mc.Table("memory://t").delete("id = 1", **given)):
+        with pytest.raises(UsageError, match=f"{name}.* a non-empty text that is the same on every rerun"):
             call(**{name: text})

@@ -20,7 +20,7 @@ from tests.kit.sizes import rounds
 from manifestcommit.filter.predicate import And, Compare, IsNull, Not, Predicate, StartsWith
 from manifestcommit.format.arrow_schema import from_arrow
 from manifestcommit.format.fields import Schema
-from manifestcommit.scan.pruning_stats import matching_groups
+from manifestcommit.scan.planning import matching_groups
 
 
 def file_of(table: pa.Table, group_rows: int, **options: Any) -> pq.ParquetFile:

@@ -35,7 +35,7 @@ def root() -> str:
 
 
 def append(session: TableContext, key: str | None = None) -> tuple[Job, Outcome]:
-    job = Job.begin(session, key=key)
+    job = Job(session, key=key)
     job.write_stream(ROWS.schema, ROWS.to_batches())
     return job, job.commit()
 
@@ -51,7 +51,7 @@ def test_a_birth_is_read_afresh(root: str) -> None:
     append(other)
     version = append(other)[1].version
     assert version is not None and one.known is not None and one.known.version < version
-    assert object_names.parse_job_id(Job.begin(one).id).birth == version
+    assert object_names.parse_job_id(Job(one).id).birth == version
 
 
 def test_requests_do_not_grow_with_the_table_or_its_history(root: str) -> None:
@@ -79,7 +79,7 @@ def test_what_became_of_a_job_is_told_from_anywhere(root: str) -> None:
     job, outcome = append(session)
     answer = Table(url).resolve(job.id)
     assert (answer, answer.version) == ("committed", outcome.version)
-    unborn = Job.begin(session)
+    unborn = Job(session)
     assert Table(url).resolve(unborn.id) == "not_committed"
     unborn.abort()
     assert Table(url).resolve(unborn.id) == "not_committed"

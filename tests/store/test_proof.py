@@ -31,7 +31,7 @@ class Overwriting(Service):
 
 
 def append(store: Store) -> int | None:
-    job = Job.begin(TableContext(store))
+    job = Job(TableContext(store))
     job.write_stream(DATA.schema, DATA.to_batches())
     outcome = job.commit()
     assert outcome.committed, outcome
@@ -117,7 +117,7 @@ def test_a_table_that_was_moved_to_a_liar_is_read_and_not_written() -> None:
     liar.__class__ = type("Liar", (Overwriting,), {"name": "s3://elsewhere"})
     before = written(liar)
     assert TableContext(liar).open().version == 2
-    job = Job.begin(TableContext(liar))
+    job = Job(TableContext(liar))
     with pytest.raises(UnsafeStoreError, match="elsewhere"):
         job.write_stream(DATA.schema, DATA.to_batches())
     session = TableContext(liar)

@@ -431,7 +431,7 @@ def begin_write(
         if options.get("basedOn")
         else None
     )
-    job = Job.begin(
+    job = Job(
         ctx, key=options.get("key"), fingerprint=options.get("fingerprint"), based_on=based_on
     )
     # for an INSERT through a view, the version that the view shows

@@ -150,7 +150,7 @@ def plan_batch(
             f"starts, not {key!r}"
         )
     began_us = ctx.env.now_us()
-    job = Job.begin(ctx)
+    job = Job(ctx)
     if overwrite:
         job.overwrite(None, conflict=conflict)
     schema = from_spark(struct.jsonValue())
@@ -203,7 +203,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         [CM10] [KY6]"""
         batch, planned, settled = _agreed(messages, batch_id)
         ctx = TableContext(open_store(planned.plan.url, self.storage_options))
-        job = Job.begin(ctx)
+        job = Job(ctx)
         job.resume(planned.change, began_us=planned.began_us)
         job.take_batch(batch)
         assert ctx.known is not None

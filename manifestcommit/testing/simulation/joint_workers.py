@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from ...commits.job import Job
+from ...commits.job import Job, prepare_jointly
 from ...commits.joint_commit import commit_jointly, read_jointly
-from ...commits.joint_two_phase import check_together, prepare_jointly, together_of
+from ...commits.joint_two_phase import check_together, together_of
 from ...commits.two_phase import commit_prepared, give_up, settle_prepared
 from ...errors import JobAbortedError, JobFencedError, StoreError, UsageError
 from ...format.snapshot import TogetherJob

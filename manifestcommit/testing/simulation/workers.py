@@ -268,7 +268,7 @@ class Worker:
     ) -> tuple[Job, Declared]:
         """The job with everything that it is to commit, reported to the oracle and recorded in the
         history."""
-        job = Job.begin(self.ctx, key=work.key, fingerprint=work.key, recoverable=work.recoverable)
+        job = Job(self.ctx, key=work.key, fingerprint=work.key, recoverable=work.recoverable)
         advances: tuple[Advance, ...] = ()
         if work.advances and work.number is not None and work.number < ADVANCING:
             advances = (Advance(source=SOURCE, start=work.number, end=work.number + 1),)
@@ -374,7 +374,7 @@ class Worker:
         new = self._put_files(change, snapshot.constraints, edit.day, count)
         if new:
             change.plan()
-            change.take(new)
+            change.add_written(new)
         return Declared(
             job=change.id,
             key=edit.key,

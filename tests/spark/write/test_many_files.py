@@ -31,7 +31,7 @@ def begin(url: str) -> tuple[Job, CountingStore, WritePlan]:
     """A job of a partitioned table, which is to be written as `overwrite="dynamic"` where the table holds something."""
     mc.create_table(url, SCHEMA, partition_by=["day"])
     store = CountingStore(open_store(url))
-    job = Job.begin(TableContext(store))
+    job = Job(TableContext(store))
     return job, store, job.plan_write(from_arrow(SCHEMA, iter(range(1, 99)).__next__))
 
 
@@ -94,7 +94,7 @@ def test_a_dynamic_overwrite_by_manifests_empties_what_they_touch_and_no_more(tm
     url = f"file://{tmp_path}/t"
     job, store, plan = begin(url)
     commit(job, collect(plan, messages(plan, store), StorageOptions()))
-    again = Job.begin(TableContext(store))
+    again = Job(TableContext(store))
     again.overwrite("dynamic")
     plan = again.plan_write(from_arrow(SCHEMA, iter(range(1, 99)).__next__))
     monkeypatch.setattr(arrow_writer, "WRITTEN_LIMIT_BYTES", 100)
