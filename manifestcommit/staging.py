@@ -39,6 +39,7 @@ from .store import StorageOptions, open_store
 from .table.conditions import Condition
 from .table.reading import TableReads, chosen
 from .table.table import Table
+from .telemetry import count_checks
 
 if TYPE_CHECKING:
     import duckdb
@@ -385,6 +386,7 @@ class Staged:
         finally:
             self._applied.pinned = None
         failed = {name: why for name, why in said.items() if why is not None}
+        count_checks(self.url, [name not in failed for name in said])
         if failed:
             what = "; ".join(f"{name}: {why}" for name, why in failed.items())
             raise CheckFailedError(

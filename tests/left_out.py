@@ -127,8 +127,7 @@ LEFT_OUT: dict[str, str] = {
     ),
     "spark/read/test_scan.py": "every_listed_file_is_read_whatever_the_session_says",
     "spark/runtime/test_versions.py": (
-        "a_data_source_writes_what_cannot_go_through_pandas what_sparks_scan_does_not_take_is_read_in_tasks "
-        "without_data_sources_every_row_is_written_and_read_once"
+        "what_sparks_scan_does_not_take_is_read_in_tasks without_data_sources_every_row_is_written_and_read_once"
     ),
     "spark/test_pages.py": "a_page_runs_as_it_stands",
     "spark/test_recipes.py": "a_forgotten_row_is_in_no_object_any_more a_stream_is_taken_once",

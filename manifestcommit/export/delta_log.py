@@ -99,11 +99,8 @@ def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
     features = [_MAPPED] * mapped + [_NTZ] * ("timestamp_ntz" in kinds)
     checks = {}
     if snapshot.constraints:
-        text_of = gate().text_of
-        checks = {
-            f"delta.constraints.{name.lower()}": text_of(each, schema)
-            for name, each in sorted(snapshot.constraints.items())
-        }
+        texts = gate().texts_of(snapshot)
+        checks = {f"delta.constraints.{name.lower()}": text for name, text in texts.items()}
     protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 7}
     if features:
         protocol |= {"minReaderVersion": 3, "readerFeatures": features}

@@ -229,6 +229,12 @@ def violation(ctx: TableContext, snapshot: Snapshot, name: str) -> Violation | N
     return first_violation(ctx, snapshot, {name: snapshot.constraints[name]})
 
 
+def texts_of(snapshot: Snapshot) -> dict[str, str]:
+    """The conditions of the table's constraints, by their names."""
+    schema = snapshot.schema or Schema(fields=())
+    return {name: text_of(each, schema) for name, each in sorted(snapshot.constraints.items())}
+
+
 def text_of(constraint: Constraint, schema: Schema) -> str:
     """The condition with the names that its columns have in this schema. [CK1]"""
     from sqlglot import exp  # late, as in all modules

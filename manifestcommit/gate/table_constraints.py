@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..arguments import checked, part_of
-from ..log.table_context import TableContext
+from ..log.table_context import TableContext, gate
 from ..runtime.outcome import Outcome, committed_or_raise
 
 
@@ -31,12 +31,7 @@ class Constrained:
         Spec: CK1.
         """
         snapshot = self._ctx.open().snapshot
-        if not snapshot.constraints or snapshot.schema is None:
-            return {}
-        from .rows import text_of  # late: few tables have any
-
-        found = sorted(snapshot.constraints.items())
-        return {name: text_of(each, snapshot.schema) for name, each in found}
+        return gate().texts_of(snapshot) if snapshot.constraints else {}
 
     @checked()
     def add_constraint(

@@ -27,7 +27,7 @@ from ..errors import (
 from ..format import object_names
 from ..format.change import Change, Write
 from ..format.fields import Schema
-from ..format.snapshot import Author, Constraint, Note, Snapshot, Summary, allowed, is_far
+from ..format.snapshot import Author, Note, Snapshot, Summary, allowed, is_far
 from ..protocol.conflict import Violation
 from ..runtime.environment import Env, SystemEnv, Tuning
 from ..runtime.environment import tuning as process_tuning
@@ -85,7 +85,7 @@ class Gate(Protocol):
 
     def violation(self, ctx: TableContext, snapshot: Snapshot, name: str) -> Violation | None: ...
 
-    def text_of(self, constraint: Constraint, schema: Schema) -> str: ...
+    def texts_of(self, snapshot: Snapshot) -> dict[str, str]: ...
 
     def check_schema(self, snapshot: Snapshot, schema: Schema) -> None: ...
 

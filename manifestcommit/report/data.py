@@ -156,8 +156,8 @@ class FilesView(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a page shows. made_at: microseconds since the epoch; data_at: likewise, of
-    the last commit that added rows or moved a watermark; tags: (name, version),
-    those of the versions read first; gc: None: it was not asked for."""
+    the last commit that added rows or moved a watermark; tags: (name, version), those of the
+    versions read first; constraints: (name, condition); gc: None: it was not asked for."""
 
     url: str
     made_at: int
@@ -168,6 +168,7 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     bytes: int
     columns: int
+    constraints: tuple[tuple[str, str], ...]
     source_count: int
     tag_count: int
     tags: tuple[tuple[str, int], ...]
@@ -292,6 +293,7 @@ class HistoryReducer:
 
 def _why(commit: Commit) -> str:
     pairs = [f"{name}={value}" for name, value in commit.metadata.items()]
+    pairs += [f"{name}: held" for name in commit.summary.checks]
     return " · ".join(text for text in (commit.reason, commit.message, *pairs) if text)[:_TEXT]
 
 

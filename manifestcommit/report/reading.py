@@ -15,7 +15,7 @@ from ..commits.two_phase import list_jobs
 from ..format.snapshot import Snapshot
 from ..format.values import python_rows
 from ..log import exports
-from ..log.table_context import TableContext
+from ..log.table_context import TableContext, gate
 from ..log.version_chain import raise_if_expired, walk_back
 from ..operations import gc
 from ..operations.describe import lag_of
@@ -38,7 +38,7 @@ from .data import (
 )
 
 MANIFESTS = 1000  # that are read; the files of further ones are not counted
-_WAITING = ("prepared", "published", "running")
+_WAITING = ("prepared", "published", "running", "staged")
 
 
 def read_report(
@@ -70,6 +70,7 @@ def read_report(
         files=snapshot.totals.files,
         bytes=snapshot.totals.bytes,
         columns=len(snapshot.schema.fields) if snapshot.schema else 0,
+        constraints=tuple(gate().texts_of(snapshot).items()) if snapshot.constraints else (),
         source_count=len(snapshot.watermarks),
         tag_count=len(tags),
         tags=tuple(tags[:TAGS]),

@@ -611,22 +611,6 @@ class TableReads:
         """
         return describe(self.snapshot(version, as_of, tag), self.url)
 
-    def constraints(self) -> dict[str, str]:
-        """List the constraints of the table.
-
-        Returns:
-            Name -> the SQL condition that no row violates, with the columns' names of now.
-
-        Spec: CK1.
-        """
-        snapshot = self._ctx.open().snapshot
-        if not snapshot.constraints or snapshot.schema is None:
-            return {}
-        from ..gate.rows import text_of  # late: few tables have any
-
-        found = sorted(snapshot.constraints.items())
-        return {name: text_of(each, snapshot.schema) for name, each in found}
-
     def _rows_of(
         self, version: int | None, as_of: str | dt.datetime | None, tag: str | None
     ) -> Snapshot:

@@ -90,7 +90,7 @@ Send(p) ==
        ELSE s' = [s EXCEPT ![p] = [pc |-> "done", kind |-> "lost"]] /\ UNCHANGED objects
     /\ UNCHANGED markers
 
-\* [CM5] [LY14] log.table_root.check_same_root: a create counts after a list that shows the base and the marker of the job's own table. Where it shows
+\* [CM5] [LY14] log.table_context.check_same_root: a create counts after a list that shows the base and the marker of the job's own table. Where it shows
 \* others, too, the base is read again, later, and has to be what it was.
 Count(p) ==
     /\ s[p].pc = "won"
@@ -104,7 +104,7 @@ Count(p) ==
                                   [] OTHER -> told]
     /\ UNCHANGED <<objects, markers>>
 
-\* [CM5] log.table_root.check_same_root: the base, read again.
+\* [CM5] log.table_context.check_same_root: the base, read again.
 ReadBase(p) ==
     /\ s[p].pc = "again"
     /\ s' = [s EXCEPT ![p] = IF IdAt(s[p].base) = s[p].upon THEN [pc |-> "done", kind |-> "committed", isTrue |-> TRUE]

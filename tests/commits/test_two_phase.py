@@ -554,7 +554,7 @@ def test_jobs_tells_what_became_of_each(root: str) -> None:
     store = LocalStore(root)
     names = [prepared(root, number) for number in (7, 8, 9)]
     store.put(f"{object_names.JOBS}a stranger/x", b"x")
-    store.put(object_names.written_name(re.sub("[0-9a-f]{32}$", "0" * 32, names[0]), "w"), b"xyz")
+    store.put(f"{object_names.JOBS}{re.sub('[0-9a-f]{32}$', '0' * 32, names[0])}/x", b"xyz")
     store.put(object_names.prepared_name(f"v1-{'0' * 16}-{'0' * 32}"), b"of another table")
     mc.commit(root, names[0])
     mc.Table(root).abort(names[1])

@@ -14,9 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from tests.report.pages import Page
 
 import manifestcommit as mc
-from manifestcommit import checks
+from manifestcommit import checks, telemetry
+from manifestcommit.errors import CheckFailedError
 from manifestcommit.runtime.environment import STARTS
 from manifestcommit.staging import Staged
 from manifestcommit.store import open_store
@@ -252,6 +256,33 @@ def test_what_was_checked_is_in_the_record(path: Path) -> None:
     (commit,) = mc.Table(path).snapshot(outcome.version).commits
     assert commit.summary.checks == {"expect(amount > 0)": True, "expect_rows(at_least=1)": True}
     assert mc.Table(path).history(1)[0]["summary"]["checks"] == commit.summary.checks
+
+
+def test_the_report_shows_constraints_what_waits_and_what_was_checked(path: Path) -> None:
+    """[CK1] [CK6] [RD6]"""
+    table = mc.Table(path)
+    table.add_constraint("positive", "amount > 0")
+    table.rename_column("amount", "paid")
+    staged = mc.write(rows(4).rename_columns(["id", "paid", "day"]), path, publish=False)
+    page = Page(table.report().html)
+    assert "positive : paid > 0" in page.text("schema") and f"{staged.job_id} staged" in page.text("jobs")
+    staged.check(checks.expect("paid < 100"))
+    staged.publish()
+    assert "expect(paid < 100): held" in Page(table.report().html).text("commits")
+
+
+def test_checks_are_counted_by_their_result(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[OB10]"""
+    reader = InMemoryMetricReader()
+    monkeypatch.setattr(telemetry, "_made", [telemetry.Instruments(MeterProvider(metric_readers=[reader]))])
+    staged = stage(path, rows(4))
+    with pytest.raises(CheckFailedError):
+        staged.check(checks.expect("amount > 0"), checks.expect("amount > 1"), checks.expect_rows(at_most=1))
+    data = reader.get_metrics_data()
+    assert data is not None
+    (metric,) = [each for each in data.resource_metrics[0].scope_metrics[0].metrics if each.name == "manifestcommit.checks"]
+    found = {str((point.attributes or {})["manifestcommit.result"]): getattr(point, "value", None) for point in metric.data.data_points}
+    assert found == {"held": 2, "failed": 1}
 
 
 def test_a_check_of_the_own_rows_holds_for_good(path: Path) -> None:

@@ -34,7 +34,15 @@ def head(version: int, schema: Schema, **members: Any) -> Snapshot:
 
 
 def commit(version: int, **members: Any) -> Commit:
-    summary = Summary(files=3, rows=5_000, bytes=70_000, seconds=0.2, conflicts=version % 7 == 0, retries=version % 11 == 0)
+    summary = Summary(
+        checks={members.get("reason", "expect_rows"): True},
+        files=3,
+        rows=5_000,
+        bytes=70_000,
+        seconds=0.2,
+        conflicts=version % 7 == 0,
+        retries=version % 11 == 0,
+    )
     given = {"operation": OPERATIONS[version % len(OPERATIONS)], "key": f"flights:{version}", "summary": summary}
     return Commit(**{"job": "v1-x", "commit_id": "v1-x", **given, **members})
 
@@ -72,6 +80,7 @@ def data_of(
         files=newest.totals.files,
         bytes=newest.totals.bytes,
         columns=len(newest.schema.fields) if newest.schema else 0,
+        constraints=((text or "positive", text or "amount > 0"),),
         source_count=len(newest.watermarks),
         tag_count=3,
         tags=tuple((f"{text}tag-{at}", newest.version * at // 4) for at in (3, 2, 1)),

@@ -496,7 +496,7 @@ def test_counts_that_differ_are_a_finding_of_verify(run: Callable[..., Ran], roo
     assert run("verify", root)[0] == 0
     plant(LocalStore(str(root)), lambda s: carry(s, summary=Summary(rows_read=1000)))
     status, out, err = run("verify", root)
-    assert (status, err) == (1, "") and "counts differ" in out and "0 rows committed, but 1,000 read" in out
+    assert (status, err) == (1, "") and "counts_differ" in out and "0 rows committed, but 1,000 read" in out
     status, out, _ = run("verify", root, "--json")
     document = json.loads(out)
     assert status == 1 and not document["is_sound"] and [each["kind"] for each in document["findings"]] == ["counts_differ"]
