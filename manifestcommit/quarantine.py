@@ -68,6 +68,11 @@ def write_quarantined(
     if head.schema is None:
         raise UsageError(f"{path}: the table has no columns yet; nothing was done")
     companion = open_companion(beside, _refused_columns(head.schema), Table(path, given), given)
+    if not {*_COLUMNS.names} <= {*companion.schema.names}:
+        raise UsageError(
+            f"quarantine: {beside} is a table without {', '.join(_COLUMNS.names)}, so that its own "
+            "rows would be among the refused ones; nothing was done. Give a path of its own."
+        )
     with transaction(
         {"rows": path, "refused": companion},
         key=key,

@@ -21,7 +21,7 @@ from .commits.commit_loop import find_winners, load_conflict_inputs
 from .commits.create_version import settled_outcome
 from .commits.prepared_job import read_prepared
 from .commits.two_phase import commit_prepared
-from .errors import CheckFailedError, UsageError
+from .errors import CheckFailedError, TableNotFoundError, UsageError
 from .format import object_names
 from .format.change import Prepared
 from .format.evolution import apply_edits
@@ -279,7 +279,12 @@ class Staged:
         made = [self._named(each) for each in checks]
         self._checks |= {each.name: each for each in made}
         self._failed |= {each.name for each in made}  # until they hold
-        self._run(made)
+        try:
+            self._run(made)
+        except (UsageError, TableNotFoundError):  # one that can never be made
+            self._checks = {name: each for name, each in self._checks.items() if each not in made}
+            self._failed -= {each.name for each in made}
+            raise
         self._failed -= {each.name for each in made}
 
     def publish(self, *, base_version: int | None = None) -> Outcome:
@@ -448,8 +453,9 @@ class _Applied(TableContext):
         settled = settled_outcome(ctx, head, change, sent=True)
         if settled is not None and settled.committed and self._prepared.done is None:
             raise UsageError(
-                f"{url}: job {change.job} was published"
-                f"{f' at version {settled.version}' if settled.version else ''}: read the table"
+                f"{url}: the work of job {change.job} was published"
+                f"{f' at version {settled.version}' if settled.version else ''}, by this job or "
+                "another one with its key: read the table"
             )
         if settled is not None:
             committed_or_raise(settled, url)

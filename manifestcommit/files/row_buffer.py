@@ -66,7 +66,7 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     is_pandas = is_pandas and hasattr(data, "columns")
     if is_pandas:
         data = _without_index(data)
-    if not hasattr(data, "__arrow_c_stream__"):
+    if not hasattr(data, "__arrow_c_stream__") or (kind.startswith("pandas") and not is_pandas):
         raise UsageError(f"data is a {kind}. Accepted: {_ACCEPTED}.")
     _check_names(data)
     try:

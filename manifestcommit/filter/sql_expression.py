@@ -172,11 +172,11 @@ def pruning(text: str, schema: Schema, session: Session) -> Predicate:
         return Unknown(why="parts nested so deeply")
 
 
-def columns_of(schema: Schema) -> Resolve:
+def columns_of(schema: Schema, of: str = "The table") -> Resolve:
     """The columns of a table and the members of its structs, by their names."""
 
     def resolve(names: tuple[str, ...]) -> tuple[ColumnPath, Field]:
-        field = find_column(schema, names[0])
+        field = find_column(schema, names[0], of)
         path = [field.name]
         for name in names[1:]:
             if not isinstance(field.type, StructType):

@@ -403,7 +403,7 @@ def relax_column(schema: Schema, name: str) -> tuple[SchemaEdit, ...]:
 _last_names: tuple[tuple[Field, ...], dict[str, Field]] = ((), {})
 
 
-def find_column(schema: Schema, name: str) -> Field:
+def find_column(schema: Schema, name: str, of: str = "The table") -> Field:
     """The column with that name, exactly or else in another case; UsageError if there is none."""
     global _last_names
     fields, named = _last_names  # once: another thread may ask about another schema meanwhile
@@ -416,7 +416,7 @@ def find_column(schema: Schema, name: str) -> Field:
         return found
     _refuse_member(schema, name)
     known = ", ".join(repr(field.name) for field in schema.fields[:20])
-    raise UsageError(f"The table has no column {shown(name)}; it has {known}.")
+    raise UsageError(f"{of} has no column {shown(name)}; it has {known}.")
 
 
 def assign_new_ids(schema: Schema, new_id: Callable[[], int]) -> Schema:

@@ -366,14 +366,14 @@ def _readable(name: str, condition: str) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        more = ""
+        why = str(error).rstrip(".")
         if isinstance(error, NotUnderstoodError):
-            more = (
+            why += (
                 ". A constraint is evaluated without Spark and without a clock, with times in UTC "
                 "(docs/reference/conditions.md)"
             )
         raise UsageError(
-            f"constraint {shown(name)}: {shown(condition)}: {error}{more}; nothing was changed"
+            f"constraint {shown(name)}: {shown(condition)}: {why}; nothing was changed"
         ) from error
 
 

@@ -125,6 +125,10 @@ def as_clauses(name: str, given: Any, kinds: tuple[type[Clause], ...]) -> tuple[
             argument=name,
             given=text(given),
         )
+    for values in map(given_values, found):
+        if not isinstance(values, Mapping | None):
+            what = "expected column -> value, such as {'amount': 'source.amount'}, or None"
+            raise UsageError(what, argument=name, given=text(values))
     return tuple(found)
 
 
@@ -554,8 +558,8 @@ def both_sides(table: Schema, source: Schema) -> Resolve:
     """The columns of a merge, by their names: `target.x`, `source.x`, or `x` where only one side
     has it. A row has them as the columns "target.x" and "source.x"."""
     sides = {
-        side: columns_of(columns)
-        for side, columns in (("target", table), ("source", source))
+        side: columns_of(columns, of)
+        for side, columns, of in (("target", table, "The table"), ("source", source, "The source"))
         if columns.fields
     }
     named = {

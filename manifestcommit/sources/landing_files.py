@@ -135,6 +135,11 @@ class LandingFiles:
                 "other: the table's own files would be loaded. Use two folders side by side."
             )
         beside = companion_url(table.url, FILES, "Load into a path below it.")
+        if self.url.startswith("file://") and not os.path.isdir(self.url.removeprefix("file://")):
+            raise SourceError(
+                f"{self.name}: there is no such folder; nothing was loaded. Make it, or mend the "
+                "path."
+            )
         own = copy.copy(self)  # one source may be loaded into several tables at once
         own._table, own._ledger = table, Table(beside, options)
         own._began = time.time()

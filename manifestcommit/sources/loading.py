@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from ..errors import (
     SchemaMismatchError,
     SourceError,
     TableNotFoundError,
+    UsageError,
     WatermarkError,
 )
 from ..job import Job, Path, begin
@@ -305,7 +306,7 @@ class _Loader:
         """What there is to load."""
         for _ in range(STARTS):
             try:
-                return list(self._source.chunks(self.positions(), max_bytes=self._max_bytes))
+                return list(_chunks(self._source, self.positions(), self._max_bytes))
             except ChangedInputError as error:
                 LOG.info("%s", error)
         raise SourceError(f"{self._source.name}: it changed all the time; nothing was loaded")
@@ -349,7 +350,7 @@ class _Loader:
             if self._chunks is None:
                 steps(f"{self._source.name}: looking for what is new")
                 self._at = self.positions()
-                self._chunks = iter(self._source.chunks(self._at, max_bytes=self._max_bytes))
+                self._chunks = _chunks(self._source, self._at, self._max_bytes)
             chunk = None
             try:
                 chunk = next(self._chunks, None)
@@ -489,6 +490,16 @@ class _Loader:
             **note,
         )
         return outcome, sum(each.num_rows for each in tables)
+
+
+def _chunks(source: Source, at: Mapping[str, Position], max_bytes: int) -> Iterator[Chunk]:
+    """What a source yields, if it is that. [LD1]"""
+    found: Any = source.chunks(at, max_bytes=max_bytes)
+    for each in found if isinstance(found, Iterable) else [found]:
+        if not isinstance(each, Chunk):
+            name = f"{type(source).__module__}.{type(source).__qualname__}.chunks"
+            raise UsageError(f"{name} yields sources.Chunk, not {type(each).__qualname__}")
+        yield each
 
 
 def _counted(outcome: Outcome, rows: int | None = None) -> tuple[Outcome, int]:

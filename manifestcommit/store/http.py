@@ -139,6 +139,12 @@ class HttpClient:
 
     def __init__(self, way: Way) -> None:
         quiet("urllib3")  # it logs the targets of requests, some with a signature
+        if isinstance(way.verify, str) and not os.path.exists(way.verify):
+            raise UsageError(
+                f"the certificates of authorities are to be in {way.verify!r}, which is not there: "
+                "mend verify in client_kwargs of storage_options, or AWS_CA_BUNDLE or "
+                "REQUESTS_CA_BUNDLE in the environment"
+            )
         self._way = way
         self._is_absolute = bool(way.proxies.get("http"))
         self._pools: dict[str, Any] = {}

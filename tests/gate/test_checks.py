@@ -223,3 +223,16 @@ def test_a_base_is_the_newest_version_and_one_while_checks_are_made(orders: Path
     with pytest.raises(mc.errors.CommitConflictError, match="audited_table_was_changed"):
         mc.staged(orders, staged.job_id).publish(base_version=first)
     assert mc.staged(orders, staged.job_id).publish(base_version=first + 1).committed  # a compaction changes no row
+
+
+def test_a_check_that_can_never_be_made_is_none(tmp_path: Path) -> None:
+    """Otherwise a typo, once named, would keep the job from being published for good. [CK6]"""
+    staged, right = mc.write(pa.table({"id": [1]}), tmp_path / "t", publish=False), checks.expect("id > 0")
+    for wrong in (checks.expect("idd > 0"), checks.expect_unique("idd")):
+        with pytest.raises(mc.errors.UsageError, match="idd"):
+            staged.check(wrong, right)
+    with pytest.raises(mc.errors.TableNotFoundError):
+        staged.check(checks.expect_values_in(str(tmp_path / "none"), "id"))
+    staged.check(right)
+    outcome = staged.publish()
+    assert mc.Table(tmp_path / "t").snapshot(outcome.version).commits[0].summary.checks == {"expect(id > 0)": True}

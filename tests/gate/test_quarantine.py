@@ -191,3 +191,16 @@ def test_files_of_both_say_which_ranges_they_come_from(path: Path) -> None:
     for table in (path, f"{path}.refused"):
         (entry,) = mc.Table(table).snapshot().added
         assert [(each.source, each.start, each.end) for each in entry.sources] == [("s", 0, 2)]
+
+
+def test_a_table_of_other_rows_is_no_quarantine(tmp_path: Path) -> None:
+    """Its own rows would lie among the refused ones. [CK7]"""
+    mc.write(pa.table({"id": [1]}), tmp_path / "t")
+    mc.write(pa.table({"id": [1]}), tmp_path / "other")
+    mc.Table(tmp_path / "t").add_constraint("positive", "id > 0")
+    options: dict[str, Any] = {"on_violation": "quarantine", "key": "k"}
+    with pytest.raises(mc.errors.UsageError, match="other is a table without refused_by"):
+        mc.write(pa.table({"id": [-1]}), tmp_path / "t", quarantine=tmp_path / "other", **options)
+    assert mc.Table(tmp_path / "other").version == 2
+    mc.write(pa.table({"id": [-1]}), tmp_path / "t", quarantine=tmp_path / "its own", **options)
+    assert mc.Table(tmp_path / "its own").to_arrow().num_rows == 1

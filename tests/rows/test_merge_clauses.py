@@ -74,6 +74,7 @@ def test_an_empty_source_deletes_all_or_nothing(base: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        ({"when_matched": mc.Update(set="x = 1")}, "invalid when_matched 'x = 1': expected column -> value"),  # type: ignore[arg-type]
         ({"when_matched": "upsert"}, "(?s)invalid when_matched 'upsert': expected 'update' or 'delete', Update"),
         ({"when_matched": mc.Insert()}, "invalid when_matched"),
         ({"when_not_matched": [mc.Insert(), "delete"]}, "invalid when_not_matched"),

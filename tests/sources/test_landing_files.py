@@ -428,10 +428,24 @@ def test_a_follow_that_others_outrun_waits_and_goes_on(tmp_path: Path, monkeypat
     rounds.close()  # type: ignore[attr-defined]
 
 
-def test_a_source_of_ones_own_is_two_questions(tmp_path: Path) -> None:
+def test_a_source_of_ones_own_is_two_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source: Callable[[], Any] = Numbers
     outcome = mc.load(source(), tmp_path / "t")
     assert (outcome.chunks, outcome.positions, ids(tmp_path / "t")) == (3, {"numbers": 6}, [0, 1, 2, 3, 4, 5])
     assert mc.load(source(), tmp_path / "t").chunks == 0
     with pytest.raises(UsageError, match="invalid source 'numbers': expected a source"):
         mc.load("numbers", tmp_path / "t")  # type: ignore[arg-type]
+    for wrong, kind in ((lambda *_, **__: 5, "int"), (lambda *_, **__: iter([(0, 1)]), "tuple")):
+        monkeypatch.setattr(Numbers, "chunks", wrong)
+        with pytest.raises(UsageError, match=rf"Numbers\.chunks yields sources\.Chunk, not {kind}"):
+            mc.load(source(), tmp_path / "t")
+
+
+def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path: Path) -> None:
+    """A typo in a schedule would load nothing for ever. [LD3]"""
+    (tmp_path / "file").touch()
+    for name in ("none", "file"):
+        with pytest.raises(SourceError, match=rf"{name}: there is no such folder; nothing was loaded"):
+            mc.load(mc.sources.files(tmp_path / name), tmp_path / "t")
+    (tmp_path / "empty").mkdir()
+    assert mc.load(mc.sources.files(tmp_path / "empty"), tmp_path / "t").chunks == 0

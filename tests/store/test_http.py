@@ -430,6 +430,7 @@ def test_a_session_of_ones_own_is_botocores(server: NotingServer) -> None:
     ("options", "told"),
     [
         ({"no_such_option": 1}, "no_such_option"),
+        ({"client_kwargs": {"verify": "/no/such.pem"}}, "'/no/such.pem', which is not there"),
         ({"config_kwargs": {"connector_args": {}}}, "connector_args"),
         ({"config_kwargs": {"proxies_config": {"proxy_ca_bundle": "x"}}}, "proxies_config"),
         ({"config_kwargs": {"signature_version": "s3"}}, "signature_version"),
