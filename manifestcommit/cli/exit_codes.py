@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..errors import (
+    CheckFailedError,
     CommitConflictError,
+    ConstraintError,
     JobAbortedError,
     JobFencedError,
     KeyReusedError,
@@ -28,6 +30,8 @@ MEANINGS: Mapping[int, str] = {
 _OF_ERRORS: tuple[tuple[type[ManifestCommitError], int], ...] = (
     (UsageError, USAGE),
     (CommitConflictError, NO),
+    (CheckFailedError, NO),
+    (ConstraintError, NO),
     (JobAbortedError, NO),
     (JobFencedError, NO),
     (KeyReusedError, NO),

@@ -480,6 +480,8 @@ def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
         rerun = " Read the table again and run the job again if its result still holds."
         if conflict.rule == "undoes_a_joint_commit":  # no rerun helps, and `winner` says what does
             rerun = ""
+        elif conflict.rule == "table_exists":
+            rerun = " Give mode='append' to add to it."
         return CommitConflictError(
             f"{url}: this job {conflict.mine}, but {conflict.winner} (rule {conflict.rule}). "
             f"Nothing of it was committed.{rerun}",

@@ -89,7 +89,8 @@ def test_help_is_as_wide_as_the_terminal(columns: str, capsys: pytest.CaptureFix
 
 
 EXPECTED = {
-    1: "CommitConflictError JobAbortedError JobFencedError KeyReusedError UnsafeStoreError WatermarkError WatermarkGapError "
+    1: "CheckFailedError ConstraintError "
+       "CommitConflictError JobAbortedError JobFencedError KeyReusedError UnsafeStoreError WatermarkError WatermarkGapError "
        "WatermarkMismatchError WatermarkOverlapError",
     2: "UsageError UnsupportedTypeError SchemaMismatchError",
 }  # fmt: skip
