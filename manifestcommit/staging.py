@@ -34,6 +34,7 @@ from .protocol.apply import apply
 from .protocol.conflict import AUDIT_IS_OLD, ROWS_ARE_UNCHECKED, find_conflict, unchecked
 from .runtime.environment import STARTS
 from .runtime.outcome import Outcome, committed_or_raise, constraint_error
+from .runtime.validation import whole
 from .scan.planning import entries_table
 from .store import StorageOptions, open_store
 from .table.conditions import Condition
@@ -93,7 +94,7 @@ class Staged:
         self._view = _View(self._applied, self._options)
         self._checks: dict[str, Check] = {}
         self._given: dict[str, Any] = {}  # name of a check -> what was given for it
-        self._failed: set[str] = set()
+        self._failed: set[tuple[str, str]] = set()  # of this table, and of others beside it
         self._audited: int | None = None  # None: checks of the table have to be made
         self._referred: dict[str, int] = {}  # checks -> the version of the other table
         self._version_beside = 0  # that a check has just read
@@ -278,14 +279,15 @@ class Staged:
         """
         made = [self._named(each) for each in checks]
         self._checks |= {each.name: each for each in made}
-        self._failed |= {each.name for each in made}  # until they hold
+        names = {(self.url, each.name) for each in made}
+        self._failed |= names  # until they hold
         try:
             self._run(made)
         except (UsageError, TableNotFoundError):  # one that can never be made
             self._checks = {name: each for name, each in self._checks.items() if each not in made}
-            self._failed -= {each.name for each in made}
+            self._failed -= names
             raise
-        self._failed -= {each.name for each in made}
+        self._failed -= names
 
     def publish(self, *, base_version: int | None = None) -> Outcome:
         """Publish the job: commit it, once, from whichever process.
@@ -298,8 +300,9 @@ class Staged:
             The outcome.
 
         Raises:
-            CheckFailedError: a check that was repeated on a newer version failed; the job stays
-                staged.
+            UsageError: there is no such `base_version`.
+            CheckFailedError: a check failed, of this job or of one that is published with it, or
+                did when it was repeated on a newer version; the job stays staged.
             CommitConflictError: others committed what it depends on, or changed rows all the time
                 while it was checked; it stays staged.
             ConstraintError: its rows violate a constraint that was added since.
@@ -309,12 +312,19 @@ class Staged:
 
         Spec: CK5, CK6.
         """
+        whole(1)("base_version", 1 if base_version is None else base_version)
+        if base_version is not None and base_version > (newest := self._ctx.open().version):
+            raise UsageError(
+                f"base_version={base_version} is above the newest version of {self.url}, {newest}; "
+                "nothing was published"
+            )
         if self._failed:
-            names = ", ".join(sorted(self._failed))
+            names = [name if url == self.url else f"{name} of {url}" for url, name in self._failed]
             raise CheckFailedError(
-                f"{self.url}: checks of job {self.job_id} did not hold ({names}); nothing was "
-                "published. Make these again, or abort() the job.",
-                failed=dict.fromkeys(self._failed, "it did not hold before"),
+                f"{self.url}: checks of job {self.job_id} did not hold "
+                f"({', '.join(sorted(names))}); nothing was published. Make these again, or "
+                "abort() the job.",
+                failed=dict.fromkeys(names, "it did not hold before"),
             )
         tried = 0
         while True:

@@ -172,7 +172,11 @@ class PreparedTransaction:
         """
         from .staging import Staged  # late: few jobs are staged
 
-        return {url: Staged(url, job, self._storage_options) for url, job in self.jobs.items()}
+        found = {url: Staged(url, job, self._storage_options) for url, job in self.jobs.items()}
+        failed: set[tuple[str, str]] = set()  # one that fails keeps all from being published
+        for each in found.values():
+            each._failed = failed
+        return found
 
     def _check(self) -> None:
         """UsageError where the jobs were not prepared together: nothing would decide for all."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..table import Resolution, Table
 
 _SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"
-_OPEN = ("prepared", "published", "running")
+_OPEN = ("prepared", "published", "running", "staged")
 # A job id is `v<base version>-<table id>-<32 hex digits>`: its beginning is the same for many.
 _LEAST = 4  # digits of a short one
 _SHOWN = 10

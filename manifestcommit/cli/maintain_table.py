@@ -179,11 +179,8 @@ def _keeps_less(options: argparse.Namespace, table: Table) -> bool:
     except UsageError:  # gc itself says so
         return False
     kept = retention_of(snapshot)
-    return (
-        asked.grace_s < kept.grace_s
-        or asked.keep_for_s < kept.keep_for_s
-        or asked.keep_keys < kept.keep_keys
-    )
+    names = ("grace_s", "keep_versions", "keep_for_s", "keep_keys", "keep_keys_for_s")
+    return any(getattr(asked, name) < getattr(kept, name) for name in names)
 
 
 def _kind(reason: str) -> str:

@@ -123,8 +123,10 @@ class Write(_OfJob, frozen=True, kw_only=True):
 
     @property
     def since(self) -> int:
-        """The version that the rows were read from, if that is below the base version. [CF17]"""
-        return self.birth if self.based_on is None else min(self.birth, self.based_on)
+        """The version that the rows were read from, or checked on, if that is below the base
+        version. [CF17] [CK6]"""
+        below = (each for each in (self.based_on, self.audited) if each is not None)
+        return min((self.birth, *below))
 
     @property
     def scope(self) -> tuple[PartitionPattern, ...] | None:

@@ -5,6 +5,7 @@ This module is the `Gate` that the engine calls, for tables that have constraint
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -255,8 +256,11 @@ def text_of(constraint: Constraint, schema: Schema) -> str:
 
 def quoted(name: str) -> str:
     """A column's name in SQL."""
-    plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name, re.ASCII | re.IGNORECASE)
-    return name if plain else "`" + name.replace("`", "``") + "`"
+    if re.fullmatch(r"[a-z_][a-z0-9_]*", name, re.ASCII | re.IGNORECASE):
+        with contextlib.suppress(UsageError):  # a word of SQL's is no column by itself
+            if parse(name).sql() == name and type(parse(name)).__name__ == "Column":
+                return name
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _read(

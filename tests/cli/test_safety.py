@@ -69,6 +69,16 @@ ASKING = [
 ]  # fmt: skip
 
 
+def test_whatever_keeps_less_and_a_staged_job_are_asked_about(root: Path) -> None:
+    """[SE4] [CK5]"""
+    staged = mc.write(DAYS.append_column("gate", pa.array([None, None], pa.string())), root, publish=False)
+    mc.Table(root).set_properties({"gc.keep-versions": "10", "gc.keep-keys-for": "30d"})
+    before = content(root)
+    for arguments in (["gc", "--keep-versions", "1"], ["gc", "--keep-keys-for", "0s"], ["abort", staged.job_id]):
+        assert main([arguments[0], str(root), *arguments[1:]]) == 2
+    assert content(root) == before and main(["abort", str(root), staged.job_id, "--yes"]) == 0
+
+
 def content(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 

@@ -608,3 +608,17 @@ def test_a_damaged_constraint_is_damage(path: Path, wrong: dict[str, Constraint]
     data = codec.compress(codec.encode_json(snapshot, type(snapshot)))
     with pytest.raises(mc.errors.CorruptMetadataError):
         codec.decode_snapshot(data, name=version_name(1))
+
+
+def test_columns_that_are_words_of_sql_are_quoted(tmp_path: Path) -> None:
+    """Otherwise the text of a constraint would be none, or one of another meaning. [CK1] [CK8]"""
+    table = mc.Table(tmp_path / "t")
+    mc.write(pa.table({"a": [True], "b": [True], "select": [1]}), tmp_path / "t")
+    table.add_constraint("same", "a = b")
+    table.rename_column("a", "true")
+    assert table.constraints() == {"same": "`true` = b"}
+    table.set_not_null("select")
+    with pytest.raises(mc.errors.ConstraintError, match="not_null_select"):
+        mc.write(pa.table({"true": [True], "b": [True], "select": pa.array([None], pa.int64())}), tmp_path / "t")
+    table.rename_column("true", "from")
+    assert table.constraints()["same"] == "`from` = b"

@@ -431,3 +431,31 @@ def test_two_checks_of_one_name_are_two_and_what_failed_is_not_published(tmp_pat
     with pytest.raises(mc.errors.CheckFailedError, match="did not hold"):
         staged.publish()
     assert mc.staged(tmp_path / "t", staged.job_id).publish().committed
+
+
+def test_publish_sees_what_changed_since_a_version_below_the_jobs_own(path: Path) -> None:
+    """Checked elsewhere at that version; another writer came before the job began. [CK6]"""
+    checked = mc.Table(path).version
+    mc.write(rows(4), path)
+    staged = stage(path, rows(4))
+    with pytest.raises(mc.errors.CommitConflictError, match="audited_table_was_changed"):
+        staged.publish(base_version=checked)
+    for wrong in (checked + 10**6, True, "1", 1.5):
+        with pytest.raises(mc.errors.UsageError, match="base_version"):
+            staged.publish(base_version=wrong)  # type: ignore[arg-type]
+    assert ids(mc.Table(path).to_arrow()) == [1, 2, 3, 4]
+    staged.publish(base_version=checked + 1)
+
+
+def test_a_check_that_failed_keeps_the_tables_beside_from_being_published(path: Path, tmp_path: Path) -> None:
+    """One commit publishes all. [CK6] [MT1]"""
+    with mc.transaction([path, tmp_path / "other"]) as tx:
+        tx[str(path)].write(rows(4))
+        tx[str(tmp_path / "other")].write(rows(1))
+        prepared = tx.prepare()
+    mine, other = prepared.staged.values()
+    with pytest.raises(CheckFailedError):
+        mine.check(checks.expect("amount > 5"))
+    with pytest.raises(CheckFailedError, match=r"expect\(amount > 5\) of "):
+        other.publish()
+    assert ids(mc.Table(path).to_arrow()) == [1, 2, 3]
