@@ -483,6 +483,23 @@ def replace_all(store: Store) -> None:
         gc(store, keep_keys=1)
 
 
+@pytest.mark.parametrize("work", ["append", "overwrite"])
+@pytest.mark.usefixtures("tight")
+def test_what_gc_takes_of_an_expired_head_is_no_damage_to_who_still_knows_it(work: str) -> None:
+    """A job that slept is fenced, and not told to restore a backup of a table that is whole. [CM2] [RD3] [GC5]"""
+    works: dict[str, Callable[[Store], object]] = {
+        "append": lambda store: write(store, rows([200], day="0"), key="k1 again"),
+        "overwrite": lambda store: write(store, rows([200], day="0"), overwrite={"day": "0"}),
+    }
+    told_of = set()
+    for store, done, acted in interleaved(spilled(), works[work], replace_all):
+        assert not isinstance(acted, ManifestCommitError), acted
+        assert not isinstance(done, CorruptMetadataError), done
+        told_of.add(getattr(done, "kind", type(done).__name__))
+        check_readable(store)
+    assert len(told_of) > 1, told_of
+
+
 @pytest.mark.usefixtures("tight")
 def test_a_snapshot_that_expired_before_its_files_were_listed_says_so() -> None:
     """[RD3]"""

@@ -148,6 +148,23 @@ def test_a_rollback_can_be_rolled_back(store: MemoryStore, set_budgets: SetBudge
     check_table(store)
 
 
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("budget", [1 << 20, 0])
+def test_files_that_the_target_had_removed_stay_removed(store: MemoryStore, set_budgets: SetBudgets, budget: int) -> None:
+    """As a mark in the snapshot, or in a run of such marks; those that were removed later are there again. [OB2] [CM24]"""
+    set_budgets(inline_removed_bytes=budget, inline_entry_bytes=1)
+    write(store, pa.concat_tables(rows([number], day=f"{number}") for number in range(6)))
+    for number in (0, 1):
+        write(store, rows([10 + number], day=f"{number}"), overwrite={"day": f"{number}"})
+    target, ids = open_head(store), read_ids(store)
+    assert target.snapshot.removed_runs if budget == 0 else target.snapshot.removed
+    for number in (2, 3):
+        write(store, rows([10 + number], day=f"{number}"), overwrite={"day": f"{number}"})
+    back(store, target.version)
+    assert read_ids(store) == ids
+    check_table(store)
+
+
 def test_a_key_that_was_done_again_counts_as_it_did_at_the_target(store: MemoryStore) -> None:
     """The rows of its first work are back, so that it is done: another run would double them. [CF13] [KY3]"""
     write(store, rows([100], day=DAY), key="k")
