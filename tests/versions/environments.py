@@ -57,14 +57,13 @@ def _spark(version: str, pandas: str) -> Environment:
 
 def environments() -> Sequence[Environment]:
     """All of them: each Spark with the newest of the rest, the lowest of everything, each Python with the newest Spark."""
-    lowest_pandas = "pandas==2.0.3"  # the first for Python 3.11 that the lowest numpy goes with
     return (
         _spark("3.5", "<3"),
         _spark("4.0", "<3"),
         _spark("4.1", "<3"),
         _spark("4.2", "<3"),
         _spark("4.3", ""),
-        Environment(name="lowest", what="the lowest version of everything", requirements=(*lowest(), lowest_pandas)),
+        Environment(name="lowest", what="the lowest version of everything", requirements=lowest()),
         *(
             Environment(
                 name=f"py{python}",
