@@ -23,7 +23,8 @@ mapfile -t ports < <(python3 -c 'import socket
 held = [socket.create_server(("127.0.0.1", 0)) for _ in range(8)]
 print(*(each.getsockname()[1] for each in held), sep="\n")')
 "$folder/venv/bin/weed" server -dir="$folder/data" -ip=127.0.0.1 -ip.bind=127.0.0.1 -s3 -s3.config="$folder/s3.json" -volume.max=50 \
-  -master.volumeSizeLimitMB=64 -master.volumePreallocate=false -s3.port="${ports[0]}" -s3.port.grpc="${ports[1]}" \
+  -master.volumeSizeLimitMB=64 -master.volumePreallocate=false -master.telemetry=false -s3.port.iceberg=0 -s3.port.lance=0 \
+  -s3.port="${ports[0]}" -s3.port.grpc="${ports[1]}" \
   -master.port="${ports[2]}" -master.port.grpc="${ports[3]}" -volume.port="${ports[4]}" -volume.port.grpc="${ports[5]}" \
   -filer.port="${ports[6]}" -filer.port.grpc="${ports[7]}" >"$folder/log" 2>&1 &
 weed=$!

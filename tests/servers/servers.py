@@ -261,9 +261,13 @@ def seaweedfs(folder: Path) -> Iterator[S3Server]:
     ports = [f"-{name}={free_port()}" for name in named]
     options = "server -dir=data -ip=127.0.0.1 -ip.bind=127.0.0.1 -s3 -s3.config=s3.json -volume.max=50 -master.volumeSizeLimitMB=64"
     port = int(server.endpoint.rpartition(":")[2])
-    command = [weed_program(), *options.split(), "-master.volumePreallocate=false", f"-s3.port={port}", *ports]
+    # Its catalogs listen on ports of their own, the same for all of them: a second server would end.
+    more = ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-master.volumePreallocate=false"]
+    command = [weed_program(), *options.split(), *more, f"-s3.port={port}", *ports]
     with _running("seaweedfs", command, port, folder):
         _until(lambda: _answers(server))
+        if not _answers(server):
+            raise StartError(f"seaweedfs does not answer\n{(folder / 'seaweedfs.log').read_text(errors='replace')[-4000:]}")
         yield server
 
 
