@@ -57,7 +57,7 @@ class OnlyProtocol:
         return self._inner.list(prefix, start_from=start_from)
 
 
-@pytest.fixture(params=rest_thorough(KINDS, *QUICK_KINDS))
+@pytest.fixture(params=rest_thorough([kind for kind in KINDS if kind != "seaweedfs"], *QUICK_KINDS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return root_of(request.param, request, tmp_path)
 
