@@ -256,9 +256,12 @@ def text_of(constraint: Constraint, schema: Schema) -> str:
 
 def quoted(name: str) -> str:
     """A column's name in SQL."""
+    from sqlglot import exp  # late, as in all modules
+
     if re.fullmatch(r"[a-z_][a-z0-9_]*", name, re.ASCII | re.IGNORECASE):
         with contextlib.suppress(UsageError):  # a word of SQL's is no column by itself
-            if parse(name).sql() == name and type(parse(name)).__name__ == "Column":
+            found = parse(name)
+            if isinstance(found, exp.Column) and found.sql() == name:
                 return name
     return "`" + name.replace("`", "``") + "`"
 

@@ -25,9 +25,6 @@ class Constrained:
         Returns:
             Name -> the SQL condition that no row violates, with the columns' names of now.
 
-        Raises:
-            TableNotFoundError: there is no table at the path.
-
         Spec: CK1.
         """
         snapshot = self._ctx.open().snapshot
@@ -53,8 +50,6 @@ class Constrained:
             name: its name: letters, digits and underscores.
             condition: SQL on one row, such as "amount > 0", that is evaluated without Spark; times
                 are in UTC, and what changes with the time, such as current_timestamp, is refused.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit; "already_committed" where the table has it.
@@ -64,8 +59,6 @@ class Constrained:
             UsageError: the condition names no column of the table or cannot be evaluated so, or the
                 table has another constraint of that name.
             CommitConflictError: others added rows all the time while these were examined.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
             `table.add_constraint("positive", "amount > 0")`
@@ -89,16 +82,12 @@ class Constrained:
 
         Args:
             name: its name.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit.
 
         Raises:
             UsageError: the table has no constraint of that name.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: CK3.
         """
@@ -121,8 +110,6 @@ class Constrained:
 
         Args:
             name: the column's name.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit; "already_committed" where the column holds no null already.
@@ -131,8 +118,6 @@ class Constrained:
             ConstraintError: rows of the table have a null there; it was not added.
             UsageError: there is no such column.
             CommitConflictError: others added rows all the time while these were examined.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
             `table.set_not_null("amount")`
@@ -156,8 +141,6 @@ class Constrained:
 
         Args:
             name: the column's name.
-            message: as for the function `write`; by default none.
-            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit; "already_committed" where a null is allowed already.
@@ -165,8 +148,6 @@ class Constrained:
         Raises:
             UsageError: there is no such column.
             CommitConflictError: the column was dropped meanwhile.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
             `table.drop_not_null("amount")`

@@ -81,7 +81,7 @@ _ORDER = (
 _TREE = ("a/x", "a/y/z", "a-b/x", "a0/x", "b")
 
 Result = Literal["passed", "failed", "unclear", "remark"]
-Told = Literal["won", "lost", "perhaps", "unclear"]
+Reply = Literal["won", "lost", "perhaps", "unclear"]
 
 
 class _FaultError(Exception):
@@ -339,15 +339,15 @@ def _race(site: Site, creators: int, size: int) -> None:
     for _ in range(_REPEATED):
         name = site.name(f"race-{secrets.token_hex(4)}")
         bodies = [(f"{number:04}".encode() * (size // 4 + 1))[:size] for number in range(creators)]
-        told = _at_once([_creator(site.store, name, body) for body in bodies])
-        won = [number for number, result in enumerate(told) if result == "won"]
-        perhaps = [number for number, result in enumerate(told) if result in ("perhaps", "unclear")]
+        replies = _at_once([_creator(site.store, name, body) for body in bodies])
+        won = [number for number, reply in enumerate(replies) if reply == "won"]
+        perhaps = [at for at, reply in enumerate(replies) if reply in ("perhaps", "unclear")]
         if len(won) > 1:
             raise _FaultError(
                 f"{len(won)} of {creators} concurrent creators of one name were answered that they "
                 f"won; {_ONE_IS_LOST}"
             )
-        if (won or perhaps) and told.count("unclear") * 2 <= creators:
+        if (won or perhaps) and replies.count("unclear") * 2 <= creators:
             found = site.store.get(name)
             if any(found == bodies[number] for number in won or perhaps):
                 return
@@ -365,11 +365,11 @@ def _race(site: Site, creators: int, size: int) -> None:
     )
 
 
-def _creator(store: Store, name: str, body: bytes) -> Callable[[], Told]:
+def _creator(store: Store, name: str, body: bytes) -> Callable[[], Reply]:
     return lambda: _ask(store, name, body)
 
 
-def _ask(store: Store, name: str, body: bytes) -> Told:
+def _ask(store: Store, name: str, body: bytes) -> Reply:
     """Create, and repeat after an ambiguous response: a creator that then learns that the name is
     taken may have taken it itself. [ST5]"""
     for tried in range(_ASKED):
@@ -383,13 +383,13 @@ def _ask(store: Store, name: str, body: bytes) -> Told:
 
 
 def _create(store: Store, name: str, body: bytes) -> bool:
-    told = _ask(store, name, body)
-    if told == "unclear":
+    reply = _ask(store, name, body)
+    if reply == "unclear":
         raise StoreError(
             f"{store.url}: whether a create wins could not be found out: the store gave no "
             f"clear answer {_ASKED} times"
         )
-    return told == "won" or (told == "perhaps" and store.get(name) == body)
+    return reply == "won" or (reply == "perhaps" and store.get(name) == body)
 
 
 def _at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
