@@ -778,7 +778,8 @@ def _common(one: Any, other: Any, is_utc: bool = False) -> str:
         return str(kind)
     if not (_is_number(one) and _is_number(other)):
         raise NotUnderstoodError(
-            f"{type_text(one)} and {type_text(other)} together are not understood without Spark"
+            f"a {type_text(one)} beside a {type_text(other)} is not understood without Spark "
+            "(CAST(… AS …) makes them one type)"
         )
     if one in FLOATS or other in FLOATS:
         return "double"

@@ -97,12 +97,9 @@ def needs_spark(condition: Any, argument: str, why: Exception) -> UsageError:
     """The refusal of a condition that this process cannot evaluate while no Spark session is
     active: none is started for it, which would take half a minute. [RC8]"""
     return UsageError(
-        f"{why}; nothing was done. No Spark session is "
-        "active, so this process evaluates conditions: comparisons, AND, OR, NOT, IN, BETWEEN, "
-        "LIKE, IS NULL, CASE, +, -, *, /, %, intervals, and functions such as coalesce, lower and "
-        "round (docs/reference/conditions.md). Give such SQL or a pyarrow expression, such as "
-        "pyarrow.compute.field('flight') == 1545, or start a Spark session first, "
-        "and Spark evaluates the condition (SparkSession.builder.getOrCreate(); "
+        f"{why}; nothing was done. Give SQL that docs/reference/conditions.md lists, or a pyarrow "
+        "expression (pyarrow.compute.field('flight') == 1545). No Spark session is active: "
+        "with one, Spark evaluates the condition (SparkSession.builder.getOrCreate(); "
         f"{install('spark')})",
         argument=argument,
         given=shown(condition),
