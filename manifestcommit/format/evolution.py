@@ -308,26 +308,48 @@ def add_column(
     """The edit that adds a nullable column. Its id, and those of its members, were never used in
     this table. [SC1] [SC6]"""
     draw = unique_ids(new_id, (field.id for _, field in walk(schema.fields)))
-    field = _with_new_ids(Field(id=1, name=name, type=type, metadata=metadata or {}), draw)
-    if any(other.name.lower() == name.lower() for other in schema.fields):
+    there = _by_path(schema)
+    if name.lower() in there:
         raise UsageError(
             f"The table has a column {name!r} already; column names do not differ in case only."
         )
-    _refuse_member(schema, name)
+    nested = {path for path, (_, found) in there.items() if not isinstance(found.type, str)}
+    ends = [at for at, letter in enumerate(name) if letter == "." and name[:at].lower() in nested]
+    parent, above = there[name[: ends[-1]].lower()] if ends else ((), None)
+    if above is not None and not isinstance(above.type, StructType):
+        raise UsageError(
+            f"{shown(name)} cannot be added: {show_path(parent)} is {type_text(above.type)}, and "
+            "only a struct gets members."
+        )
+    own = name[ends[-1] + 1 :] if ends else name
+    field = _with_new_ids(Field(id=1, name=own, type=type, metadata=metadata or {}), draw)
     check_schema(Schema(fields=(field,)))
+    if above is not None:
+        return (_addition(field, parent, above.id, frozenset()),)
     return (_addition(field, (), None, _file_names(schema)),)
 
 
+def _by_path(schema: Schema) -> dict[str, tuple[Path, Field]]:
+    """Columns and members by their paths in lower case, such as `s.b` or `tags.element`; a column
+    comes before a member of the same path."""
+    found = {".".join(path).lower(): (path, field) for path, field in walk(schema.fields)}
+    return found | {field.name.lower(): ((field.name,), field) for field in schema.fields}
+
+
+def _find_member(schema: Schema, name: str) -> tuple[str, Field]:
+    """The path of the column or member; UsageError if there is none."""
+    found = _by_path(schema).get(name.lower())
+    path, field = found or ((), find_column(schema, name))
+    return ".".join(path) or field.name, field
+
+
 def _refuse_member(schema: Schema, name: str) -> None:
-    """UsageError for the path of a member of a column: columns are changed as a whole."""
-    outer = name.partition(".")[0].lower()
-    if outer != name.lower() and any(
-        field.name.lower() == outer and not isinstance(field.type, str) for field in schema.fields
-    ):
+    """UsageError for the path of a member where only columns can be meant."""
+    found = _by_path(schema).get(name.lower())
+    if found is not None and len(found[0]) > 1:
         raise UsageError(
-            f"{shown(name)} is a member of a column, and only whole columns are added, renamed, "
-            "widened and dropped by name. A write whose data has the member adds or widens it "
-            "(merge_schema=True)."
+            f"{shown(name)} is a member of a column, and only a whole column can be named here. "
+            "Members are added, widened and commented; files know them by their names, which stay."
         )
 
 
@@ -369,27 +391,27 @@ def drop_column(
 def widen_column(schema: Schema, name: str, to: FieldType) -> tuple[SchemaEdit, ...]:
     """The edit that widens a column's type. Files of the old type stay, and are read as the new
     one. [SC5]"""
-    field = find_column(schema, name)
+    path, field = _find_member(schema, name)
     if field.type == to:
         return ()
     old = field.type
     if not (isinstance(old, str) and isinstance(to, str) and can_widen(old, to)):
         wanted = shown(to) if isinstance(to, str) else type_text(to)
         raise UsageError(
-            f"The column {field.name!r} cannot become {wanted} from {type_text(old)} "
+            f"The column {path!r} cannot become {wanted} from {type_text(old)} "
             "without rewriting its files. A type widens from byte over short and integer to long, "
             "from float to double, and from a decimal to one with more digits before the point."
         )
-    return (SchemaEdit(kind="widen", id=field.id, column=field.name, was=old, to=to),)
+    return (SchemaEdit(kind="widen", id=field.id, column=path, was=old, to=to),)
 
 
 def comment_column(schema: Schema, name: str, comment: str | None) -> tuple[SchemaEdit, ...]:
     """The edit that sets a column's comment, or removes it. It is kept as Spark keeps it. [SC9]"""
-    field = find_column(schema, name)
+    path, field = _find_member(schema, name)
     was = comment_of(field)
     if was == comment:
         return ()
-    return (SchemaEdit(kind="comment", id=field.id, column=field.name, was=was, to=comment),)
+    return (SchemaEdit(kind="comment", id=field.id, column=path, was=was, to=comment),)
 
 
 def relax_column(schema: Schema, name: str) -> tuple[SchemaEdit, ...]:

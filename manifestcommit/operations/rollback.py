@@ -194,12 +194,13 @@ def rollback(
     lists. Deletes nothing.
     """
     head, back = plan_rollback(ctx, version, tag=tag, reason=reason, alone=alone)
-    outcome = commit(ctx, head, back)
-    return (
-        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(back.dropped)))
-        if outcome.committed
-        else outcome
-    )
+    return _naming(back.dropped, commit(ctx, head, back))
+
+
+def _naming(keys: AbstractSet[str], outcome: Outcome) -> Outcome:
+    """The outcome with the keys that the commit has invalidated."""
+    kept = tuple(sorted(keys)) if outcome.committed else ()
+    return msgspec.structs.replace(outcome, dropped_keys=kept)
 
 
 def plan_rollback(
@@ -349,12 +350,7 @@ def rewind(
     source moves meanwhile.
     """
     head, back = plan_rewind(ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone)
-    outcome = commit(ctx, head, back)
-    return (
-        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(back.keys)))
-        if outcome.committed
-        else outcome
-    )
+    return _naming(back.keys, commit(ctx, head, back))
 
 
 def plan_rewind(

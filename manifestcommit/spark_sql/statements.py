@@ -395,7 +395,7 @@ def _alter(scanner: Scanner) -> Statement:
     elif scanner.take("DROP", "CONSTRAINT"):
         found = Call(target=target, method="drop_constraint", arguments=(scanner.column(),))
     elif scanner.take("ALTER", "COLUMN") or scanner.take("CHANGE", "COLUMN"):
-        column = scanner.column()
+        column = ".".join(scanner.name())
         if scanner.take("SET", "NOT", "NULL"):
             found = Call(target=target, method="set_not_null", arguments=(column,))
         elif scanner.take("DROP", "NOT", "NULL"):
@@ -412,7 +412,7 @@ def _alter(scanner: Scanner) -> Statement:
 
 def _added(scanner: Scanner, target: Name) -> Statement:
     in_parentheses = scanner.take("(")
-    column = scanner.column()
+    column = ".".join(scanner.name())
     ends = (",", "NOT", "COMMENT", "DEFAULT", "FIRST", "AFTER")
     kind = scanner.until(*ends, angles=True)
     if in_parentheses:

@@ -792,10 +792,10 @@ class Table(RowChanges, Constrained, TableReads):
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
-        """Add a nullable column; it is null in every row that is there.
+        """Add a nullable column, or a member of a struct; it is null in every row that is there.
 
         Args:
-            name: the column's name.
+            name: the column's name; a member's path, such as `s.b`.
             type: a pyarrow type, or the name of a type of Spark or SQL, such as "bigint",
                 "numeric(10,2)" or "struct<a: int, b: array<string>>".
 
@@ -803,8 +803,7 @@ class Table(RowChanges, Constrained, TableReads):
             The outcome of the commit.
 
         Raises:
-            UsageError: the table has a column of that name, or it is a member's, such as `s.b`; or
-                the text names no type.
+            UsageError: the table has such a column, or the text names no type.
             UnsupportedTypeError: values of that type cannot be stored.
             SchemaMismatchError: a column cannot have that name, such as one with a NUL.
 

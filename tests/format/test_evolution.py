@@ -295,7 +295,7 @@ def test_added_columns_get_ids_never_used_here() -> None:
         (lambda: add_column(TABLE, "n", "int", new_id=counter()), UnsupportedTypeError),
         (lambda: add_column(TABLE, "", "long", new_id=counter()), SchemaMismatchError),
         (lambda: add_column(TABLE, "a\0b", "long", new_id=counter()), SchemaMismatchError),
-        (lambda: add_column(TABLE, "s.new", "long", new_id=counter()), UsageError),
+        (lambda: add_column(TABLE, "s.X", "long", new_id=counter()), UsageError),
         (lambda: rename_column(TABLE, "a", "a\0b"), SchemaMismatchError),
         (lambda: rename_column(TABLE, "s.x", "y"), UsageError),
         (lambda: rename_column(TABLE, "a", "S"), UsageError),

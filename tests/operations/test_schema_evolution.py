@@ -572,3 +572,31 @@ def _step(table: mc.Table, root: str, model: _Model, kind: str, given: Any) -> N
     elif kind == "add" and given[0].lower() not in taken:
         table.add_column(given[0], _KINDS[given[1]][0])
         model.add(*given)
+
+
+def test_members_of_structs_are_added_and_widened_by_their_paths(root: Path) -> None:
+    """A column called `s.a` comes before the member a of s. [SC5] [SC6]"""
+    inner = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.struct([("x", pa.int8())])))])
+    mc.write(pa.table({"id": [1], "s": pa.array([{"a": 1, "l": [{"x": 2}]}], inner), "S.A": ["own"]}), root)
+    table = mc.Table(root)
+    table.add_column("s.b", "string")
+    table.add_column("s.l.element.y", "int")
+    table.widen_column("S.L.element.x", "long")
+    table.add_column("s.c", "bigint")
+    table.comment_column("s.b", "by path")
+    old = {"a": 1, "l": [{"x": 2, "y": None}], "b": None, "c": None}
+    new = {"a": 2, "l": [{"x": 2**40, "y": 3}], "b": "new", "c": 4}
+    mc.write(pa.table({"id": [2], "s": pa.array([new], table.schema.field("s").type), "S.A": ["other"]}), root)
+    check(table, [{"id": 1, "s": old, "S.A": "own"}, {"id": 2, "s": new, "S.A": "other"}])
+    table.drop_column("s.a")  # the column
+    for call, words in {
+        lambda: table.widen_column("s.a", "string"): "'s.a' cannot become",
+        lambda: table.add_column("s.B", "int"): "already",
+        lambda: table.add_column("s.l.z", "int"): "only a struct",
+        lambda: table.drop_column("s.b"): "only a whole column",
+        lambda: table.rename_column("s.b", "d"): "only a whole column",
+        lambda: table.add_column("s.n\0", "int"): "NUL",
+    }.items():
+        with pytest.raises(mc.errors.ManifestCommitError, match=words):
+            call()
+    check(table, [{"id": 1, "s": old}, {"id": 2, "s": new}])

@@ -100,10 +100,12 @@ def call(method: str, *arguments: object, **options: object) -> sql.Call:
             sql.CreateAs(target=T, query="with x as (select 1) from x", if_not_exists=True, location="/a b", partition_by=("day", "h o")),
         ),
         ("alter table t add column a decimal(10, 2)", call("add_column", "a", "decimal(10, 2)")),
+        ("alter table t add column a.b.`c d` int", call("add_column", "a.b.c d", "int")),
         ("alter table t add columns (a struct<x: int>)", call("add_column", "a", "struct<x: int>")),
         ("alter table t rename column a to `b c`", call("rename_column", "a", "b c")),
         ("alter table t drop column a", call("drop_column", "a")),
         ("alter table t drop columns (a)", call("drop_column", "a")),
+        ("alter table t alter column a.b type bigint", call("widen_column", "a.b", "bigint")),
         ("alter table t alter column a type bigint", call("widen_column", "a", "bigint")),
         (
             "ALTER TABLE t ADD CONSTRAINT c CHECK ((a) > 0 OR (b) < 1);",
