@@ -1,0 +1,241 @@
+"""Loads from one kind of source for minutes: its writers at work, two loaders at once, each killed at random moments, then every row of the
+source compared with the table. `python -m tests.sources.soak kafka --minutes 5` [LD1] [LD2]"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import Producer
+from tests.servers.postgresql import running
+
+import manifestcommit as mc
+
+# A loader: it says when it begins, and loads until it is killed.
+LOADER = """
+import random, sys, time
+import manifestcommit as mc
+source = eval(sys.argv[1])
+print("ready", flush=True)
+while True:
+    try:
+        mc.load(source, sys.argv[2], max_bytes=random.choice([200, 5_000, 1_000_000]))
+    except mc.errors.StoreError as error:  # the other loader was faster each time, or the server is away
+        print(type(error).__name__, file=sys.stderr, flush=True)
+    time.sleep(random.random() / 10)
+"""
+
+Rows = Counter[tuple[Any, ...]]
+
+
+class Origin(NamedTuple):
+    """A source with its writers. code: makes the source, in any process; write: one step of the writers; expected: the rows that the table
+    has to have, as often as it has to have them; columns: these."""
+
+    code: str
+    write: Callable[[], None]
+    expected: Callable[[], Rows]
+    columns: tuple[str, ...]
+
+
+class Report(NamedTuple):
+    """kills: loaders that were ended by force; loads: versions that hold a chunk."""
+
+    kills: int
+    rows: int
+    loads: int
+    missing: Rows
+    doubled: Rows
+    damages: int
+
+
+@contextmanager
+def files(folder: Path, chance: random.Random) -> Iterator[Origin]:
+    """Files of three formats, some late in a folder of their own, some uploaded again with other rows, which replace theirs."""
+    landing = folder / "landing"
+    landing.mkdir()
+    sent: dict[str, list[int]] = {}
+    formats = {
+        "csv": lambda rows: "".join(["id\n", *(f"{row}\n" for row in rows)]).encode(),
+        "jsonl": lambda rows: "".join(f'{{"id": {row}}}\n' for row in rows).encode(),
+        "parquet": lambda rows: _parquet(pa.table({"id": pa.array(rows, pa.int64())})),
+    }
+
+    def write() -> None:
+        name = chance.choice(list(sent)) if sent and chance.random() < 0.15 else f"{len(sent)}.{chance.choice(list(formats))}"
+        rows = [chance.randrange(2**40) for _ in range(chance.randrange(1, 60))]
+        hidden = landing / f".{name}"
+        hidden.write_bytes(formats[name.rpartition(".")[2]](rows))
+        os.rename(hidden, landing / name)
+        sent[name] = rows
+
+    def expected() -> Rows:
+        return Counter((name, row) for name, rows in sent.items() for row in rows)
+
+    code = f"mc.sources.files({str(landing)!r}, file_column='file', on_changed='replace', settle='0s')"
+    yield Origin(code, write, expected, ("file", "id"))
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return sink.getvalue().to_pybytes()
+
+
+@contextmanager
+def kafka(folder: Path, chance: random.Random) -> Iterator[Origin]:
+    """Four partitions; some records in transactions, whose ends are offsets without a record."""
+    brokers = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "these", "log_level": 0})
+    servers = ",".join(f"{each.host}:{each.port}" for each in brokers.list_topics(timeout=10).brokers.values())
+    plain = Producer({"bootstrap.servers": servers, "log_level": 0})
+    joint = Producer({"bootstrap.servers": servers, "transactional.id": "soak", "log_level": 0})
+    joint.init_transactions(10)
+    sent: list[tuple[Any, ...]] = []
+
+    def write() -> None:
+        rows = [(len(sent) + at, chance.randrange(4)) for at in range(chance.randrange(1, 200))]
+        producer = joint if chance.random() < 0.3 else plain
+        if producer is joint:
+            joint.begin_transaction()
+        for number, partition in rows:
+            producer.produce("orders", value=json.dumps({"id": number}).encode(), partition=partition)
+        if producer is joint:
+            joint.commit_transaction(10)
+        assert producer.flush(10) == 0
+        sent.extend(rows)
+
+    yield Origin(
+        f"mc.sources.kafka({servers!r}, 'orders', record_columns=['partition'])", write, lambda: Counter(sent), ("id", "_partition")
+    )
+
+
+@contextmanager
+def postgres(folder: Path, chance: random.Random) -> Iterator[Origin]:
+    """Transactions that commit in another order than they take their ids, and some that are rolled back."""
+    with running() as server, ExitStack() as stack:
+        server.run("CREATE TABLE orders (id bigint, xid xid8 NOT NULL DEFAULT pg_current_xact_id()); CREATE INDEX ON orders (xid)")
+        sessions = [stack.enter_context(psycopg.connect(server.dsn)) for _ in range(3)]
+        begun: list[psycopg.Connection] = []
+        count = iter(range(10**9))
+
+        def write() -> None:
+            session = chance.choice(sessions)
+            session.cursor().executemany("INSERT INTO orders (id) VALUES (%s)", [(next(count),) for _ in range(chance.randrange(1, 50))])
+            begun.append(session)
+            if len(begun) > 3:
+                for each in chance.sample(begun, len(begun)):
+                    each.rollback() if chance.random() < 0.2 else each.commit()
+                begun.clear()
+
+        def expected() -> Rows:
+            for each in sessions:
+                each.commit()
+            return Counter(sessions[0].execute("SELECT id, xid::text::bigint FROM orders").fetchall())
+
+        yield Origin(f"mc.sources.postgres({server.dsn!r}, 'orders')", write, expected, ("id", "xid"))
+
+
+@contextmanager
+def table(folder: Path, chance: random.Random) -> Iterator[Origin]:
+    """Another table: appends, updates, deletes, merges, compaction; each of its changes of rows is a row."""
+    followed = folder / "followed"
+    mc.write(pa.table({"id": pa.array([0], pa.int64()), "n": pa.array([0], pa.int64())}), followed)
+    of, numbers = mc.Table(followed), iter(range(1, 10**9))
+
+    def write() -> None:
+        ids = [next(numbers) for _ in range(chance.randrange(1, 20))]
+        some = chance.randrange(ids[0])
+        kind = chance.random()
+        if kind < 0.5:
+            mc.write(pa.table({"id": ids, "n": ids}), followed)
+        elif kind < 0.7:
+            of.update({"n": "n + 1"}, f"id BETWEEN {some} AND {some + 5}")
+        elif kind < 0.8:
+            of.delete(f"id = {some}")
+        elif kind < 0.95:
+            of.merge(pa.table({"id": [*ids, some], "n": [*ids, -some]}), on="id")
+        else:
+            of.compact()
+
+    def expected() -> Rows:
+        names = ("id", "n", "_change_type", "_commit_version")
+        changes = of.changed_rows(0).read_all().select(list(names)).to_pylist()
+        return Counter(tuple(row[name] for name in names) for row in changes)
+
+    yield Origin(f"mc.sources.table({str(followed)!r})", write, expected, ("id", "n", "_change_type", "_commit_version"))
+
+
+ORIGINS = {"files": files, "kafka": kafka, "postgres": postgres, "table": table}
+
+
+def soak(kind: str, folder: Path, *, seconds: float, seed: int) -> Report:
+    """Write, load and kill for so long, load what is left, and compare."""
+    chance = random.Random(seed)
+    target = folder / "target"
+    with ORIGINS[kind](folder, random.Random(chance.random())) as origin, ExitStack() as stack:
+        until, kills = time.monotonic() + seconds, [0]
+        failed: list[str] = []
+
+        def keep_loading(moments: random.Random) -> None:
+            while time.monotonic() < until and not failed:
+                with subprocess.Popen(
+                    [sys.executable, "-c", LOADER, origin.code, str(target)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                ) as loader:
+                    assert loader.stdout is not None and loader.stderr is not None
+                    if loader.stdout.readline() == "ready\n":
+                        time.sleep(moments.random() * 6)
+                    loader.send_signal(signal.SIGKILL)
+                    said = loader.stderr.read()
+                if loader.returncode == -signal.SIGKILL:
+                    kills[0] += 1
+                else:
+                    failed.append(said)
+
+        threads = [threading.Thread(target=keep_loading, args=(random.Random(chance.random()),)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        stack.callback(lambda: [thread.join() for thread in threads])
+        while time.monotonic() < until and not failed:
+            origin.write()
+            time.sleep(chance.random() / 5)
+        for thread in threads:
+            thread.join()
+        assert not failed, failed[0]
+        expected = origin.expected()
+        mc.load(eval(origin.code), target)
+        found = mc.Table(target)
+        got = Counter(tuple(row[name] for name in origin.columns) for row in found.to_arrow(list(origin.columns)).to_pylist())
+        return Report(kills[0], expected.total(), found.version, expected - got, got - expected, found.verify().damages)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=[*ORIGINS])
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        report = soak(options.kind, Path(folder), seconds=options.minutes * 60, seed=options.seed)
+    print(f"{options.kind}: seed {options.seed}, {report.kills} loaders killed, {report.loads} versions, {report.rows:,} rows")
+    print(f"missing {report.missing.total()}, doubled {report.doubled.total()}, damages {report.damages}")
+    sys.exit(bool(report.missing or report.doubled or report.damages))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""Loaders that are killed at random, two at once, while the source's writers work. [LD1] [LD2]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.sources.soak import ORIGINS, soak
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", [*ORIGINS])
+def test_each_row_is_loaded_once_whatever_is_killed(kind: str, tmp_path: Path) -> None:
+    report = soak(kind, tmp_path, seconds=20, seed=11)
+    assert (report.missing, report.doubled, report.damages) == ({}, {}, 0)
+    assert report.kills > 3 and report.loads > 2 and report.rows > 100
