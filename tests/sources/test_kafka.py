@@ -7,11 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import multiprocessing
-import os
-import random
-import signal
-import time
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -417,35 +412,3 @@ def test_a_topic_that_is_not_there_is_named(tmp_path: Any, cluster: Cluster) -> 
 def test_wrong_arguments_are_named(arguments: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         kafka("127.0.0.1:1", TOPIC, **arguments)
-
-
-def _load_for_ever(servers: str, path: str) -> None:
-    while True:
-        mc.load(kafka(servers, TOPIC, record_columns=["partition", "offset"]), path, max_bytes=300_000)
-        time.sleep(0.05)
-
-
-def test_two_loaders_that_are_killed_at_random_load_each_record_once(tmp_path: Any, cluster: Cluster) -> None:
-    """[LD1] [LD2]"""
-    path, sent = str(tmp_path / "t"), 0
-    context = multiprocessing.get_context("spawn")
-    loaders: list[Any] = []
-    for _ in range(4):
-        while len(loaders) < 2:
-            loaders.append(context.Process(target=_load_for_ever, args=(cluster.servers, path), daemon=True))
-            loaders[-1].start()
-        until = time.monotonic() + 2.5
-        while time.monotonic() < until:
-            cluster.send({"id": sent}, {"id": sent + 1}, partition=sent % 3)
-            sent += 2
-            time.sleep(0.01)
-        victim = loaders.pop(random.randrange(2))
-        os.kill(victim.pid, signal.SIGKILL)
-        victim.join()
-    for each in loaders:
-        os.kill(each.pid, signal.SIGKILL)
-        each.join()
-    mc.load(kafka(cluster.servers, TOPIC, record_columns=["partition", "offset"]), path)
-    assert [row for (row,) in rows(path, "id")] == list(range(sent)) and sent > 100
-    places = rows(path, "_partition", "_offset")
-    assert len(set(places)) == len(places) == sent

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.sources.soak import ORIGINS, found_in
 
 import manifestcommit as mc
 
@@ -21,7 +22,7 @@ import os, signal, sys
 import manifestcommit as mc
 from manifestcommit.store.local import LocalStore
 
-landing, table, at, moment = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+code, table, at, moment = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 count = 0
 
 def dying(name):
@@ -39,7 +40,7 @@ def dying(name):
 
 for name in ("put", "put_if_absent", "create_output"):
     dying(name)
-mc.load(mc.sources.files(landing, settle="0s"), table, max_bytes=8)
+mc.load(eval(code), table, max_bytes=8)
 """
 
 
@@ -59,23 +60,28 @@ def run(*arguments: object) -> int:
     return done.returncode
 
 
+QUICK, SLOW = ("files", "table"), ("kafka", "postgres")
+
+
+@pytest.mark.parametrize("kind", [*QUICK, *(pytest.param(each, marks=pytest.mark.thorough) for each in SLOW)])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_loader_that_dies_at_any_request_and_is_run_again_loads_each_file_once(tmp_path: Path, moment: str) -> None:
+def test_a_loader_that_dies_at_any_request_and_is_run_again_loads_each_row_once(tmp_path: Path, kind: str, moment: str) -> None:
     """Each death at a later request than the one before, until one load lives to its end."""
     deaths = 0
-    for at in range(1, 60, 3):
-        folder = tmp_path / str(at)
-        folder.mkdir()
-        fill(folder / "landing", range(3))
-        died = run(folder / "landing", folder / "t", at, moment) != 0
-        deaths += died
-        outcome = mc.load(mc.sources.files(folder / "landing", settle="0s"), folder / "t")
-        assert rows(folder / "t") == [0, 1, 2], at
-        assert outcome.positions[f"files:file://{folder}/landing"] in (1, 2, 3)
-        assert mc.Table(folder / "t").verify().damages == 0
-        if not died:
-            break
-    assert deaths > 5
+    with ORIGINS[kind](tmp_path, random.Random(3)) as origin:
+        for _ in range(3):
+            origin.write()
+        expected = origin.expected()
+        for at in range(1, 90, 2):
+            target = tmp_path / f"t{at}"
+            died = run(origin.code, target, at, moment) != 0
+            deaths += died
+            mc.load(eval(origin.code), target)
+            assert found_in(target, origin) == expected, at
+            assert mc.Table(target).verify().damages == 0
+            if not died:
+                break
+    assert deaths > 4 and expected.total() > 3
 
 
 AGAIN = """

@@ -6,9 +6,7 @@ import datetime as dt
 import itertools
 import logging
 import os
-import random
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -190,82 +188,6 @@ def test_all_rows_at_once_replace_the_table(server: Server, orders: str, tmp_pat
 
 
 # --- the same loader twice, and killed ----------------------------------------------------------------------------------------------------
-
-LOADER = """
-import sys
-import manifestcommit as mc
-source = mc.sources.postgres(sys.argv[1], sys.argv[2])
-mc.load(source, sys.argv[3] + ".dry", dry_run=True)
-print("begun", flush=True)
-while True:
-    try:
-        mc.load(source, sys.argv[3], max_bytes=20_000)
-    except mc.errors.SourceError as error:
-        if "were faster" not in str(error):  # the other loader
-            raise
-"""
-
-
-def loader(server: Server, orders: str, table: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", LOADER, server.dsn, orders, str(table)]
-    begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert begun.stdout is not None and begun.stdout.readline(), begun.communicate()[1]
-    return begun
-
-
-def write_until(stop: threading.Event, server: Server, orders: str, number: int, failures: list[BaseException]) -> None:
-    """Transactions of random lengths, some rolled back."""
-    chance, own = random.Random(number), itertools.count(number * 1_000_000)
-    try:
-        with psycopg.connect(server.dsn) as session:
-            while not stop.is_set():
-                for _ in range(chance.randint(1, 5)):
-                    session.execute(f"INSERT INTO {orders} (id, note) VALUES (%s, %s)", [next(own), "x" * chance.randint(0, 50)])
-                    time.sleep(chance.random() * (0.4 if chance.random() < 0.1 else 0.02))
-                session.rollback() if chance.random() < 0.2 else session.commit()
-    except BaseException as error:
-        failures.append(error)
-
-
-def killed_loaders(server: Server, orders: str, table: Path, seconds: float) -> None:
-    """Two loaders at once beside four writers, killed at random one by one, and begun again."""
-    stop, failures = threading.Event(), list[BaseException]()
-    writers = [threading.Thread(target=write_until, args=(stop, server, orders, number, failures)) for number in range(1, 5)]
-    for each in writers:
-        each.start()
-    began, deaths, chance = time.monotonic(), 0, random.Random(7)
-    loaders = [loader(server, orders, table) for _ in range(2)]
-    while time.monotonic() - began < seconds or deaths < 4:  # a busy machine begins few in that time
-        time.sleep(chance.random() * 5)
-        ended = loaders.pop(chance.randint(0, 1))
-        assert ended.poll() is None, ended.communicate()[1]
-        ended.send_signal(signal.SIGKILL)
-        ended.communicate()
-        deaths += 1
-        loaders.append(loader(server, orders, table))
-    for each in loaders:
-        each.send_signal(signal.SIGKILL)
-        each.communicate()
-    stop.set()
-    for thread in writers:
-        thread.join()
-    assert not failures and deaths > 3
-    source = source_of(server, orders)
-    mc.load(source, table)
-    there = sorted((int(row[0]), row[1], int(row[2])) for row in server.run(f"SELECT id, note, xid FROM {orders}"))
-    loaded = sorted((row["id"], row["note"], row["xid"]) for row in mc.Table(table).to_arrow().to_pylist())
-    assert len(there) > 50 and loaded == there
-    assert len(mc.Table(table).history()) > 4  # commits of loaders that died
-
-
-@pytest.mark.thorough
-def test_loaders_that_are_killed_beside_writers_load_each_row_once(server: Server, orders: str, tmp_path: Path) -> None:
-    killed_loaders(server, orders, tmp_path / "t", 20)
-
-
-@pytest.mark.proof
-def test_loaders_that_are_killed_for_minutes_load_each_row_once(server: Server, orders: str, tmp_path: Path) -> None:
-    killed_loaders(server, orders, tmp_path / "t", 300)
 
 
 def test_two_loaders_at_once_load_each_row_once(server: Server, orders: str, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 from tests.sources.soak import ORIGINS, soak
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [*ORIGINS])
-def test_each_row_is_loaded_once_whatever_is_killed(kind: str, tmp_path: Path) -> None:
-    report = soak(kind, tmp_path, seconds=20, seed=11)
+@pytest.mark.parametrize("seconds", [pytest.param(20, marks=pytest.mark.thorough), pytest.param(300, marks=pytest.mark.proof)])
+def test_each_row_is_loaded_once_whatever_is_killed(kind: str, seconds: int, tmp_path: Path) -> None:
+    report = soak(kind, tmp_path, seconds=seconds, seed=11)
     assert (report.missing, report.doubled, report.damages) == ({}, {}, 0)
     assert report.kills > 3 and report.loads > 2 and report.rows > 100
