@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.kit.faults import is_create
-from tests.kit.sizes import SetBudgets
 from tests.kit.tables import begin, check_table, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
@@ -119,22 +118,6 @@ def test_an_outcome_that_was_unknown_is_found_out_and_counted_once(store: Memory
     check_table(store)
 
 
-def test_a_try_that_landed_is_found_in_the_runs_as_well(store: MemoryStore, set_budgets: SetBudgets) -> None:
-    """Without a key, and after so many other commits that the head no longer carries the job itself. [CM1] [IV4]"""
-    set_budgets(inline_jobs=1)
-    deaf = FaultStore(store)
-    job = begin(deaf)
-    job.write(rows([2]))
-    deaf._on_call = lambda call: deaf._faults.__setitem__(call.number, "answer_lost") if is_create(call) else None
-    assert job._job.commit().kind == "unknown"
-    deaf._on_call, deaf._faults = None, {}
-    for number in range(3, 8):
-        write(store, rows([number]))
-    assert job.id not in open_head(store).snapshot.recent_jobs
-    assert job._job.commit_again().committed
-    assert read_ids(store) == [1, 2, 3, 4, 5, 6, 7]
-
-
 def test_an_unknown_outcome_that_stays_unknown_is_told(store: MemoryStore) -> None:
     """[CM10]"""
     deaf = FaultStore(store)
@@ -216,17 +199,6 @@ def test_recover_commits_every_prepared_job_once(tmp_path: Path) -> None:
     assert [r.job_id for r in mc.Table(root).recover()] == [gap]  # what is decided is not decided again
 
 
-def test_recover_takes_what_waits_for_another_in_any_order(tmp_path: Path) -> None:
-    """Three that follow each other, all born at one version: their ids tell no order. [AB3]"""
-    for number in range(4):
-        root = tmp_path / str(number)
-        mc.write(rows([1]), root, watermarks={"s": (0, 10)})
-        for each in (2, 3, 4):
-            prepare(root, each, (each - 1) * 10, each * 10)
-        results = mc.Table(root).recover()
-        assert len(results.committed) == 3 and ids(root) == [1, 2, 3, 4]
-
-
 def test_recover_gives_up_what_another_job_has_committed_under_the_same_key(tmp_path: Path) -> None:
     """Once a rewind drops the key, the work is to be done anew, not from what was prepared long ago. [AB3] [WM5]"""
     root = tmp_path / "t"
@@ -239,17 +211,6 @@ def test_recover_gives_up_what_another_job_has_committed_under_the_same_key(tmp_
     assert mc.Table(root).recover() == () and ids(root) == [1, 2]
     with pytest.raises(JobAbortedError):
         mc.commit(root, lost)
-
-
-def test_a_prepared_job_that_holds_no_work_is_not_told_as_done_once_its_key_was_dropped(tmp_path: Path) -> None:
-    """[AB3] [WM5] [KY8]"""
-    root = tmp_path / "t"
-    first = mc.write(rows([1]), root, key="k2", watermarks={"s": (0, 10)})
-    empty = prepare(root, 2, 0, 10)
-    assert mc.commit(root, empty).version == first.version
-    mc.Table(root).rewind("s", None, reason="x")
-    with pytest.raises(CommitConflictError, match="key_is_gone"):
-        mc.commit(root, empty)
 
 
 @pytest.mark.parametrize("what", ["key", "source", "partition", "found key"])

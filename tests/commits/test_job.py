@@ -47,28 +47,6 @@ def store() -> MemoryStore:
 # --- keys ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_key_again_is_a_no_op_that_tells_the_first_version(store: MemoryStore) -> None:
-    """And it is found out before any work: a rerun puts nothing into the store. [KY1] [KY3]"""
-    first = write(store, rows([1]), key="k", watermarks={"s": (0, 5)})
-    write(store, rows([2]))
-    before = [(info.name, info.size_bytes) for info in store.list("")]
-    again = write(store, rows([1, 3, 4]), key="k", watermarks={"s": (0, 5)})
-    assert (again.kind, again.version, again.already_committed) == ("already_committed", first.version, True)
-    assert [(info.name, info.size_bytes) for info in store.list("")] == before
-    assert read_ids(store) == [1, 2]
-
-
-def test_a_job_can_ask_whether_its_key_is_done(store: MemoryStore) -> None:
-    """[KY3]"""
-    assert not begin(store, "k").already_committed
-    write(store, rows([1]), key="k")
-    with begin(store, "k") as job:
-        assert job.already_committed
-        job.write(rows([9]))
-    assert job.outcome is not None and job.outcome.already_committed and read_ids(store) == [1]
-    assert not begin(store, "K").already_committed and not begin(store).already_committed
-
-
 OTHER_DECLARATIONS: dict[str, dict[str, Any]] = {
     "mode": {"overwrite": None},
     "partitions": {"overwrite": {"day": "a"}},
@@ -191,19 +169,6 @@ def test_a_winner_that_consumed_the_same_range_is_an_overlap_not_twice_the_rows(
     with pytest.raises(WatermarkOverlapError):
         second.commit()
     assert read_ids(store) == [0, 10] and positions(store) == {"s": 9}
-
-
-def test_disjoint_sources_advance_side_by_side(store: MemoryStore) -> None:
-    """[WM2] [CF2]"""
-    write(store, rows([0]))
-    jobs = [begin(store) for _ in range(5)]
-    for number, job in enumerate(jobs):
-        job.advance(f"s{number}", 0, number)
-        job.write(rows([number + 1]))
-    for job in reversed(jobs):
-        job.commit()
-    assert positions(store) == {f"s{number}": number for number in range(5)}
-    assert read_ids(store) == list(range(6))
 
 
 def test_a_gap_that_closes_while_the_job_runs_is_none(store: MemoryStore) -> None:
@@ -378,19 +343,6 @@ def test_of_two_jobs_that_add_one_file_one_commits(store: MemoryStore) -> None:
     with pytest.raises(CommitConflictError, match="path_is_live"):
         jobs[1].commit()
     assert read_ids(store) == [1, 2]
-
-
-def test_a_file_that_was_removed_may_be_added_again(store: MemoryStore) -> None:
-    """[CF10]"""
-    write(store, rows([1]))
-    put_parquet(store, "x.parquet", rows([2]))
-    for _ in range(2):
-        with begin(store) as job:
-            job.add_files(["x.parquet"])
-        assert read_ids(store)[-1] == 2
-        write(store, rows([1]), overwrite=None)
-    assert read_ids(store) == [1]
-    check_table(store)
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from tests.kit.command import Run
-from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_table, job_on, memory, put_version, read_ids, rows, session, write
+from tests.kit.tables import begin, check_table, job_on, memory, read_ids, rows, session, write
 from tests.spec.golden import replaced
 
 import manifestcommit as mc
@@ -138,17 +137,6 @@ def test_a_prepared_job_is_out_of_its_owners_hands(root: str, use: str) -> None:
     assert mc.commit(root, name).committed and ids(root) == [1, 2, 7]
 
 
-def test_preparing_again_is_the_same_job_from_the_same_bytes(root: str) -> None:
-    """So that it may be asked for again where the first answer was lost. [AB3]"""
-    job = mc.begin(root)
-    job.write(rows([7], day="a"))
-    name = job.prepare()
-    before = LocalStore(root).get(object_names.prepared_name(name))
-    assert job.prepare() == name and LocalStore(root).get(object_names.prepared_name(name)) == before
-    mc.commit(root, name)
-    assert job.prepare() == name and ids(root) == [1, 2, 7]
-
-
 def test_a_job_that_is_over_cannot_be_prepared(root: str) -> None:
     done, given_up = mc.begin(root), mc.begin(root)
     done.write(rows([7], day="a"))
@@ -209,20 +197,6 @@ def test_a_prepared_job_whose_key_was_used_for_other_work_is_refused_each_time(r
     assert ids(root) == [1, 2, 8] and mc.Table(root).abort(job) == "aborted"
 
 
-def test_a_job_that_found_its_key_committed_never_commits_even_where_the_key_is_forgotten() -> None:
-    """It wrote nothing: as an overwrite it would empty the table. Nor is it reported as committed. [KY8] [AB3]"""
-    store = memory()
-    write(store, rows([7]), key="k", overwrite=None)
-    job = begin(store, "k")
-    job.overwrite(None)
-    job.write(rows([7]))
-    name = job.prepare()
-    put_version(store, open_head(store))
-    put_version(store, open_head(store), keys={}, fence=open_head(store).version)  # as gc will forget keys: behind the fence
-    outcome = commit_prepared(session(store), name)
-    assert outcome.conflict is not None and outcome.conflict.rule == "key_is_gone" and read_ids(store) == [7]
-
-
 # --- whatever a job can hold ---------------------------------------------------------------------------------------------
 
 
@@ -257,24 +231,6 @@ def test_files_of_others_are_added_from_elsewhere(root: str) -> None:
     with pytest.raises(mc.errors.CommitConflictError):
         mc.commit(root, second)
     assert ids(root) == [1, 2, 7]
-
-
-def test_a_job_of_many_entries_is_prepared_with_its_manifest(set_budgets: SetBudgets) -> None:
-    """Its object stays small, and the second phase reads no manifest. [AB3] [CM12]"""
-    set_budgets(inline_entry_bytes=3000)  # the job's entries are above it, the earlier one below a quarter
-    store = memory()
-    write(store, rows([0], day="x"), partition_by=["day"])
-    job = begin(store)
-    for number in range(1, 20):
-        job.write(rows([number], day=f"d{number}"))
-    name = job.prepare()
-    document = json.loads(zstandard.ZstdDecompressor().decompress(store.get(object_names.prepared_name(name))))
-    assert "add" not in document["change"] and [each["files"] for each in document["change"]["add_manifests"]] == [19]
-    assert read_ids(store) == [0]
-    manifests = [info.name for info in store.list(object_names.MANIFESTS)]
-    assert commit_prepared(session(store), name).version == 3
-    assert [info.name for info in store.list(object_names.MANIFESTS)] == manifests and read_ids(store) == list(range(20))
-    check_table(store)
 
 
 def test_a_prepared_job_rebases_on_what_was_committed_since(root: str) -> None:
@@ -320,22 +276,6 @@ def test_what_was_given_up_stays_given_up(root: str) -> None:
     assert files <= {info.name for info in LocalStore(root).list("")}, "nothing is deleted"
     assert mc.Table(root).history()[0]["operation"] == "give_up"
     check_table(LocalStore(root))
-
-
-def test_giving_up_leaves_rows_watermarks_keys_and_other_jobs_as_they_are(root: str) -> None:
-    """[AB4] [CM17]"""
-    with mc.begin(root, key="k") as job:
-        job.write(rows([7], day="a"))
-        job.advance("s", 5, 9)
-        name = job.prepare()
-    other = prepared(root, 8)
-    before = open_head(LocalStore(root)).snapshot
-    mc.Table(root).abort(name)
-    after = open_head(LocalStore(root)).snapshot
-    changed = {each for each in before.__struct_fields__ if getattr(before, each) != getattr(after, each)}
-    assert changed == {"version", "parent_digest", "committed_at", "commits", "recent_jobs"}
-    assert mc.commit(root, other).committed and mc.write(rows([7], day="a"), root, key="k").kind == "committed"
-    assert ids(root) == [1, 2, 7, 8] and mc.Table(root).watermarks() == {"s": 5}
 
 
 # --- what cannot be committed ---------------------------------------------------------------------------------------------
