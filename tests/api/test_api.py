@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.store import open_store
 
 MONTH = pa.table({"day": ["2013-01-01", "2013-01-01", "2013-01-02"], "flight": [1545, 1714, 725]})
 
@@ -166,16 +165,6 @@ def test_columns_are_found_by_name_in_any_order_and_case(root: Path) -> None:
         mc.write(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["flight", "flight"]), root)
 
 
-def test_another_partitioning_is_refused(root: Path) -> None:
-    """The table's own may be left out or repeated. [PT1] [CF9]"""
-    mc.write(MONTH, root, partition_by=["day"])
-    mc.write(MONTH, root, partition_by=["day"])
-    for other in (["flight"], [], ["day", "flight"]):
-        with pytest.raises(mc.errors.UsageError, match=r"partitioned by day.*leave partition_by out"):
-            mc.write(MONTH, root, partition_by=other)
-    assert mc.Table(root).snapshot().version == 3
-
-
 def test_large_data_is_split_into_files_of_about_the_size_asked_for(root: Path) -> None:
     """[DF3]"""
     data = pa.table({"flight": pc.random(200_000, initializer=1)})
@@ -282,16 +271,6 @@ def test_a_block_without_writes_commits_its_watermarks(root: Path) -> None:
         job.advance("MyTopic:0", 60, 70)
         job.advance("vnode", None, "opaque")
     assert mc.Table(root).watermarks() == {"MyTopic:0": 70, "vnode": "opaque"} and len(flights(root)) == 3
-
-
-def test_a_job_can_be_committed_before_its_block_is_left(root: Path) -> None:
-    """Once: what comes after is refused, and leaving does not commit again. [CM10]"""
-    with mc.begin(root) as job:
-        job.write(MONTH)
-        outcome = job.commit()
-        with pytest.raises(mc.errors.UsageError, match="begin a new one"):
-            job.write(MONTH)
-    assert job.outcome is outcome and mc.Table(root).snapshot().version == outcome.version
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
@@ -517,23 +496,6 @@ def test_a_created_table_is_empty_and_takes_data(root: Path) -> None:
     assert table.dataset().to_table().to_pylist() == [{"day": dt.date(2013, 1, 1), "flight": 1, "delay": None}]
 
 
-@pytest.mark.parametrize(
-    ("schema", "partition_by"),
-    [
-        (pa.schema([("day", pa.string())]), ["day"]),
-        (pa.schema([("day", pa.string()), ("flight", pa.string())]), ["day"]),
-        (MONTH.schema, ["flight"]),
-        (MONTH.schema, None),
-    ],
-)
-def test_creating_a_table_that_is_there_with_another_shape_is_an_error(root: Path, schema: pa.Schema, partition_by: Any) -> None:
-    """Names, types and partitioning have to agree: the caller relies on them. [CM13]"""
-    mc.create_table(root, MONTH.schema, partition_by=["day"])
-    with pytest.raises((mc.errors.SchemaMismatchError, mc.errors.UsageError)):
-        mc.create_table(root, schema, partition_by=partition_by)
-    assert mc.Table(root).snapshot().version == 1
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -599,21 +561,6 @@ def test_a_file_that_is_gone_is_an_error_never_fewer_rows(four: mc.Table, root: 
         four.dataset()
     assert raised.value.path == gone and isinstance(raised.value, FileNotFoundError)
     assert four.dataset(version=2).count_rows() == 1  # which does not list it
-
-
-def test_a_file_that_is_gone_from_a_store_is_named_by_its_read() -> None:
-    """[RD2] Where nothing looks at files before they are read, pyarrow carries the error out of its threads."""
-    nowhere = "memory://gone-from-a-store"
-    mc.write(day("2013-01-01", 1), nowhere)
-    mc.write(day("2013-01-02", 2), nowhere)
-    table = mc.Table(nowhere)
-    gone = table.files()["path"].to_pylist()[1]
-    open_store(nowhere).delete([gone])
-    dataset = table.dataset()
-    for read in (dataset.to_table, dataset.count_rows, lambda: list(dataset.to_batches())):
-        with pytest.raises(mc.errors.DataFileMissingError, match="names all files that are missing") as raised:
-            read()
-        assert raised.value.path == gone
 
 
 def test_history_tells_who_did_what(four: mc.Table) -> None:

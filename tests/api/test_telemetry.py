@@ -209,20 +209,6 @@ def test_jobs_become_metrics(root: Path, metrics: Metrics) -> None:
     assert not {"commit.conflicts", "commit.unknowns", "store.retries", "prepare.duration"} & set(metrics.points())
 
 
-def test_two_phases_count_every_row_once(root: Path, metrics: Metrics) -> None:
-    """However often the second is asked for. [AB3] [OB10]"""
-    mc.write(ROWS, root)
-    with mc.begin(root) as job:
-        job.write(ROWS)
-        job.prepare()
-    assert metrics.sums("rows", "state") == {"read": 6, "written": 6, "committed": 3}
-    for _ in range(3):
-        mc.commit(root, job.id)
-    assert metrics.sums("rows", "state") == {"read": 6, "written": 6, "committed": 6}
-    assert metrics.sums("jobs", "outcome") == {"committed": 2, "prepared": 1, "already_committed": 2}
-    assert sum(value for _, value in metrics.points()["prepare.duration"]) == 1
-
-
 def test_what_went_wrong_becomes_metrics(metrics: Metrics) -> None:
     """[CM6] [CF1] [OB10]"""
     store = tables.memory()

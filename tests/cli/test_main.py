@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import json
 import math
 import os
@@ -116,46 +115,6 @@ def test_an_infinite_bound_is_json_too(run: Run, root: Path) -> None:
     bounds = [row["bounds"]["delay"] for row in run("files", root, "--json").json]
     assert "-Infinity" in [each["min"] for each in bounds]
     assert all(row["bounds"]["delay"] for row in run("changes", root, "1", "--json").json["added"])
-
-
-def test_watermarks_shows_where_every_source_stands(run: Run, root: Path) -> None:
-    """A position is a number to copy: shown without marks, in the table as in JSON. [WM1]"""
-    found = run("watermarks", root)
-    rows = {line.split()[0]: line.split()[1:] for line in found.lines[2:]}
-    assert rows["faa"][0] == "28000000" and rows["nws"][0] == "2013-01-01T05"
-    assert run("watermarks", root, "--json").json == {
-        "faa": {"position": 28_000_000, "origin": 0},
-        "nws": {"position": "2013-01-01T05", "origin": None},
-    }
-    assert run("watermarks", root, "--version", "2", "--json").json["faa"]["position"] == 27_004
-    assert run("watermarks", root, "--version", "1", "--json").json == {}
-
-
-def test_changes_of_rows_are_shown_and_written(run: Run, tmp_path: Path) -> None:
-    """For people the first ones, for programs all. [CH1] [CH4]"""
-    root = tmp_path / "t a%20b+='é"
-    mc.write(pa.table({"id": [1, 2, 3], "text": ["a,b", None, '"ü" %20\x1b[31m']}), root)
-    table = mc.Table(root)
-    table.update({"text": "'new'"}, where="id = 1")
-    table.delete("id = 3")
-    args = ("changes", root, str(table.version - 2), "--rows")
-    found = run(*args, "--on", "id", "--json").json
-    assert [(row["_change_type"], row["id"], row["text"]) for row in found] == [
-        ("update_preimage", 1, "a,b"),
-        ("update_postimage", 1, "new"),
-        ("delete", 3, '"ü" %20\x1b[31m'),
-    ]
-    assert {row["_commit_version"] for row in found} == {table.version - 1, table.version}
-    lines = [json.loads(line) for line in run(*args, "--on", "id", "--format", "jsonl").lines]
-    assert lines == found and lines[:1] == [json.loads(line) for line in run(*args, "--on", "id", "-n", "1", "--format", "jsonl").lines]
-    shown = run("changes", root, str(table.version - 2), str(table.version - 1), "--rows", "--columns", "id,text")
-    assert shown.status == 0 and len(shown.lines) == 4 and "update" not in shown.out and "insert" in shown.out
-    assert "and more; -n shows more than the first 1" in run(*args, "-n", "1").err
-    assert "\x1b" not in run(*args).out
-    assert len(run("changes", root, "0", "--rows", "--format", "csv").lines) == 1 + 3 + 2 + 1
-    assert "no row changed" in run("changes", root, str(table.version), "--rows").err
-    for wrong in (["0"], ["1", "--on", "id"], ["1", "-n", "3"], ["1", "--rows", "--on", "nope"]):
-        assert run("changes", root, *wrong).status == 2
 
 
 @pytest.mark.parametrize(
@@ -537,17 +496,3 @@ def test_a_reader_that_has_seen_enough_is_no_error(root: Path, arguments: list[s
         os.close(writing)
     assert b"Traceback" not in done.stderr and b"BrokenPipe" not in done.stderr and b"Exception ignored" not in done.stderr
     assert done.returncode == 0
-
-
-@pytest.mark.thorough
-def test_long_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    rows = 150
-    mc.write(pa.table({"p": range(rows), "v": list(itertools.repeat("x" * 50, rows))}), tmp_path / "t", partition_by="p")
-    reading, writing = os.pipe()
-    given = [sys.executable, "-m", "manifestcommit.cli.main", "files", str(tmp_path / "t"), "--json"]
-    with subprocess.Popen(given, stdout=writing, stderr=subprocess.PIPE, env=BUFFERED) as process:
-        os.close(writing)
-        os.read(reading, 10)
-        os.close(reading)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 0 and b"Traceback" not in err and b"Exception ignored" not in err

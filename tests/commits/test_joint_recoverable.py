@@ -22,7 +22,7 @@ from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.joint_commit import TablePart, commit_jointly
 from manifestcommit.errors import JobAbortedError, JobFencedError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.format import object_names
-from manifestcommit.format.change import Abort, Write
+from manifestcommit.format.change import Write
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations.rollback import rollback
 from manifestcommit.runtime.outcome import Outcome
@@ -294,23 +294,6 @@ def test_a_job_that_was_committed_alone_is_no_member(lake: Lake, which: int, at:
     sound(lake)
 
 
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_where_one_job_was_aborted_nothing_is_committed(lake: Lake, which: int) -> None:
-    """[AB4] [AB6] [MT1]"""
-    parts = run_of(lake, end=1)
-    died_with(parts, 2)
-    session = lake.at(lake.urls[which])
-    head = session.open()
-    abort = Abort(job=session.new_job(head), birth=head.version, aborted=parts[which].change.job)
-    assert commit(session, head, abort).committed
-    outcomes = commit_jointly(again(lake, parts, end=5))
-    assert {each.kind for each in outcomes} == {"aborted"} and lake.moved() == [0, 0, 0]
-    assert [not each.reason for each in outcomes] == [at == which for at in range(3)]
-    assert {each.kind for each in commit_jointly(again(lake, parts, end=5, other=(which,)))} == {"committed"}
-    assert lake.moved() == [5, 5, 5]
-    sound(lake)
-
-
 # --- a rerun, by the public calls -----------------------------------------------------------------------------------------
 
 
@@ -349,20 +332,6 @@ def test_a_rerun_goes_on_with_the_job_of_each_table_and_reads_nothing_that_was_f
     assert begun(paths, finished=paths).commit().already_committed and counts(paths) == [2, 2, 2]
     for path in paths:
         assert mc.Table(path).metrics().files == 1, "the files of the dead run"
-
-
-def test_some_of_the_jobs_may_be_recoverable(paths: list[str]) -> None:
-    """[AB6] [MT1]"""
-
-    def jobs() -> list[mc.Job]:
-        made = [mc.begin(path, key=KEY, recoverable=path == paths[1], fingerprint="f") for path in paths]
-        for job in made:
-            job.write(DAY)
-        return made
-
-    dead, rerun = jobs(), jobs()
-    assert [one.id == other.id for one, other in zip(dead, rerun, strict=True)] == [False, True, False]
-    assert mc.transaction(rerun).commit().versions == mc.transaction(dead).commit().versions and counts(paths) == [2, 2, 2]
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

@@ -8,9 +8,9 @@ import pytest
 from tests.commits.tables import Lake, append, sound
 
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
+from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.errors import UsageError
-from manifestcommit.operations.rollback import JointRollback, plan_joint_rollback, rewind, rollback, tag
+from manifestcommit.operations.rollback import JointRollback, plan_joint_rollback, rewind, rollback
 from manifestcommit.runtime.outcome import Outcome
 
 RULE = "undoes_a_joint_commit"
@@ -61,23 +61,6 @@ def test_a_rewind_drops_the_keys_of_joint_commits_only_where_that_is_asked_for()
     assert rewind(lake.at(url), "s", 1, reason="r").dropped_keys == ("alone",)
     assert rule_of(rewind(lake.at(url), "s", 0, reason="r")) == RULE
     assert rewind(lake.at(url), "s", 0, reason="r", alone=True).dropped_keys == ("day",)
-
-
-def test_one_rollback_of_all_tables_undoes_it_everywhere() -> None:
-    """The same work can be committed again, with its key. [MT14] [MT1] [MT13] [CF13]"""
-    lake = Lake(3)
-    first = [head.version for head in lake.heads()]
-    commit_jointly(lake.parts(key="day"))
-    assert commit_jointly(lake.parts(key="day"))[0].already_committed
-    tag(lake.at(lake.urls[1]), "then é", first[1])
-    outcomes = back(lake, {2: first[2], 0: first[0], 1: "then é"})
-    assert [outcome.kind for outcome in outcomes] == ["committed"] * 3 and lake.moved() == [0, 0, 0]
-    assert [outcome.dropped_keys for outcome in outcomes] == [("day",)] * 3
-    assert {head.snapshot.commits[0].restored for head in lake.heads()} == {1}
-    heads = read_jointly([lake.at(url) for url in lake.urls])
-    assert [head.version for head in heads] == [head.version for head in lake.heads()]
-    assert [outcome.kind for outcome in commit_jointly(lake.parts(key="day"))] == ["committed"] * 3
-    sound(lake)
 
 
 def test_a_table_of_the_joint_commit_that_is_not_rolled_back_is_missed() -> None:

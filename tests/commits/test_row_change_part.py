@@ -11,7 +11,6 @@ import pytest
 from tests.kit.row_works import OLD, WORKS, data, found, make, run, run_in
 
 import manifestcommit as mc
-from manifestcommit.transactions import PreparedTransaction
 
 KINDS = [work for work in WORKS if work != "compact"]
 
@@ -73,24 +72,6 @@ def test_one_that_changes_no_row_still_rests_on_what_it_has_read(lake: list[str]
 
 def found_of(*ids: int) -> list[tuple[str, int, str]]:
     return [tuple(row.values()) for row in data(*ids).to_pylist()]
-
-
-@pytest.mark.parametrize("end", ["commit", "abort", "recover"])
-def test_any_process_ends_what_is_prepared(lake: list[str], end: str) -> None:
-    """[MT11] [AB3] [AB4]"""
-    tx = mc.transaction(lake[:2], key="k")
-    run_in("merge by clauses", tx.rows(lake[0]))
-    tx[lake[1]].write(data(77))
-    prepared = tx.prepare()
-    assert found(lake[0]) == sorted(OLD)
-    elsewhere = PreparedTransaction(prepared.jobs)
-    if end == "recover":
-        assert [each.error for each in mc.Table(lake[1]).recover()] == [None]
-    else:
-        elsewhere.commit() if end == "commit" else elsewhere.abort()
-    is_there = end != "abort"
-    assert found(lake[0]) == sorted(WORKS["merge by clauses"].after(OLD) if is_there else OLD)
-    assert found(lake[1]) == sorted([*OLD, *found_of(77)] if is_there else OLD)
 
 
 REFUSED: dict[str, tuple[Callable[[mc.Transaction], Any], str]] = {

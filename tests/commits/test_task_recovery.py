@@ -538,18 +538,6 @@ def test_a_create_without_an_answer_that_another_attempt_won_yields_the_others_f
     assert mine._job.change().add == others[0]._job.change().add
 
 
-def test_a_create_that_never_gets_an_answer_is_an_error() -> None:
-    """[ST5] [AB6]"""
-    store = FaultStore(table(), dict.fromkeys(range(1, 200), "answer_lost"))
-    calm = FaultStore(table())
-    job = begin(calm)
-    plan = job._job.plan_write(_schema(calm))
-    assert job._job.recovery is not None
-    work = job._job.recovery.work(plan, tasks=1, same="s")
-    with pytest.raises(StoreError, match="no answer"):
-        work.finish(store, session(store).env, 0, ())
-
-
 def test_a_write_that_failed_and_is_repeated_is_not_taken_for_the_next_one() -> None:
     """The rerun, in which nothing fails, has the rows of both writes, each once. [AB6] [IV3]"""
     store = table()
@@ -681,19 +669,6 @@ def test_a_task_of_a_later_format_is_refused() -> None:
     spoiled(store, lambda task: codec.compress(json.dumps(task | {"format_version": 2}).encode()))
     with pytest.raises(UnsupportedFormatError):
         begin(store).write(rows([7], day="a"))
-
-
-@pytest.mark.parametrize("number", ["1", "00001", "000000", "-0001", "0000x", "٠٠٠٠٠", "00000.json", ""])
-def test_other_names_beside_tasks_are_passed_over(number: str) -> None:
-    """A task has one name; one beyond the last is nobody's. [AB6]"""
-    store = table()
-    written(store, 7)
-    (name,) = left(store, "task-")
-    store.put(name.replace("-00000.json.zst", f"-{number}.json.zst"), b"garbage")
-    rerun = begin(store)
-    rerun.write(unread(rows([7], day="a")))
-    rerun.commit()
-    assert read_ids(store) == [1, 7]
 
 
 def test_the_json_schemas_accept_what_is_written_and_no_more() -> None:

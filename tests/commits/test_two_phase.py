@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -10,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -30,8 +28,6 @@ from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import LocalStore
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
-
-HOSTILE_KEY = "a key\n\"'日本% +=#🦆"
 
 
 @pytest.fixture
@@ -98,23 +94,6 @@ def test_a_settled_job_needs_its_prepared_object_no_more(root: str, fate: str) -
     assert mc.Table(root).abort(given_up) == "aborted"
     with pytest.raises(mc.errors.JobAbortedError):
         mc.commit(root, given_up)
-
-
-def test_leaving_the_block_after_prepare_neither_commits_nor_gives_up(root: str) -> None:
-    """[AB3]"""
-    with mc.begin(root) as job:
-        job.write(rows([7], day="a"))
-        name = job.prepare()
-    assert job.outcome is None and name == job.id and mc.Table(root).resolve(name) == "pending"
-    with contextlib.suppress(ZeroDivisionError), mc.begin(root) as job:
-        job.write(rows([8], day="a"))
-        job.prepare()
-        raise ZeroDivisionError
-    assert mc.Table(root).resolve(job.id) == "pending", "what others may hold already is not taken back behind their backs"
-    assert head(root) == 3
-    mc.commit(root, name)
-    mc.commit(root, job.id)
-    assert ids(root) == [1, 2, 7, 8]
 
 
 @pytest.mark.parametrize("use", ["commit", "write", "add_files", "overwrite", "advance", "abort"])
@@ -198,21 +177,6 @@ def test_a_prepared_job_whose_key_was_used_for_other_work_is_refused_each_time(r
 
 
 # --- whatever a job can hold ---------------------------------------------------------------------------------------------
-
-
-def test_an_empty_job_and_one_of_watermarks_only_are_prepared_and_committed(root: str) -> None:
-    """[CM16] [AB3]"""
-    with mc.begin(root, key="empty") as job:
-        job.write(rows([], day="a"))
-        empty = job.prepare()
-    with mc.begin(root) as job:
-        job.advance("s", 5, 9)
-        job.advance("new %s", None, "x")
-        moved = job.prepare()
-    assert mc.Table(root).watermarks() == {"s": 5}
-    assert mc.commit(root, moved).version == 4 and mc.commit(root, empty).version == 5
-    assert mc.Table(root).watermarks() == {"s": 9, "new %s": "x"} and ids(root) == [1, 2]
-    assert mc.write(rows([], day="a"), root, key="empty").version == 5
 
 
 def test_files_of_others_are_added_from_elsewhere(root: str) -> None:
@@ -467,23 +431,6 @@ def test_a_job_too_large_for_any_reader_is_refused_before_anything_is_put(monkey
     with pytest.raises(UsageError, match="more than readers accept"):
         job.prepare()
     assert list(store.list(object_names.JOBS)) == []
-
-
-def test_prepare_writes_everything_that_the_change_says() -> None:
-    """What the second phase reads is what the first one held. [AB3]"""
-    store = memory()
-    write(store, rows([1], day="a"), partition_by=["day"])
-    job = begin(store, HOSTILE_KEY)
-    job.overwrite({"day": "a"}, conflict="blind")
-    job.advance("s %", None, "x")
-    job.write(rows([2], day="a", more=1), merge_schema=True)
-    change = job._job.change()
-    name = job.prepare()
-    found = codec.decode_prepared(store.get(object_names.prepared_name(name)), name=object_names.prepared_name(name))
-    summary = found.change.summary
-    assert found.change.author is not None and found.change.author.program, "who prepared it, not who commits it [OB15]"
-    same = msgspec.structs.replace(found.change, summary=change.summary, author=change.author)
-    assert same == change and summary.tasks == change.summary.tasks
 
 
 # --- the list of jobs ------------------------------------------------------------------------------------------------------

@@ -244,18 +244,6 @@ def test_filters_and_columns_name_what_users_see(renamed: mc.Table, name: str) -
     assert set(ids) <= {row["bounds"]["id"]["min"] for row in listed.to_pylist()}
 
 
-def test_two_columns_can_change_places(root: Path) -> None:
-    """[SC6]"""
-    mc.write(pa.table({"id": [1], "a": [10], "b": [20]}), root)
-    table = mc.Table(root)
-    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
-        table.rename_column(old, new)
-    mc.write(pa.table({"id": [2], "a": [21], "b": [11]}), root)
-    check(table, [{"id": 1, "b": 10, "a": 20}, {"id": 2, "b": 11, "a": 21}])
-    assert table.files(filter=pc.field("a") == 20)["added_version"].to_pylist() == [2]
-    assert sorted(table.files()["bounds"].to_pylist()[0]) == ["a", "b", "id"]
-
-
 def test_a_name_may_change_in_case_only(root: Path) -> None:
     """[SC6]"""
     mc.write(pa.table({"id": [1], "a": [10]}), root)
@@ -287,17 +275,6 @@ def test_a_dropped_column_does_not_come_back_with_its_name(root: Path, kind: pa.
     table.add_column("a", pa.bool_())
     check(table, [{"id": 1, "a": None}, {"id": 2, "a": None}, {"id": 3, "a": None}])
     check(table, [{"id": 1, "a": 10}], version=2)
-
-
-def test_a_dropped_name_inside_files_is_not_taken_by_a_renaming(root: Path) -> None:
-    """[SC6]"""
-    mc.write(pa.table({"id": [1], "a": [10], "b": [20]}), root)
-    table = mc.Table(root)
-    table.drop_column("a")
-    table.rename_column("b", "a")
-    table.add_column("b", pa.int64())
-    mc.write(pa.table({"id": [2], "a": [21], "b": [31]}), root)
-    check(table, [{"id": 1, "a": 20, "b": None}, {"id": 2, "a": 21, "b": 31}])
 
 
 @pytest.mark.parametrize(

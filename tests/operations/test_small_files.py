@@ -178,33 +178,6 @@ def test_no_more_files_than_a_window_are_at_hand_and_few_are_read_once(monkeypat
             assert max(at_hand) <= window + 40 and sum(at_hand) == 2000, "a place has forty files here at most"
 
 
-def test_a_window_is_in_memory_once_while_its_files_are_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[GC16] As it was read beside as it is in order are two, and what an allocator keeps of manifests that were read is two more."""
-    windows: list[int] = []
-    given_back: list[int] = []
-    inner, give_back = small_files.SmallFiles._in_values, small_files._give_back
-
-    def watched(self: small_files.SmallFiles, found: pa.Table) -> Iterator[Any]:
-        windows.append(found.nbytes)
-        return inner(self, found)
-
-    def counted() -> None:
-        give_back()
-        given_back.append(len(windows))
-
-    monkeypatch.setattr(small_files.SmallFiles, "_in_values", watched)
-    monkeypatch.setattr(small_files, "_give_back", counted)
-    monkeypatch.setattr(small_files, "WINDOW_FILES", 1000)
-    session, snapshot = table([[entry(n, (n % 50,), 50, 1 + n % VERSION) for n in range(at, 4000, 10)] for at in range(10)], (2,))
-    found = small_files.SmallFiles(session, snapshot, TARGET)
-    before = pa.total_allocated_bytes()
-    files = found.files(found.partitions)
-    next(files)
-    assert pa.total_allocated_bytes() - before < 1.3 * windows[0]
-    assert given_back == [0] * 10 + [1], "after each manifest, and as soon as the window is in order"
-    assert 1 + sum(1 for _ in files) == 4000
-
-
 def test_a_plan_for_people_is_in_as_few_pieces_as_its_files_fill(monkeypatch: pytest.MonkeyPatch) -> None:
     """[GC16] A piece keeps up to twice what it holds of the memory that it was built in, so that some are put together anew."""
     monkeypatch.setattr(compaction, "_DESCRIBED_AT_ONCE", 10)

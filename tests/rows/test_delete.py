@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -166,20 +164,6 @@ def test_what_is_large_is_left_to_an_active_session_and_is_said(monkeypatch: pyt
     assert "1 files of 0.0 MB may hold such rows; they are read and rewritten by this process, in up to" in caplog.text
     entries = planning.entries_table(each, each.open().snapshot)
     assert 50 << 20 < rewrite.memory_of(entries) < 51 << 20
-
-
-def test_no_spark_is_loaded_for_it(tmp_path: Path) -> None:
-    """A command line is through before a JVM would have started. [RC8]"""
-    mc.write(pa.table({"id": [1, 2, 3]}), tmp_path / "t")
-    code = f"""
-import sys
-from manifestcommit.cli.main import main
-assert main(["delete", {str(tmp_path / "t")!r}, "--where", "id = 2", "--yes"]) == 0
-assert not any(name.partition(".")[0] in ("pyspark", "py4j") for name in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and re.search(r"rows deleted +1\n", done.stdout), done.stderr
-    assert Table(tmp_path / "t").dataset().to_table().column("id").to_pylist() == [1, 3]
 
 
 def test_rows_of_files_with_ranges_and_without_are_not_mixed(tmp_path: Path) -> None:

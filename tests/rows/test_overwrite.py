@@ -13,7 +13,7 @@ from tests.faults.row_changes import begin_replacement
 from tests.kit.row_tables import CONDITIONS, changed, content, copy, shown
 from tests.kit.row_tables import rows as hostile_rows
 from tests.kit.sizes import rest_thorough, some
-from tests.kit.tables import memory, read_ids, rows, write
+from tests.kit.tables import memory, rows, write
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, JobFencedError, VersionNotFoundError
@@ -131,17 +131,6 @@ def test_a_table_that_is_not_there_and_columns_that_must_be_named(tmp_path: Path
 
 
 # --- crashes, and beside others ------------------------------------------------------------------------------------------
-
-
-def test_of_two_at_once_one_gets_it() -> None:
-    """[CF16] [RC10]"""
-    store = memory()
-    write(store, rows([1, 2], day="a"), partition_by=["day"])
-    one, other = (begin_replacement(store, rows([7], day=day), "id = 7") for day in "ab")
-    assert committed_or_raise(one.commit(), "t").committed
-    with pytest.raises(CommitConflictError) as caught:
-        committed_or_raise(other.commit(), "t")
-    assert caught.value.rule == "read_partition_was_touched" and read_ids(store) == [1, 2, 7]
 
 
 def test_rows_that_were_read_from_the_table_are_compared_with_every_commit_since(tmp_path: Path) -> None:
