@@ -293,19 +293,6 @@ def test_hostile_partition_values_stay_apart_and_come_back(tmp_path: Path, reade
         assert (tmp_path / "t e%41=ü" / path).is_file(), "the listed path is the file's name, character by character"
 
 
-def test_partition_values_of_every_type_come_back_typed(tmp_path: Path) -> None:
-    """In `files` and in the rows. [PT1] [DF4] [SC7]"""
-    names = ["boolean", "byte", "short", "integer", "long", "decimal", "date", "timestamp", "timestamp_ntz", "string"]
-    for name in names:
-        given = ZOO.select(["id", name])
-        mc.write(given, tmp_path / name, partition_by=name)
-        table = mc.Table(tmp_path / name)
-        assert rows_of(table.dataset().to_table()) == rows_of(given)
-        files = table.files()
-        assert files.schema.field(name).type == ZOO.schema.field(name).type
-        assert sorted(files[name].to_pylist(), key=str) == sorted(set(given[name].to_pylist()), key=str)
-
-
 def test_a_partition_column_called_like_one_of_the_listing_keeps_both(tmp_path: Path) -> None:
     """`files` shows a partition column named rows or path beside its own. [PT2]"""
     mc.write(pa.table({"path": ["x"], "rows": [7], "v": [1]}), tmp_path / "t", partition_by=["path", "rows"])

@@ -145,17 +145,6 @@ def test_of_many_at_once_one_creates_the_table(tmp_path: Path) -> None:
     assert all(each == ("table_exists" if number % 2 else "unchanged") for number, each in enumerate(told) if number != winner)
 
 
-def test_a_rerun_of_its_key_returns_the_first_version(tmp_path: Path) -> None:
-    """Though the table exists then. [KY3] [CF18]"""
-    for mode in ("error", "ignore"):
-        root: Any = tmp_path / mode
-        first = mc.write(MENDED, root, mode=mode, key="k")  # type: ignore[arg-type]  # a mode
-        again = mc.write(never(), root, mode=mode, key="k")  # type: ignore[arg-type]  # a mode
-        assert again.already_committed and again.version == first.version
-        with pytest.raises(mc.errors.KeyReusedError):
-            mc.write(MENDED, root, key="k")
-
-
 @pytest.mark.parametrize("options", [{"overwrite": "dynamic"}, {"conflict": "fail"}])
 def test_what_is_for_overwrites_is_refused(tmp_path: Path, options: Any) -> None:
     """[SE3]"""

@@ -163,17 +163,6 @@ print(logging.root.handlers)
     )
 
 
-def test_how_a_table_stands_is_a_record_too(root: Path, records: Records) -> None:
-    """[WM1]"""
-    mc.write(ROWS, root, watermarks={"s": (0, 5)})
-    found = mc.Table(root).metrics({"s": 9})
-    record = records()[-1]
-    assert record.manifestcommit == msgspec.to_builtins(found)  # type: ignore[attr-defined]  # it is an extra
-    assert (
-        record.levelno == logging.INFO and record.getMessage().isprintable() and "is at version 2: 1 file, 3 rows, 0" in record.getMessage()
-    )
-
-
 def test_a_handler_that_fails_fails_no_commit(root: Path) -> None:
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

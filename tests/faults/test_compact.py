@@ -28,6 +28,7 @@ from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import alter
 from manifestcommit.operations.compaction import Compaction, CompactionOptions, Rewrite, Rewriting, choose_by, compact, merge_manifests
+from manifestcommit.operations.describe import trace
 from manifestcommit.operations.gc import run as gc
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
@@ -314,6 +315,32 @@ def test_where_chooses_partitions() -> None:
     write(flat, rows([1]))
     with pytest.raises(UsageError, match="not partitioned"):
         compact(session(flat), CompactionOptions(), rewrite_here(flat), choose=choose_by(pc.field("id") == 3))
+
+
+def test_lineage_still_finds_a_position_and_the_version_that_brought_it() -> None:
+    """[OB8] [RD9] New files name the ranges of the old ones, joined where they touch."""
+    store = memory()
+    for first in (0, 5, 20):
+        with begin(store) as job:
+            job.advance("s%", first, first + 5) if first < 20 else None
+            job.write(rows(range(first, first + 5)), sources={"s%": (first, first + 5)})
+    write(store, rows([90]))
+    write(store, rows([91]))
+    before = {at: trace(session(store), "s%", at) for at in (0, 7, 22)}
+    assert run(store).groups == 2
+    found = {each.path: each.sources for each in open_head(store).snapshot.added}
+    assert sorted(len(ranges) for ranges in found.values()) == [0, 2], "files that say nothing are not mixed with those that do"
+    ranges = max(found.values(), key=len)
+    assert [(each.source, each.start, each.end) for each in ranges] == [("s%", 0, 10), ("s%", 20, 25)]
+    for at, was in before.items():
+        now = trace(session(store), "s%", at)
+        assert now is not None and was is not None
+        assert [each.path for each in now.files if each.start is not None] == [path for path, ranges in found.items() if ranges]
+        if at < 20:
+            assert now.version == was.version, "the version that brought it, not the one that rewrote it"
+    gc(session(store), Policy(grace_s=0, keep_for_s=0, keep_versions=1))
+    now = trace(session(store), "s%", 7)
+    assert now is not None and [each.path for each in now.files if each.start is not None], "also where the history is gone that tells"
 
 
 def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(set_budgets: SetBudgets, tight: None) -> None:

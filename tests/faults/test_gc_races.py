@@ -54,6 +54,7 @@ from manifestcommit.operations.gc import GcReport
 from manifestcommit.operations.gc import plan as look
 from manifestcommit.operations.rollback import rollback
 from manifestcommit.protocol.conflict import is_readable
+from manifestcommit.scan import planning
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
@@ -415,3 +416,22 @@ def test_what_gc_takes_of_an_expired_head_is_no_damage_to_who_still_knows_it(wor
         told_of.add(getattr(done, "kind", type(done).__name__))
         check_readable(store)
     assert len(told_of) > 1, told_of
+
+
+@pytest.mark.usefixtures("tight")
+def test_a_snapshot_that_expired_before_its_files_were_listed_says_so() -> None:
+    """[RD3]"""
+    store = spilled()
+    known = open_head(store)
+    replace_all(store)
+    with pytest.raises(SnapshotExpiredError):
+        planning.entries_table(session(store), known.snapshot)
+    with budgets(inline_entry_bytes=1):
+        write(store, rows([10], day="1"))
+    newest = open_head(store)
+    store.delete([newest.snapshot.manifests[0].path])
+    with pytest.raises(CorruptMetadataError):
+        planning.entries_table(session(store), newest.snapshot)
+    write(store, rows([11], day="1"))
+    with pytest.raises(CorruptMetadataError):
+        planning.entries_table(session(store), newest.snapshot)

@@ -199,20 +199,6 @@ def test_a_folder_that_contradicts_its_file_is_refused(tmp_path: Path, folder: s
     assert not (tmp_path / "_manifest").exists(), "nothing was written"
 
 
-def test_the_files_of_a_table_of_this_project_are_adopted_elsewhere(tmp_path: Path) -> None:
-    """Its folders spell null, empty and long values in their own way. [AF2] [PT2]"""
-    values = ["", None, "é" * 300, "a/b", "2013-01-01", HOSTILE]
-    mc.write(pa.table({"id": list(range(len(values))), "p.q": values}), tmp_path / "one", partition_by=["p.q"])
-    (tmp_path / "two").mkdir()
-    for path in (tmp_path / "one").iterdir():
-        if path.name != "_manifest":
-            path.rename(tmp_path / "two" / path.name)
-    mc.Table(tmp_path / "two").adopt()
-    assert table_of(tmp_path / "two").column("p.q").to_pylist() == values
-    mc.write(pa.table({"id": [99], "p.q": ["a/b"]}), tmp_path / "two", mode="overwrite", overwrite="dynamic")
-    assert table_of(tmp_path / "two").column("id").to_pylist() == [0, 1, 2, 4, 5, 99]
-
-
 def test_partition_by_names_columns_of_the_files(tmp_path: Path) -> None:
     """Folders that also stand in the files may then be layout only. [AF2] [PT1]"""
     put(tmp_path, "half=1.5/0.parquet", ids(1, half=[1.5], day=["a"]))

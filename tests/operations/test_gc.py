@@ -144,18 +144,6 @@ def test_a_tagged_version_stays_until_its_time_has_come(root: str) -> None:
     assert sum(name.endswith(".parquet") for name in files(root)) == 1
 
 
-def test_a_job_that_took_longer_than_the_grace_period_is_fenced(root: str) -> None:
-    """[GC1] [CM2]"""
-    job = mc.begin(root)
-    job.write(rows([9], day="x"))
-    mc.write(rows([4], day="x"), root)
-    mc.gc(root, **HARSH)
-    with pytest.raises(JobFencedError):
-        job.commit()
-    assert mc.Table(root).resolve(job.id) == "forgotten"
-    assert ids(root) == [3, 4]
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -57,33 +57,6 @@ def test_each_position_is_traced_to_the_version_and_the_file_that_hold_it(tmp_pa
     assert table.lineage(SOURCE, 30) is None and table.lineage(SOURCE, -1) is None
 
 
-def test_several_writes_of_one_job_say_each_what_it_holds(store: MemoryStore) -> None:
-    """[OB8] [RD9]"""
-    with begin(store) as job:
-        job.advance("s", 0, 100)
-        job.write(rows([1]), sources={"s": (0, 50), "other": ("a", "b")})
-        job.write(rows([2]), sources={"s": (50, 100)})
-        job.write(rows([3]))
-    for position, expected in ((0, (0, 50)), (49, (0, 50)), (50, (50, 100)), (99, (50, 100))):
-        found = trace(session(store), "s", position)
-        assert found is not None and not found.exact, "the third may hold it, too"
-        assert [(f.start, f.end) for f in found.files] == [expected, (None, None)]
-
-
-def test_what_is_read_again_after_a_rewind_is_told_with_what_was_there(tmp_path: Path) -> None:
-    """[RD9] [WM5]"""
-    table = mc.Table(tmp_path / "t")
-    mc.write(rows(range(10)), table.url, watermarks={"s": (0, 10)})
-    (path,) = [each.path for each in (table.lineage("s", 7) or pytest.fail("not there")).files]
-    table.rewind("s", 5, reason="x")
-    found = table.lineage("s", 7)
-    assert found is not None and [each.path for each in found.files] == [path], "its rows are still there"
-    table.rewind("s", None, reason="x")
-    assert table.lineage("s", 7) == found
-    with pytest.raises(UsageError, match="no source"):
-        table.lineage("s", 17)
-
-
 def test_where_no_file_says_what_it_holds_the_version_is_told_by_the_history(store: MemoryStore) -> None:
     """Files of that version that do say it, and name other ranges, are not among them. [RD9]"""
     for start in (0, 50):

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import (
     begin,
-    change_of,
     check_table,
     clone,
     key_version,
@@ -174,29 +172,6 @@ def test_a_key_that_a_rewind_dropped_is_there_again_before_it_and_gone_after_it(
     check_table(store)
 
 
-def test_a_path_that_was_taken_away_and_added_again_counts_as_another_entry(tmp_path: Path) -> None:
-    """[OB2] [OB10]"""
-    table = mc.Table(tmp_path / "t")
-    mc.write(rows([1]), table.url)
-    name = "by hand 100% é.parquet"
-
-    def add(ids: list[int], overwrite: bool) -> None:
-        pq.write_table(rows(ids), tmp_path / "t" / name)
-        with mc.begin(table.url) as job:
-            if overwrite:
-                job.overwrite(None)
-            job.add_files([name])
-
-    add([2, 3], False)
-    target = table.snapshot().version
-    mc.write(rows([9]), table.url, mode="overwrite", overwrite=None)
-    add([2, 3], False)
-    table.rollback(target, reason="x")
-    (record,) = table.snapshot().commits
-    assert (record.summary.files, record.summary.removed_files) == (2, 2)
-    assert table.verify().is_sound
-
-
 # --- columns and partitions -----------------------------------------------------------------------------------------------
 
 
@@ -306,20 +281,6 @@ def test_a_source_that_the_target_does_not_know_may_not_go_on_behind_what_was_ta
     assert verify(session(store)).is_sound
 
 
-def test_a_query_that_goes_on_behind_the_batches_that_were_taken_is_told_of_the_gap() -> None:
-    """[KY6] [CF13]"""
-    store = memory()
-    write(store, rows([100]))
-    versions = [commit_batch(store, number).version for number in range(4)]
-    back(store, versions[1])
-    outcome = commit_batch(store, 4)
-    error = error_of(outcome, store.url)
-    assert isinstance(error, WatermarkGapError) and (error.have, error.want) == (2, 4)
-    assert commit_batch(store, 1).kind == "already_committed"
-    assert [commit_batch(store, number).kind for number in (2, 3, 4)] == ["committed"] * 3
-    assert read_ids(store) == [0, 1, 2, 3, 4, 100]
-
-
 def test_a_query_of_which_nothing_is_left_begins_with_its_first_batch_or_not_at_all() -> None:
     """Without a record it could begin anywhere, and all that was taken would be lost. [KY6] [CF13]"""
     store = memory()
@@ -366,19 +327,6 @@ def test_a_job_that_was_rolled_back_has_committed_and_never_does_again(tmp_path:
     assert table.dataset().to_table().column("id").to_pylist() == [1]
     assert mc.write(rows([2]), root, key="k").version == 5
     assert sorted(table.dataset().to_table().column("id").to_pylist()) == [1, 2]
-
-
-def test_a_recoverable_job_that_was_rolled_back_is_not_gone_on_with(tmp_path: Path) -> None:
-    """Its files are another job's by then. [AB6] [CF13]"""
-    root = str(tmp_path / "t")
-    mc.write(rows([1]), root)
-    with mc.begin(root, key="k", recoverable=True, fingerprint="same") as job:
-        job.write(rows([2]))
-    mc.Table(root).rollback(2, reason="x")
-    with mc.begin(root, key="k", recoverable=True, fingerprint="same") as again:
-        again.write(rows([2]))
-    assert again.id != job.id
-    assert sorted(mc.Table(root).dataset().to_table().column("id").to_pylist()) == [1, 2]
 
 
 # --- history, lineage, changes, streams -----------------------------------------------------------------------------------
@@ -485,20 +433,6 @@ def test_a_rollback_conflicts_with_whatever_was_committed_meanwhile(store: Memor
                     assert outcome.conflict is not None and outcome.conflict.rule == "rolled_back_over"
                 assert read_ids(inner) == [*range(30), *([100] if act is append else [])], number
             check_table(inner)
-
-
-def test_an_overwrite_that_was_under_way_conflicts_with_a_rollback_of_its_partition(store: MemoryStore) -> None:
-    """One of other partitions does not. [CF3] [CF6] [CF13]"""
-    jobs = {}
-    for day in (DAY, None):
-        jobs[day] = begin(store)
-        jobs[day].overwrite({"day": day})
-        jobs[day].write(rows([100], day=day))
-    back(store, 3)  # takes 20-30, of no day
-    assert change_of(jobs[DAY]).birth == 4 and jobs[DAY].commit().committed
-    with pytest.raises(CommitConflictError) as caught:
-        jobs[None].commit()
-    assert caught.value.rule == "partition_was_touched"
 
 
 # --- crashes --------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -341,17 +340,6 @@ def test_files_of_a_job_under_way_that_hold_a_dropped_column_conflict(root: Path
     check(mc.Table(root), [{"id": 1}])
 
 
-def test_two_jobs_may_add_different_columns_and_widen_alike(root: Path) -> None:
-    """[CF8]"""
-    mc.write(pa.table({"id": pa.array([1], pa.int32())}), root)
-    one, two = mc.begin(root), mc.begin(root)
-    one.write(pa.table({"id": [2], "a": [20]}), merge_schema=True)
-    two.write(pa.table({"id": [3], "b": [30]}), merge_schema=True)
-    one.commit()
-    two.commit()
-    check(mc.Table(root), [{"id": 1, "a": None, "b": None}, {"id": 2, "a": 20, "b": None}, {"id": 3, "a": None, "b": 30}])
-
-
 @pytest.mark.parametrize("second", [pa.array(["x"]), pa.array([1.5]), pa.array([30])])
 def test_two_jobs_that_add_one_name_conflict(root: Path, second: pa.Array) -> None:
     """With another type, and with another id: each job's files know the column by its own. [CF8]"""
@@ -372,20 +360,6 @@ def test_a_job_that_writes_twice_may_add_columns_in_between(root: Path) -> None:
         job.write(pa.table({"id": [2], "a": pa.array([20], pa.int32())}), merge_schema=True)
         job.write(pa.table({"id": [3], "a": [2**40]}), merge_schema=True)
     check(mc.Table(root), [{"id": 1, "a": None}, {"id": 2, "a": 20}, {"id": 3, "a": 2**40}])
-
-
-def test_files_of_others_are_told_by_their_names_inside_files(renamed: mc.Table, root: Path) -> None:
-    """A file that carries a dropped or renamed name is not taken for another column's. [AF1] [SC6]"""
-    live = root / renamed.files()["path"].to_pylist()[-1]
-    names = pq.read_schema(live).names
-    pq.write_table(pa.table({"id": [5], "w": [50], "p": ["a"]}), root / "by-new-name.parquet")
-    with pytest.raises(mc.errors.SchemaMismatchError, match="'w'"), mc.begin(root) as job:
-        job.add_files(["by-new-name.parquet"])
-    pq.write_table(pa.table({"id": [5], "u": [50], "p": ["a"]}), root / "by-old-name.parquet")
-    assert names[:3] == ["id", "u", "p"], "files keep the first name"
-    with mc.begin(root) as job:
-        job.add_files(["by-old-name.parquet"])
-    check(renamed, [*RENAMED, {"id": 5, "w": 50, "p": "a", "u": None}])
 
 
 # --- the dataset of a table with renamed columns is a dataset in every respect -----------------------------------------

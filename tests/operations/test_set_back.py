@@ -403,25 +403,6 @@ def test_a_text_that_came_back_is_set_back_by_a_rollback(store: MemoryStore, how
 # --- a source that a rollback takes back to before its first advance ----------------------------------------------------
 
 
-@pytest.mark.parametrize(("first", "then", "error"), [
-    ((None, 5), (5, 8), WatermarkGapError),
-    ((None, "etag1"), ("etag1", "etag2"), WatermarkMismatchError),
-    ((0, 5), (5, 8), WatermarkGapError),
-    (("etag0", "etag1"), ("etag1", "etag2"), WatermarkMismatchError),
-])  # fmt: skip
-def test_after_a_rollback_only_the_start_of_its_first_advance_fits(store: MemoryStore, first: object, then: object, error: type) -> None:
-    """Otherwise the rows of the first range are lost without an error. [CF13] [WM1] [WM2]"""
-    before = open_head(store).version
-    write(store, rows([11]), key="a", watermarks={SOURCE: first})  # type: ignore[dict-item]
-    assert rollback(session(store), before, reason="x").committed
-    with pytest.raises(error):
-        write(store, rows([12]), key="b", watermarks={SOURCE: then})  # type: ignore[dict-item]
-    assert write(store, rows([11]), key="a", watermarks={SOURCE: first}).kind == "committed"  # type: ignore[dict-item]
-    assert write(store, rows([12]), key="b", watermarks={SOURCE: then}).kind == "committed"  # type: ignore[dict-item]
-    assert read_ids(store) == [1, 11, 12]
-    check_table(store)
-
-
 @pytest.mark.parametrize("keep_keys", [True, False])
 @pytest.mark.parametrize(("first", "anew", "after"), [
     ((0, 5), (100, 200), (200, 300)),

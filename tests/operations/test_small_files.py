@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +27,6 @@ from manifestcommit.operations import compaction
 from manifestcommit.operations import compaction as small_files
 from manifestcommit.operations.compaction import (
     CompactionOptions,
-    choose_by,
     describe_plan,
     find_groups,
 )
@@ -197,17 +195,6 @@ def test_only_windows_with_files_of_a_manifest_read_it_again(monkeypatch: pytest
     counting.reset()
     assert sum(len(group.paths) for group in find_groups(TableContext(counting), snapshot, CompactionOptions(target=TARGET))) == 1000
     assert counting.requests() == {"get": 40}
-
-
-def test_partitions_that_were_not_chosen_and_files_without_a_neighbour_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[GC16]"""
-    monkeypatch.setattr(small_files, "WINDOW_FILES", 1)
-    lists = [[], [entry(1, (1,)), entry(2, (1,))], [entry(3, (2,)), entry(4, (2,))], [entry(5, (3,))]]
-    counting = CountingStore(open_store(f"memory://small/{next(_count)}"))
-    _, snapshot = table(lists, (2,), store=counting)
-    counting.reset()
-    (group,) = find_groups(TableContext(counting), snapshot, CompactionOptions(target=TARGET), choose_by(pc.field("n") != 2))
-    assert group.partition == (1,) and counting.requests() == {"get": 4}
 
 
 def test_a_manifest_that_is_not_what_its_reference_says_is_no_table_of_fewer_files() -> None:

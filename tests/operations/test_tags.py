@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.tables import check_table, clone, memory, put_version, read_ids, rows, session, write
+from tests.kit.tables import check_table, clone, memory, put_version, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.errors import (
@@ -140,24 +140,6 @@ def test_a_version_that_is_none_is_refused(store: MemoryStore, version: Any) -> 
     with pytest.raises(VersionNotFoundError, match="no tag"):
         untag(session(store), NAME)
     assert open_head(store).version == 4
-
-
-def test_a_tag_holds_whatever_is_committed_beside_it(store: MemoryStore) -> None:
-    """Between any two of its requests: appends, and tags of others. [CM1] [CF2]"""
-    healthy = FaultStore(clone(store))
-    tag(session(healthy), NAME, 2)  # type: ignore[arg-type]
-    for number in range(1, healthy.count + 1):
-        inner = clone(store)
-
-        def between(call: FaultCall, number: int = number, inner: Store = inner) -> None:
-            if call.number == number:
-                write(inner, rows([100]))
-                tag(session(inner), "others", 4)
-
-        assert tag(session(FaultStore(inner, on_call=between)), NAME, 2).committed  # type: ignore[arg-type]
-        assert tags(inner) == {NAME: Tag(version=2), "others": Tag(version=4)}
-        assert read_ids(inner) == [*range(30), 100]
-        check_table(inner)
 
 
 def test_a_version_that_expires_before_the_create_is_not_tagged(store: MemoryStore) -> None:

@@ -27,6 +27,7 @@ from manifestcommit.errors import SnapshotExpiredError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import KeyRecord, Snapshot, Summary, Tag, Totals
 from manifestcommit.log.version_chain import list_versions, open_head, read_object
+from manifestcommit.operations import store_inventory
 from manifestcommit.operations import verify as contents_room
 from manifestcommit.operations import verify as engine
 from manifestcommit.operations.verify import VerifyReport, verify
@@ -151,24 +152,6 @@ def test_tables_are_whole_whatever_they_have_lived_through(live: Callable[[Memor
     for deep in (False, True):
         report = check(store, deep=deep)
         assert report.last == open_head(store).version and report.objects == len(list(store.list("")))
-
-
-def test_rolled_back_tagged_and_collected_tables_are_whole() -> None:
-    """[RD10]"""
-    store = memory()
-    spilled(store)
-    table = mc.Table(store.url)
-    table.tag("then é", 4)
-    table.rollback(6, reason="x")
-    check(store, deep=True)
-    table.gc(grace="0s", keep_for="0s")
-    write(store, rows([50], p="a"), overwrite="dynamic")
-    table.gc(grace="0s", keep_for="0s")
-    report = check(store, deep=True)
-    assert report.first > 4 and report.versions == report.last - report.first + 2
-    table.untag("then é")
-    table.rollback(report.last, reason="x")
-    check(store, deep=True)
 
 
 def test_adopted_folders_are_whole(tmp_path: Path) -> None:
@@ -385,6 +368,25 @@ def test_equal_hashes_of_paths_are_no_path_listed_twice(monkeypatch: pytest.Monk
 
 
 # --- the rules ----------------------------------------------------------------------------------------------------------
+
+
+def test_files_of_very_many_jobs_are_told_apart_by_their_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of a job is remembered of few at a time; an orphan is an orphan in whatever order names come. [RD10] [GC5]"""
+    store = memory()
+    write(store, rows([1], p="a"), partition_by=["p"])
+    table_id = open_head(store).snapshot.table_id
+    for number in range(20):  # births from 1 on, each with two files in different folders; the fence is 1
+        for folder in ("p=a/", "p=b/", "copies/"):
+            store.put(f"{folder}00001-{number:016x}-0-{object_names.job_id(1 + number % 2, table_id, bytes([number]) * 16)}.parquet", b"xx")
+    found = []
+    for most in (1, 4096):
+        monkeypatch.setattr(store_inventory, "_JOBS", most)
+        report = verify(session(store))
+        found.append([(each.kind, each.problem) for each in report.findings])
+        assert report.objects == 60 + len(list(store.list("_manifest/"))) + 1
+    assert found[0] == found[1]
+    told = dict(found[0])
+    assert told["unlisted"].endswith("40 of 80 bytes together") and told["foreign_files"].endswith("20 of 40 bytes together")
 
 
 def two(operation: str = "append", **changes: Any) -> tuple[Snapshot, Snapshot]:

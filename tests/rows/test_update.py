@@ -14,7 +14,6 @@ from tests.kit.row_tables import content, copy, shown
 from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
-from manifestcommit.rows import row_change as rewrite
 from manifestcommit.table import Table
 
 UPDATES: list[tuple[dict[str, str], str]] = [
@@ -212,19 +211,3 @@ def test_a_null_for_a_column_that_has_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(mc.errors.SchemaMismatchError, match="id"):
         Table(tmp_path / "t").update({"id": "v"})
     assert Table(tmp_path / "t").update({"id": "v"}, where="v IS NOT NULL").rows_updated == 1
-
-
-def test_rows_keep_their_ranges_and_a_key_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[RC5] [RC6] [KY3]"""
-    monkeypatch.setattr(rewrite, "MUCH_BYTES", 1)
-    for first in (0, 10):
-        mc.write(pa.table({"id": range(first, first + 10)}), tmp_path / "t", watermarks={"s": (first, first + 10)})
-    table = Table(tmp_path / "t")
-    values = {"id": "id + 100"}
-    outcome = table.update(values, where="id IN (5, 15)", key="k")
-    again = table.update(values, where="id IN (5, 15)", key="k")
-    assert outcome.rows_updated == 2 and again.already_committed and again.version == outcome.version
-    with pytest.raises(mc.errors.KeyReusedError):
-        table.update({"id": "id + 101"}, where="id IN (5, 15)", key="k")
-    kept = table.lineage("s", 5)
-    assert kept is not None and {(each.start, each.end) for each in kept.files} == {(0, 20)}
