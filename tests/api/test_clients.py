@@ -200,43 +200,6 @@ def test_an_instant_keeps_its_moment_whatever_its_zone_and_unit(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted"),
-    [
-        (pa.large_string(), pa.string()),
-        (pa.string_view(), pa.string()),
-        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
-        (pa.large_binary(), pa.binary()),
-        (pa.binary(1), pa.binary()),
-        (pa.float16(), pa.float32()),
-        (pa.date64(), pa.date32()),
-        (pa.list_(pa.string(), 1), pa.list_(pa.string())),
-        (pa.large_list(pa.string()), pa.list_(pa.string())),
-        (pa.uint64(), pa.decimal128(20, 0)),
-        (pa.duration("s"), pa.duration("us")),
-    ],
-)
-def test_an_encoding_of_arrow_becomes_the_plain_type(tmp_path: Path, kind: pa.DataType, wanted: pa.DataType) -> None:
-    """No reader has to know dictionaries, views or fixed sizes. [SC2]"""
-    values: dict[bool, Any] = {True: ["x", None]}
-    if pa.types.is_nested(kind):
-        array = pa.array([["x"], None], kind)
-    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        array = pa.array([b"x", None], kind)
-    elif pa.types.is_date(kind):
-        array = pa.array([dt.date(2013, 1, 1), None], kind)
-    elif pa.types.is_dictionary(kind):
-        array = pa.array(values[True], pa.string()).dictionary_encode().cast(kind)
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_duration(kind):
-        array = pa.array([1, None], pa.int64()).cast(kind)
-    else:
-        array = pa.array(values[True], kind)
-    mc.write(pa.table({"a": array}), tmp_path / "t")
-    found = mc.Table(tmp_path / "t").dataset()
-    assert found.schema.field("a").type.equals(wanted)
-    assert [plain(v) for v in found.to_table()["a"].to_pylist()] == [plain(v) for v in array.cast(wanted).to_pylist()]
-
-
-@pytest.mark.parametrize(
     "kind", [pa.time32("s"), pa.time64("us"), pa.month_day_nano_interval(), pa.struct([]), pa.decimal256(60, 2)], ids=str
 )
 def test_a_type_that_some_reader_would_get_wrong_is_refused_before_anything_is_made(tmp_path: Path, kind: pa.DataType) -> None:

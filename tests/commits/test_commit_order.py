@@ -9,23 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.kit.faults import is_create
-from tests.kit.tables import begin, check_table, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.tables import begin, check_table, memory, positions, read_ids, rows, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.commits.two_phase import settle_prepared
 from manifestcommit.errors import (
     CommitConflictError,
     JobAbortedError,
-    JobFencedError,
     KeyReusedError,
     OutcomeUnknownError,
-    StoreError,
     UsageError,
     WatermarkGapError,
 )
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Fault, FaultCall, FaultStore
 
@@ -53,29 +49,6 @@ def test_each_job_is_committed_on_its_own_and_told_in_order() -> None:
     assert results.committed == results and results.failed == ()
     for number, (each, job, result) in enumerate(zip(stores, jobs, results, strict=True)):
         assert read_ids(each) == [number] and job.outcome == result.outcome and result.job_id == job.id
-
-
-def test_one_that_keeps_failing_holds_up_no_other_and_is_tried_a_bounded_number_of_times(store: MemoryStore) -> None:
-    """[CM10] [CM8]"""
-    broken = FaultStore(store)
-    failing = job_over(broken, 2, "second", 10, 20)
-    broken._faults = dict.fromkeys(range(broken.count + 1, 10_000), "refused")
-    other = memory()
-    results = mc.commit_all([failing, job_over(other, 3, "third", 0, 1)], tries=4)
-    assert [type(r.error) for r in results] == [StoreError, type(None)]
-    assert [r.tries for r in results] == [4, 1]
-    assert [r.key for r in results.failed] == ["second"] and [r.key for r in results.committed] == ["third"]
-    assert read_ids(other) == [3] and read_ids(store) == [1]
-    # The next run does that one again, and no other.
-    assert [
-        r.outcome.already_committed
-        for r in mc.commit_all([job_over(store, 2, "second", 10, 20), job_over(other, 3, "third", 0, 1)])
-        if r.outcome
-    ] == [
-        False,
-        True,
-    ]
-    assert read_ids(store) == [1, 2] and read_ids(other) == [3]
 
 
 @pytest.mark.parametrize("fault", ["refused", "request_lost", "answer_lost"])
@@ -263,30 +236,6 @@ def test_recover_leaves_a_range_that_was_set_back_in_the_way_of_later_ones_of_an
         assert isinstance(results[lower], CommitConflictError) and f"{lower!r}), or `manifestcommit abort`" in str(results[lower])
     assert mc.Table(root).abort(lower) == "aborted"
     assert len(mc.Table(root).recover().committed) == 1 and ids(root) == [1, 3]
-
-
-@pytest.mark.parametrize("abort", [True, False])
-def test_a_job_that_is_fenced_while_others_are_recovered_is_decided_where_it_was_to_be_given_up(abort: bool) -> None:
-    """It never commits, and no record of it is needed; who wanted it committed is told. [AB4]"""
-    store = memory()
-    write(store, rows([0]))
-    for number in (1, 2):
-        job = begin(store)
-        job.write(rows([number]))
-        job.prepare()
-    each = settle_prepared(session(store), abort=abort)
-    first = next(each)
-    head = open_head(store)
-    put_version(store, head, fence=head.version + 1)
-    second = next(each)
-    assert first.outcome is not None and first.outcome.kind == ("aborted" if abort else "committed")
-    if abort:
-        assert second.outcome is not None and (second.outcome.kind, second.error) == ("fenced", None)
-    else:
-        assert second.outcome is None and isinstance(second.error, JobFencedError)
-    assert JobResults([first, second]).failed == (() if abort else (second,))
-    assert next(each, None) is None and len(read_ids(store)) == (1 if abort else 2)
-    check_table(store)
 
 
 def test_recover_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,30 +137,6 @@ def test_a_rerun_begins_with_the_attempt_after_those_that_were_aborted(lake: Lak
 OTHERS = {"the same jobs": (), "another home's": (0,), "another first member's": (1,), "another last member's": (2,), "no job": (0, 1, 2)}
 
 
-@pytest.mark.parametrize("at", range(18))
-@pytest.mark.parametrize("shared", OTHERS)
-def test_of_two_runs_at_once_the_work_of_one_is_in_all_tables(lake: Lake, shared: str, at: int) -> None:
-    """One stands still before any of its requests while the other commits, and is told what became of the key. [AB6] [MT1] [MT4]"""
-    old = run_of(lake, end=1)
-    twin = again(lake, old, end=5, other=OTHERS[shared])
-    told: list[Outcome] = []
-    outcomes = commit_jointly(meeting(old, at, lambda: told.extend(commit_jointly(twin))))
-    moved = lake.moved()
-    assert moved in ([1, 1, 1], [5, 5, 5]), "the work of one run"
-    assert all(each.committed for each in (*outcomes, *told))
-    is_old = moved == [1, 1, 1]
-    if told:
-        assert {each.already_committed for each in told} == {is_old}
-    assert {each.already_committed for each in outcomes} == {not is_old}
-    for each in (outcomes, told):
-        assert not each or [one.version for one in each] == recorded(lake), "whoever made it, at its versions"
-    versions = [head.version for head in lake.heads()]
-    assert [each.version for each in commit_jointly(again(lake, old, end=7))] == recorded(lake)
-    assert lake.moved() == moved and [head.version for head in lake.heads()] == versions, "a rerun does nothing"
-    assert [append(lake, which) for which in range(3)] == [version + 1 for version in versions]
-    sound(lake)
-
-
 @pytest.mark.parametrize("at", range(10))
 @pytest.mark.parametrize("shared", OTHERS)
 def test_a_run_whose_work_was_committed_by_another_and_undone_is_told_so(lake: Lake, shared: str, at: int) -> None:

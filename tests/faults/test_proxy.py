@@ -19,30 +19,16 @@ READ_S = 0.3  # the read timeout of clients that are left without an answer
 PATIENT_S = 30.0  # that of all others, on whatever machine
 
 
-class Arrived(NamedTuple):
-    line: str
-    headers: list[tuple[str, str]]
-    body: bytes  # as it came, chunks included
-
-
 class Upstream(ThreadingHTTPServer):
-    """A tiny object store that keeps what reached it. GET ?chunked chooses how an answer's body is framed.
-
-    PUT /slow is carried out when `go` is set.
-    """
+    """A tiny object store that keeps which requests reached it."""
 
     request_queue_size = 256
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
-        self.arrived: list[Arrived] = []
+        self.lines: list[str] = []
         self.objects: dict[str, bytes] = {}
         self.lock = threading.Lock()
-        self.go = threading.Event()
-
-    @property
-    def lines(self) -> list[str]:
-        return [arrived.line.removesuffix(" HTTP/1.1") for arrived in self.arrived]
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -51,50 +37,28 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         body = self._arrive()
-        if self.path == "/slow":
-            self.server.go.wait(30)
         with self.server.lock:
             taken = "If-None-Match" in self.headers and self.path in self.server.objects
             if not taken:
                 self.server.objects[self.path] = body
         self._answer(412 if taken else 200, b"stored: no" if taken else b"stored: yes")
 
-    def do_GET(self) -> None:
-        self._arrive()
-        path, _, query = self.path.partition("?")
-        body = self.server.objects.get(path)
-        if body is None or query == "unchanged":
-            self._answer(404 if body is None else 304)
-        elif query == "chunked":
-            self.send_response(200)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            self.wfile.write(b"%X;name=value\r\n%s\r\n0\r\nTrailer: yes\r\n\r\n" % (len(body), body))
-        else:
-            self._answer(200, body)
-
     def do_DELETE(self) -> None:
         self._arrive()
         self._answer(204)
 
     def _arrive(self) -> bytes:
-        body = b""
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            while not body.endswith(b"0\r\nTrailer: yes\r\n\r\n"):
-                body += self.rfile.readline()
-        else:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         with self.server.lock:
-            self.server.arrived.append(Arrived(self.requestline, self.headers.items(), body))
+            self.server.lines.append(self.requestline.removesuffix(" HTTP/1.1"))
         return body
 
     def _answer(self, status: int, body: bytes = b"") -> None:
         self.send_response(status)
-        if status not in (204, 304):
+        if status != 204:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -170,7 +134,7 @@ def test_every_fault_is_tried() -> None:
 def test_fault(proxy: FaultProxy, upstream: Upstream, case: Case, kept: bool) -> None:
     """The client sees the fault, the server has carried out what it should have, and the next request is untouched."""
     with client(proxy, kept=kept, timeout_s=READ_S if case.seen is TimeoutError else PATIENT_S) as connection:
-        upstream.arrived.clear()
+        upstream.lines.clear()
         rule = Rule(match=to("PUT", "/versions/"), fault=case.fault)
         proxy.faults = [rule]
         if isinstance(case.seen, int):

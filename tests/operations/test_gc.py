@@ -97,25 +97,6 @@ def test_old_versions_and_what_only_they_list_go(root: str) -> None:
     assert len(files(root)) == 6, "two versions, the marker, the hint, a data file and a foreign one"
 
 
-@pytest.mark.parametrize(
-    ("policy", "expired"),
-    [
-        ({"keep_versions": 3}, 2),
-        ({"keep_versions": 9}, 1),
-        ({"keep_for": "9d"}, 1),
-        ({"keep_for": dt.timedelta(days=9)}, 1),
-        ({"grace": "9d"}, 1),
-        ({"grace": dt.timedelta(hours=1), "keep_for": "90m"}, 4),
-    ],
-)
-def test_what_a_policy_keeps(root: str, policy: dict[str, Any], expired: int) -> None:
-    """[GC1] [GC2]"""
-    make_older(root, 8 * 86_400)
-    report = mc.gc(root, **policy)
-    assert isinstance(report, mc.GcReport) and report.expired == expired
-    assert ids(root, version=expired) == {1: [], 2: [1], 4: [3]}[expired]
-
-
 def test_a_version_that_was_the_newest_one_within_the_age_stays(root: str) -> None:
     """Version 3 is old, but its successor is young: it could be read a moment ago. [GC1]"""
     make_older(root, 8 * 86_400)

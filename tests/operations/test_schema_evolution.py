@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -103,41 +102,6 @@ def test_merging_adds_columns_which_are_null_in_old_rows(root: Path) -> None:
     check(table, [{"id": 1}], version=2)
     assert table.files(filter=pc.field("s").is_null()).num_rows == 2 or table.files(filter=pc.field("s").is_null()).num_rows == 3
     assert table.files(filter=pc.field("s") == "x").num_rows >= 1
-
-
-WIDER: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
-    (pa.int8(), 7, pa.int16(), 2**15 - 1),
-    (pa.int8(), -7, pa.int64(), 2**63 - 1),
-    (pa.int16(), 7, pa.int32(), 2**31 - 1),
-    (pa.int32(), -(2**31), pa.int64(), -(2**63)),
-    (pa.float32(), 0.5, pa.float64(), 1e300),
-    (pa.decimal128(5, 2), Decimal("123.45"), pa.decimal128(20, 2), Decimal("123456789012345678.90")),
-    (pa.null(), None, pa.string(), "x"),
-]
-
-
-@pytest.mark.usefixtures("spilling")
-@pytest.mark.parametrize(("old", "first", "new", "second"), WIDER)
-def test_merging_widens_a_column_without_changing_a_value(root: Path, old: pa.DataType, first: Any, new: pa.DataType, second: Any) -> None:
-    """Old files stay as they are; filters and listings work across both types. [SC5] [RD6]"""
-    mc.write(pa.table({"id": [1], "v": pa.array([first], old)}), root)
-    wider = pa.table({"id": [2], "v": pa.array([second], new)})
-    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'v'.*merge_schema=True"):
-        mc.write(wider, root)
-    mc.write(wider, root, merge_schema=True)
-    mc.write(pa.table({"id": [3], "v": pa.array([first], old)}), root)
-    table = mc.Table(root)
-    check(table, [{"id": 1, "v": first}, {"id": 2, "v": second}, {"id": 3, "v": first}])
-    assert table.dataset().schema.field("v").type == new
-    check(table, [{"id": 1, "v": first}], version=2)
-    for value, ids in ((first, [1, 3]), (second, [2])):
-        if value is not None:
-            condition = pc.field("v") == pa.scalar(value, new)
-            assert sorted(table.dataset().to_table(filter=condition)["id"].to_pylist()) == ids
-            listed = table.files(filter=condition)
-            assert sum(listed["rows"].to_pylist()) >= len(ids)
-    bounds = {row["added_version"]: row["bounds"]["v"]["max"] for row in table.files().to_pylist()}
-    assert bounds == {2: first, 3: second, 4: first}
 
 
 @pytest.mark.usefixtures("spilling")
