@@ -88,22 +88,6 @@ def test_show_is_what_describe_gives_python(run: Run, root: Path) -> None:
     assert run("describe", root, "--json").json == json.loads(json.dumps(mc.Table(root).describe()))
 
 
-def test_files_lists_what_table_files_does(run: Run, root: Path) -> None:
-    """[RD6]"""
-    listed = mc.Table(root).files()
-    found = run("files", root)
-    assert found.status == 0 and len(found.lines) == 2 + listed.num_rows
-    assert "3 files" in found.err and "3 rows" in found.err
-    for path in listed["path"].to_pylist():
-        assert path in found.out
-    document = run("files", root, "--json").json
-    assert [row["path"] for row in document] == listed["path"].to_pylist()
-    assert {row["bounds"]["number"]["max"] for row in document} == {1545, 1714}
-    assert {row["year"] for row in document} == {2013, None}
-    assert len(run("files", root, "--json", "--version", "3").json) == 4
-    assert "bounds" in run("files", root, "--bounds").lines[0] and "bounds" not in found.lines[0]
-
-
 def test_a_year_is_not_a_number_of_things(run: Run, root: Path) -> None:
     """A partition value is shown as it is written: 2013, not 2,013. [SC7]"""
     assert "2013" in run("files", root).out.replace("2013-01-0", "").replace("year=2013", "")
@@ -115,6 +99,33 @@ def test_an_infinite_bound_is_json_too(run: Run, root: Path) -> None:
     bounds = [row["bounds"]["delay"] for row in run("files", root, "--json").json]
     assert "-Infinity" in [each["min"] for each in bounds]
     assert all(row["bounds"]["delay"] for row in run("changes", root, "1", "--json").json["added"])
+
+
+def test_changes_of_rows_are_shown_and_written(run: Run, tmp_path: Path) -> None:
+    """For people the first ones, for programs all. [CH1] [CH4]"""
+    root = tmp_path / "t a%20b+='é"
+    mc.write(pa.table({"id": [1, 2, 3], "text": ["a,b", None, '"ü" %20\x1b[31m']}), root)
+    table = mc.Table(root)
+    table.update({"text": "'new'"}, where="id = 1")
+    table.delete("id = 3")
+    args = ("changes", root, str(table.version - 2), "--rows")
+    found = run(*args, "--on", "id", "--json").json
+    assert [(row["_change_type"], row["id"], row["text"]) for row in found] == [
+        ("update_preimage", 1, "a,b"),
+        ("update_postimage", 1, "new"),
+        ("delete", 3, '"ü" %20\x1b[31m'),
+    ]
+    assert {row["_commit_version"] for row in found} == {table.version - 1, table.version}
+    lines = [json.loads(line) for line in run(*args, "--on", "id", "--format", "jsonl").lines]
+    assert lines == found and lines[:1] == [json.loads(line) for line in run(*args, "--on", "id", "-n", "1", "--format", "jsonl").lines]
+    shown = run("changes", root, str(table.version - 2), str(table.version - 1), "--rows", "--columns", "id,text")
+    assert shown.status == 0 and len(shown.lines) == 4 and "update" not in shown.out and "insert" in shown.out
+    assert "and more; -n shows more than the first 1" in run(*args, "-n", "1").err
+    assert "\x1b" not in run(*args).out
+    assert len(run("changes", root, "0", "--rows", "--format", "csv").lines) == 1 + 3 + 2 + 1
+    assert "no row changed" in run("changes", root, str(table.version), "--rows").err
+    for wrong in (["0"], ["1", "--on", "id"], ["1", "-n", "3"], ["1", "--rows", "--on", "nope"]):
+        assert run("changes", root, *wrong).status == 2
 
 
 @pytest.mark.parametrize(
