@@ -24,7 +24,6 @@ LEFT_OUT: dict[str, str] = {
         "a_library_that_is_missing_is_named_with_the_way_out sql_without_spark_is_refused_by_the_name_of_the_argument"
     ),
     "api/test_telemetry.py": "the_package_is_imported_only_where_there_can_be_a_provider",
-    "cli/test_golden.py": "a_command_shows_what_it_did",
     "cli/test_main.py": (
         "a_compaction_that_sorts_needs_no_spark a_delete_needs_spark_for_what_only_that_evaluates "
         "a_terminal_without_unicode_still_gets_an_answer doctor_says_that_a_store_is_not_safe "

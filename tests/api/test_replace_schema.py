@@ -89,24 +89,6 @@ def test_several_writes_of_one_job_share_the_new_columns(path: Path) -> None:
     assert rows(mc.Table(path).to_arrow()) == rows(OLD) and mc.Table(path).snapshot().partition_by == ()
 
 
-def test_a_rollback_and_gc_know_both_partitionings(path: Path) -> None:
-    """[SC10] [CF13] [GC5]"""
-    table = mc.Table(path)
-    before = table.snapshot().version
-    replace(path, partition_by="kind")
-    table.rollback(before, reason="x")
-    assert rows(table.to_arrow()) == rows(OLD) and table.verify(deep=True).is_sound
-    replace(path, partition_by="kind")
-    mc.gc(path, grace="0s", keep_versions=1, keep_for="0s")
-    mc.write(NEW, path)
-    mc.gc(path, grace="0s", keep_versions=1, keep_for="0s")
-    left = {each.parent.name.partition("=")[0] for each in path.rglob("*.parquet") if "_manifest" not in each.parts}
-    assert (
-        left == {column.file_name for column in table.snapshot().schema.fields if column.name == "kind"}
-        and table.verify(deep=True).is_sound
-    )
-
-
 def test_changed_rows_and_exports_follow(path: Path) -> None:
     """[SC10] [CH1]"""
     table = mc.Table(path)

@@ -207,36 +207,6 @@ def test_back_to_a_table_without_rows_it_is_partitioned_as_it_was() -> None:
 
 
 ID, N = pa.field("id", pa.int64()), pa.field("n", pa.int32(), nullable=False)
-S = pa.field("s", pa.struct({"a": pa.int64()}))
-NARROW = pa.schema([ID, N, S])
-widened = pa.schema([ID, N.with_type(pa.int64()), S])
-relaxed = pa.schema([ID, N.with_nullable(True), S])
-nested = pa.schema([ID, N, S.with_type(pa.struct({"a": pa.int64(), "b": pa.int64()}))])
-
-
-@pytest.mark.parametrize(
-    ("wide", "row", "word"),
-    [
-        (widened, {"n": 2**40}, "as long"),
-        (relaxed, {"n": None}, "may be null"),
-        (nested, {"n": 1, "s": {"a": 1, "b": 2}}, "'b'"),
-    ],
-)
-def test_files_written_for_columns_that_went_back_are_refused(wide: pa.Schema, row: dict[str, Any], word: str) -> None:
-    """A job that was under way has written what the table can no longer show. [CF8]"""
-    store = memory()
-    alter.create(session(store), mc.format.arrow_schema.from_arrow(NARROW, iter(range(1, 99)).__next__), [], {})
-    write(store, pa.Table.from_pylist([{"id": 0, "n": 0}], schema=NARROW))
-    data = pa.Table.from_pylist([{"id": 1, **row}], schema=wide)
-    write(store, data, merge_schema=True)
-    job = begin(store)
-    job.write(data)
-    back(store, 2)
-    with pytest.raises(CommitConflictError, match=word) as caught:
-        job.commit()
-    assert caught.value.rule == "schema"
-    assert read_ids(store) == [0]
-    check_table(store)
 
 
 # --- who goes on ----------------------------------------------------------------------------------------------------------

@@ -154,19 +154,6 @@ def test_tables_are_whole_whatever_they_have_lived_through(live: Callable[[Memor
         assert report.last == open_head(store).version and report.objects == len(list(store.list("")))
 
 
-def test_adopted_folders_are_whole(tmp_path: Path) -> None:
-    """Their files lack the partition column, and no digest of them is known. [RD10] [AF1]"""
-    root = tmp_path / "t"
-    for value in ("1", "__HIVE_DEFAULT_PARTITION__", "3"):
-        (root / f"n={value}").mkdir(parents=True)
-        pq.write_table(pa.table({"a": ["é" * 100, None], "f": [float("nan"), 1.0]}), root / f"n={value}" / "x 'y%41.parquet")
-    mc.Table(root).adopt()
-    report = mc.Table(root).verify(deep=True)
-    assert (report.files, report.findings) == (3, ())
-    mc.write(pa.table({"a": ["x"], "f": [0.5], "n": pa.array([7], pa.int32())}), root)
-    assert mc.Table(root).verify(deep=True).findings == ()
-
-
 @pytest.mark.parametrize("name", TYPES)
 def test_the_statistics_of_every_type_are_true(name: str, tmp_path: Path) -> None:
     """[OB7] [DF6]"""
