@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.store import open_store
 
 MONTH = pa.table({"day": ["2013-01-01", "2013-01-01", "2013-01-02"], "flight": [1545, 1714, 725]})
 
@@ -166,26 +164,6 @@ def test_columns_are_found_by_name_in_any_order_and_case(root: Path) -> None:
         mc.write(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["flight", "flight"]), root)
 
 
-def test_another_partitioning_is_refused(root: Path) -> None:
-    """The table's own may be left out or repeated. [PT1] [CF9]"""
-    mc.write(MONTH, root, partition_by=["day"])
-    mc.write(MONTH, root, partition_by=["day"])
-    for other in (["flight"], [], ["day", "flight"]):
-        with pytest.raises(mc.errors.UsageError, match=r"partitioned by day.*leave partition_by out"):
-            mc.write(MONTH, root, partition_by=other)
-    assert mc.Table(root).snapshot().version == 3
-
-
-def test_large_data_is_split_into_files_of_about_the_size_asked_for(root: Path) -> None:
-    """[DF3]"""
-    data = pa.table({"flight": pc.random(200_000, initializer=1)})
-    mc.write(data, root, target_file_size=200_000)
-    files = mc.Table(root).files()
-    assert files.num_rows > 3 and max(files["bytes"].to_pylist()) < 600_000
-    assert sum(files["rows"].to_pylist()) == 200_000
-    assert mc.Table(root).dataset().to_table().equals(data)
-
-
 def test_a_property_of_the_table_sets_the_size_of_files(root: Path) -> None:
     """[CM9]"""
     data = pa.table({"flight": pc.random(100_000, initializer=1)})
@@ -254,44 +232,6 @@ def test_a_block_left_by_an_exception_changes_nothing(root: Path) -> None:
     assert len([name for name in everything_below(root) if name.endswith(".parquet")]) == 2
     with pytest.raises(mc.errors.UsageError, match="aborted; begin a new one"):
         job.write(MONTH)
-
-
-def test_a_source_that_breaks_in_the_middle_changes_nothing(root: Path) -> None:
-    """The source's own error comes out as it is. [AB2] [IV5]"""
-    mc.write(MONTH, root)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield MONTH.to_batches()[0]
-        raise ConnectionResetError("the source went away")
-
-    with pytest.raises(ConnectionResetError, match="the source went away"):
-        mc.write(pa.RecordBatchReader.from_batches(MONTH.schema, batches()), root)
-    assert len(flights(root)) == 3 and mc.Table(root).snapshot().version == 2
-
-
-def test_a_block_without_writes_commits_its_watermarks(root: Path) -> None:
-    """An empty batch moves the source on; the rows that are there stay. [CM16] [WM2]"""
-    with mc.begin(root) as job:
-        job.advance("MyTopic:0", 0, 50)
-    assert job.outcome is not None
-    table = mc.Table(root)
-    assert table.watermarks() == {"MyTopic:0": 50} and table.files().num_rows == 0 and table.dataset().count_rows() == 0
-    mc.write(MONTH, root, watermarks={"MyTopic:0": (50, 51)})
-    with mc.begin(root) as job:
-        job.advance("MyTopic:0", 51, 60)
-        job.advance("MyTopic:0", 60, 70)
-        job.advance("vnode", None, "opaque")
-    assert mc.Table(root).watermarks() == {"MyTopic:0": 70, "vnode": "opaque"} and len(flights(root)) == 3
-
-
-def test_a_job_can_be_committed_before_its_block_is_left(root: Path) -> None:
-    """Once: what comes after is refused, and leaving does not commit again. [CM10]"""
-    with mc.begin(root) as job:
-        job.write(MONTH)
-        outcome = job.commit()
-        with pytest.raises(mc.errors.UsageError, match="begin a new one"):
-            job.write(MONTH)
-    assert job.outcome is outcome and mc.Table(root).snapshot().version == outcome.version
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
@@ -500,40 +440,6 @@ def test_a_place_without_versions_is_no_table(root: Path) -> None:
     assert not root.exists()
 
 
-# --- create_table ----------------------------------------------------------------------------------------------------
-
-
-def test_a_created_table_is_empty_and_takes_data(root: Path) -> None:
-    """[CM13]"""
-    schema = pa.schema([pa.field("day", pa.date32()), pa.field("flight", pa.int64(), nullable=False), ("delay", pa.float64())])
-    table = mc.create_table(root, schema, partition_by="day", properties={"owner": "me"})
-    snapshot = table.snapshot()
-    assert snapshot.version == 1 and snapshot.schema is not None
-    assert [(f.name, f.type, f.nullable) for f in snapshot.schema.fields] == [
-        ("day", "date", True), ("flight", "long", False), ("delay", "double", True),
-    ]  # fmt: skip
-    assert snapshot.properties == {"owner": "me"} and table.dataset().to_table().num_rows == 0
-    mc.write(pa.table({"flight": [1], "day": [dt.date(2013, 1, 1)]}), root)
-    assert table.dataset().to_table().to_pylist() == [{"day": dt.date(2013, 1, 1), "flight": 1, "delay": None}]
-
-
-@pytest.mark.parametrize(
-    ("schema", "partition_by"),
-    [
-        (pa.schema([("day", pa.string())]), ["day"]),
-        (pa.schema([("day", pa.string()), ("flight", pa.string())]), ["day"]),
-        (MONTH.schema, ["flight"]),
-        (MONTH.schema, None),
-    ],
-)
-def test_creating_a_table_that_is_there_with_another_shape_is_an_error(root: Path, schema: pa.Schema, partition_by: Any) -> None:
-    """Names, types and partitioning have to agree: the caller relies on them. [CM13]"""
-    mc.create_table(root, MONTH.schema, partition_by=["day"])
-    with pytest.raises((mc.errors.SchemaMismatchError, mc.errors.UsageError)):
-        mc.create_table(root, schema, partition_by=partition_by)
-    assert mc.Table(root).snapshot().version == 1
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -563,19 +469,6 @@ def test_what_is_not_there_is_named_with_what_is(four: mc.Table, choice: dict[st
             read(**choice)
 
 
-def test_a_dataset_stays_its_snapshot_whatever_commits_later(four: mc.Table, root: Path) -> None:
-    """For every reader, renamings included. [RD2]"""
-    dataset = four.dataset()
-    mc.write(day("2013-01-01", 9), root, mode="overwrite")
-    four.rename_column("flight", "number")
-    assert sorted(dataset.to_table()["flight"].to_pylist()) == [1, 2, 3]
-    assert duckdb.sql("select sum(flight) from dataset").fetchall() == [(6,)]
-    assert pl.scan_pyarrow_dataset(dataset).select("flight").collect()["flight"].sort().to_list() == [1, 2, 3]
-    renamed = four.dataset()
-    four.rename_column("number", "flight")
-    assert renamed.to_table()["number"].to_pylist() == [9]
-
-
 @pytest.mark.parametrize("renamed", [False, True])
 def test_a_file_that_is_gone_is_an_error_never_fewer_rows(four: mc.Table, root: Path, renamed: bool) -> None:
     """For pyarrow, DuckDB and polars, with a filter too. [RD2]"""
@@ -599,21 +492,6 @@ def test_a_file_that_is_gone_is_an_error_never_fewer_rows(four: mc.Table, root: 
         four.dataset()
     assert raised.value.path == gone and isinstance(raised.value, FileNotFoundError)
     assert four.dataset(version=2).count_rows() == 1  # which does not list it
-
-
-def test_a_file_that_is_gone_from_a_store_is_named_by_its_read() -> None:
-    """[RD2] Where nothing looks at files before they are read, pyarrow carries the error out of its threads."""
-    nowhere = "memory://gone-from-a-store"
-    mc.write(day("2013-01-01", 1), nowhere)
-    mc.write(day("2013-01-02", 2), nowhere)
-    table = mc.Table(nowhere)
-    gone = table.files()["path"].to_pylist()[1]
-    open_store(nowhere).delete([gone])
-    dataset = table.dataset()
-    for read in (dataset.to_table, dataset.count_rows, lambda: list(dataset.to_batches())):
-        with pytest.raises(mc.errors.DataFileMissingError, match="names all files that are missing") as raised:
-            read()
-        assert raised.value.path == gone
 
 
 def test_history_tells_who_did_what(four: mc.Table) -> None:

@@ -173,17 +173,6 @@ def test_every_source_of_rows_is_taken_whole(tmp_path: Path, writer: str) -> Non
     assert rows_of(mc.Table(tmp_path / "t").dataset().to_table()) == rows_of(given)
 
 
-def test_two_clients_write_to_one_table(tmp_path: Path) -> None:
-    """polars' large and view types, DuckDB's and pandas' fit the table that pyarrow made. [SC3]"""
-    small = ZOO.select(["id", "long", "string", "double", "timestamp", "decimal"])
-    for writer in WRITERS.values():
-        mc.write(writer(small), tmp_path / "t")
-    found = mc.Table(tmp_path / "t").dataset().to_table()
-    assert found.num_rows == len(WRITERS) * small.num_rows
-    once = rows_of(small)
-    assert rows_of(found) == [row for row in once for _ in WRITERS]
-
-
 def test_a_pandas_index_without_a_name_is_dropped_and_a_named_one_is_a_column(tmp_path: Path) -> None:
     """[SC3]"""
     frame = pd.DataFrame({"a": [1, 2]}, index=[10, 20])
@@ -208,43 +197,6 @@ def test_an_instant_keeps_its_moment_whatever_its_zone_and_unit(tmp_path: Path, 
     dataset = mc.Table(tmp_path / "t").dataset()
     assert dataset.schema.field("at").type == pa.timestamp("us", "UTC")
     assert dataset.to_table()["at"].to_pylist() == [dt.datetime.fromisoformat(wanted).replace(tzinfo=dt.UTC)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "wanted"),
-    [
-        (pa.large_string(), pa.string()),
-        (pa.string_view(), pa.string()),
-        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
-        (pa.large_binary(), pa.binary()),
-        (pa.binary(1), pa.binary()),
-        (pa.float16(), pa.float32()),
-        (pa.date64(), pa.date32()),
-        (pa.list_(pa.string(), 1), pa.list_(pa.string())),
-        (pa.large_list(pa.string()), pa.list_(pa.string())),
-        (pa.uint64(), pa.decimal128(20, 0)),
-        (pa.duration("s"), pa.duration("us")),
-    ],
-)
-def test_an_encoding_of_arrow_becomes_the_plain_type(tmp_path: Path, kind: pa.DataType, wanted: pa.DataType) -> None:
-    """No reader has to know dictionaries, views or fixed sizes. [SC2]"""
-    values: dict[bool, Any] = {True: ["x", None]}
-    if pa.types.is_nested(kind):
-        array = pa.array([["x"], None], kind)
-    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        array = pa.array([b"x", None], kind)
-    elif pa.types.is_date(kind):
-        array = pa.array([dt.date(2013, 1, 1), None], kind)
-    elif pa.types.is_dictionary(kind):
-        array = pa.array(values[True], pa.string()).dictionary_encode().cast(kind)
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_duration(kind):
-        array = pa.array([1, None], pa.int64()).cast(kind)
-    else:
-        array = pa.array(values[True], kind)
-    mc.write(pa.table({"a": array}), tmp_path / "t")
-    found = mc.Table(tmp_path / "t").dataset()
-    assert found.schema.field("a").type.equals(wanted)
-    assert [plain(v) for v in found.to_table()["a"].to_pylist()] == [plain(v) for v in array.cast(wanted).to_pylist()]
 
 
 @pytest.mark.parametrize(
@@ -290,19 +242,6 @@ def test_a_file_without_rows_among_others_changes_nothing(tmp_path: Path, reader
     assert rows_of(READERS[reader](mc.Table(tmp_path / "t").dataset())) == [{"id": 1, "p": "x"}, {"id": 2, "p": None}]
 
 
-@pytest.mark.thorough
-def test_two_thousand_columns(tmp_path: Path) -> None:
-    """Each comes back under its name; statistics stay bounded. [SC1] [OB7]"""
-    wide = pa.table({f"column {i}": pa.array([i, None], pa.int32()) for i in range(2_000)})
-    mc.write(wide, tmp_path / "t")
-    mc.write(wide, tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
-    dataset = table.dataset()
-    assert dataset.to_table() == pa.concat_tables([wide, wide])
-    assert duckdb.sql('select sum("column 1999") from dataset').fetchall() == [(2 * 1999,)]
-    assert table.files().schema.field("bounds").type.num_fields <= 32
-
-
 @pytest.mark.parametrize("reader", READERS)
 def test_hostile_partition_values_stay_apart_and_come_back(tmp_path: Path, reader: str) -> None:
     """Null, the empty text, text that looks like null's folder, escapes, slashes: each is its own partition. [PT2] [DF4]"""
@@ -317,55 +256,12 @@ def test_hostile_partition_values_stay_apart_and_come_back(tmp_path: Path, reade
         assert (tmp_path / "t e%41=ü" / path).is_file(), "the listed path is the file's name, character by character"
 
 
-@pytest.mark.parametrize("value", HOSTILE)
-def test_a_filter_on_a_hostile_partition_value_finds_its_row_and_no_other(partitioned: mc.Table, value: str) -> None:
-    """Through files, pyarrow and DuckDB. [RD6] [RD7] [PT2]"""
-    condition = ds.field("p") == value
-    at = [i for i, each in enumerate(HOSTILE) if each == value]
-    assert partitioned.files(filter=condition)["p"].to_pylist() == [value]
-    dataset = partitioned.dataset()
-    assert dataset.to_table(filter=condition)["id"].to_pylist() == at
-    with duckdb.connect() as connection:
-        connection.register("dataset", dataset)
-        assert connection.execute("select id from dataset where p = ?", [value]).fetchall() == [(at[0],)]
-
-
-@pytest.fixture(scope="module")
-def partitioned(tmp_path_factory: pytest.TempPathFactory) -> mc.Table:
-    root = tmp_path_factory.mktemp("partitioned") / "a #b"
-    mc.write(pa.table({"id": range(len(HOSTILE) + 1), "p": [*HOSTILE, None]}), root, partition_by=["p"])
-    return mc.Table(root)
-
-
-def test_partition_values_of_every_type_come_back_typed(tmp_path: Path) -> None:
-    """In `files` and in the rows. [PT1] [DF4] [SC7]"""
-    names = ["boolean", "byte", "short", "integer", "long", "decimal", "date", "timestamp", "timestamp_ntz", "string"]
-    for name in names:
-        given = ZOO.select(["id", name])
-        mc.write(given, tmp_path / name, partition_by=name)
-        table = mc.Table(tmp_path / name)
-        assert rows_of(table.dataset().to_table()) == rows_of(given)
-        files = table.files()
-        assert files.schema.field(name).type == ZOO.schema.field(name).type
-        assert sorted(files[name].to_pylist(), key=str) == sorted(set(given[name].to_pylist()), key=str)
-
-
 def test_a_partition_column_called_like_one_of_the_listing_keeps_both(tmp_path: Path) -> None:
     """`files` shows a partition column named rows or path beside its own. [PT2]"""
     mc.write(pa.table({"path": ["x"], "rows": [7], "v": [1]}), tmp_path / "t", partition_by=["path", "rows"])
     row = mc.Table(tmp_path / "t").files().to_pylist()[0]
     assert (row["partition.path"], row["partition.rows"], row["rows"]) == ("x", 7, 1)
     assert row["path"].endswith(".parquet")
-
-
-@pytest.mark.parametrize("scheme", ["file", "memory"])
-def test_every_client_reads_from_every_store(tmp_path: Path, scheme: str) -> None:
-    """The dataset carries its file system with it. [RD2]"""
-    root = str(tmp_path / "t") if scheme == "file" else f"memory://clients{tmp_path}/a b"
-    given = ZOO.select(["id", "string"])
-    mc.write(given, root, partition_by="string")
-    for reader in READERS.values():
-        assert rows_of(reader(mc.Table(root).dataset())) == rows_of(given)
 
 
 def test_data_files_are_plain_parquet(tmp_path: Path) -> None:

@@ -162,15 +162,3 @@ def test_a_name_with_a_nul_is_refused_not_cut(tmp_path: Path, make: Callable[[],
     """Arrow's C interface ends a name there. [SC1]"""
     with pytest.raises(mc.errors.SchemaMismatchError, match=r"'a\\x00b' has the character NUL.*Rename"):
         mc.write(make(), tmp_path / "t")
-
-
-def test_integers_that_pandas_made_floats_are_integers_again(tmp_path: Path) -> None:
-    """And only those that stay the same. [SC3]"""
-    mc.write(pd.DataFrame({"id": [1], "q": [1]}), tmp_path / "t")
-    mc.write(pd.DataFrame({"id": [2, 3], "q": [3.0, None]}), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
-    assert sorted(map(str, table.to_arrow()["q"].to_pylist())) == ["1", "3", "None"]
-    for q in (1.5, 2.0**53, float("inf")):
-        with pytest.raises(mc.errors.SchemaMismatchError, match=r"'q'.*without loss"):
-            mc.write(pd.DataFrame({"id": [4], "q": [q]}), tmp_path / "t")
-    assert table.schema.field("q").type == pa.int64() and table.to_arrow().num_rows == 3

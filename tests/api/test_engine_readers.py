@@ -266,17 +266,6 @@ def test_a_version_stays_what_it_is_and_a_file_that_is_gone_is_an_error(tmp_path
     assert rows(table.duckdb(connection)) == rows(connection.from_arrow(table.dataset()))
 
 
-def test_a_missing_file_is_an_error_before_the_query(tmp_path: Path) -> None:
-    """[RD2]"""
-    mc.write(day(), str(tmp_path))
-    table = mc.Table(tmp_path)
-    (tmp_path / table.files()["path"][0].as_py()).unlink()
-    with pytest.raises(mc.errors.DataFileMissingError):
-        table.duckdb(connected())
-    with pytest.raises(mc.errors.DataFileMissingError):
-        table.to_polars(lazy=True)
-
-
 def test_a_link_is_refused(tmp_path: Path) -> None:
     """[SE2]"""
     mc.write(day(), str(tmp_path / "table"))

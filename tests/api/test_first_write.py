@@ -127,33 +127,6 @@ def test_a_table_exists_once_anything_was_committed_to_it(tmp_path: Path, mode: 
         exists(tmp_path / "files")
 
 
-@pytest.mark.parametrize("theirs", ["error", "ignore", "append", "overwrite", "create", "property"])
-@pytest.mark.parametrize("mode", ["error", "ignore"])
-def test_whoever_comes_first_meanwhile_has_created_the_table(tmp_path: Path, mode: Any, theirs: Any) -> None:
-    """Nothing of the other becomes visible, though both began where there was no table. [CF18]"""
-    root, new = tmp_path / "t", pa.table({"day": ["c"], "at": [3]})
-
-    def other() -> None:
-        match theirs:
-            case "create":  # version 1 is of the write that reads this; what is made here is committed on top
-                mc.write(new, root)
-                mc.create_table(root, MENDED.schema)
-            case "property":
-                mc.Table(root).set_properties({"owner": "x"})
-            case _:
-                mc.write(new, root, mode=theirs)
-
-    rows = [] if theirs == "property" else [3]
-    if mode == "error":
-        with pytest.raises(mc.errors.CommitConflictError) as caught:
-            mc.write(while_read(other), root, mode=mode)
-        assert caught.value.rule == "table_exists"
-    else:
-        outcome = mc.write(while_read(other), root, mode=mode)
-        assert (outcome.kind, outcome.version) == ("unchanged", 2)
-    assert mc.Table(root).to_arrow()["at"].to_pylist() == rows
-
-
 def test_of_many_at_once_one_creates_the_table(tmp_path: Path) -> None:
     """[CF18] [CM13]"""
     start, count = Barrier(8), 8
@@ -170,17 +143,6 @@ def test_of_many_at_once_one_creates_the_table(tmp_path: Path) -> None:
     (winner,) = (number for number, each in enumerate(told) if each == "committed")
     assert mc.Table(tmp_path / "t").to_arrow()["n"].to_pylist() == [winner]
     assert all(each == ("table_exists" if number % 2 else "unchanged") for number, each in enumerate(told) if number != winner)
-
-
-def test_a_rerun_of_its_key_returns_the_first_version(tmp_path: Path) -> None:
-    """Though the table exists then. [KY3] [CF18]"""
-    for mode in ("error", "ignore"):
-        root: Any = tmp_path / mode
-        first = mc.write(MENDED, root, mode=mode, key="k")  # type: ignore[arg-type]  # a mode
-        again = mc.write(never(), root, mode=mode, key="k")  # type: ignore[arg-type]  # a mode
-        assert again.already_committed and again.version == first.version
-        with pytest.raises(mc.errors.KeyReusedError):
-            mc.write(MENDED, root, key="k")
 
 
 @pytest.mark.parametrize("options", [{"overwrite": "dynamic"}, {"conflict": "fail"}])

@@ -22,7 +22,6 @@ from manifestcommit.log.manifests import JOB_RUN, KEY_RUN, ManifestReader, put_r
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import open_store
-from manifestcommit.store.local import LocalStore
 
 NAN = float("nan")
 ROWS = pa.table({"id": [1, 2, 3], "x": [1.0, NAN, 3.0], "s": [{"a": 1.0}, {"a": NAN}, {"a": 3.0}]})
@@ -206,21 +205,6 @@ def test_a_bitmap_longer_than_its_manifest_is_damage(tmp_path: Path, set_budgets
     with pytest.raises(mc.errors.CorruptMetadataError) as caught:
         mc.Table(tmp_path / "t").files()
     assert caught.value.object == ref.path
-
-
-def test_creating_a_table_joins_a_first_write_that_was_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was told that the folder holds plain files, while the table was there. [CM13] [LY6]"""
-    rows = pa.table({"x": [1]})
-    real = LocalStore.list
-
-    def late(self: LocalStore, prefix: str, *, start_from: str = "") -> Any:
-        if not prefix:
-            monkeypatch.setattr(LocalStore, "list", real)
-            mc.write(rows, tmp_path / "t")
-        return real(self, prefix, start_from=start_from)
-
-    monkeypatch.setattr(LocalStore, "list", late)
-    assert mc.create_table(tmp_path / "t", rows.schema).dataset().count_rows() == 1
 
 
 @pytest.mark.parametrize("properties", [{"write.bounds-columns": "²"}, {"write.bound-columns": "3"}, {"write.bounds-columns": "0"}])

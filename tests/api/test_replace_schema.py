@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
-from tests.kit.row_works import before_its_create
 from tests.kit.sizes import SetBudgets
 
 import manifestcommit as mc
@@ -88,39 +87,6 @@ def test_several_writes_of_one_job_share_the_new_columns(path: Path) -> None:
         waiting = job.prepare()
     mc.commit(path, waiting)
     assert rows(mc.Table(path).to_arrow()) == rows(OLD) and mc.Table(path).snapshot().partition_by == ()
-
-
-def test_whoever_writes_for_the_old_partitions_conflicts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it conflicts with whoever has written meanwhile. [SC10] [CF9] [CF3]"""
-    late = mc.begin(path)
-    late.write(OLD)
-    with (
-        before_its_create(monkeypatch, lambda: mc.write(OLD, path)),
-        pytest.raises(mc.errors.CommitConflictError, match="partition_was_touched"),
-    ):
-        replace(path, partition_by="kind")
-    replace(path, partition_by="kind")
-    with pytest.raises(mc.errors.CommitConflictError):
-        late.commit()
-    assert rows(mc.Table(path).to_arrow()) == rows(NEW)
-
-
-def test_a_rollback_and_gc_know_both_partitionings(path: Path) -> None:
-    """[SC10] [CF13] [GC5]"""
-    table = mc.Table(path)
-    before = table.snapshot().version
-    replace(path, partition_by="kind")
-    table.rollback(before, reason="x")
-    assert rows(table.to_arrow()) == rows(OLD) and table.verify(deep=True).is_sound
-    replace(path, partition_by="kind")
-    mc.gc(path, grace="0s", keep_versions=1, keep_for="0s")
-    mc.write(NEW, path)
-    mc.gc(path, grace="0s", keep_versions=1, keep_for="0s")
-    left = {each.parent.name.partition("=")[0] for each in path.rglob("*.parquet") if "_manifest" not in each.parts}
-    assert (
-        left == {column.file_name for column in table.snapshot().schema.fields if column.name == "kind"}
-        and table.verify(deep=True).is_sound
-    )
 
 
 def test_changed_rows_and_exports_follow(path: Path) -> None:

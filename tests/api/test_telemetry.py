@@ -163,17 +163,6 @@ print(logging.root.handlers)
     )
 
 
-def test_how_a_table_stands_is_a_record_too(root: Path, records: Records) -> None:
-    """[WM1]"""
-    mc.write(ROWS, root, watermarks={"s": (0, 5)})
-    found = mc.Table(root).metrics({"s": 9})
-    record = records()[-1]
-    assert record.manifestcommit == msgspec.to_builtins(found)  # type: ignore[attr-defined]  # it is an extra
-    assert (
-        record.levelno == logging.INFO and record.getMessage().isprintable() and "is at version 2: 1 file, 3 rows, 0" in record.getMessage()
-    )
-
-
 def test_a_handler_that_fails_fails_no_commit(root: Path) -> None:
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -207,20 +196,6 @@ def test_jobs_become_metrics(root: Path, metrics: Metrics) -> None:
     assert metrics.sums("commit.attempts", "table") == {url: 2}
     assert metrics.sums("commit.duration", "outcome") == {"committed": 2}, "what sent no create took no time to commit"
     assert not {"commit.conflicts", "commit.unknowns", "store.retries", "prepare.duration"} & set(metrics.points())
-
-
-def test_two_phases_count_every_row_once(root: Path, metrics: Metrics) -> None:
-    """However often the second is asked for. [AB3] [OB10]"""
-    mc.write(ROWS, root)
-    with mc.begin(root) as job:
-        job.write(ROWS)
-        job.prepare()
-    assert metrics.sums("rows", "state") == {"read": 6, "written": 6, "committed": 3}
-    for _ in range(3):
-        mc.commit(root, job.id)
-    assert metrics.sums("rows", "state") == {"read": 6, "written": 6, "committed": 6}
-    assert metrics.sums("jobs", "outcome") == {"committed": 2, "prepared": 1, "already_committed": 2}
-    assert sum(value for _, value in metrics.points()["prepare.duration"]) == 1
 
 
 def test_what_went_wrong_becomes_metrics(metrics: Metrics) -> None:

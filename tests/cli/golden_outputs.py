@@ -1,4 +1,4 @@
-"""What every command shows on a terminal of 80 and of 120 columns, kept in tests/cli/golden: a file for each command.
+"""What every command shows on a terminal of 80 columns, and two of them on a wide one, kept in tests/cli/golden: a file for each command.
 
 python -m tests.cli.golden_outputs     run all of them, and rewrite the files; look at the difference before it is committed
 
@@ -15,7 +15,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
 from pathlib import Path
 from unittest import mock
 
@@ -29,8 +28,8 @@ from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import open_store
 
 FOLDER = Path(__file__).with_name("golden")
-WIDTHS = (80, 120)
-BOTH = " and ".join(map(str, WIDTHS))
+WIDTH, WIDE = 80, 120
+ON_BOTH = ("history", "files")  # those that are shown on a wide terminal, too: all tables are laid out by the same code
 AUTHOR = Author(user="ada", host="laptop", program="load.py", software="manifestcommit 0.1.0")
 JOB = "<the prepared job>"
 Answers = Sequence[str]
@@ -223,14 +222,9 @@ def _same_everywhere(columns: int) -> Iterator[None]:
 
 
 def document(name: str) -> str:
-    """The file of a command. What is the same at both widths stands there once."""
-    narrow, wide = (outputs(name, columns) for columns in WIDTHS)
-    parts: list[tuple[str, str]] = []
-    for one, other in zip(narrow, wide, strict=True):
-        parts += [(BOTH, one)] if one == other else [(str(WIDTHS[0]), one), (str(WIDTHS[1]), other)]
-    return "\n".join(
-        f"=== {columns} columns\n\n" + "\n".join(text for _, text in alike) for columns, alike in itertools.groupby(parts, itemgetter(0))
-    )
+    """The file of a command."""
+    widths = (WIDTH, WIDE) if name in ON_BOTH else (WIDTH,)
+    return "\n".join(f"=== {columns} columns\n\n" + "\n".join(outputs(name, columns)) for columns in widths)
 
 
 if __name__ == "__main__":

@@ -170,15 +170,6 @@ def test_what_is_no_filter_is_named(root: Path, arguments: list[str], message: s
 # --- the new commands ------------------------------------------------------------------------------------------------------------
 
 
-def test_head_shows_the_first_rows(root: Path, said: Said) -> None:
-    rows = json.loads(said("head", root, "-n", "3", "--columns", "v,p", "--json"))
-    assert len(rows) == 3 and list(rows[0]) == ["v", "p"]
-    assert len(json.loads(said("head", root, "--version", "2", "--json"))) == 5
-    assert json.loads(said("head", root, "--version", "1", "--json")) == []
-    shown = said("head", root, "--version", "2")
-    assert '""' in shown and "\nnull " not in shown.splitlines()[0] and "\\x1b[31m" in shown
-
-
 def test_partitions_and_schema_are_what_python_gives(root: Path, said: Said) -> None:
     """[PT1]"""
     key = str

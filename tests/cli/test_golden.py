@@ -1,5 +1,4 @@
-"""Every command on a terminal of 80 and of 120 columns, as it was when someone last looked at it. `python -m tests.cli.golden_outputs`
-rewrites the files."""
+"""Every command on a terminal, as it was when someone last looked at it. `python -m tests.cli.golden_outputs` rewrites the files."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import json
 import math
 import os
@@ -89,22 +88,6 @@ def test_show_is_what_describe_gives_python(run: Run, root: Path) -> None:
     assert run("describe", root, "--json").json == json.loads(json.dumps(mc.Table(root).describe()))
 
 
-def test_files_lists_what_table_files_does(run: Run, root: Path) -> None:
-    """[RD6]"""
-    listed = mc.Table(root).files()
-    found = run("files", root)
-    assert found.status == 0 and len(found.lines) == 2 + listed.num_rows
-    assert "3 files" in found.err and "3 rows" in found.err
-    for path in listed["path"].to_pylist():
-        assert path in found.out
-    document = run("files", root, "--json").json
-    assert [row["path"] for row in document] == listed["path"].to_pylist()
-    assert {row["bounds"]["number"]["max"] for row in document} == {1545, 1714}
-    assert {row["year"] for row in document} == {2013, None}
-    assert len(run("files", root, "--json", "--version", "3").json) == 4
-    assert "bounds" in run("files", root, "--bounds").lines[0] and "bounds" not in found.lines[0]
-
-
 def test_a_year_is_not_a_number_of_things(run: Run, root: Path) -> None:
     """A partition value is shown as it is written: 2013, not 2,013. [SC7]"""
     assert "2013" in run("files", root).out.replace("2013-01-0", "").replace("year=2013", "")
@@ -116,19 +99,6 @@ def test_an_infinite_bound_is_json_too(run: Run, root: Path) -> None:
     bounds = [row["bounds"]["delay"] for row in run("files", root, "--json").json]
     assert "-Infinity" in [each["min"] for each in bounds]
     assert all(row["bounds"]["delay"] for row in run("changes", root, "1", "--json").json["added"])
-
-
-def test_watermarks_shows_where_every_source_stands(run: Run, root: Path) -> None:
-    """A position is a number to copy: shown without marks, in the table as in JSON. [WM1]"""
-    found = run("watermarks", root)
-    rows = {line.split()[0]: line.split()[1:] for line in found.lines[2:]}
-    assert rows["faa"][0] == "28000000" and rows["nws"][0] == "2013-01-01T05"
-    assert run("watermarks", root, "--json").json == {
-        "faa": {"position": 28_000_000, "origin": 0},
-        "nws": {"position": "2013-01-01T05", "origin": None},
-    }
-    assert run("watermarks", root, "--version", "2", "--json").json["faa"]["position"] == 27_004
-    assert run("watermarks", root, "--version", "1", "--json").json == {}
 
 
 def test_changes_of_rows_are_shown_and_written(run: Run, tmp_path: Path) -> None:
@@ -537,17 +507,3 @@ def test_a_reader_that_has_seen_enough_is_no_error(root: Path, arguments: list[s
         os.close(writing)
     assert b"Traceback" not in done.stderr and b"BrokenPipe" not in done.stderr and b"Exception ignored" not in done.stderr
     assert done.returncode == 0
-
-
-@pytest.mark.thorough
-def test_long_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    rows = 150
-    mc.write(pa.table({"p": range(rows), "v": list(itertools.repeat("x" * 50, rows))}), tmp_path / "t", partition_by="p")
-    reading, writing = os.pipe()
-    given = [sys.executable, "-m", "manifestcommit.cli.main", "files", str(tmp_path / "t"), "--json"]
-    with subprocess.Popen(given, stdout=writing, stderr=subprocess.PIPE, env=BUFFERED) as process:
-        os.close(writing)
-        os.read(reading, 10)
-        os.close(reading)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 0 and b"Traceback" not in err and b"Exception ignored" not in err

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -252,21 +250,3 @@ def test_the_line_to_type_means_the_same_to_a_shell(root: Path, text: str, capsy
     script = f"manifestcommit() {{ printf '%s\\0' \"$@\"; }}; {line}"
     got = subprocess.run(["bash", "-c", script], capture_output=True, check=True, env={**os.environ, "LC_ALL": "C.UTF-8"}).stdout
     assert got.decode().split("\0")[:-1] == [*arguments, "--yes"]
-
-
-def test_a_process_on_a_terminal_of_its_own_asks(root: Path) -> None:
-    """As people run it: another process, whose terminal is a real one."""
-    pid, master = pty.fork()
-    if not pid:  # pragma: no cover
-        os.execv(sys.executable, [sys.executable, "-m", "manifestcommit", "untag", str(root), "first load"])
-    shown = b""
-    while b"[y/N] " not in shown:
-        shown += os.read(master, 4096)
-    os.write(master, b"y\n")
-    try:
-        while data := os.read(master, 4096):
-            shown += data
-    except OSError:  # the terminal is gone
-        pass
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert b"first load" in shown and mc.Table(root).snapshot().tags == {}

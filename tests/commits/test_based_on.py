@@ -74,51 +74,6 @@ def test_a_data_set_of_the_table_and_what_is_made_of_it_tells_its_version(root: 
     assert mc.write(MADE["table"](mc.Table(root).dataset()), root, mode="overwrite").committed
 
 
-def test_a_data_set_without_files_and_one_with_renamed_columns_tell_it_too(root: str) -> None:
-    """[CF17]"""
-    mc.Table(root).rename_column("id", "number")
-    mc.Table(root).rename_column("number", "id")
-    mc.Table(root).rename_column("day", "date")
-    renamed = mc.Table(root).dataset()
-    mc.Table(root).rename_column("date", "day")
-    told = renamed.to_table()
-    told = told.rename_columns(["id", "day"]).replace_schema_metadata(told.schema.metadata)  # pyarrow drops it there
-    append(root, 5)
-    with pytest.raises(CommitConflictError, match=r"append by job .* wrote there since 6"):
-        mc.write(told, root, mode="overwrite")
-    with mc.begin(root) as job:
-        job.overwrite(None)
-    empty = mc.Table(root).dataset().to_table()
-    append(root, 6)
-    with pytest.raises(CommitConflictError):
-        mc.write(empty, root, mode="overwrite")
-    assert ids(root) == [6]
-
-
-def test_only_the_partitions_that_are_overwritten_count(root: str) -> None:
-    """[CF6] [CF17]"""
-    data = mc.Table(root).dataset().to_table()
-    append(root, 3, day="other")
-    assert mc.write(data.filter(pc.field("id") == 1), root, mode="overwrite", overwrite={"day": DAY}).committed and ids(root) == [1, 3]
-    data = mc.Table(root).dataset().to_table(filter=pc.field("day") == DAY)
-    append(root, 4, day="other")
-    assert mc.write(data, root, mode="overwrite", overwrite="dynamic").committed and ids(root) == [1, 3, 4]
-    append(root, 5)
-    with pytest.raises(CommitConflictError):
-        mc.write(data, root, mode="overwrite", overwrite="dynamic")
-
-
-def test_appends_and_blind_overwrites_commute_as_ever(root: str) -> None:
-    """Also of a version below the fence that a tag keeps. [CF2] [CF4] [CF17]"""
-    mc.Table(root).tag("kept")
-    data = mc.Table(root).dataset(tag="kept").to_table()
-    append(root, 3)
-    store = open_store(root)
-    put_version(store, open_head(store), fence=5, expired=5)
-    assert mc.write(data, root).committed and ids(root) == [1, 1, 2, 2, 3]
-    assert mc.write(data, root, mode="overwrite", conflict="blind").committed and ids(root) == [1, 2]
-
-
 def test_commits_since_that_change_no_row_are_no_conflict(root: str) -> None:
     """[CF15] [CF17]"""
     data = mc.Table(root).dataset().to_table()
@@ -139,16 +94,6 @@ def test_the_lowest_of_several_versions_counts(root: str) -> None:
         with pytest.raises(CommitConflictError, match="since 3"):
             job.write(second if first is new else first)
     assert ids(root) == [1, 2, 3]
-
-
-def test_a_job_that_began_before_the_read_is_compared_from_its_birth(root: str) -> None:
-    """[CF3] [CF17]"""
-    job = mc.begin(root)
-    job.overwrite(None)
-    append(root, 3)
-    job.write(mc.Table(root).dataset().to_table())
-    with pytest.raises(CommitConflictError, match="since 3"):
-        job.commit()
 
 
 @pytest.mark.parametrize("by", ["write", "begin"])
@@ -220,20 +165,6 @@ def test_a_version_that_is_the_jobs_birth_says_nothing_more(root: str) -> None:
         job.write(mc.Table(root).dataset().to_table())
         name = object_names.prepared_name(job.prepare())
     assert codec.decode_prepared(open_store(root).get(name), name=name).change.based_on is None
-
-
-def test_a_version_below_the_fence_is_refused_before_anything_is_written(root: str) -> None:
-    """What was committed since can not be compared. The error names what to do. [CF17] [CM2]"""
-    mc.Table(root).tag("kept")
-    data = mc.Table(root).dataset(tag="kept").to_table()
-    store = open_store(root)
-    put_version(store, open_head(store), fence=5, expired=5)
-    before = sorted(info.name for info in store.list(""))
-    with pytest.raises(JobFencedError, match=r"read from version 3, which is below the table's fence, version 5") as raised:
-        mc.write(data, root, mode="overwrite")
-    assert "Read the table again" in str(raised.value) and 'conflict="blind"' in str(raised.value) and "based_on=5" in str(raised.value)
-    assert sorted(info.name for info in store.list("")) == before
-    assert mc.write(data, root, mode="overwrite", based_on=5).committed
 
 
 def test_a_fence_that_passes_the_version_while_the_job_runs_fences_the_job(root: str) -> None:

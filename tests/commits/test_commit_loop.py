@@ -200,33 +200,6 @@ def test_a_race_lost_in_the_middle_of_spills_and_merges_loses_nothing() -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_merge_that_was_made_for_a_lost_attempt_does_not_bring_back_what_the_winner_removed(set_budgets: SetBudgets) -> None:
-    """The same manifests are merged again, but another bitmap lies over them now. [CM12] [OB9]"""
-    set_budgets(inline_entry_bytes=0, inline_removed_bytes=10_000, fan_in=1000)
-    world = World(memory())
-    for number in range(3):
-        world.commit("kept", f"d{number}")
-    merged = 0
-
-    def beat(call: FaultCall) -> None:
-        nonlocal merged
-        merged += call.kind == "put_if_absent" and call.name.startswith(object_names.MANIFESTS)
-        if call.kind == "put_if_absent" and call.name == object_names.version_name(5) and open_head(world.store).version == 4:
-            with budgets(fan_in=1000):  # the winner itself merges nothing
-                world.commit(scope=({1: "d0"},))
-
-    slow = session(FaultStore(world.store, on_call=beat))
-    head = slow.open()
-    made = change(head, "loser")
-    with budgets(fan_in=2):
-        outcome = run(slow, made)
-    assert (outcome.kind, outcome.attempts, outcome.version) == ("committed", 2, 6) and merged >= 3
-    world.live = world.live | {entry.path: str(entry.partition[0]) for entry in made.add}
-    world.states[6], world.jobs[made.job] = world.live, 6
-    world.check(open_head(world.store))
-
-
-@pytest.mark.usefixtures("tiny")
 def test_a_merge_that_was_made_for_a_lost_attempt_does_not_keep_the_version_that_was_lost(set_budgets: SetBudgets) -> None:
     """The same manifests are merged again, and the job's own one is added by a later version now: streams go by that. [CM12] [OB6]"""
     set_budgets(inline_entry_bytes=0, fan_in=1000)
@@ -280,22 +253,6 @@ def test_an_overwrite_opens_the_manifests_that_may_hold_its_partitions_and_no_ot
     assert run(own, made).committed
     assert counting.requests(under=object_names.MANIFESTS)["get"] == 1
     assert open_head(world.store).snapshot.totals.files == 20
-
-
-def test_emptying_the_whole_table_opens_no_manifest(set_budgets: SetBudgets) -> None:
-    """[CM12]"""
-    set_budgets(inline_entry_bytes=0, fan_in=1000)
-    world = World(memory())
-    for number in range(20):
-        world.commit(f"{number:02}")
-    set_budgets(inline_entry_bytes=48 * 1024)
-    counting = CountingStore(world.store)
-    own = session(counting)
-    made = change(own.open(), "a", overwrite=Overwrite(scope=({},)))
-    counting.reset()
-    assert run(own, made).committed
-    assert counting.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
-    assert open_head(world.store).snapshot.totals.files == 1
 
 
 def test_each_file_of_a_manifest_is_removed_once_and_never_listed_twice(set_budgets: SetBudgets) -> None:

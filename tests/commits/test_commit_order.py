@@ -9,24 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.kit.faults import is_create
-from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_table, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.tables import begin, check_table, memory, positions, read_ids, rows, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.commits.two_phase import settle_prepared
 from manifestcommit.errors import (
     CommitConflictError,
     JobAbortedError,
-    JobFencedError,
     KeyReusedError,
     OutcomeUnknownError,
-    StoreError,
     UsageError,
     WatermarkGapError,
 )
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Fault, FaultCall, FaultStore
 
@@ -54,29 +49,6 @@ def test_each_job_is_committed_on_its_own_and_told_in_order() -> None:
     assert results.committed == results and results.failed == ()
     for number, (each, job, result) in enumerate(zip(stores, jobs, results, strict=True)):
         assert read_ids(each) == [number] and job.outcome == result.outcome and result.job_id == job.id
-
-
-def test_one_that_keeps_failing_holds_up_no_other_and_is_tried_a_bounded_number_of_times(store: MemoryStore) -> None:
-    """[CM10] [CM8]"""
-    broken = FaultStore(store)
-    failing = job_over(broken, 2, "second", 10, 20)
-    broken._faults = dict.fromkeys(range(broken.count + 1, 10_000), "refused")
-    other = memory()
-    results = mc.commit_all([failing, job_over(other, 3, "third", 0, 1)], tries=4)
-    assert [type(r.error) for r in results] == [StoreError, type(None)]
-    assert [r.tries for r in results] == [4, 1]
-    assert [r.key for r in results.failed] == ["second"] and [r.key for r in results.committed] == ["third"]
-    assert read_ids(other) == [3] and read_ids(store) == [1]
-    # The next run does that one again, and no other.
-    assert [
-        r.outcome.already_committed
-        for r in mc.commit_all([job_over(store, 2, "second", 10, 20), job_over(other, 3, "third", 0, 1)])
-        if r.outcome
-    ] == [
-        False,
-        True,
-    ]
-    assert read_ids(store) == [1, 2] and read_ids(other) == [3]
 
 
 @pytest.mark.parametrize("fault", ["refused", "request_lost", "answer_lost"])
@@ -117,22 +89,6 @@ def test_an_outcome_that_was_unknown_is_found_out_and_counted_once(store: Memory
     assert result.outcome is not None and result.outcome.committed
     assert read_ids(store) == [1, 2] and positions(store) == {"s": 20}
     check_table(store)
-
-
-def test_a_try_that_landed_is_found_in_the_runs_as_well(store: MemoryStore, set_budgets: SetBudgets) -> None:
-    """Without a key, and after so many other commits that the head no longer carries the job itself. [CM1] [IV4]"""
-    set_budgets(inline_jobs=1)
-    deaf = FaultStore(store)
-    job = begin(deaf)
-    job.write(rows([2]))
-    deaf._on_call = lambda call: deaf._faults.__setitem__(call.number, "answer_lost") if is_create(call) else None
-    assert job._job.commit().kind == "unknown"
-    deaf._on_call, deaf._faults = None, {}
-    for number in range(3, 8):
-        write(store, rows([number]))
-    assert job.id not in open_head(store).snapshot.recent_jobs
-    assert job._job.commit_again().committed
-    assert read_ids(store) == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_an_unknown_outcome_that_stays_unknown_is_told(store: MemoryStore) -> None:
@@ -216,17 +172,6 @@ def test_recover_commits_every_prepared_job_once(tmp_path: Path) -> None:
     assert [r.job_id for r in mc.Table(root).recover()] == [gap]  # what is decided is not decided again
 
 
-def test_recover_takes_what_waits_for_another_in_any_order(tmp_path: Path) -> None:
-    """Three that follow each other, all born at one version: their ids tell no order. [AB3]"""
-    for number in range(4):
-        root = tmp_path / str(number)
-        mc.write(rows([1]), root, watermarks={"s": (0, 10)})
-        for each in (2, 3, 4):
-            prepare(root, each, (each - 1) * 10, each * 10)
-        results = mc.Table(root).recover()
-        assert len(results.committed) == 3 and ids(root) == [1, 2, 3, 4]
-
-
 def test_recover_gives_up_what_another_job_has_committed_under_the_same_key(tmp_path: Path) -> None:
     """Once a rewind drops the key, the work is to be done anew, not from what was prepared long ago. [AB3] [WM5]"""
     root = tmp_path / "t"
@@ -239,17 +184,6 @@ def test_recover_gives_up_what_another_job_has_committed_under_the_same_key(tmp_
     assert mc.Table(root).recover() == () and ids(root) == [1, 2]
     with pytest.raises(JobAbortedError):
         mc.commit(root, lost)
-
-
-def test_a_prepared_job_that_holds_no_work_is_not_told_as_done_once_its_key_was_dropped(tmp_path: Path) -> None:
-    """[AB3] [WM5] [KY8]"""
-    root = tmp_path / "t"
-    first = mc.write(rows([1]), root, key="k2", watermarks={"s": (0, 10)})
-    empty = prepare(root, 2, 0, 10)
-    assert mc.commit(root, empty).version == first.version
-    mc.Table(root).rewind("s", None, reason="x")
-    with pytest.raises(CommitConflictError, match="key_is_gone"):
-        mc.commit(root, empty)
 
 
 @pytest.mark.parametrize("what", ["key", "source", "partition", "found key"])
@@ -302,30 +236,6 @@ def test_recover_leaves_a_range_that_was_set_back_in_the_way_of_later_ones_of_an
         assert isinstance(results[lower], CommitConflictError) and f"{lower!r}), or `manifestcommit abort`" in str(results[lower])
     assert mc.Table(root).abort(lower) == "aborted"
     assert len(mc.Table(root).recover().committed) == 1 and ids(root) == [1, 3]
-
-
-@pytest.mark.parametrize("abort", [True, False])
-def test_a_job_that_is_fenced_while_others_are_recovered_is_decided_where_it_was_to_be_given_up(abort: bool) -> None:
-    """It never commits, and no record of it is needed; who wanted it committed is told. [AB4]"""
-    store = memory()
-    write(store, rows([0]))
-    for number in (1, 2):
-        job = begin(store)
-        job.write(rows([number]))
-        job.prepare()
-    each = settle_prepared(session(store), abort=abort)
-    first = next(each)
-    head = open_head(store)
-    put_version(store, head, fence=head.version + 1)
-    second = next(each)
-    assert first.outcome is not None and first.outcome.kind == ("aborted" if abort else "committed")
-    if abort:
-        assert second.outcome is not None and (second.outcome.kind, second.error) == ("fenced", None)
-    else:
-        assert second.outcome is None and isinstance(second.error, JobFencedError)
-    assert JobResults([first, second]).failed == (() if abort else (second,))
-    assert next(each, None) is None and len(read_ids(store)) == (1 if abort else 2)
-    check_table(store)
 
 
 def test_recover_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

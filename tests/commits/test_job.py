@@ -6,7 +6,6 @@ import datetime as dt
 import random
 import time
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,8 +24,6 @@ from manifestcommit.errors import (
     SchemaMismatchError,
     StoreError,
     UsageError,
-    WatermarkGapError,
-    WatermarkMismatchError,
     WatermarkOverlapError,
 )
 from manifestcommit.format import object_names
@@ -45,60 +42,6 @@ def store() -> MemoryStore:
 
 
 # --- keys ---------------------------------------------------------------------------------------------------------------
-
-
-def test_the_same_key_again_is_a_no_op_that_tells_the_first_version(store: MemoryStore) -> None:
-    """And it is found out before any work: a rerun puts nothing into the store. [KY1] [KY3]"""
-    first = write(store, rows([1]), key="k", watermarks={"s": (0, 5)})
-    write(store, rows([2]))
-    before = [(info.name, info.size_bytes) for info in store.list("")]
-    again = write(store, rows([1, 3, 4]), key="k", watermarks={"s": (0, 5)})
-    assert (again.kind, again.version, again.already_committed) == ("already_committed", first.version, True)
-    assert [(info.name, info.size_bytes) for info in store.list("")] == before
-    assert read_ids(store) == [1, 2]
-
-
-def test_a_job_can_ask_whether_its_key_is_done(store: MemoryStore) -> None:
-    """[KY3]"""
-    assert not begin(store, "k").already_committed
-    write(store, rows([1]), key="k")
-    with begin(store, "k") as job:
-        assert job.already_committed
-        job.write(rows([9]))
-    assert job.outcome is not None and job.outcome.already_committed and read_ids(store) == [1]
-    assert not begin(store, "K").already_committed and not begin(store).already_committed
-
-
-OTHER_DECLARATIONS: dict[str, dict[str, Any]] = {
-    "mode": {"overwrite": None},
-    "partitions": {"overwrite": {"day": "a"}},
-    "dynamic": {"overwrite": "dynamic"},
-    "range": {"watermarks": {"s": (0, 6)}},
-    "source": {"watermarks": {"t": (0, 5)}},
-    "more sources": {"watermarks": {"s": (0, 5), "t": (0, 5)}},
-    "no watermark": {"watermarks": {}},
-    "fingerprint": {"fingerprint": "other"},
-}
-
-
-@pytest.mark.parametrize("what", OTHER_DECLARATIONS)
-@pytest.mark.parametrize("raced", [False, True])
-def test_a_key_with_another_declaration_is_refused_and_commits_nothing(store: MemoryStore, what: str, raced: bool) -> None:
-    """Whether the first run had ended before the second began, or not. [KY2]"""
-    base: dict[str, Any] = {"watermarks": {"s": (0, 5)}}
-    write(store, rows([0], day="a"), partition_by=["day"])
-    late = begin(store, "k", OTHER_DECLARATIONS[what].get("fingerprint"))
-    write(store, rows([1], day="a"), key="k", **base)
-    job = late if raced else begin(store, "k", OTHER_DECLARATIONS[what].get("fingerprint"))
-    given = base | OTHER_DECLARATIONS[what]
-    if "overwrite" in given:
-        job.overwrite(given["overwrite"], conflict="blind")
-    for source, (start, end) in given["watermarks"].items():
-        job.advance(source, start, end)
-    job.write(rows([2], day="a"))
-    with pytest.raises(KeyReusedError, match="'k'"):
-        job.commit()
-    assert read_ids(store) == [0, 1] and positions(store) == {"s": 5}
 
 
 @pytest.mark.parametrize("what", ["nothing", "overwrite", "advance", "first"])
@@ -160,26 +103,6 @@ def test_of_two_jobs_with_one_key_one_commits(store: MemoryStore) -> None:
 # --- watermarks ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_gap_an_overlap_and_a_mismatch_commit_nothing_and_say_why(store: MemoryStore) -> None:
-    """[WM2] [WM3]"""
-    write(store, rows([1]), watermarks={"s": (0, 5), "t": (None, "a")})
-    for kind, given, have, want in (
-        (WatermarkGapError, {"s": (6, 9)}, 5, 6),
-        (WatermarkOverlapError, {"s": (4, 9)}, 5, 4),
-        (WatermarkOverlapError, {"s": (None, 9)}, 5, None),
-        (WatermarkMismatchError, {"t": ("b", "c")}, "a", "b"),
-        (WatermarkGapError, {"t": ("a", "b"), "s": (6, 9)}, 5, 6),
-    ):
-        with pytest.raises(kind) as caught:
-            write(store, rows([2]), watermarks=given)
-        error = caught.value
-        assert (error.have, error.want, error.all_covered) == (have, want, False)
-    assert read_ids(store) == [1] and positions(store) == {"s": 5, "t": "a"}
-    with pytest.raises(WatermarkOverlapError) as covered:
-        write(store, rows([1]), watermarks={"s": (0, 5)})
-    assert covered.value.all_covered
-
-
 def test_a_winner_that_consumed_the_same_range_is_an_overlap_not_twice_the_rows(store: MemoryStore) -> None:
     """iceberg#17340: a watermark was overwritten instead of advanced, and 111,927 rows were there twice. [WM2]"""
     write(store, rows([0]), watermarks={"s": (0, 5)})
@@ -191,19 +114,6 @@ def test_a_winner_that_consumed_the_same_range_is_an_overlap_not_twice_the_rows(
     with pytest.raises(WatermarkOverlapError):
         second.commit()
     assert read_ids(store) == [0, 10] and positions(store) == {"s": 9}
-
-
-def test_disjoint_sources_advance_side_by_side(store: MemoryStore) -> None:
-    """[WM2] [CF2]"""
-    write(store, rows([0]))
-    jobs = [begin(store) for _ in range(5)]
-    for number, job in enumerate(jobs):
-        job.advance(f"s{number}", 0, number)
-        job.write(rows([number + 1]))
-    for job in reversed(jobs):
-        job.commit()
-    assert positions(store) == {f"s{number}": number for number in range(5)}
-    assert read_ids(store) == list(range(6))
 
 
 def test_a_gap_that_closes_while_the_job_runs_is_none(store: MemoryStore) -> None:
@@ -277,42 +187,6 @@ def test_a_table_that_appears_while_a_first_write_looks_around_is_joined(store: 
 # --- overwrites ---------------------------------------------------------------------------------------------------------
 
 
-def two_columns(store: Store) -> None:
-    for number, (day, hour) in enumerate([("a", 1), ("a", 2), ("b", 1), (None, 1), ("", 1)]):
-        write(store, rows([number], day=day, hour=hour), partition_by=["day", "hour"])
-
-
-@pytest.mark.parametrize("spilled", [False, True])
-@pytest.mark.parametrize(
-    ("overwrite", "new", "left"),
-    [
-        ({"day": "a"}, ("a", 7), [2, 3, 4]),
-        ({"hour": 1}, ("z", 1), [1]),
-        ({"day": "a", "hour": 2}, ("a", 2), [0, 2, 3, 4]),
-        ({"hour": "2"}, ("a", 2), [0, 2, 3, 4]),
-        ({"day": None}, (None, 5), [0, 1, 2, 4]),
-        ({"day": ""}, ("", 5), [0, 1, 2, 3]),
-        ({"day": "None"}, ("None", 5), [0, 1, 2, 3, 4]),
-        ("dynamic", ("a", 1), [1, 2, 3, 4]),
-        ("dynamic", (None, 1), [0, 1, 2, 4]),
-        ("dynamic", ("", 1), [0, 1, 2, 3]),
-        (None, ("q", 1), []),
-    ],
-)
-def test_an_overwrite_replaces_what_it_names(
-    store: MemoryStore, set_budgets: SetBudgets, overwrite: Any, new: tuple[Any, int], left: list[int], spilled: bool
-) -> None:
-    """Inlined or in manifests; null is no empty text; a partly static overwrite takes all that match. [CF3] [PT3] [OB9]"""
-    if spilled:
-        set_budgets(inline_entry_bytes=0)
-    two_columns(store)
-    write(store, rows([100], day=new[0], hour=new[1]), overwrite=overwrite)
-    assert read_ids(store) == [*left, 100]
-    check_table(store)
-    write(store, rows([], day="x", hour=1), overwrite=overwrite if overwrite != "dynamic" else None)
-    check_table(store)
-
-
 def test_an_overwrite_of_a_table_that_has_no_columns_yet_waits_for_them(store: MemoryStore) -> None:
     """[PT3] [CM13]"""
     assert begin(store).id
@@ -378,19 +252,6 @@ def test_of_two_jobs_that_add_one_file_one_commits(store: MemoryStore) -> None:
     with pytest.raises(CommitConflictError, match="path_is_live"):
         jobs[1].commit()
     assert read_ids(store) == [1, 2]
-
-
-def test_a_file_that_was_removed_may_be_added_again(store: MemoryStore) -> None:
-    """[CF10]"""
-    write(store, rows([1]))
-    put_parquet(store, "x.parquet", rows([2]))
-    for _ in range(2):
-        with begin(store) as job:
-            job.add_files(["x.parquet"])
-        assert read_ids(store)[-1] == 2
-        write(store, rows([1]), overwrite=None)
-    assert read_ids(store) == [1]
-    check_table(store)
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------------

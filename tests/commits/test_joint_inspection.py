@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from manifestcommit.operations.verify import verify
 from manifestcommit.report.reading import read_report
 from manifestcommit.store import open_store
 from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing import CountingStore
 
 
 @pytest.fixture
@@ -120,31 +118,6 @@ def test_a_second_attempt_is_named_as_such() -> None:
     commit_jointly(parts)
     said = [mc.Table(url).history()[0]["joint"]["attempt"] for url in lake.urls]
     assert said[0] == said[1] != attempt
-
-
-def test_tables_that_take_no_part_cost_nothing() -> None:
-    """To resolve a job and to verify take as many requests as ever; one get more, and three for each other table, where they did. [MT15]"""
-    lake = Lake(3)
-    before = append(lake, 0)
-    job = lake.head(0).snapshot.commits[0].job
-    append(lake, 0)
-
-    def asked() -> tuple[Counter[str], Counter[str]]:
-        counts = []
-        for call in (lambda session: resolve_job(session, job), verify):
-            store = CountingStore(open_store(lake.urls[0]))
-            call(TableContext(store, lake.env))
-            counts.append(Counter(each.kind for each in store.calls))
-        return counts[0], counts[1]
-
-    alone = asked()
-    assert before == 2 and alone[0] == {"get": 2, "list": 1}
-    commit_jointly(lake.parts([1, 2]))
-    assert asked() == alone
-    commit_jointly(lake.parts([0, 1]))
-    resolved, verified = asked()
-    assert resolved == {"get": 3, "list": 1}
-    assert verified - alone[1] == {"get": 3, "list": 1}  # of them one for the version that came
 
 
 def torn(lake: Lake, which: int) -> list[str]:

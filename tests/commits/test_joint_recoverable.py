@@ -6,7 +6,7 @@ import itertools
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,12 @@ from tests.kit.tables import unread
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.joint_commit import TablePart, commit_jointly
-from manifestcommit.errors import CommitConflictError, JobAbortedError, JobFencedError, StoreError, StoreUnclearError, UsageError
+from manifestcommit.errors import JobAbortedError, JobFencedError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.format import object_names
-from manifestcommit.format.change import Abort, Write
+from manifestcommit.format.change import Write
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations.rollback import rollback
 from manifestcommit.runtime.outcome import Outcome
-from manifestcommit.store import Store
 from manifestcommit.testing import FaultStore
 
 KEY = "day 1 é"
@@ -136,43 +135,6 @@ def test_a_rerun_begins_with_the_attempt_after_those_that_were_aborted(lake: Lak
 
 
 OTHERS = {"the same jobs": (), "another home's": (0,), "another first member's": (1,), "another last member's": (2,), "no job": (0, 1, 2)}
-
-
-@pytest.mark.parametrize("at", range(18))
-@pytest.mark.parametrize("shared", OTHERS)
-def test_of_two_runs_at_once_the_work_of_one_is_in_all_tables(lake: Lake, shared: str, at: int) -> None:
-    """One stands still before any of its requests while the other commits, and is told what became of the key. [AB6] [MT1] [MT4]"""
-    old = run_of(lake, end=1)
-    twin = again(lake, old, end=5, other=OTHERS[shared])
-    told: list[Outcome] = []
-    outcomes = commit_jointly(meeting(old, at, lambda: told.extend(commit_jointly(twin))))
-    moved = lake.moved()
-    assert moved in ([1, 1, 1], [5, 5, 5]), "the work of one run"
-    assert all(each.committed for each in (*outcomes, *told))
-    is_old = moved == [1, 1, 1]
-    if told:
-        assert {each.already_committed for each in told} == {is_old}
-    assert {each.already_committed for each in outcomes} == {not is_old}
-    for each in (outcomes, told):
-        assert not each or [one.version for one in each] == recorded(lake), "whoever made it, at its versions"
-    versions = [head.version for head in lake.heads()]
-    assert [each.version for each in commit_jointly(again(lake, old, end=7))] == recorded(lake)
-    assert lake.moved() == moved and [head.version for head in lake.heads()] == versions, "a rerun does nothing"
-    assert [append(lake, which) for which in range(3)] == [version + 1 for version in versions]
-    sound(lake)
-
-
-@pytest.mark.parametrize("at", range(18))
-def test_of_two_runs_that_declare_something_else_the_later_is_told_so(lake: Lake, at: int) -> None:
-    """The message does not say that it committed. [KY2] [AB6] [MT13]"""
-    old = run_of(lake, end=1)
-    twin = again(lake, old, end=5, declared="other")
-    told: list[Outcome] = []
-    outcomes = commit_jointly(meeting(old, at, lambda: told.extend(commit_jointly(twin))))
-    assert lake.moved() in ([1, 1, 1], [5, 5, 5])
-    lost = told if lake.moved() == [1, 1, 1] else list(outcomes)
-    assert not lost or "key_reused" in {each.kind for each in lost} <= {"key_reused", "aborted"}
-    sound(lake)
 
 
 @pytest.mark.parametrize("at", range(10))
@@ -308,23 +270,6 @@ def test_a_job_that_was_committed_alone_is_no_member(lake: Lake, which: int, at:
     sound(lake)
 
 
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_where_one_job_was_aborted_nothing_is_committed(lake: Lake, which: int) -> None:
-    """[AB4] [AB6] [MT1]"""
-    parts = run_of(lake, end=1)
-    died_with(parts, 2)
-    session = lake.at(lake.urls[which])
-    head = session.open()
-    abort = Abort(job=session.new_job(head), birth=head.version, aborted=parts[which].change.job)
-    assert commit(session, head, abort).committed
-    outcomes = commit_jointly(again(lake, parts, end=5))
-    assert {each.kind for each in outcomes} == {"aborted"} and lake.moved() == [0, 0, 0]
-    assert [not each.reason for each in outcomes] == [at == which for at in range(3)]
-    assert {each.kind for each in commit_jointly(again(lake, parts, end=5, other=(which,)))} == {"committed"}
-    assert lake.moved() == [5, 5, 5]
-    sound(lake)
-
-
 # --- a rerun, by the public calls -----------------------------------------------------------------------------------------
 
 
@@ -365,20 +310,6 @@ def test_a_rerun_goes_on_with_the_job_of_each_table_and_reads_nothing_that_was_f
         assert mc.Table(path).metrics().files == 1, "the files of the dead run"
 
 
-def test_some_of_the_jobs_may_be_recoverable(paths: list[str]) -> None:
-    """[AB6] [MT1]"""
-
-    def jobs() -> list[mc.Job]:
-        made = [mc.begin(path, key=KEY, recoverable=path == paths[1], fingerprint="f") for path in paths]
-        for job in made:
-            job.write(DAY)
-        return made
-
-    dead, rerun = jobs(), jobs()
-    assert [one.id == other.id for one, other in zip(dead, rerun, strict=True)] == [False, True, False]
-    assert mc.transaction(rerun).commit().versions == mc.transaction(dead).commit().versions and counts(paths) == [2, 2, 2]
-
-
 @pytest.mark.parametrize("which", [0, 1, 2])
 @pytest.mark.parametrize("fenced", [False, True])
 def test_a_job_that_is_over_is_begun_anew_and_the_others_go_on(paths: list[str], which: int, fenced: bool) -> None:
@@ -399,30 +330,6 @@ def test_a_job_that_is_over_is_begun_anew_and_the_others_go_on(paths: list[str],
     assert counts(paths) == [4 if fenced and path == at else 2 for path in paths]
 
 
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_job_whose_conflict_is_final_is_begun_anew_and_the_others_go_on(paths: list[str], which: int) -> None:
-    """Its mark is removed, or each rerun would meet the same conflict. [AB6] [AB4]"""
-    at = paths[which]
-    mc.write(DAY, at)
-
-    def run(finished: Sequence[str] = ()) -> mc.Transaction:
-        tx = mc.transaction(paths, key=KEY, recoverable=True, fingerprint="day 1 of input 1")
-        tx[at].overwrite()
-        for path in paths:
-            tx[path].write(unread(DAY) if path in finished else DAY)
-        return tx
-
-    dead = run()
-    mc.write(DAY, at)
-    old = ids(paths, dead)
-    with pytest.raises(CommitConflictError, match="partition_was_touched"):
-        dead.commit()
-    rerun = run([path for path in paths if path != at])
-    assert [one == other for one, other in zip(ids(paths, rerun), old, strict=True)] == [path != at for path in paths]
-    rerun.commit()
-    assert counts(paths) == [2, 2, 2]
-
-
 def test_recoverable_jobs_are_not_prepared_together(paths: list[str]) -> None:
     """A rerun that goes on with some of them only would prepare these in another way. [MT11]"""
     with mc.transaction(paths, key=KEY, recoverable=True, fingerprint="f") as tx:
@@ -434,38 +341,6 @@ def test_recoverable_jobs_are_not_prepared_together(paths: list[str]) -> None:
         mc.transaction(paths, recoverable=True, fingerprint="f")
     with pytest.raises(UsageError, match="needs a fingerprint"):
         mc.transaction(paths, key="another", recoverable=True)
-
-
-class Lossy:
-    """A store whose create number `at`, counted over all tables, lands, and is told of as lost, or as one of somebody else."""
-
-    def __init__(self, inner: Store, count: Iterator[int], at: int, *, is_lost: bool) -> None:
-        self._inner, self._count, self._at, self._is_lost = inner, count, at, is_lost
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        created = self._inner.put_if_absent(name, data)
-        if next(self._count) != self._at:
-            return created
-        if self._is_lost:
-            raise StoreUnclearError("no answer")
-        return False  # a retry below lost against itself
-
-
-@pytest.mark.parametrize("is_lost", [True, False])
-@pytest.mark.parametrize("at", range(3))
-def test_a_member_whose_answer_was_lost_is_known_as_its_own(lake: Lake, at: int, is_lost: bool) -> None:
-    """And no other run's, although it is committed without a clear answer. [CM6] [ST14]"""
-    count = itertools.count()
-    parts = [
-        msgspec.structs.replace(part, ctx=TableContext(Lossy(part.ctx.store, count, at, is_lost=is_lost), lake.env))
-        for part in run_of(lake)
-    ]
-    assert [each.kind for each in commit_jointly(parts)] == ["committed"] * 3 and next(count) == 3 + is_lost  # asked again
-    assert lake.moved() == [1, 1, 1]
-    sound(lake)
 
 
 def test_an_unclear_member_says_only_of_this_run_that_it_committed_nothing(lake: Lake) -> None:

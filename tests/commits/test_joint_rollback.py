@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.commits.tables import DECIDED, Lake, append, sound, stopped
+from tests.commits.tables import Lake, append, sound
 
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
+from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.errors import UsageError
-from manifestcommit.operations.rollback import JointRollback, plan_joint_rollback, rewind, rollback, tag
+from manifestcommit.operations.rollback import JointRollback, plan_joint_rollback, rewind, rollback
 from manifestcommit.runtime.outcome import Outcome
 
 RULE = "undoes_a_joint_commit"
@@ -63,48 +63,6 @@ def test_a_rewind_drops_the_keys_of_joint_commits_only_where_that_is_asked_for()
     assert rewind(lake.at(url), "s", 0, reason="r", alone=True).dropped_keys == ("day",)
 
 
-@pytest.mark.parametrize("calls", range(DECIDED))
-def test_all_tables_go_back_behind_a_coordinator_that_died(calls: int) -> None:
-    """The attempt that it left is aborted first, which is a version of the home. [MT14] [MT9]"""
-    lake = Lake(3)
-    first = [head.version for head in lake.heads()]
-    commit_jointly(lake.parts())
-    stopped(lake.parts(), calls)
-    assert {each.kind for each in back(lake, dict(enumerate(first)))} == {"committed"}
-    assert lake.moved() == [0, 0, 0]
-    sound(lake)
-
-
-def test_one_rollback_of_all_tables_undoes_it_everywhere() -> None:
-    """The same work can be committed again, with its key. [MT14] [MT1] [MT13] [CF13]"""
-    lake = Lake(3)
-    first = [head.version for head in lake.heads()]
-    commit_jointly(lake.parts(key="day"))
-    assert commit_jointly(lake.parts(key="day"))[0].already_committed
-    tag(lake.at(lake.urls[1]), "then é", first[1])
-    outcomes = back(lake, {2: first[2], 0: first[0], 1: "then é"})
-    assert [outcome.kind for outcome in outcomes] == ["committed"] * 3 and lake.moved() == [0, 0, 0]
-    assert [outcome.dropped_keys for outcome in outcomes] == [("day",)] * 3
-    assert {head.snapshot.commits[0].restored for head in lake.heads()} == {1}
-    heads = read_jointly([lake.at(url) for url in lake.urls])
-    assert [head.version for head in heads] == [head.version for head in lake.heads()]
-    assert [outcome.kind for outcome in commit_jointly(lake.parts(key="day"))] == ["committed"] * 3
-    sound(lake)
-
-
-@pytest.mark.parametrize("after", range(7))
-def test_a_joint_rollback_that_dies_anywhere_is_in_all_tables_or_in_none(after: int) -> None:
-    """[MT1] [MT14]"""
-    lake = Lake(2)
-    commit_jointly(lake.parts())
-    stopped(plan(lake, {0: 1, 1: 1}).parts, after)
-    assert lake.moved() == ([0, 0] if after >= DECIDED else [1, 1])
-    for which in (1, 0):
-        append(lake, which)
-    assert lake.moved() == ([0, 0] if after >= DECIDED else [1, 1])
-    sound(lake)
-
-
 def test_a_table_of_the_joint_commit_that_is_not_rolled_back_is_missed() -> None:
     """In the home, which knows all of them. [MT14]"""
     lake = Lake(3)
@@ -128,20 +86,3 @@ def test_targets_belong_together() -> None:
     assert lake.moved() == [2, 2]
     assert [outcome.kind for outcome in back(lake, {0: 2, 1: 2})] == ["committed"] * 2
     assert lake.moved() == [1, 1]
-
-
-def test_what_is_committed_meanwhile_is_not_undone() -> None:
-    """In any of the tables, the abort of one of its attempts included: then it is to be asked for again. [CF13] [MT14] [MT9]"""
-    lake = Lake(2)
-    commit_jointly(lake.parts())
-    for which in (0, 1):
-        planned = plan(lake, {0: 1, 1: 1})
-        append(lake, which)
-        assert "rolled_back_over" in [rule_of(outcome) for outcome in planned.commit()]
-        assert lake.moved() == [1, 1]
-    planned = plan(lake, {0: 1, 1: 1})
-    assert stopped(planned.parts, 2) is None
-    append(lake, 1)
-    assert "rolled_back_over" in [rule_of(outcome) for outcome in planned.commit()]
-    assert [outcome.kind for outcome in back(lake, {0: 1, 1: 1})] == ["committed"] * 2 and lake.moved() == [0, 0]
-    sound(lake)

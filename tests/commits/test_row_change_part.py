@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,6 @@ import pytest
 from tests.kit.row_works import OLD, WORKS, data, found, make, run, run_in
 
 import manifestcommit as mc
-from manifestcommit.transactions import PreparedTransaction
 
 KINDS = [work for work in WORKS if work != "compact"]
 
@@ -63,19 +59,6 @@ def test_the_numbers_are_told_and_nothing_is_visible_before_the_block_is_left(la
     assert found(lake[0]) == sorted(WORKS["delete"].after(OLD))
 
 
-@pytest.mark.parametrize("work", KINDS)
-def test_who_meets_another_commit_changes_no_table(lake: list[str], work: str) -> None:
-    """[CF16] [CF7]"""
-    tx = mc.transaction(lake[:2])
-    run_in(work, tx.rows(lake[0]))
-    tx[lake[1]].write(data(77))
-    mc.write(data(50), lake[0])
-    with pytest.raises(mc.errors.CommitConflictError, match="orders") as refused:
-        tx.commit()
-    assert refused.value.rule == "read_partition_was_touched"
-    assert found(lake[0]) == sorted([*OLD, *found_of(50)]) and found(lake[1]) == sorted(OLD)
-
-
 def test_one_that_changes_no_row_still_rests_on_what_it_has_read(lake: list[str]) -> None:
     """[CF16]"""
     tx = mc.transaction(lake[:2])
@@ -89,63 +72,6 @@ def test_one_that_changes_no_row_still_rests_on_what_it_has_read(lake: list[str]
 
 def found_of(*ids: int) -> list[tuple[str, int, str]]:
     return [tuple(row.values()) for row in data(*ids).to_pylist()]
-
-
-@pytest.mark.parametrize("end", ["commit", "abort", "recover"])
-def test_any_process_ends_what_is_prepared(lake: list[str], end: str) -> None:
-    """[MT11] [AB3] [AB4]"""
-    tx = mc.transaction(lake[:2], key="k")
-    run_in("merge by clauses", tx.rows(lake[0]))
-    tx[lake[1]].write(data(77))
-    prepared = tx.prepare()
-    assert found(lake[0]) == sorted(OLD)
-    elsewhere = PreparedTransaction(prepared.jobs)
-    if end == "recover":
-        assert [each.error for each in mc.Table(lake[1]).recover()] == [None]
-    else:
-        elsewhere.commit() if end == "commit" else elsewhere.abort()
-    is_there = end != "abort"
-    assert found(lake[0]) == sorted(WORKS["merge by clauses"].after(OLD) if is_there else OLD)
-    assert found(lake[1]) == sorted([*OLD, *found_of(77)] if is_there else OLD)
-
-
-CODE = """
-import os, signal, sys
-from tests.commits.test_row_change_part import nightly
-from manifestcommit.format.object_names import VERSIONS
-from manifestcommit.store.local import LocalStore
-
-paths, left, when, work = sys.argv[1:4], int(sys.argv[4]), sys.argv[5], sys.argv[6]
-put = LocalStore.put_if_absent
-
-def killed(store, name, data):
-    global left
-    left -= name.startswith(VERSIONS) and not name.endswith("/00000000000000000001.json.zst")
-    done = (left or when == "after") and put(store, name, data)
-    if not left:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return done
-
-LocalStore.put_if_absent = killed
-nightly(paths, work, "delete")
-"""
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("create", [1, 2, 3])
-def test_a_process_that_is_killed_around_a_create_has_changed_all_tables_or_none(lake: list[str], create: int, when: str) -> None:
-    """And a rerun with its key completes it, once. The third of the creates decides. [MT4] [MT9]"""
-    mc.create_table(lake[2], data(1).schema)
-    work = KINDS[create]
-    command = [sys.executable, "-c", CODE, *lake, str(create), when, work]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    is_there = create == 3 and when == "after"
-    new = [sorted(WORKS[each].after(OLD)) for each in (work, "delete")] + [found_of(1)]
-    assert [found(path) for path in lake] == (new if is_there else [sorted(OLD), sorted(OLD), []])
-    tx = nightly(lake, work, "delete")
-    assert tx.outcome is not None and tx.outcome.already_committed is is_there
-    assert [found(path) for path in lake] == new and all(mc.Table(path).verify(deep=True).is_sound for path in lake)
 
 
 REFUSED: dict[str, tuple[Callable[[mc.Transaction], Any], str]] = {

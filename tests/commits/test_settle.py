@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, append, sound, stopped
 
@@ -93,22 +91,6 @@ def test_the_partners_of_a_table_that_ask_it_are_named_until_they_are_settled() 
     assert "partner_is_unsettled" not in kinds(verify(lake.at(lake.urls[0])))
     create_table(lake.at(lake.urls[2]), schema=SCHEMA, partition_by=(), properties={})
     assert gc.run(lake.at(lake.urls[0]), GENTLE).unsettled == ()
-
-
-def test_a_table_that_takes_no_part_costs_gc_no_request_more() -> None:
-    """[MT15] [MT10]"""
-    lake = Lake(2)
-
-    def asked() -> Counter[str]:
-        store = CountingStore(open_store(lake.urls[0]))
-        gc.run(TableContext(store, lake.env), GENTLE)
-        return Counter(call.kind for call in store.calls)
-
-    asked()
-    alone = asked()
-    commit_jointly(lake.parts([0, 1]))
-    asked()
-    assert asked()["list"] == alone["list"] + 1
 
 
 def test_an_undecided_member_is_a_note() -> None:

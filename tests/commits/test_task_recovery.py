@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,7 +35,6 @@ from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
 from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
-    JobAbortedError,
     KeyReusedError,
     ManifestCommitError,
     StoreError,
@@ -53,7 +51,7 @@ from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
-from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
+from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 HOSTILE_KEY = "a/../key\n\"'日本% +=#🦆"
 SCHEMAS = Path(__file__).resolve().parents[2] / "spec" / "v1" / "schemas"
@@ -128,16 +126,6 @@ def test_a_first_write_that_died_is_taken_over_too() -> None:
     rerun = begin(store)
     rerun.write(unread(rows([7], day="a")))
     assert rerun.id == lost.id and rerun.commit().version == 2 and read_ids(store) == [7]
-
-
-def test_another_write_of_the_same_job_is_written_anew() -> None:
-    """The job is the old one; its files of the first run stay unlisted. [AB6]"""
-    store = table()
-    lost = written(store, 7, size=1_000_000)
-    rerun = written(store, 8, size=2_000_000)
-    assert rerun.id == lost.id
-    rerun.commit()
-    assert read_ids(store) == [1, 8]
 
 
 @pytest.mark.parametrize("recoverable", [True, False])
@@ -247,36 +235,6 @@ def test_another_fingerprint_takes_nothing_over_and_is_another_declaration() -> 
         begin(store).commit()
 
 
-def test_two_writes_of_a_job_are_not_confused() -> None:
-    """The same rows twice are twice there, in a rerun as well. [AB6]"""
-    store = table()
-    lost = begin(store)
-    for _ in range(2):
-        lost.write(rows([7], day="a"))
-    rerun = begin(store)
-    for _ in range(3):
-        rerun.write(rows([7], day="a"))
-    assert len(left(store, "task-")) == 3
-    rerun.commit()
-    assert read_ids(store) == [1, 7, 7, 7]
-    check_table(store)
-
-
-def test_new_columns_have_the_same_ids_in_every_run_of_a_job_and_others_in_another() -> None:
-    """Else what was finished would not fit the table that the rerun makes. [SC1] [AB6]"""
-    store = table()
-    wider = rows([7], day="a", x=1, y="b")
-    jobs = []
-    for key in ("k", "k", "another"):
-        jobs.append(begin(store, key))
-        jobs[-1].write(wider, merge_schema=True)
-    ids = [[edit.id for edit in job._job.change().edits] for job in jobs]
-    assert ids[0] == ids[1] and len({*ids[0], *ids[2]}) == 4
-    assert len(left(store, "task-")) == 2, "the second took the first's file over"
-    jobs[1].commit()
-    assert read(store).filter(pa.compute.field("id") == 7).to_pylist() == [{"id": 7, "day": "a", "x": 1, "y": "b"}]
-
-
 def test_new_columns_of_two_writes_of_a_job_have_ids_of_their_own_in_every_run() -> None:
     """At the same place of their rows; what one write brings says nothing of the ids of another's. [SC1] [AB6]"""
     store = table()
@@ -330,23 +288,6 @@ def test_an_old_driver_that_wakes_up_is_told_what_became_of_its_job() -> None:
     woken = old.commit()
     assert (woken.version, woken.job_id, woken.committed) == (version, old.id, True)
     assert woken.metrics is not None and woken.metrics.kind == "already_committed"
-    assert read_ids(store).count(7) == 1
-
-
-def test_an_old_driver_that_need_not_try_is_told_that_its_work_was_committed_already() -> None:
-    """It looks for a younger head, since the one that it knows is in its way, and finds its job there. [AB6] [CM10]"""
-    store = table()
-    write(store, rows([2], day="b"), watermarks={"s": (0, 4)})
-    drivers = []
-    for _ in range(2):
-        drivers.append(begin(store))
-        drivers[-1].advance("s", 5, 6)
-        drivers[-1].write(rows([7], day="a"))
-    write(store, rows([3], day="b"), watermarks={"s": (4, 5)})
-    old, rerun = drivers
-    version = rerun.commit().version
-    woken = old.commit()
-    assert (woken.kind, woken.version, woken.job_id, woken.attempts) == ("already_committed", version, rerun.id, 0)
     assert read_ids(store).count(7) == 1
 
 
@@ -442,35 +383,6 @@ def test_the_youngest_attempt_is_gone_on_with() -> None:
 
 
 # --- giving up ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_recoverable_job_is_given_up_like_a_prepared_one() -> None:
-    """Its own driver sees it, even where the record is spilled; then a rerun begins a new job. [AB4] [AB6]"""
-    store = table()
-    running = written(store, 7)
-    assert give_up(session(store), running.id).kind == give_up(session(store), running.id).kind == "aborted"
-    with pytest.raises(JobAbortedError):
-        running.commit()
-    assert [each.state for each in list_jobs(session(store))] == ["aborted"]
-    assert written(store, 7).commit().committed and read_ids(store) == [1, 7]
-
-
-@pytest.mark.usefixtures("tight")
-def test_a_driver_looks_for_itself_in_the_runs_before_its_first_create() -> None:
-    """Its head may be younger than the end of its job: here the first one was in its way. [AB4] [CM1]"""
-    store = table()
-    write(store, rows([2], day="b"), watermarks={"s": (0, 4)})
-    running = begin(store)
-    running.advance("s", 5, 6)
-    running.write(rows([7], day="a"))
-    give_up(session(store), running.id)
-    write(store, rows([3], day="b"), watermarks={"s": (4, 5)})
-    for number in range(6):
-        write(store, rows([100 + number], day="b"))
-    assert running.id not in open_head(store).snapshot.recent_jobs, "or this tests nothing"
-    with pytest.raises(JobAbortedError):
-        running.commit()
-    assert 7 not in read_ids(store)
 
 
 def test_a_recoverable_job_can_be_prepared() -> None:
@@ -609,20 +521,6 @@ def test_a_crash_at_any_call_and_the_rerun_is_exact() -> None:
             check_table(store)
 
 
-@pytest.mark.parametrize("fault", ["request_lost", "answer_lost"])
-@pytest.mark.parametrize("kind", ["/task-", "/key-"])
-def test_a_create_without_an_answer_is_sent_again(kind: str, fault: Fault) -> None:
-    """[ST5] [AB6]"""
-    base = table()
-    healthy = FaultStore(clone(base))
-    run(healthy)
-    (number,) = (call.number for call in healthy.calls if kind in call.name and call.kind == "put_if_absent")
-    store = clone(base)
-    faulty = FaultStore(store, {number: fault})
-    run(faulty)
-    assert read_ids(store) == [1, 7] and faulty.count > healthy.count
-
-
 def test_a_create_without_an_answer_that_another_attempt_won_yields_the_others_files() -> None:
     """[AB6]"""
     store = table()
@@ -640,18 +538,6 @@ def test_a_create_without_an_answer_that_another_attempt_won_yields_the_others_f
     assert mine._job.change().add == others[0]._job.change().add
 
 
-def test_a_create_that_never_gets_an_answer_is_an_error() -> None:
-    """[ST5] [AB6]"""
-    store = FaultStore(table(), dict.fromkeys(range(1, 200), "answer_lost"))
-    calm = FaultStore(table())
-    job = begin(calm)
-    plan = job._job.plan_write(_schema(calm))
-    assert job._job.recovery is not None
-    work = job._job.recovery.work(plan, tasks=1, same="s")
-    with pytest.raises(StoreError, match="no answer"):
-        work.finish(store, session(store).env, 0, ())
-
-
 def test_a_write_that_failed_and_is_repeated_is_not_taken_for_the_next_one() -> None:
     """The rerun, in which nothing fails, has the rows of both writes, each once. [AB6] [IV3]"""
     store = table()
@@ -664,18 +550,6 @@ def test_a_write_that_failed_and_is_repeated_is_not_taken_for_the_next_one() -> 
             job.write(rows([first], day="a"))
     assert job.commit().committed
     assert read_ids(store) == [1, 10, 20]
-
-
-def test_what_replaces_a_failed_write_is_not_taken_for_it() -> None:
-    """Some tasks of the first were finished before it failed, and what is written in its place may be other data. [AB6]"""
-    store = table()
-    job = begin(store)
-    names = []
-    for _ in range(2):
-        plan = job._job.plan_write(_schema(store))
-        assert job._job.recovery is not None
-        names.append(job._job.recovery.work(plan, tasks=2, same="the same").name)
-    assert len(set(names)) == 2
 
 
 def test_files_that_were_added_first_do_not_count_as_a_write() -> None:
@@ -710,18 +584,6 @@ def test_adopted_files_that_are_gone_are_told_and_nothing_is_committed() -> None
     rerun = begin(store)
     rerun.write(rows([7], day="a"))
     assert rerun.commit().committed and rerun.id != lost.id and read_ids(store) == [1, 7]
-
-
-def test_beginning_looks_at_the_marks_of_its_own_key_only() -> None:
-    """However much other jobs have left. [AB6] [CM11]"""
-    store = table()
-    for number in range(20):
-        written(store, number, key=f"other {number}").commit()
-    lost = written(store, 7)
-    listed: list[str] = []
-    rerun = begin(FaultStore(store, on_call=lambda call: listed.append(call.name) if call.kind == "list" else None))
-    listed = [name for name in listed if name.startswith(object_names.JOBS)]
-    assert rerun.id == lost.id and listed == [object_names.key_marks_prefix(HOSTILE_KEY), object_names.prepared_name(lost.id)]
 
 
 # --- objects that are not to be believed ------------------------------------------------------------------------------------
@@ -800,28 +662,6 @@ def test_a_hostile_task_is_refused_by_name(how: str) -> None:
         work.finish(store, session(store).env, 0, ())
 
 
-BYTES: dict[str, Callable[[dict[str, Any]], bytes]] = {
-    "empty": lambda task: b"",
-    "cut": lambda task: codec.compress(json.dumps(task).encode())[:-5],
-    "no JSON": lambda task: codec.compress(b"{"),
-    "trailing": lambda task: codec.compress(json.dumps(task).encode()) + b"x",
-    "too large": lambda task: codec.compress(b" " * (codec.MAX_RAW_BYTES + 1)),
-}
-
-
-@pytest.mark.parametrize("how", BYTES)
-def test_a_damaged_task_is_refused_by_name(how: str) -> None:
-    """Never taken for one without rows; giving the job up is the way out. [AB6] [OB4]"""
-    store = table()
-    lost = written(store, 7)
-    name = spoiled(store, BYTES[how])
-    with pytest.raises(CorruptMetadataError) as raised:
-        begin(store).write(rows([7], day="a"))
-    assert raised.value.object_name == name
-    give_up(session(store), lost.id)
-    assert written(store, 7).commit().committed and read_ids(store) == [1, 7]
-
-
 def test_a_task_of_a_later_format_is_refused() -> None:
     """[OB3]"""
     store = table()
@@ -829,37 +669,6 @@ def test_a_task_of_a_later_format_is_refused() -> None:
     spoiled(store, lambda task: codec.compress(json.dumps(task | {"format_version": 2}).encode()))
     with pytest.raises(UnsupportedFormatError):
         begin(store).write(rows([7], day="a"))
-
-
-@pytest.mark.parametrize("number", ["1", "00001", "000000", "-0001", "0000x", "٠٠٠٠٠", "00000.json", ""])
-def test_other_names_beside_tasks_are_passed_over(number: str) -> None:
-    """A task has one name; one beyond the last is nobody's. [AB6]"""
-    store = table()
-    written(store, 7)
-    (name,) = left(store, "task-")
-    store.put(name.replace("-00000.json.zst", f"-{number}.json.zst"), b"garbage")
-    rerun = begin(store)
-    rerun.write(unread(rows([7], day="a")))
-    rerun.commit()
-    assert read_ids(store) == [1, 7]
-
-
-def test_names_tell_the_task() -> None:
-    """[AB6] [LY5]"""
-    job, work = f"v2-{'0' * 16}-{'1' * 32}", "ab" * 16
-    prefix = object_names.tasks_prefix(job, work)
-    for task in (0, 7, 99_999, 100_000, 2_000_000):
-        assert object_names.parse_task(object_names.task_name(job, work, task), prefix) == task
-    assert object_names.task_name(job, work, 7) == f"_manifest/jobs/{job}/task-{work}-00007.json.zst"
-    assert object_names.parse_task(f"{prefix}00007.json.zst\n", prefix) is None
-    mark = object_names.key_mark_name(job, HOSTILE_KEY)
-    digest = hashlib.sha256(HOSTILE_KEY.encode()).hexdigest()[:32]
-    assert mark == f"_manifest/jobs/key-{digest}/{job}.json.zst" and object_names.job_of_handed(mark) == job
-    assert (
-        object_names.job_of_handed(object_names.task_name(job, work, 7))
-        == object_names.job_of_handed(object_names.prepared_name(job))
-        == job
-    )
 
 
 def test_the_json_schemas_accept_what_is_written_and_no_more() -> None:

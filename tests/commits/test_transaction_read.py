@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.kit.row_works import WORKS, data, found, make, run_in
+from tests.kit.row_works import data, found, make
 
 import manifestcommit as mc
 from manifestcommit.transactions import PreparedTransaction
@@ -226,26 +226,3 @@ def test_rows_that_tell_their_version_are_merged_as_they_are_written(tmp_path: P
     merged(table.to_arrow())
     merged(doubled.replace_schema_metadata(None))
     assert total(table) == 60
-
-
-@pytest.mark.parametrize("work", [work for work in WORKS if work != "compact"])
-def test_rows_of_a_transaction_take_based_on(tmp_path: Path, work: str) -> None:
-    """As those of a table do, whatever the change. [CF17]"""
-    paths = [str(tmp_path / name) for name in ("orders", "lines")]
-    for path in paths:
-        make(path)
-    version = mc.Table(paths[0]).version
-    mc.write(data(50), paths[0])
-    before = found(paths[0])
-
-    class Based:
-        """The changes of rows, each based on the older version."""
-
-        def __getattr__(self, name: str) -> Any:
-            return lambda *given, **more: getattr(tx.rows("orders"), name)(*given, **more, based_on=version)
-
-    tx = mc.transaction(paths)
-    with pytest.raises(mc.errors.CommitConflictError, match=f"since {version}"):
-        run_in(work, Based())
-    tx.abort()
-    assert found(paths[0]) == before

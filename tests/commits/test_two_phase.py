@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -10,14 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 from tests.kit.command import Run
-from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_table, job_on, memory, put_version, read_ids, rows, session, write
+from tests.kit.tables import begin, check_table, job_on, memory, read_ids, rows, session, write
 from tests.spec.golden import replaced
 
 import manifestcommit as mc
@@ -31,8 +28,6 @@ from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import LocalStore
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
-
-HOSTILE_KEY = "a key\n\"'日本% +=#🦆"
 
 
 @pytest.fixture
@@ -101,23 +96,6 @@ def test_a_settled_job_needs_its_prepared_object_no_more(root: str, fate: str) -
         mc.commit(root, given_up)
 
 
-def test_leaving_the_block_after_prepare_neither_commits_nor_gives_up(root: str) -> None:
-    """[AB3]"""
-    with mc.begin(root) as job:
-        job.write(rows([7], day="a"))
-        name = job.prepare()
-    assert job.outcome is None and name == job.id and mc.Table(root).resolve(name) == "pending"
-    with contextlib.suppress(ZeroDivisionError), mc.begin(root) as job:
-        job.write(rows([8], day="a"))
-        job.prepare()
-        raise ZeroDivisionError
-    assert mc.Table(root).resolve(job.id) == "pending", "what others may hold already is not taken back behind their backs"
-    assert head(root) == 3
-    mc.commit(root, name)
-    mc.commit(root, job.id)
-    assert ids(root) == [1, 2, 7, 8]
-
-
 @pytest.mark.parametrize("use", ["commit", "write", "add_files", "overwrite", "advance", "abort"])
 def test_a_prepared_job_is_out_of_its_owners_hands(root: str, use: str) -> None:
     """Its own process would not know that others may have committed it, or given it up. [AB3]"""
@@ -136,17 +114,6 @@ def test_a_prepared_job_is_out_of_its_owners_hands(root: str, use: str) -> None:
         uses[use]()
     assert head(root) == 3 and mc.Table(root).resolve(name) == "pending"
     assert mc.commit(root, name).committed and ids(root) == [1, 2, 7]
-
-
-def test_preparing_again_is_the_same_job_from_the_same_bytes(root: str) -> None:
-    """So that it may be asked for again where the first answer was lost. [AB3]"""
-    job = mc.begin(root)
-    job.write(rows([7], day="a"))
-    name = job.prepare()
-    before = LocalStore(root).get(object_names.prepared_name(name))
-    assert job.prepare() == name and LocalStore(root).get(object_names.prepared_name(name)) == before
-    mc.commit(root, name)
-    assert job.prepare() == name and ids(root) == [1, 2, 7]
 
 
 def test_a_job_that_is_over_cannot_be_prepared(root: str) -> None:
@@ -209,36 +176,7 @@ def test_a_prepared_job_whose_key_was_used_for_other_work_is_refused_each_time(r
     assert ids(root) == [1, 2, 8] and mc.Table(root).abort(job) == "aborted"
 
 
-def test_a_job_that_found_its_key_committed_never_commits_even_where_the_key_is_forgotten() -> None:
-    """It wrote nothing: as an overwrite it would empty the table. Nor is it reported as committed. [KY8] [AB3]"""
-    store = memory()
-    write(store, rows([7]), key="k", overwrite=None)
-    job = begin(store, "k")
-    job.overwrite(None)
-    job.write(rows([7]))
-    name = job.prepare()
-    put_version(store, open_head(store))
-    put_version(store, open_head(store), keys={}, fence=open_head(store).version)  # as gc will forget keys: behind the fence
-    outcome = commit_prepared(session(store), name)
-    assert outcome.conflict is not None and outcome.conflict.rule == "key_is_gone" and read_ids(store) == [7]
-
-
 # --- whatever a job can hold ---------------------------------------------------------------------------------------------
-
-
-def test_an_empty_job_and_one_of_watermarks_only_are_prepared_and_committed(root: str) -> None:
-    """[CM16] [AB3]"""
-    with mc.begin(root, key="empty") as job:
-        job.write(rows([], day="a"))
-        empty = job.prepare()
-    with mc.begin(root) as job:
-        job.advance("s", 5, 9)
-        job.advance("new %s", None, "x")
-        moved = job.prepare()
-    assert mc.Table(root).watermarks() == {"s": 5}
-    assert mc.commit(root, moved).version == 4 and mc.commit(root, empty).version == 5
-    assert mc.Table(root).watermarks() == {"s": 9, "new %s": "x"} and ids(root) == [1, 2]
-    assert mc.write(rows([], day="a"), root, key="empty").version == 5
 
 
 def test_files_of_others_are_added_from_elsewhere(root: str) -> None:
@@ -257,24 +195,6 @@ def test_files_of_others_are_added_from_elsewhere(root: str) -> None:
     with pytest.raises(mc.errors.CommitConflictError):
         mc.commit(root, second)
     assert ids(root) == [1, 2, 7]
-
-
-def test_a_job_of_many_entries_is_prepared_with_its_manifest(set_budgets: SetBudgets) -> None:
-    """Its object stays small, and the second phase reads no manifest. [AB3] [CM12]"""
-    set_budgets(inline_entry_bytes=3000)  # the job's entries are above it, the earlier one below a quarter
-    store = memory()
-    write(store, rows([0], day="x"), partition_by=["day"])
-    job = begin(store)
-    for number in range(1, 20):
-        job.write(rows([number], day=f"d{number}"))
-    name = job.prepare()
-    document = json.loads(zstandard.ZstdDecompressor().decompress(store.get(object_names.prepared_name(name))))
-    assert "add" not in document["change"] and [each["files"] for each in document["change"]["add_manifests"]] == [19]
-    assert read_ids(store) == [0]
-    manifests = [info.name for info in store.list(object_names.MANIFESTS)]
-    assert commit_prepared(session(store), name).version == 3
-    assert [info.name for info in store.list(object_names.MANIFESTS)] == manifests and read_ids(store) == list(range(20))
-    check_table(store)
 
 
 def test_a_prepared_job_rebases_on_what_was_committed_since(root: str) -> None:
@@ -320,22 +240,6 @@ def test_what_was_given_up_stays_given_up(root: str) -> None:
     assert files <= {info.name for info in LocalStore(root).list("")}, "nothing is deleted"
     assert mc.Table(root).history()[0]["operation"] == "give_up"
     check_table(LocalStore(root))
-
-
-def test_giving_up_leaves_rows_watermarks_keys_and_other_jobs_as_they_are(root: str) -> None:
-    """[AB4] [CM17]"""
-    with mc.begin(root, key="k") as job:
-        job.write(rows([7], day="a"))
-        job.advance("s", 5, 9)
-        name = job.prepare()
-    other = prepared(root, 8)
-    before = open_head(LocalStore(root)).snapshot
-    mc.Table(root).abort(name)
-    after = open_head(LocalStore(root)).snapshot
-    changed = {each for each in before.__struct_fields__ if getattr(before, each) != getattr(after, each)}
-    assert changed == {"version", "parent_digest", "committed_at", "commits", "recent_jobs"}
-    assert mc.commit(root, other).committed and mc.write(rows([7], day="a"), root, key="k").kind == "committed"
-    assert ids(root) == [1, 2, 7, 8] and mc.Table(root).watermarks() == {"s": 5}
 
 
 # --- what cannot be committed ---------------------------------------------------------------------------------------------
@@ -527,23 +431,6 @@ def test_a_job_too_large_for_any_reader_is_refused_before_anything_is_put(monkey
     with pytest.raises(UsageError, match="more than readers accept"):
         job.prepare()
     assert list(store.list(object_names.JOBS)) == []
-
-
-def test_prepare_writes_everything_that_the_change_says() -> None:
-    """What the second phase reads is what the first one held. [AB3]"""
-    store = memory()
-    write(store, rows([1], day="a"), partition_by=["day"])
-    job = begin(store, HOSTILE_KEY)
-    job.overwrite({"day": "a"}, conflict="blind")
-    job.advance("s %", None, "x")
-    job.write(rows([2], day="a", more=1), merge_schema=True)
-    change = job._job.change()
-    name = job.prepare()
-    found = codec.decode_prepared(store.get(object_names.prepared_name(name)), name=object_names.prepared_name(name))
-    summary = found.change.summary
-    assert found.change.author is not None and found.change.author.program, "who prepared it, not who commits it [OB15]"
-    same = msgspec.structs.replace(found.change, summary=change.summary, author=change.author)
-    assert same == change and summary.tasks == change.summary.tasks
 
 
 # --- the list of jobs ------------------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from manifestcommit.operations import alter
 from manifestcommit.operations.compaction import Compaction, CompactionOptions, Rewrite, Rewriting, choose_by, compact, merge_manifests
 from manifestcommit.operations.describe import trace
 from manifestcommit.operations.gc import run as gc
-from manifestcommit.operations.rollback import rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.rows.row_change import NewFiles
@@ -344,38 +343,6 @@ def test_lineage_still_finds_a_position_and_the_version_that_brought_it() -> Non
     assert now is not None and [each.path for each in now.files if each.start is not None], "also where the history is gone that tells"
 
 
-@pytest.mark.usefixtures("tight")
-def test_merged_manifests_list_the_same_files_by_the_same_versions() -> None:
-    """[GC11] What was taken out is dropped for good; readers and streams of older versions see what they saw."""
-    store = table(4)
-    write(store, rows([300], day=DAYS[1]), overwrite={"day": DAYS[1]})
-    # So many files at once are listed by a manifest that does not say their version: the snapshot does.
-    many = write(store, pa.table({"id": range(600, 608), "day": [f"n{number}" for number in range(8)]})).version
-    each = session(store)
-    snapshot = each.open().snapshot
-    before = planning.entries_table(each, snapshot).select(["path", "added"]).to_pylist()
-    manifests = len(snapshot.manifests)
-    assert sum(row["added"] == many for row in before) == 8
-    assert manifests > 2 and (snapshot.removed or snapshot.removed_runs)
-
-    def appended(store: Store) -> None:
-        write(store, rows([301], day=DAYS[2]))
-
-    done = merge_manifests(session(before_create(store, lambda: appended(store))))
-    snapshot = each.open().snapshot
-    after = planning.entries_table(each, snapshot)
-    assert [row for row in after.select(["path", "added"]).to_pylist() if row in before] == before
-    assert after.num_rows == len(before) + 1
-    assert done.manifests_after >= 1 and len(snapshot.manifests) < manifests
-    assert not snapshot.removed and not snapshot.removed_runs
-    assert merge_manifests(session(store)).version is None
-    check_table(store)
-    assert verify(session(store)).is_sound
-    assert done.version is not None
-    record = next(c for c in each.open().snapshot.commits) if each.open().version == done.version else None
-    assert record is None or record.touched == ()
-
-
 def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(set_budgets: SetBudgets, tight: None) -> None:
     """[GC11] [CM12]"""
     set_budgets(fan_in=100)  # nothing is merged yet
@@ -389,19 +356,6 @@ def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(set_bu
     assert done.version is None, "another one has merged them all: no commit without any work"
     gone = {each for each in range(16) if each % 4 == 0} | {400, 404, 408}
     assert read_ids(store) == sorted({*range(16), *range(400, 412), 500} - gone)
-    check_table(store)
-
-
-def test_a_rollback_over_a_compaction_and_back() -> None:
-    """[CF13] [CF7] Old files live again, and can be compacted again."""
-    store = table()
-    before = state(store)
-    version = open_head(store).version
-    run(store)
-    committed_or_raise(rollback(session(store), version, tag=None, reason="try"), store.url)
-    assert state(store) == before and len(files(store)) == 12
-    assert run(store).groups == 4
-    assert state(store) == before
     check_table(store)
 
 

@@ -21,7 +21,6 @@ import manifestcommit as mc
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.entries import ColumnStats, Entry, FooterRef
 from manifestcommit.format.snapshot import Commit, Snapshot, Summary, Tag, Totals
-from manifestcommit.log.manifests import to_parquet
 from manifestcommit.log.version_chain import Head, open_head, read_object
 from manifestcommit.operations.verify import VerifyReport, verify
 from manifestcommit.store import open_store
@@ -633,21 +632,6 @@ def test_a_file_that_goes_while_it_is_verified_is_missing(place: Place) -> None:
 
     report = verify(session(FaultStore(place.store, on_call=act)), deep=True)
     assert damaged(report) == {("file_missing", path)}
-
-
-def test_a_manifest_whose_ranges_are_no_json_is_reported(tmp_path: Path) -> None:
-    """Written by a hostile hand, with a digest that agrees. [SE2] [OB8]"""
-    place = Place(tmp_path / "t")
-    with budgets(inline_entry_bytes=1):
-        write(place.store, rows([1]), watermarks={"s": (0, 1)})
-    (ref,) = place.head.snapshot.manifests
-    table = pq.read_table(place.root / ref.path)
-    kind = table.schema.field("sources").type
-    broken = pa.array([[{"source": "s", "start": "{", "end": "1"}]], kind)
-    data = to_parquet(table.set_column(table.column_names.index("sources"), "sources", broken))
-    (place.root / ref.path).write_bytes(data)
-    place.commit(manifests=(msgspec.structs.replace(ref, bytes=len(data), digest=codec.digest(data)),))
-    assert ("manifest_damaged", ref.path) in damaged(place.check(deep=True))
 
 
 def test_spilled_removals_that_are_lost_hide_only_what_they_say(place: Place) -> None:

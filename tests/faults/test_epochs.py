@@ -7,18 +7,14 @@ whose position is the epoch, and the log is truncated for real: a wrong answer o
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.kit.sizes import rounds
 from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, positions, read_ids, rows, session
 
 import manifestcommit as mc
-from manifestcommit.errors import WatermarkError, WatermarkGapError, WatermarkOverlapError
+from manifestcommit.errors import WatermarkGapError, WatermarkOverlapError
 from manifestcommit.operations.describe import trace
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
@@ -65,14 +61,6 @@ class Log:
 def shares(vnodes: int, writers: int) -> list[list[int]]:
     """Who owns which vnode: runs of neighbours, as even as can be."""
     return [list(range(vnodes * each // writers, vnodes * (each + 1) // writers)) for each in range(writers)]
-
-
-def deal(vnodes: int, writers: int, dice: random.Random) -> list[list[int]]:
-    """Any shares at all; a writer may have none."""
-    dealt: list[list[int]] = [[] for _ in range(writers)]
-    for vnode in range(vnodes):
-        dice.choice(dealt).append(vnode)
-    return dealt
 
 
 def stands(store: Store) -> dict[int, int]:
@@ -209,91 +197,6 @@ def test_a_zombie_of_the_old_scale_adds_nothing() -> None:
     finish(store, log, new)
 
 
-# --- anything, in any order ---------------------------------------------------------------------------------------------
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("produce"), st.integers(0, 99), st.just(0)),
-        st.tuples(st.just("rescale"), st.integers(1, 4), st.integers(0, 99)),
-        st.tuples(st.just("work"), st.integers(0, 3), st.integers(0, 2)),  # which writer, how far behind the newest epoch
-        st.tuples(st.just("die"), st.integers(0, 3), st.integers(1, 14)),  # which writer, before which call
-        st.tuples(st.just("stall"), st.integers(0, 3), st.integers(0, 2)),
-        st.tuples(st.just("wake"), st.integers(0, 3), st.just(0)),
-    ),
-    min_size=4,
-    max_size=14,
-)
-
-
-class Cluster:
-    """Writers over one table and one log, and the jobs of writers that are believed dead and are not."""
-
-    def __init__(self, vnodes: int) -> None:
-        self.store, self.log = begun(vnodes)
-        self.owners = shares(vnodes, 2)
-        self.stalled: list[mc.Job] = []
-
-    def own(self, number: int) -> list[int]:
-        return self.owners[number % len(self.owners)]
-
-    def until(self, behind: int) -> int:
-        return max(FIRST, self.log.next_epoch - behind)
-
-    def step(self, kind: str, first: int, second: int) -> None:
-        if kind == "produce":
-            self.log.produce(random.Random(first))
-        elif kind == "rescale":
-            self.owners = deal(len(self.log.kept), first, random.Random(second))
-        elif kind == "work":
-            self.work(self.store, first, second)
-        elif kind == "die":
-            self.die(first, second)
-        elif kind == "stall":
-            self.stall(self.own(first), self.until(second))
-        elif self.stalled:
-            self.wake(self.stalled.pop(first % len(self.stalled)))
-
-    def work(self, store: Store, writer: int, behind: int) -> None:
-        """Where a vnode is further than the writer was to go, it stays there."""
-        marks = stands(self.store)
-        own = [vnode for vnode in self.own(writer) if marks[vnode] <= self.until(behind)]
-        checkpoint(store, self.log, own, self.until(behind))
-
-    def die(self, writer: int, number: int) -> None:
-        def look(call: FaultCall) -> None:
-            if call.number >= number:
-                raise Died
-
-        with contextlib.suppress(Died):
-            self.work(FaultStore(self.store, on_call=look), writer, 0)
-
-    def stall(self, own: Sequence[int], until: int) -> None:
-        """One job up to there, and one that goes on where it ends."""
-        self.stalled.append(gather(self.store, self.log, own, until))
-        self.stalled.append(gather(self.store, self.log, own, self.log.next_epoch, after=until))
-
-    def wake(self, job: mc.Job) -> None:
-        before = read_ids(self.store)
-        try:
-            job.commit()
-        except WatermarkError:
-            assert read_ids(self.store) == before
-
-
-@pytest.mark.thorough
-@given(steps=STEPS)
-@settings(max_examples=rounds(10, 200), deadline=None)
-def test_whatever_happens_every_row_is_there_once(steps: list[tuple[str, int, int]]) -> None:
-    """Random epochs, rescalings, deaths and zombies. [IV3] [WM2] [WM4]"""
-    cluster = Cluster(8)
-    for step in steps:
-        cluster.step(*step)
-        check(cluster.store, cluster.log, every_version=False)
-    for job in cluster.stalled:
-        cluster.wake(job)
-    finish(cluster.store, cluster.log, cluster.owners)
-
-
 WRONG: list[tuple[int, bool, type[Exception]]] = [
     (1, True, WatermarkGapError),
     (-1, True, WatermarkOverlapError),
@@ -312,25 +215,3 @@ def test_a_wrong_answer_would_be_seen(wrong: int, known: bool, caught: type[Exce
     monkeypatch.setattr(f"{__name__}.stands", lambda store: dict.fromkeys(range(4), FIRST + wrong))
     with pytest.raises(caught):
         finish(store, log, [range(4)])
-
-
-def test_what_a_zombie_still_may_commit_is_counted_once() -> None:
-    """The new owners have not come that far: its rows are the right ones, and they go on behind it. [WM2]"""
-    store, log = begun(8)
-    stalled = gather(store, log, shares(8, 2)[0], 10)
-    stalled.commit()
-    log.produce(random.Random(2))
-    finish(store, log, shares(8, 3))
-
-
-def test_a_zombie_that_lost_reads_the_table_again_and_has_nothing_to_do() -> None:
-    """[WM2]"""
-    store, log = begun(8)
-    own = shares(8, 2)[0]
-    stalled = gather(store, log, own, 10)
-    finish(store, log, shares(8, 3))
-    with pytest.raises(WatermarkOverlapError) as caught:
-        stalled.commit()
-    assert caught.value.all_covered
-    checkpoint(store, log, own, 10)
-    finish(store, log, shares(8, 3))

@@ -535,17 +535,3 @@ def test_the_half_file_that_somebody_removed_is_told_as_gone(tmp_path: Path) -> 
         slow(store, clean)
     assert read_ids(store) == [1]
     check_clean(store)
-
-
-@pytest.mark.parametrize("hint", [b"1", b"999999", b"nonsense", b"", None])
-def test_a_hint_that_lies_changes_nothing(hint: bytes | None) -> None:
-    """[LY7] [GC7]"""
-    store = table()
-    gc(store)
-    before = read_ids(store)
-    store.delete([object_names.HINT])
-    if hint is not None:
-        store.put(object_names.HINT, hint)
-    gc(store)
-    assert read_ids(store) == before
-    check_clean(store)

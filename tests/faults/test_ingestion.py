@@ -6,12 +6,7 @@ high watermarks, and several datasets that one run feeds. [IV3] [WM2] [WM4] [KY3
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,16 +23,13 @@ from manifestcommit.errors import (
 from manifestcommit.job import commit_all
 from manifestcommit.operations.describe import trace
 from manifestcommit.runtime.outcome import JobResults
-from manifestcommit.store import LocalStore, Store
+from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 ENDS = {0: 100, 1: 200}  # the high watermarks of the two partitions
 STOOD = {0: 40, 1: 150}  # where an earlier run had come to
 NEW_DAY = {0: 90, 1: 180}  # the offsets from which on records are of the second day
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.kit.tables"])
 
 
 class Topic:
@@ -200,57 +192,6 @@ def test_a_rerun_that_does_not_look_is_told_by_its_key() -> None:
         check_done(store, Topic())
 
 
-@pytest.mark.thorough
-def test_two_runs_in_a_row_are_killed_before_any_of_their_calls() -> None:
-    """[IV3]"""
-    base = earlier()
-    total = calls_of(lambda machine: ingest(Topic(), machine.over(clone(base))))
-    for first, second in itertools.product(range(1, total + 1, 2), range(2, total + 1, 3)):
-        store, topic = clone(base), Topic()
-        for number in (first, second):
-            died(lambda: ingest(topic, Machine(number).over(store)))  # noqa: B023  # called at once
-        ingest(topic, store)
-        check_done(store, topic)
-
-
-# --- real processes -----------------------------------------------------------------------------------------------------
-
-
-def ingest_and_die(root: str, dies_at: int) -> None:
-    """A run that is killed from outside its own control right before one of its calls."""
-    numbers = itertools.count(1)
-
-    def look(call: FaultCall) -> None:
-        if next(numbers) == dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    ingest(Topic(), FaultStore(LocalStore(root), on_call=look))
-
-
-@pytest.mark.thorough
-def test_processes_are_killed_before_any_call_on_a_disk(tmp_path: Path) -> None:
-    """[IV3] [ST9]"""
-    base = earlier()
-    total = calls_of(lambda machine: ingest(Topic(), machine.over(clone(base))))
-    killed = []
-    for number in range(1, total + 1):
-        store = LocalStore(str(tmp_path / f"a table %{number}"))
-        for info in base.list(""):
-            store.put(info.name, base.get(info.name))
-        process = processes.Process(target=ingest_and_die, args=(str(tmp_path / f"a table %{number}"), number))
-        process.start()
-        try:
-            process.join(60)
-            killed.append(process.exitcode)
-        finally:
-            process.kill()
-            process.join()
-        check_every_version(store, Topic())
-        ingest(Topic(), store)
-        check_done(store, Topic())
-    assert killed == [-signal.SIGKILL] * total
-
-
 # --- several datasets that one run feeds --------------------------------------------------------------------------------
 
 
@@ -343,15 +284,5 @@ def test_a_dataset_that_keeps_failing_holds_up_no_other_and_is_the_only_one_to_b
     results = run_of((again, store), (other_again, beside))
     assert [result.key for result in results] == [failed.key] and not results.failed
     assert again.fetched and not other_again.fetched
-    check_done(store, topic)
-    check_done(beside, other)
-
-
-def test_a_dataset_that_cannot_be_reached_at_all_is_left_out() -> None:
-    """[CM10]"""
-    (topic, store), (other, beside) = two()
-    results = run_of((topic, broken(store, everything, StoreError, since="list")), (other, beside))
-    assert [result.url for result in results.committed] == [beside.url] and len(results) == 1
-    assert not run_of((topic, store), (Topic("other"), beside)).failed
     check_done(store, topic)
     check_done(beside, other)

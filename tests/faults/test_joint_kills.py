@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from tests.commits.tables import DAY, tables_on_disk
 from tests.kit.faults import in_process, killed
@@ -130,27 +129,6 @@ def write_and_die(paths: list[str], written: int, where: tuple[str, int, bool], 
 def write_again(paths: list[str], finished: int) -> None:
     """The rerun: it commits now, or finds it committed."""
     write_all(paths, finished).commit()
-
-
-def begin_all(paths: list[str]) -> list[mc.Job]:
-    return [mc.begin(path, key=KEY, recoverable=True, fingerprint="by the size of files") for path in paths]
-
-
-def write_other(paths: list[str]) -> None:
-    """The input of the second table is another one by now, which the jobs' ids do not say."""
-    jobs = begin_all(paths)
-    for path, job in zip(paths, jobs, strict=True):
-        other = path == paths[1]
-        job.write(pa.concat_tables([DAY, DAY]) if other else DAY, target_file_size=2_000_000 if other else 1_000_000)
-    mc.transaction(jobs).commit()
-
-
-def write_other_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any) -> None:
-    jobs = begin_all(paths)
-    for job in jobs:
-        job.write(DAY, target_file_size=1_000_000)
-    stop_at(where[0], where[1], reached, after=where[2])
-    mc.transaction(jobs).commit()
 
 
 # --- the tests ----------------------------------------------------------------------------------------------------------------------------
@@ -278,11 +256,3 @@ def test_a_rerun_takes_over_the_tasks_of_each_table_and_commits_once(lake: list[
     assert [mc.Table(path).version for path in lake] == versions, "the key was committed already"
     for path in lake:
         assert mc.Table(path).metrics().files == 1 == len(list(Path(path).glob("*.parquet"))), "of either run the same file"
-
-
-@pytest.mark.parametrize("where", rest_thorough(UNDECIDED, "between the last member and the decision"))
-def test_a_rerun_with_other_input_commits_that_in_all_tables(lake: list[str], where: str) -> None:
-    """What the killed process had placed is not part of it. [AB6] [MT3]"""
-    killed(write_other_and_die, lake, UNDECIDED[where])
-    in_process(write_other, lake)
-    assert rows_of(lake) == [2, 4, 2]

@@ -205,19 +205,6 @@ def test_one_fault_at_the_create_and_a_rival_takes_the_name(run: Run, name: str)
     run.check(told, [*OLD, RIVAL], [*NEW, RIVAL])
 
 
-@pytest.mark.parametrize(
-    "name",
-    rest_thorough(WITH_A_RIVAL, "request lost, no answer"),
-)
-def test_one_fault_at_an_overwrite_and_a_rival_takes_the_name(run: Run, name: str) -> None:
-    """The rival won where the create had not taken effect; then the overwrite conflicts. [CM4] [CF3]"""
-    run.proxy.faults = once(CREATE, FAULTS[name], run.rival)
-    told = run.told(overwrite=None)
-    first = name in LANDS_FIRST
-    assert told == Told(outcome="committed" if first else "CommitConflictError")
-    run.check(told, [*OLD, RIVAL], [*MINE, RIVAL], rerun=MINE, overwrite=None)
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", rest_thorough(some(FAULTS, 6), "request lost, no answer"))
 def test_a_fault_at_every_create(run: Run, name: str) -> None:

@@ -188,26 +188,6 @@ def test_a_root_removed_at_any_request_of_a_commit(store: Store, versions: int) 
         check_clean(store, versions)
 
 
-@pytest.mark.parametrize("versions", [1, 2, 5])
-def test_a_prepared_job_of_a_removed_table_is_refused(store: Store, versions: int) -> None:
-    """Before it is committed anew, and while it is. [LY10] [AB3] [CM5]"""
-    job, _ = pending(store)
-    name = job.prepare()
-    prepared = store.get(object_names.prepared_name(name))
-
-    def at(call: FaultCall) -> None:
-        if call.kind == "put_if_absent":
-            remake(store, versions)
-            store.put(object_names.prepared_name(name), prepared)  # as one that its process writes again
-
-    with pytest.raises(TableNotFoundError):
-        commit_prepared(session(FaultStore(store, on_call=at)), name)
-    check_refused(store, 3 if versions < 3 else None)
-    with pytest.raises(TableNotFoundError):
-        commit_prepared(session(store), name)
-    check_clean(store, versions)
-
-
 @pytest.mark.parametrize("versions", [1, 2])
 def test_a_second_job_of_the_removed_table_does_not_build_on_the_first_ones_version(store: Store, versions: int) -> None:
     """It loses to an object of its own table, which nobody may take for the head. [LY10] [LY14] [CM4]"""
@@ -300,21 +280,6 @@ def test_whatever_commits_goes_through_the_same_check(store: Store, act: Callabl
 
 
 # --- the table that was made anew -----------------------------------------------------------------------------------------
-
-
-def test_a_writer_of_the_new_table_commits_below_what_a_removed_one_left(store: Store) -> None:
-    """Its create counts, although the list shows something above it; the next one goes past that. [LY15] [CM5] [CM6]"""
-    job, head = pending(store)
-    change = change_of(job)
-    remake(store, 1)
-    mine = begin(store)
-    mine.write(rows([8]))
-    with pytest.raises(TableNotFoundError, match="skips it"):
-        commit(session(store), head, change)
-    assert mine.commit().version == 2
-    assert resolve_job(session(store), mine.id) == "committed" and (open_head(store).version, open_head(store).taken) == (2, 1)
-    assert write(store, rows([9])).version == 4 and open_head(store).snapshot.void == (3,)
-    check_clean(store, 1, 8, 9)
 
 
 def test_a_writer_of_the_new_table_that_loses_to_a_removed_one_does_not_build_on_it(store: Store) -> None:
@@ -517,17 +482,6 @@ def test_the_marker_is_between_versions_and_intents_in_every_list() -> None:
     assert object_names.version_name(10**19) < object_names.marker_name(table_id) < object_names.INTENTS
     for number in range(1100):
         store.put(object_names.intent_name(object_names.job_id(1, table_id, number.to_bytes(16, "big"))), b"?")
-    assert open_head(store).version == 2
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["TABLE-", "TABLE-0123456789abcde", "TABLE-0123456789ABCDEF", "TABLE-0123456789abcdef0", "table-0123456789abcdef", "TABLE-٠" * 2],
-)
-def test_what_is_no_marker_is_passed_over(store: Store, name: str) -> None:
-    """[LY2] [LY14]"""
-    assert object_names.parse_marker(object_names.VERSIONS + name) is None
-    store.put(object_names.VERSIONS + name, b"?")
     assert open_head(store).version == 2
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pyarrow.compute as pc
 import pytest
 from tests.faults.row_changes import (
@@ -16,8 +15,6 @@ from tests.faults.row_changes import (
     begin_update,
     begin_upsert,
     commit,
-    put,
-    rows_of,
 )
 from tests.kit.faults import KEY, every_fault, full, small
 from tests.kit.sizes import PROOF, SetBudgets, rounds
@@ -25,9 +22,6 @@ from tests.kit.tables import begin, check_head, check_table, clone, memory, read
 from tests.stateful.test_conflict_matrix import BASE, OPS, WINNERS, Partition, State, after, attempt, base, fill  # noqa: F401  # base: too
 
 import manifestcommit as mc
-from manifestcommit.commits.commit_loop import commit as commit_change
-from manifestcommit.commits.prepared_job import put_prepared, seal
-from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import CommitConflictError, ManifestCommitError
 from manifestcommit.files.writer import check_rows
 from manifestcommit.format import evolution
@@ -180,56 +174,6 @@ def test_a_row_change_that_found_its_key_committed_asks_the_newest_head_when_it_
     assert read_ids(store) == ([1] if work == "delete" else [1, 2, 3])
 
 
-def compact(store: Store, wanted: Any, *, go_first: bool = False) -> Any:
-    """Files of these partitions into one, as compaction commits it; go_first: False returns what commits."""
-    each = session(store)
-    change = RowChange(each, "delete", ["x"])
-    entries = planning.entries_table(each, change.snapshot)
-    for row in entries.to_pylist():
-        if wanted(row):
-            put(change, each, rows_of(each, row["path"]))
-            change._removed[row["path"]] = row["rows"]
-    made = msgspec.structs.replace(change.change(), operation="replace", reads=())
-    return commit_change(each, change.head, made)
-
-
-def test_beside_a_compaction_of_other_files_a_deletion_commits_and_beside_one_of_its_own_it_loses() -> None:
-    """Compaction changes no row; but a file that was rewritten by both would keep, or double, its rows. [CF16] [CF7]"""
-    store = memory()
-    for number in range(4):
-        write(store, rows([2 * number, 2 * number + 1], day="a"), partition_by=["day"])
-    mine = begin_delete(store, FIELD("id") == 2)
-    own = begin_delete(store, FIELD("id") == 5)
-    assert compact(store, lambda row: row["path"] not in mine.change().remove).committed
-    assert commit(mine).committed
-    with pytest.raises(CommitConflictError) as caught:
-        commit(own)
-    assert caught.value.rule == "replaced_file_is_gone"
-    assert read_ids(store) == [0, 1, 3, 4, 5, 6, 7]
-    assert commit(begin_delete(store, FIELD("id") == 5)).committed and read_ids(store) == [0, 1, 3, 4, 6, 7]
-    check_table(store)
-
-
-@pytest.mark.parametrize("on", [["id"], ["day", "id"]])
-def test_of_two_merges_of_one_key_at_once_one_gets_it(on: list[str]) -> None:
-    """Both found it missing: the key would be there twice. [CF16] [RC3]"""
-    store = memory()
-    write(store, rows([1], day="b"), partition_by=["day"])
-    one, other = (begin_upsert(store, rows([7], day="a"), on) for _ in range(2))
-    elsewhere = begin_upsert(store, rows([9], day="c"), on)
-    assert commit(one).committed
-    with pytest.raises(CommitConflictError) as caught:
-        commit(other)
-    assert caught.value.rule == "read_partition_was_touched"
-    if "day" in on:
-        assert commit(elsewhere).committed and read_ids(store) == [1, 7, 9]
-    else:
-        with pytest.raises(CommitConflictError):
-            commit(elsewhere)
-    again = commit(begin_upsert(store, rows([7], day="a"), on))
-    assert again.committed and read_ids(store).count(7) == 1
-
-
 def test_columns_renamed_meanwhile_are_no_conflict_and_dropped_ones_are() -> None:
     """Unless it only removes whole files, whatever their columns. [CF8] [RC1]"""
     store = memory()
@@ -244,20 +188,6 @@ def test_columns_renamed_meanwhile_are_no_conflict_and_dropped_ones_are() -> Non
         commit(late)
     assert caught.value.rule == "schema"
     assert commit(whole).committed and read_ids(store) == [0, 1, 3, *range(8, 12)]
-
-
-def test_what_it_has_read_outlives_the_process_that_read_it() -> None:
-    """A prepared deletion that another process commits misses no row either. [CF16] [AB3]"""
-    store = memory()
-    write(store, rows(range(4), day="a"), partition_by=["day"])
-    for day, clash in (("b", False), ("a", True)):
-        change = begin_delete(store, (FIELD("day") == "a") & (FIELD("id") == (2 if clash else 1)))
-        each = session(store)
-        put_prepared(each, change.id, seal(each, each.open(), change.change(), None))
-        write(store, rows([9], day=day))
-        outcome = commit_prepared(session(store), change.id)
-        assert (outcome.conflict.rule if outcome.conflict else None) == ("read_partition_was_touched" if clash else None)
-    assert read_ids(store) == [0, 2, 3, 9, 9]
 
 
 def test_removing_files_out_of_manifests_is_recorded_by_their_partitions(set_budgets: SetBudgets) -> None:

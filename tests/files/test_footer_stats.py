@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +26,6 @@ from manifestcommit.files.writer import DataFileWriter, WritePlan
 from manifestcommit.format import codec, values
 from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.entries import ColumnStats, Entry, FooterRef
-from manifestcommit.format.evolution import leaves
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.store.memory import MemoryStore
 
@@ -238,26 +236,6 @@ def test_an_added_file_is_told_as_it_is() -> None:
             108: ColumnStats(nulls=0, min=1, max=2),
         },
     )
-
-
-def test_our_own_file_inspects_as_it_was_written() -> None:
-    """What the writer says and what the inspection of the same file says agree. [AF1] [DF4]"""
-    store = fresh_store()
-    plan = WritePlan(url=store.url, job=JOB, schema=SCHEMA, partition_by=(102, 104))
-    with DataFileWriter(store, plan, task=0, attempt="0" * 16) as writer:
-        batch = {"n": [1, 2], "day": pa.array([15706, None], pa.int32()).cast(pa.date32()), "renamed": ["a/ü", ""], "need": NEED["need"]}
-        writer.write(pa.record_batch(batch))
-        written = writer.close()
-    assert len(written) == 2
-    for entry in written:
-        again = inspect(store, entry.path, (102, 104))
-        assert (again.partition, again.rows, again.bytes) == (entry.partition, entry.rows, entry.bytes)
-        floats = {leaf.id for leaf in leaves(SCHEMA) if leaf.type in ("float", "double")}  # of which the footer says nothing
-        assert again.columns == {id: without_nans(stats) for id, stats in entry.columns.items() if id not in floats}
-
-
-def without_nans(stats: ColumnStats) -> ColumnStats:
-    return msgspec.structs.replace(stats, nans=None)
 
 
 MISFITS = {

@@ -26,7 +26,6 @@ from hypothesis import strategies as st
 
 from manifestcommit.errors import ManifestCommitError, SchemaMismatchError, StoreError, UsageError
 from manifestcommit.files import row_buffer
-from manifestcommit.files import writer as files
 from manifestcommit.files.writer import DataFileWriter, WritePlan
 from manifestcommit.format.arrow_schema import arrow_schema, arrow_type, from_arrow
 from manifestcommit.format.entries import Entry
@@ -150,29 +149,6 @@ def test_order_survives_a_full_buffer(batches: list[list[tuple[int, str | None]]
             out[key] += numbers
         assert out == expected
         assert buffer.bytes == 0
-
-
-@pytest.mark.thorough
-def test_5000_partitions_in_random_order_keep_few_files_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never many more than MAX_OPEN_FILES streams are open, and every row arrives. [DF2] [DF3]"""
-    monkeypatch.setattr(row_buffer, "BUFFER_BYTES", 1 << 18)
-    store = CountingStore(fresh_store())
-    shuffled = list(range(5_000)) * 12
-    random.Random(5).shuffle(shuffled)
-    schema = Schema(fields=(Field(id=1, name="p", type="integer"), Field(id=2, name="n", type="long")))
-    batches = [
-        pa.record_batch([pa.array(shuffled[at : at + 1_000], pa.int32()), pa.array(range(at, at + 1_000))], names=["p", "n"])
-        for at in range(0, len(shuffled), 1_000)
-    ]
-    entries = write(store, plan_for(store, schema, "p", bounds_columns=0), batches)
-    assert 1 < store.most_open <= files.MAX_OPEN_FILES + files._COMPLETED_AT_ONCE
-    assert {entry.partition for entry in entries} == {(p,) for p in range(5_000)}
-    assert sum(entry.rows for entry in entries) == 60_000
-    assert len({entry.path for entry in entries}) == len(entries)
-    one = [entry for entry in entries if entry.partition == (4_321,)]
-    one.sort(key=lambda entry: int(entry.path.split("-")[2]))
-    found = [n for entry in one for n in read(store, entry).column("n").to_pylist()]
-    assert found == [n for n, p in enumerate(shuffled) if p == 4_321]
 
 
 class CountingStore:
@@ -408,18 +384,6 @@ def test_row_groups_are_bounded_in_memory_too(monkeypatch: pytest.MonkeyPatch) -
     assert read(store, entry).column("s").to_pylist() == batch.column("s").to_pylist()
 
 
-@pytest.mark.parametrize("limit", [0, 2**31 - 1])
-def test_slices_of_one_huge_batch_hold_its_rows(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large_string column beyond 2 GiB is cut into copies that Arrow can cast; here any size counts as beyond."""
-    monkeypatch.setattr(row_buffer, "_INT32_MAX", limit)
-    batch = pa.record_batch([pa.array([None if n % 7 == 0 else str(n) for n in range(1_000)], pa.large_string())], names=["s"])
-    parts = list(row_buffer.pieces(batch.slice(100, 800), 1_024))
-    assert len(parts) > 5
-    assert pa.Table.from_batches(parts).column("s").to_pylist() == batch.column("s").to_pylist()[100:900]
-    copied = parts[-1].get_total_buffer_size() < batch.get_total_buffer_size()
-    assert copied == (limit == 0)
-
-
 def incompressible(count: int) -> pa.RecordBatch:
     source = random.Random(1)
     return pa.record_batch({"n": pa.array([source.getrandbits(63) for _ in range(count)], pa.int64())})
@@ -476,18 +440,6 @@ def test_a_file_has_ids_statistics_page_index_zstd_and_sparks_schema() -> None:
             assert column.is_stats_set == column.has_column_index == (column.physical_type not in ("FLOAT", "DOUBLE"))
             assert column.has_offset_index
         assert file.schema.column(0).physical_type == "INT64"
-
-
-@pytest.mark.thorough
-def test_ten_thousand_columns_in_reasonable_time() -> None:
-    """A very wide table is written and its bounds stay few. [OB7]"""
-    store = fresh_store()
-    names = [f"c{n}" for n in range(10_000)]
-    batch = pa.RecordBatch.from_arrays([pa.array([n, n + 1]) for n in range(10_000)], names=names)
-    (entry,) = write(store, plan_for(store, schema_of(batch.schema)), [batch, batch])
-    assert entry.rows == 4
-    assert len(entry.columns) == 32
-    assert footer(store, entry).num_columns == 10_000
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------------

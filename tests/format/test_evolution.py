@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -501,16 +500,3 @@ def test_leaves_are_reached_through_structs_only() -> None:
         Leaf(id=4, path=("s", "y"), type="string", metadata=collation),
         Leaf(id=10, path=("v",), type="variant"),
     )
-
-
-def test_ten_thousand_columns_take_no_time() -> None:
-    """Nor ten thousand edits: a second and more would mean that the work grows with the square of the columns."""
-    half = tuple(Field(id=n + 1, name=f"c{n}", type="integer") for n in range(5_000))
-    table = Schema(fields=half, retired=tuple(f"gone{n}" for n in range(5_000)))
-    data = Schema(fields=tuple(Field(id=n + 1, name=f"C{n}", type="long") for n in reversed(range(10_000))))
-    started = time.process_time()
-    edits = fit(table, data, merge=True)
-    merged = apply_edits(table, edits)
-    assert fit(merged, data, merge=False) == ()
-    assert len(edits) == 10_000 and len(leaves(merged)) == 10_000
-    assert time.process_time() - started < 3

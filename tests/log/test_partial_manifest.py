@@ -177,27 +177,6 @@ def test_a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole(
         assert by_parts.equals(whole.select(by_parts.column_names)), predicate
 
 
-@settings(max_examples=rounds(15, 500))
-@given(st.lists(entry_lists(), min_size=2, max_size=4), st.integers(0, 2**9 - 1), st.lists(predicates, min_size=1, max_size=3))
-def test_a_filter_finds_in_many_manifests_what_it_finds_in_each_of_them(
-    lists: list[list[Entry]], removed: int, wanted: list[Predicate]
-) -> None:
-    """Their footers are asked together, though one has statistics that another lacks, or has them in a narrower type. [RD6] [RD12]"""
-    session, snapshot = listed(lists[0], removed=removed & ((1 << len(lists[0])) - 1))
-    narrow = Schema(fields=tuple(msgspec.structs.replace(f, type="byte") if f.name == "h" else f for f in SCHEMA.fields))
-    refs = list(snapshot.manifests)
-    for number, entries in enumerate(lists[1:]):
-        named = [msgspec.structs.replace(each, path=f"{number}/{each.path}") for each in entries]
-        bounds = {bound for each in named if 12 in each.columns for bound in (each.columns[12].min, each.columns[12].max)}
-        schema = narrow if bounds <= {None, 0} else SCHEMA
-        refs.append(write_manifest(session.store, named, schema=schema, partition_by=BY, job=JOB, env=SystemEnv()))
-    snapshot = msgspec.structs.replace(snapshot, manifests=tuple(msgspec.structs.replace(ref, added=2) for ref in refs))
-    for predicate in wanted:
-        by_parts = entries_table(session, snapshot, predicate)
-        whole = entries_table(TableContext(session.store), read_whole(snapshot), predicate)
-        assert sorted(paths(by_parts)) == sorted(paths(whole)), predicate
-
-
 KNOWN = ColumnStats(nulls=0, nans=0, min=0.0, max=9.0)
 
 
@@ -274,18 +253,6 @@ def test_rows_that_were_taken_out_are_counted_through_all_row_groups() -> None:
     assert paths(entries_table(session, snapshot, Compare(op="=", column=("i",), value=65))) == []
 
 
-def test_a_bound_of_a_narrower_type_prunes_as_the_wider_one() -> None:
-    """Row groups of a manifest that was written before its column was widened. [OB13] [RD12]"""
-    narrow = Schema(fields=tuple(msgspec.structs.replace(f, type="integer") if f.name == "i" else f for f in SCHEMA.fields))
-    store = open_store(f"memory://parts/{next(_count)}")
-    ref = write_manifest(store, numbered(8), schema=narrow, partition_by=BY, job=JOB, env=SystemEnv())
-    _, snapshot = listed(numbered(1))
-    snapshot = msgspec.structs.replace(snapshot, manifests=(ref,))
-    found = entries_table(TableContext(store), snapshot, Compare(op=">", column=("i",), value=2**40))
-    assert paths(found) == [] and found.schema.field("min.3").type == pa.int64()
-    assert len(paths(entries_table(TableContext(store), snapshot, Compare(op=">=", column=("i",), value=70)))) == 1
-
-
 def test_a_manifest_from_before_a_column_was_widened_hides_no_other_ones_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are asked together, each in its own type: only the row groups that may match are read. [OB13] [RD12]"""
     narrow = Schema(fields=tuple(msgspec.structs.replace(f, type="integer") if f.name == "i" else f for f in SCHEMA.fields))
@@ -356,31 +323,6 @@ def test_the_footers_of_many_manifests_are_asked_at_once(monkeypatch: pytest.Mon
     assert paths(entries_table(session, snapshot, Compare(op="=", column=("i",), value=425))) == ["p/000042.parquet"]
     assert [each.__name__ for each in asked] == ["ManifestSource", "RowGroupSource", "EntrySource", "EntrySource"], "the last: of the head"
     assert store.requests()["get"] <= len(refs) + 2, "a footer each, and what is wanted of one"
-
-
-def test_no_more_footers_are_in_memory_together_than_fit_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixty-four of the largest ones were 4 GiB: as many are asked together as fit, one that alone does not fit by itself."""
-    store = open_store(f"memory://parts/{next(_count)}")
-    session, snapshot = listed([], store)
-    entries = numbered(100)
-    pieces = [entries[start : start + 6] for start in range(0, 60, 6)]
-    pieces.insert(5, entries[60:])
-    refs = [write_manifest(store, each, schema=SCHEMA, partition_by=BY, job=JOB, env=SystemEnv()) for each in pieces]
-    sizes = [ref.footer.bytes for ref in refs if ref.footer is not None]
-    monkeypatch.setattr(planning, "_FOOTERS_BYTES", 3 * max(sizes[:5]))
-    assert sizes[5] > planning._FOOTERS_BYTES
-    asked: list[int] = []
-    match = planning._matching_groups
-    monkeypatch.setattr(planning, "_matching_groups", lambda parts, *more: asked.append(len(parts)) or match(parts, *more))
-    snapshot = msgspec.structs.replace(snapshot, manifests=tuple(refs))
-    assert entries_table(session, snapshot, Compare(op=">=", column=("i",), value=0)).num_rows == 100
-    assert asked == [3, 2, 1, 3, 2]
-    held = [each.held_bytes for each in session.manifests._parts.values()]
-    assert all(known > 8 * size for known, size in zip(held, sizes, strict=True)), "the bound of what is kept counts what is made of them"
-    monkeypatch.setattr(planning, "_FOOTERS", 2)
-    asked.clear()
-    assert entries_table(session, snapshot, Compare(op=">=", column=("i",), value=0)).num_rows == 100
-    assert asked == [2, 2, 1, 1, 2, 2, 1], "nor more than so many, however small"
 
 
 def test_neighbours_come_by_one_request(monkeypatch: pytest.MonkeyPatch) -> None:

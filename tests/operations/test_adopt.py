@@ -15,7 +15,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from tests.kit.sizes import SetBudgets, in_turn, some
@@ -28,7 +27,6 @@ from manifestcommit.errors import (
     ManifestCommitError,
     NotATableError,
     SchemaMismatchError,
-    StoreError,
     UnsupportedTypeError,
     UsageError,
 )
@@ -121,22 +119,6 @@ def test_partitions_of_folders_are_columns_although_no_file_has_them(tmp_path: P
     assert dataset.to_table(columns=["day", "x:y"], filter=n == 7).to_pylist() == [{"day": dt.date(2013, 1, 1), "x:y": "a b/%"}]
 
 
-def test_other_readers_see_the_same_rows(tmp_path: Path) -> None:
-    """As pyarrow's own hive partitioning reads the folder; DuckDB and Polars through the dataset. [RD2] [RD7]"""
-    data = pa.table({"id": list(range(20)), "k": [i % 3 for i in range(20)], "s": [f"é {i % 2}" for i in range(20)]})
-    partitioning = ds.partitioning(pa.schema([("k", pa.int64()), ("s", pa.string())]), flavor="hive")
-    ds.write_dataset(data, tmp_path, format="parquet", partitioning=partitioning)
-    plain = ds.dataset(tmp_path, partitioning="hive").to_table().sort_by("id")
-    mc.Table(tmp_path).adopt()
-    dataset = mc.Table(tmp_path).dataset()
-    ours = dataset.to_table().sort_by("id")
-    assert ours.select(["id", "k", "s"]).to_pylist() == plain.select(["id", "k", "s"]).to_pylist() == data.to_pylist()
-    assert pl.scan_pyarrow_dataset(dataset).filter(pl.col("k") == 1).collect()["id"].sort().to_list() == list(range(1, 20, 3))
-    import duckdb
-
-    assert duckdb.sql("select count(*), sum(k) from dataset where s = 'é 1'").fetchall() == [(10, 10)]
-
-
 def test_columns_unite_and_widen(tmp_path: Path) -> None:
     """[AF2] [SC5] [SC4]"""
     put(tmp_path, "1.parquet", pa.table({"id": pa.array([1], pa.int16()), "f": pa.array([0.5], pa.float32()), "d": [Decimal("1.25")]}))
@@ -215,20 +197,6 @@ def test_a_folder_that_contradicts_its_file_is_refused(tmp_path: Path, folder: s
     with pytest.raises(SchemaMismatchError, match=r"a b.parquet.*'k'"):
         mc.Table(tmp_path).adopt()
     assert not (tmp_path / "_manifest").exists(), "nothing was written"
-
-
-def test_the_files_of_a_table_of_this_project_are_adopted_elsewhere(tmp_path: Path) -> None:
-    """Its folders spell null, empty and long values in their own way. [AF2] [PT2]"""
-    values = ["", None, "é" * 300, "a/b", "2013-01-01", HOSTILE]
-    mc.write(pa.table({"id": list(range(len(values))), "p.q": values}), tmp_path / "one", partition_by=["p.q"])
-    (tmp_path / "two").mkdir()
-    for path in (tmp_path / "one").iterdir():
-        if path.name != "_manifest":
-            path.rename(tmp_path / "two" / path.name)
-    mc.Table(tmp_path / "two").adopt()
-    assert table_of(tmp_path / "two").column("p.q").to_pylist() == values
-    mc.write(pa.table({"id": [99], "p.q": ["a/b"]}), tmp_path / "two", mode="overwrite", overwrite="dynamic")
-    assert table_of(tmp_path / "two").column("id").to_pylist() == [0, 1, 2, 4, 5, 99]
 
 
 def test_partition_by_names_columns_of_the_files(tmp_path: Path) -> None:
@@ -650,17 +618,6 @@ def tight(set_budgets: SetBudgets) -> None:
 
 
 @pytest.mark.usefixtures("tight")
-def test_many_files_are_listed_by_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[AF2] [CM12]"""
-    store = folder(files=9)
-    found = adopt(session(store))
-    head = open_head(store).snapshot
-    assert found.files == 9 and not head.added and [ref.files for ref in head.manifests] == [2, 2, 2, 2, 1]
-    assert read_ids(store) == list(range(9)) and read(store).column("p").to_pylist().count("é 1") == 4
-    check_table(store)
-
-
-@pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("fault", get_args(Fault))
 @pytest.mark.parametrize("files", some([4, 1], 1))
 def test_a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes(fault: Fault, files: int) -> None:
@@ -768,16 +725,6 @@ def test_a_file_that_changes_while_it_is_looked_at_is_an_error(what: str) -> Non
     with pytest.raises(UsageError, match=f"00001.parquet was {what} while it was looked at"):
         adopt(session(FaultStore(store, on_call=act)))
     assert not list_versions(store)
-
-
-def test_a_store_that_fails_while_a_file_is_read_is_told_as_such() -> None:
-    """[ST5]"""
-    store = folder(files=2)
-    calls = FaultStore(clone(store))
-    adopt(session(calls))
-    number = next(call.number for call in calls.calls if call.kind == "open_input")
-    with pytest.raises(StoreError):
-        adopt(session(FaultStore(store, {number: "refused"})))
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 from tests.kit.clocks import DAY_S, Clock
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.store import open_store
 
@@ -137,19 +134,3 @@ def test_a_group_commit_counts_for_every_job_that_it_carries(tmp_path: Path) -> 
     made = carried.snapshot
     assert made.advanced_at == {f"s{number}": head.committed_at + number + 1 for number in range(2)}
     assert made.data_at == head.committed_at + 2
-
-
-def test_commands_and_the_report_show_it(table: mc.Table, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """[OB17]"""
-    clock.days(8)
-    table.tag("kept")
-    assert main(["metrics", table.url]) == 0
-    shown = capsys.readouterr().out
-    assert ["data", "age", "8", "d", "0", "h"] in [line.split() for line in shown.splitlines()] and '"a": "8 d 0 h"' in shown
-    assert main(["metrics", table.url, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["source_age_s"].keys() == {"a", "b"}
-    assert main(["verify", table.url]) == 0
-    assert "data age    8 d 0 h\n" in capsys.readouterr().out
-    page = table.report().html
-    assert "since last data" in page and page.count("8 days") == 3
-    assert msgspec.to_builtins(table.verify())["source_age_s"].keys() == {"a", "b"}

@@ -51,21 +51,6 @@ def test_gc_deletes_what_lies_in_folders_from_before_a_rollback() -> None:
     check_head(store)
 
 
-def test_gc_deletes_what_a_first_write_left_whose_columns_another_one_replaced() -> None:
-    """Of two first writes the one that made the table conflicts; its files lie in folders of its own columns. [CM13] [CF8]"""
-    store = memory()
-    slow = begin(store)
-    slow.write(rows([1], day="x"), partition_by=["day"])
-    write(store, rows([2], n=5), partition_by=["n"])
-    with pytest.raises(CommitConflictError):
-        slow.commit()
-    head = open_head(store).snapshot
-    assert head.former_folders == ((("day", "string"),),)
-    gc_run(session(store), AT_ONCE)
-    gc_run(session(store), AT_ONCE)
-    assert [name.partition("/")[0] for name in data_files(store)] == ["n=5"] and read_ids(store) == [2]
-
-
 def test_a_copy_in_a_former_folder_stays_while_its_original_is_listed() -> None:
     """[GC5]"""
     store = without_columns()

@@ -16,9 +16,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from examples.flights import __main__
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import check_table, memory, rows
+from tests.kit.tables import check_table, rows
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -28,8 +27,7 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.time_travel import parse_age
 from manifestcommit.operations import gc as gc_room
 from manifestcommit.operations.gc import run
-from manifestcommit.operations.gc_decision import ReachableObjects
-from manifestcommit.protocol.retention import Horizon, Policy
+from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime import name_set
 from manifestcommit.store import LocalStore, ObjectInfo, open_store
 from manifestcommit.testing.counting import CountingStore
@@ -99,25 +97,6 @@ def test_old_versions_and_what_only_they_list_go(root: str) -> None:
     assert len(files(root)) == 6, "two versions, the marker, the hint, a data file and a foreign one"
 
 
-@pytest.mark.parametrize(
-    ("policy", "expired"),
-    [
-        ({"keep_versions": 3}, 2),
-        ({"keep_versions": 9}, 1),
-        ({"keep_for": "9d"}, 1),
-        ({"keep_for": dt.timedelta(days=9)}, 1),
-        ({"grace": "9d"}, 1),
-        ({"grace": dt.timedelta(hours=1), "keep_for": "90m"}, 4),
-    ],
-)
-def test_what_a_policy_keeps(root: str, policy: dict[str, Any], expired: int) -> None:
-    """[GC1] [GC2]"""
-    make_older(root, 8 * 86_400)
-    report = mc.gc(root, **policy)
-    assert isinstance(report, mc.GcReport) and report.expired == expired
-    assert ids(root, version=expired) == {1: [], 2: [1], 4: [3]}[expired]
-
-
 def test_a_version_that_was_the_newest_one_within_the_age_stays(root: str) -> None:
     """Version 3 is old, but its successor is young: it could be read a moment ago. [GC1]"""
     make_older(root, 8 * 86_400)
@@ -144,18 +123,6 @@ def test_a_tagged_version_stays_until_its_time_has_come(root: str) -> None:
     table.untag("ever é")
     table.gc(**HARSH)
     assert sum(name.endswith(".parquet") for name in files(root)) == 1
-
-
-def test_a_job_that_took_longer_than_the_grace_period_is_fenced(root: str) -> None:
-    """[GC1] [CM2]"""
-    job = mc.begin(root)
-    job.write(rows([9], day="x"))
-    mc.write(rows([4], day="x"), root)
-    mc.gc(root, **HARSH)
-    with pytest.raises(JobFencedError):
-        job.commit()
-    assert mc.Table(root).resolve(job.id) == "forgotten"
-    assert ids(root) == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -421,31 +388,6 @@ class Name(str):
 # --- the command line -----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_shows_a_plan_path_by_path_and_then_what_went(root: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """[GC5] [GC6]"""
-    harsh = ["--grace", "0s", "--keep-for", "0s"]
-    before = files(root)
-    assert main(["gc", root, "--dry-run", *harsh]) == 0
-    told = capsys.readouterr()
-    assert "no readable version lists it" in told.out and "notes é.csv" in told.out and "would be deleted" in told.err
-    assert main(["gc", root, "--dry-run", "--json", *harsh]) == 0
-    plan = json.loads(capsys.readouterr().out)
-    assert {each["action"] for each in plan} == {"delete", "leave"} and files(root) == before
-    assert main(["gc", root, "--yes", *harsh]) == 0
-    told = capsys.readouterr()
-    assert "deleted: data file" in told.out and "notes é.csv" in told.out and "unless --foreign" in told.err
-    Path(root, "_SUCCESS").touch()
-    assert main(["gc", root, "--json", "--yes", "--foreign", *harsh]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["deleted"]["foreign file"]["count"] == 1
-    assert main(["gc", root, "--yes", "--foreign", *harsh]) == 0
-    told = capsys.readouterr()
-    assert "_SUCCESS" in told.out and "unless --foreign" not in told.err
-    assert main(["gc", root, "--grace", "soon"]) == 2
-    assert main(["gc", root, "--keep-versions", "0"]) == 2
-    assert main(["gc", f"{root}/none"]) == 3
-
-
 def test_the_command_keeps_the_versions_ages_tags_and_keys_that_it_is_told_to(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     """[GC1] [GC10] [KY4]"""
     mc.write(rows([5], day="x"), root, key="k 1")
@@ -471,22 +413,6 @@ def test_the_help_says_what_stays_and_how_long_grace_has_to_be(capsys: pytest.Ca
         main(["gc", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "--grace must be longer than the longest job" in told and "gc PATH --dry-run" in told
-
-
-@pytest.mark.thorough
-def test_the_demo_finds_whatever_a_gc_leaves_that_no_version_lists(root: str, tmp_path: Path) -> None:
-    """Its last chapter, without Spark: on a table that is as it should be, and with one file too many, or one too few. [GC5] [GC7]"""
-    story = __main__.Story(tmp_path / "story", root)
-    Path(root, "notes é.csv").unlink()
-    mc.begin(root).write(rows([9], day="orphan"))
-    mc.write(rows([4], day=DAY), root)
-    __main__.cleaned(story)
-    assert story.failures == [] and ids(root) == [3, 4]
-    mc.write(rows([5], day=DAY), root)
-    Path(root, "day=x/stray").write_bytes(b"?")
-    __main__.cleaned(story)
-    (failure,) = story.failures
-    assert failure.startswith("of 9 objects 8 are left: exactly the 4 data files"), failure
 
 
 # --- a real S3 server -----------------------------------------------------------------------------------------------------
@@ -524,15 +450,3 @@ def test_on_s3_with_uploads_that_were_never_finished(rgw: Any) -> None:
     names = [info.name for info in store.list("")]
     assert sum(name.endswith(".parquet") for name in names) <= 2
     check_table(store)
-
-
-def test_progress_is_told_however_many_objects_are_compared_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[GC5] A gc that runs for an hour and says nothing looks as if it hung."""
-    monkeypatch.setattr(gc_room, "_COMPARED", 300)
-    store = memory()
-    for number in range(2500):
-        store.put(f"foreign/{number}", b"")
-    told: list[str] = []
-    horizon = Horizon(table_id="0" * 16, version=1, fence=1, expired=1)
-    assert sum(1 for _ in gc_room.verdicts(TableContext(store), horizon, ReachableObjects(), 0.0, told.append)) == 2500
-    assert told == [f"comparing: {number} objects" for number in ("0", "1,200", "2,100")]

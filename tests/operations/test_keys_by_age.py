@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import msgspec
@@ -13,7 +11,6 @@ from tests.kit.clocks import DAY_S, Clock
 from tests.kit.sizes import SetBudgets
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.protocol.apply import _dated
 from manifestcommit.store import open_store
@@ -63,18 +60,6 @@ def test_keys_stay_while_they_are_young_however_many(table: mc.Table, clock: Clo
         again = mc.write(ROW, table.url, key=f"day {day}")
         assert again.already_committed == (day >= report.keys_forgotten), day
     assert table.verify(deep=True).is_sound
-
-
-def test_by_number_alone_as_ever(table: mc.Table, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """[KY4]"""
-    daily(table, clock, 6)
-    keep = ["--grace", "0s", "--keep-for", "0s", "--keep-keys", "2", "--yes"]
-    assert main(["gc", table.url, *keep]) == 0
-    out = capsys.readouterr().out
-    assert "keys forgotten  4\n" in out and re.search(r"^keys age +[23] d", out, re.MULTILINE)
-    assert main(["gc", table.url, *keep, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["keys_forgotten"], document["keys_age_s"]) == (0, None)
 
 
 def test_a_number_that_is_not_exceeded_forgets_nothing(table: mc.Table, clock: Clock) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.kit.command import Run
 from tests.kit.faults import carried, carry, put_intent, rival
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, put_version, read_ids, rows, session, write
@@ -57,33 +55,6 @@ def test_each_position_is_traced_to_the_version_and_the_file_that_hold_it(tmp_pa
             (by_version[found.version], position // 10 * 10, position // 10 * 10 + 10)
         ]
     assert table.lineage(SOURCE, 30) is None and table.lineage(SOURCE, -1) is None
-
-
-def test_several_writes_of_one_job_say_each_what_it_holds(store: MemoryStore) -> None:
-    """[OB8] [RD9]"""
-    with begin(store) as job:
-        job.advance("s", 0, 100)
-        job.write(rows([1]), sources={"s": (0, 50), "other": ("a", "b")})
-        job.write(rows([2]), sources={"s": (50, 100)})
-        job.write(rows([3]))
-    for position, expected in ((0, (0, 50)), (49, (0, 50)), (50, (50, 100)), (99, (50, 100))):
-        found = trace(session(store), "s", position)
-        assert found is not None and not found.exact, "the third may hold it, too"
-        assert [(f.start, f.end) for f in found.files] == [expected, (None, None)]
-
-
-def test_what_is_read_again_after_a_rewind_is_told_with_what_was_there(tmp_path: Path) -> None:
-    """[RD9] [WM5]"""
-    table = mc.Table(tmp_path / "t")
-    mc.write(rows(range(10)), table.url, watermarks={"s": (0, 10)})
-    (path,) = [each.path for each in (table.lineage("s", 7) or pytest.fail("not there")).files]
-    table.rewind("s", 5, reason="x")
-    found = table.lineage("s", 7)
-    assert found is not None and [each.path for each in found.files] == [path], "its rows are still there"
-    table.rewind("s", None, reason="x")
-    assert table.lineage("s", 7) == found
-    with pytest.raises(UsageError, match="no source"):
-        table.lineage("s", 17)
 
 
 def test_where_no_file_says_what_it_holds_the_version_is_told_by_the_history(store: MemoryStore) -> None:
@@ -168,35 +139,6 @@ def test_lineage_refuses_texts_and_unknown_sources(store: MemoryStore) -> None:
     ):
         with pytest.raises(UsageError, match=word):
             trace(session(store), source, position)  # type: ignore[arg-type]
-
-
-def test_ten_thousand_partitions_are_one_put_of_less_than_a_megabyte() -> None:
-    """Positions of every kind, hostile names, a gap in one of them that stops all. [IV10] [WM2] [CM11]"""
-    store = memory()
-    names = [f"{SOURCE} topic-{n % 7}:{n}" for n in range(10_000)]
-
-    def ranges(turn: int) -> dict[str, tuple[object, object]]:
-        number = turn * 1_000_003
-        return {
-            name: (f"etag-{turn}", f"etag-{turn + 1}") if n % 10 == 0 else (number + n * 7919, number + 1_000_003 + n * 7919)
-            for n, name in enumerate(names)
-        }
-
-    write(store, rows([0]), key="turn 0", watermarks=ranges(0))
-    calls = CountingStore(store)
-    write(calls, rows([1]), key="turn 1", watermarks=ranges(1))
-    assert calls.requests(under="_manifest/versions/")["put_if_absent"] == 1
-    assert calls.requests(under="_manifest/manifests/") == {} and calls.requests(under="_manifest/jobs/") == {}
-    assert calls.sent_bytes("put_if_absent") < 1_000_000
-    assert positions(store)[names[1]] == 2 * 1_000_003 + 7919 and positions(store)[names[0]] == "etag-2"
-    wrong = {**ranges(2), names[9_999]: (0, 1)}
-    with pytest.raises(WatermarkOverlapError) as caught:
-        write(store, rows([2]), watermarks=wrong)
-    assert caught.value.source == names[9_999] and not caught.value.all_covered
-    with pytest.raises(WatermarkOverlapError) as caught:
-        write(store, rows([2]), watermarks={name: each for name, each in ranges(1).items() if not isinstance(each[0], str)})
-    assert caught.value.all_covered
-    assert read_ids(store) == [0, 1]
 
 
 # --- rewind -------------------------------------------------------------------------------------------------------------
@@ -328,23 +270,6 @@ def test_a_rewind_loses_against_an_advance_that_came_between(store: MemoryStore,
     assert mc.Table(root).watermarks() == {"s": 20}
 
 
-@pytest.mark.parametrize(("there", "back"), [((10, 20), 10), (("b", "c"), "b")])
-def test_a_rewind_loses_where_the_source_moved_away_and_back(tmp_path: Path, there: tuple[Any, Any], back: Any) -> None:
-    """The keys of what was done meanwhile would stay, and that work never be done again. [WM5] [CF1]"""
-    root = tmp_path / "t"
-    start = 0 if back == 10 else "a"
-    mc.write(rows([1]), root, key="a", watermarks={"s": (start, back)})
-    mc.write(rows([2]), root, key="b", watermarks={"s": there})
-    table = mc.Table(root)
-    stale = table._ctx.open()
-    mc.Table(root).rewind("s", back, reason="x")
-    mc.write(rows([2]), root, key="c", watermarks={"s": there})
-    table._ctx.open = lambda: stale  # type: ignore[method-assign]
-    with pytest.raises(CommitConflictError) as caught:
-        table.rewind("s", back, reason="x")
-    assert caught.value.rule == "watermark_was_moved"
-
-
 def test_a_rewind_loses_where_the_source_moved_away_and_back_within_one_version(store: MemoryStore) -> None:
     """Two jobs that one create carries: no version says that it moved. Their keys would stay, and that work never be done again.
 
@@ -398,18 +323,6 @@ def test_a_rewind_drops_the_key_of_a_job_that_left_the_watermark_where_it_was(
     assert set(dropped) == {"K =+#'\"", "first" if texts else "20-30"} | ({"last"} if behind else set())
     write(store, rows([98]), key="again", watermarks={source: (to, ranges[0][0])})
     assert write(store, rows([99]), key="K =+#'\"", watermarks={source: (ranges[0][0], ranges[0][0])}).kind == "committed"
-
-
-@pytest.mark.parametrize("ranges", [[("a", "b"), ("b", "a")], [("a", "a")]])
-def test_a_rewind_to_where_such_a_job_left_the_watermark_keeps_its_key(store: MemoryStore, ranges: list[tuple[str, str]]) -> None:
-    """[WM5] [CM24]"""
-    write(store, rows([98]), key="first", watermarks={"t": ("o", "a")})
-    with begin(store, "K") as job:
-        job.write(rows([99]))
-        for start, end in ranges:
-            job.advance("t", start, end)
-    write(store, rows([100]), key="last", watermarks={"t": ("a", "z")})
-    assert rewind(session(store), "t", "a", reason="x").dropped_keys == ("last",)
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -474,30 +387,3 @@ def test_the_pure_rules_of_rewinds() -> None:
     assert [is_left_by(10, end) for end in (9, 10, 11, "10", None)] == [True, True, False, False, False]
     assert [is_left_by("b", end) for end in ("a", "b", 1)] == [False, True, False]
     assert not is_left_by(None, 0)
-
-
-# --- on the command line --------------------------------------------------------------------------------------------------
-
-
-def test_rewind_and_lineage_on_the_command_line(tmp_path: Path, run: Run) -> None:
-    root = str(tmp_path / "t")
-    mc.write(rows([1]), root, key="k\x1b[1m", watermarks={"5": (0, 10), "texts": ("1", "2")})
-    status, out, _ = run("lineage", root, "5", "3", "--json")
-    assert status == 0 and json.loads(out)["files"][0]["end"] == 10
-    assert run("lineage", root, "5", "3")[0] == 0
-    status, out, _ = run("lineage", root, "5", "10")
-    assert status == 1 and "no version" in out
-    assert run("rewind", root, "5", "--to", "ten", "--reason", "x")[0] == 2
-    status, out, err = run("rewind", root, "5", "--to", "0", "--reason", "why %", "--yes")
-    assert status == 0 and "dropped keys  k" in out and "\x1b" not in out and "stay in the table" in err
-    status, out, _ = run("rewind", root, "texts", "--to", "1", "--reason", "why", "--json", "--yes")
-    assert status == 0 and json.loads(out) == {
-        "version": mc.Table(root).snapshot().version,
-        "source": "texts",
-        "to": "1",
-        "dropped_keys": [],
-    }
-    status, out, _ = run("history", root, "--json")
-    assert [row["reason"] for row in json.loads(out)][:2] == ["why", "why %"]
-    assert run("rewind", root, "5", "--forget", "--reason", "x", "--json", "--yes")[0] == 0
-    assert mc.Table(root).watermarks() == {"texts": "1"}

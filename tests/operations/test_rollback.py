@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from tests.kit.command import Run
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import (
     begin,
-    change_of,
     check_table,
     clone,
     key_version,
@@ -29,7 +25,6 @@ from tests.kit.tables import (
 from tests.protocol.test_stream_batches import commit_batch
 
 import manifestcommit as mc
-from manifestcommit.commits import two_phase
 from manifestcommit.errors import (
     CommitConflictError,
     KeyReusedError,
@@ -165,17 +160,6 @@ def test_files_that_the_target_had_removed_stay_removed(store: MemoryStore, set_
     check_table(store)
 
 
-def test_a_key_that_was_done_again_counts_as_it_did_at_the_target(store: MemoryStore) -> None:
-    """The rows of its first work are back, so that it is done: another run would double them. [CF13] [KY3]"""
-    write(store, rows([100], day=DAY), key="k")
-    back(store, 4)
-    again = write(store, rows([101], day=DAY), key="k")
-    assert again.kind == "committed" and read_ids(store)[-1] == 101
-    assert back(store, 5).dropped_keys == ()
-    assert write(store, rows([102], day=DAY), key="k").already_committed
-    assert read_ids(store)[-1] == 100 and key_version(store, "k") == 5
-
-
 @pytest.mark.usefixtures("tight")
 def test_a_key_that_a_rewind_dropped_is_there_again_before_it_and_gone_after_it(store: MemoryStore) -> None:
     """[CF13] [WM5] [OB11]"""
@@ -186,29 +170,6 @@ def test_a_key_that_a_rewind_dropped_is_there_again_before_it_and_gone_after_it(
     assert [key_version(store, key) for key in ("0-10", "10-20", "20-30")] == [2, None, None]
     assert positions(store) == {SOURCE: 10} and read_ids(store) == list(range(30))
     check_table(store)
-
-
-def test_a_path_that_was_taken_away_and_added_again_counts_as_another_entry(tmp_path: Path) -> None:
-    """[OB2] [OB10]"""
-    table = mc.Table(tmp_path / "t")
-    mc.write(rows([1]), table.url)
-    name = "by hand 100% é.parquet"
-
-    def add(ids: list[int], overwrite: bool) -> None:
-        pq.write_table(rows(ids), tmp_path / "t" / name)
-        with mc.begin(table.url) as job:
-            if overwrite:
-                job.overwrite(None)
-            job.add_files([name])
-
-    add([2, 3], False)
-    target = table.snapshot().version
-    mc.write(rows([9]), table.url, mode="overwrite", overwrite=None)
-    add([2, 3], False)
-    table.rollback(target, reason="x")
-    (record,) = table.snapshot().commits
-    assert (record.summary.files, record.summary.removed_files) == (2, 2)
-    assert table.verify().is_sound
 
 
 # --- columns and partitions -----------------------------------------------------------------------------------------------
@@ -246,36 +207,9 @@ def test_back_to_a_table_without_rows_it_is_partitioned_as_it_was() -> None:
 
 
 ID, N = pa.field("id", pa.int64()), pa.field("n", pa.int32(), nullable=False)
-S = pa.field("s", pa.struct({"a": pa.int64()}))
-NARROW = pa.schema([ID, N, S])
-widened = pa.schema([ID, N.with_type(pa.int64()), S])
-relaxed = pa.schema([ID, N.with_nullable(True), S])
-nested = pa.schema([ID, N, S.with_type(pa.struct({"a": pa.int64(), "b": pa.int64()}))])
 
 
-@pytest.mark.parametrize(
-    ("wide", "row", "word"),
-    [
-        (widened, {"n": 2**40}, "as long"),
-        (relaxed, {"n": None}, "may be null"),
-        (nested, {"n": 1, "s": {"a": 1, "b": 2}}, "'b'"),
-    ],
-)
-def test_files_written_for_columns_that_went_back_are_refused(wide: pa.Schema, row: dict[str, Any], word: str) -> None:
-    """A job that was under way has written what the table can no longer show. [CF8]"""
-    store = memory()
-    alter.create(session(store), mc.format.arrow_schema.from_arrow(NARROW, iter(range(1, 99)).__next__), [], {})
-    write(store, pa.Table.from_pylist([{"id": 0, "n": 0}], schema=NARROW))
-    data = pa.Table.from_pylist([{"id": 1, **row}], schema=wide)
-    write(store, data, merge_schema=True)
-    job = begin(store)
-    job.write(data)
-    back(store, 2)
-    with pytest.raises(CommitConflictError, match=word) as caught:
-        job.commit()
-    assert caught.value.rule == "schema"
-    assert read_ids(store) == [0]
-    check_table(store)
+# --- who goes on ----------------------------------------------------------------------------------------------------------
 
 
 def test_files_and_columns_for_a_table_that_has_none_again_are_refused() -> None:
@@ -298,9 +232,6 @@ def test_files_and_columns_for_a_table_that_has_none_again_are_refused() -> None
     assert read_ids(store) == [3]
 
 
-# --- who goes on ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_source_that_the_target_does_not_know_may_not_go_on_behind_what_was_taken(store: MemoryStore) -> None:
     """As a new source it might begin anywhere, and what is no longer there would be lost. [CF13] [WM2]"""
     for start, end in ((70, 80), (80, 90)):
@@ -318,20 +249,6 @@ def test_a_source_that_the_target_does_not_know_may_not_go_on_behind_what_was_ta
     back(store, 7)
     assert positions(store) == {SOURCE: 30, "late é": 90, "texts": "b", "from nothing": "x"}
     assert verify(session(store)).is_sound
-
-
-def test_a_query_that_goes_on_behind_the_batches_that_were_taken_is_told_of_the_gap() -> None:
-    """[KY6] [CF13]"""
-    store = memory()
-    write(store, rows([100]))
-    versions = [commit_batch(store, number).version for number in range(4)]
-    back(store, versions[1])
-    outcome = commit_batch(store, 4)
-    error = error_of(outcome, store.url)
-    assert isinstance(error, WatermarkGapError) and (error.have, error.want) == (2, 4)
-    assert commit_batch(store, 1).kind == "already_committed"
-    assert [commit_batch(store, number).kind for number in (2, 3, 4)] == ["committed"] * 3
-    assert read_ids(store) == [0, 1, 2, 3, 4, 100]
 
 
 def test_a_query_of_which_nothing_is_left_begins_with_its_first_batch_or_not_at_all() -> None:
@@ -382,56 +299,7 @@ def test_a_job_that_was_rolled_back_has_committed_and_never_does_again(tmp_path:
     assert sorted(table.dataset().to_table().column("id").to_pylist()) == [1, 2]
 
 
-def test_a_prepared_job_that_found_its_key_done_does_not_take_it_for_done_after_the_rollback(store: MemoryStore) -> None:
-    """[AB3] [KY8] [CF13]"""
-    job = begin(store, key="20-30")
-    job.advance(SOURCE, 20, 30)
-    job_id = job.prepare()
-    back(store, 3)
-    refused = two_phase.commit_prepared(session(store), job_id)
-    assert refused.conflict is not None and refused.conflict.rule == "key_is_gone"
-
-
-def test_a_job_with_a_key_that_was_under_way_leaves_the_work_to_one_that_begins_afterwards(store: MemoryStore) -> None:
-    """[KY5] [KY7] [CF13]"""
-    job = begin(store, key="k")
-    job.write(rows([100], day=DAY))
-    write(store, rows([101], day=DAY), key="k")
-    back(store, 4)
-    with pytest.raises(CommitConflictError, match="key_was_set_back"):
-        job.commit()
-    assert write(store, rows([102], day=DAY), key="k").kind == "committed"
-    assert read_ids(store) == [*range(30), 102]
-
-
-def test_a_recoverable_job_that_was_rolled_back_is_not_gone_on_with(tmp_path: Path) -> None:
-    """Its files are another job's by then. [AB6] [CF13]"""
-    root = str(tmp_path / "t")
-    mc.write(rows([1]), root)
-    with mc.begin(root, key="k", recoverable=True, fingerprint="same") as job:
-        job.write(rows([2]))
-    mc.Table(root).rollback(2, reason="x")
-    with mc.begin(root, key="k", recoverable=True, fingerprint="same") as again:
-        again.write(rows([2]))
-    assert again.id != job.id
-    assert sorted(mc.Table(root).dataset().to_table().column("id").to_pylist()) == [1, 2]
-
-
 # --- history, lineage, changes, streams -----------------------------------------------------------------------------------
-
-
-def test_lineage_and_rewinds_see_the_history_of_what_is_there(store: MemoryStore) -> None:
-    """Before a rollback came the version that it restored. [RD9] [WM5] [CF13]"""
-    back(store, 2)  # version 5
-    assert trace(session(store), SOURCE, 15) is None
-    found = trace(session(store), SOURCE, 5)
-    assert found is not None and found.version == 2 and len(found.files) == 1
-    back(store, 4)  # version 6: 0 to 30 again
-    for position, version in ((5, 2), (15, 3), (25, 4)):
-        found = trace(session(store), SOURCE, position)
-        assert found is not None and found.version == version and [each.version for each in found.files] == [version]
-    assert rewind(session(store), SOURCE, 10, reason="x").dropped_keys == ("10-20", "20-30")
-    assert [key_version(store, key) for key in ("0-10", "10-20", "20-30")] == [2, None, None]
 
 
 def test_where_the_restored_version_is_expired_the_history_ends(store: MemoryStore) -> None:
@@ -537,20 +405,6 @@ def test_a_rollback_conflicts_with_whatever_was_committed_meanwhile(store: Memor
             check_table(inner)
 
 
-def test_an_overwrite_that_was_under_way_conflicts_with_a_rollback_of_its_partition(store: MemoryStore) -> None:
-    """One of other partitions does not. [CF3] [CF6] [CF13]"""
-    jobs = {}
-    for day in (DAY, None):
-        jobs[day] = begin(store)
-        jobs[day].overwrite({"day": day})
-        jobs[day].write(rows([100], day=day))
-    back(store, 3)  # takes 20-30, of no day
-    assert change_of(jobs[DAY]).birth == 4 and jobs[DAY].commit().committed
-    with pytest.raises(CommitConflictError) as caught:
-        jobs[None].commit()
-    assert caught.value.rule == "partition_was_touched"
-
-
 # --- crashes --------------------------------------------------------------------------------------------------------------
 
 
@@ -560,24 +414,3 @@ def test_it_costs_a_get_of_the_target_and_of_what_only_one_of_the_two_lists(stor
     back(calls, 2)
     assert sum(calls.requests().values()) == 3 + 1 + 1 + 3  # open, target, head again, commit
     assert calls.requests(under="_manifest/manifests/") == {}
-
-
-# --- on the command line --------------------------------------------------------------------------------------------------
-
-
-def test_rollback_on_the_command_line(tmp_path: Path, run: Run) -> None:
-    root = str(tmp_path / "t")
-    for number in range(3):
-        mc.write(rows([number]), root, key=f"k{number}\x1b[1m", watermarks={"s": (number, number + 1)})
-    assert run("rollback", root, "3")[0] == run("rollback", root, "--reason", "x")[0] == 2
-    assert run("rollback", root, "4", "--reason", "x")[0] == run("rollback", root, "²", "--reason", "x")[0] == 2
-    assert run("rollback", root, "9", "--reason", "x")[0] == 3
-    status, out, err = run("rollback", root, "2", "--reason", "why %\x1b[1m", "--yes")
-    assert status == 0 and "restored       2\n" in out and "dropped keys" in out and "\x1b" not in out and "deleted" in err
-    mc.Table(root).tag("good é%", 4)
-    status, out, _ = run("rollback", root, "--tag", "good é%", "--reason", "back", "--json", "--yes")
-    found = json.loads(out)
-    assert status == 0 and (found["version"], found["restored"], found["files"], found["removed_files"]) == (7, 4, 2, 0)
-    assert found["dropped_keys"] == [] and mc.Table(root).watermarks() == {"s": 3}
-    status, out, _ = run("history", root)
-    assert status == 0 and "rollback to 2" in out and "why %" in out and "\x1b" not in out

@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,41 +102,6 @@ def test_merging_adds_columns_which_are_null_in_old_rows(root: Path) -> None:
     check(table, [{"id": 1}], version=2)
     assert table.files(filter=pc.field("s").is_null()).num_rows == 2 or table.files(filter=pc.field("s").is_null()).num_rows == 3
     assert table.files(filter=pc.field("s") == "x").num_rows >= 1
-
-
-WIDER: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
-    (pa.int8(), 7, pa.int16(), 2**15 - 1),
-    (pa.int8(), -7, pa.int64(), 2**63 - 1),
-    (pa.int16(), 7, pa.int32(), 2**31 - 1),
-    (pa.int32(), -(2**31), pa.int64(), -(2**63)),
-    (pa.float32(), 0.5, pa.float64(), 1e300),
-    (pa.decimal128(5, 2), Decimal("123.45"), pa.decimal128(20, 2), Decimal("123456789012345678.90")),
-    (pa.null(), None, pa.string(), "x"),
-]
-
-
-@pytest.mark.usefixtures("spilling")
-@pytest.mark.parametrize(("old", "first", "new", "second"), WIDER)
-def test_merging_widens_a_column_without_changing_a_value(root: Path, old: pa.DataType, first: Any, new: pa.DataType, second: Any) -> None:
-    """Old files stay as they are; filters and listings work across both types. [SC5] [RD6]"""
-    mc.write(pa.table({"id": [1], "v": pa.array([first], old)}), root)
-    wider = pa.table({"id": [2], "v": pa.array([second], new)})
-    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'v'.*merge_schema=True"):
-        mc.write(wider, root)
-    mc.write(wider, root, merge_schema=True)
-    mc.write(pa.table({"id": [3], "v": pa.array([first], old)}), root)
-    table = mc.Table(root)
-    check(table, [{"id": 1, "v": first}, {"id": 2, "v": second}, {"id": 3, "v": first}])
-    assert table.dataset().schema.field("v").type == new
-    check(table, [{"id": 1, "v": first}], version=2)
-    for value, ids in ((first, [1, 3]), (second, [2])):
-        if value is not None:
-            condition = pc.field("v") == pa.scalar(value, new)
-            assert sorted(table.dataset().to_table(filter=condition)["id"].to_pylist()) == ids
-            listed = table.files(filter=condition)
-            assert sum(listed["rows"].to_pylist()) >= len(ids)
-    bounds = {row["added_version"]: row["bounds"]["v"]["max"] for row in table.files().to_pylist()}
-    assert bounds == {2: first, 3: second, 4: first}
 
 
 @pytest.mark.usefixtures("spilling")
@@ -244,18 +207,6 @@ def test_filters_and_columns_name_what_users_see(renamed: mc.Table, name: str) -
     assert set(ids) <= {row["bounds"]["id"]["min"] for row in listed.to_pylist()}
 
 
-def test_two_columns_can_change_places(root: Path) -> None:
-    """[SC6]"""
-    mc.write(pa.table({"id": [1], "a": [10], "b": [20]}), root)
-    table = mc.Table(root)
-    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
-        table.rename_column(old, new)
-    mc.write(pa.table({"id": [2], "a": [21], "b": [11]}), root)
-    check(table, [{"id": 1, "b": 10, "a": 20}, {"id": 2, "b": 11, "a": 21}])
-    assert table.files(filter=pc.field("a") == 20)["added_version"].to_pylist() == [2]
-    assert sorted(table.files()["bounds"].to_pylist()[0]) == ["a", "b", "id"]
-
-
 def test_a_name_may_change_in_case_only(root: Path) -> None:
     """[SC6]"""
     mc.write(pa.table({"id": [1], "a": [10]}), root)
@@ -287,17 +238,6 @@ def test_a_dropped_column_does_not_come_back_with_its_name(root: Path, kind: pa.
     table.add_column("a", pa.bool_())
     check(table, [{"id": 1, "a": None}, {"id": 2, "a": None}, {"id": 3, "a": None}])
     check(table, [{"id": 1, "a": 10}], version=2)
-
-
-def test_a_dropped_name_inside_files_is_not_taken_by_a_renaming(root: Path) -> None:
-    """[SC6]"""
-    mc.write(pa.table({"id": [1], "a": [10], "b": [20]}), root)
-    table = mc.Table(root)
-    table.drop_column("a")
-    table.rename_column("b", "a")
-    table.add_column("b", pa.int64())
-    mc.write(pa.table({"id": [2], "a": [21], "b": [31]}), root)
-    check(table, [{"id": 1, "a": 20, "b": None}, {"id": 2, "a": 21, "b": 31}])
 
 
 @pytest.mark.parametrize(
@@ -364,17 +304,6 @@ def test_files_of_a_job_under_way_that_hold_a_dropped_column_conflict(root: Path
     check(mc.Table(root), [{"id": 1}])
 
 
-def test_two_jobs_may_add_different_columns_and_widen_alike(root: Path) -> None:
-    """[CF8]"""
-    mc.write(pa.table({"id": pa.array([1], pa.int32())}), root)
-    one, two = mc.begin(root), mc.begin(root)
-    one.write(pa.table({"id": [2], "a": [20]}), merge_schema=True)
-    two.write(pa.table({"id": [3], "b": [30]}), merge_schema=True)
-    one.commit()
-    two.commit()
-    check(mc.Table(root), [{"id": 1, "a": None, "b": None}, {"id": 2, "a": 20, "b": None}, {"id": 3, "a": None, "b": 30}])
-
-
 @pytest.mark.parametrize("second", [pa.array(["x"]), pa.array([1.5]), pa.array([30])])
 def test_two_jobs_that_add_one_name_conflict(root: Path, second: pa.Array) -> None:
     """With another type, and with another id: each job's files know the column by its own. [CF8]"""
@@ -395,20 +324,6 @@ def test_a_job_that_writes_twice_may_add_columns_in_between(root: Path) -> None:
         job.write(pa.table({"id": [2], "a": pa.array([20], pa.int32())}), merge_schema=True)
         job.write(pa.table({"id": [3], "a": [2**40]}), merge_schema=True)
     check(mc.Table(root), [{"id": 1, "a": None}, {"id": 2, "a": 20}, {"id": 3, "a": 2**40}])
-
-
-def test_files_of_others_are_told_by_their_names_inside_files(renamed: mc.Table, root: Path) -> None:
-    """A file that carries a dropped or renamed name is not taken for another column's. [AF1] [SC6]"""
-    live = root / renamed.files()["path"].to_pylist()[-1]
-    names = pq.read_schema(live).names
-    pq.write_table(pa.table({"id": [5], "w": [50], "p": ["a"]}), root / "by-new-name.parquet")
-    with pytest.raises(mc.errors.SchemaMismatchError, match="'w'"), mc.begin(root) as job:
-        job.add_files(["by-new-name.parquet"])
-    pq.write_table(pa.table({"id": [5], "u": [50], "p": ["a"]}), root / "by-old-name.parquet")
-    assert names[:3] == ["id", "u", "p"], "files keep the first name"
-    with mc.begin(root) as job:
-        job.add_files(["by-old-name.parquet"])
-    check(renamed, [*RENAMED, {"id": 5, "w": 50, "p": "a", "u": None}])
 
 
 # --- the dataset of a table with renamed columns is a dataset in every respect -----------------------------------------

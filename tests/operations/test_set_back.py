@@ -369,27 +369,6 @@ def test_a_batch_that_was_there_when_it_was_planned_is_not_told_as_committed_onc
     assert refused.conflict is not None and refused.conflict.rule == "stream_was_set_back"
 
 
-def test_a_batch_planned_while_another_query_had_its_name_is_the_next_once_that_was_taken_back() -> None:
-    """The head of its commit judges it: a rollback has taken the other query's batches, and none of its own. [KY6] [SP7]"""
-    store = memory()
-    write(store, rows([1]))
-    before = open_head(store).version
-    commit_batch(store, 0)
-    other = begin(store)
-    other._job.take_batch(StreamBatch(name=NAME, query="q2", batch=0))
-    other.write(rows([10]))
-    assert rollback(session(store), before, reason="x").committed
-    assert other._job.commit().kind == "committed" and read_ids(store) == [1, 10]
-    again = begin(store)
-    again._job.take_batch(StreamBatch(name=NAME, query="q2", batch=0))
-    again.write(rows([10]))
-    assert again._job.commit().already_committed
-    late = begin(store)
-    late._job.take_batch(StreamBatch(name=NAME, query="q1", batch=1))
-    late.write(rows([11]))
-    assert late._job.commit().kind == "key_reused" and read_ids(store) == [1, 10]
-
-
 def test_a_job_whose_record_is_gone_is_not_told_that_its_batch_is_of_another() -> None:
     """It may be its own, after which others went on. [KY6] [CM2]"""
     store = memory()
@@ -422,25 +401,6 @@ def test_a_text_that_came_back_is_set_back_by_a_rollback(store: MemoryStore, how
 
 
 # --- a source that a rollback takes back to before its first advance ----------------------------------------------------
-
-
-@pytest.mark.parametrize(("first", "then", "error"), [
-    ((None, 5), (5, 8), WatermarkGapError),
-    ((None, "etag1"), ("etag1", "etag2"), WatermarkMismatchError),
-    ((0, 5), (5, 8), WatermarkGapError),
-    (("etag0", "etag1"), ("etag1", "etag2"), WatermarkMismatchError),
-])  # fmt: skip
-def test_after_a_rollback_only_the_start_of_its_first_advance_fits(store: MemoryStore, first: object, then: object, error: type) -> None:
-    """Otherwise the rows of the first range are lost without an error. [CF13] [WM1] [WM2]"""
-    before = open_head(store).version
-    write(store, rows([11]), key="a", watermarks={SOURCE: first})  # type: ignore[dict-item]
-    assert rollback(session(store), before, reason="x").committed
-    with pytest.raises(error):
-        write(store, rows([12]), key="b", watermarks={SOURCE: then})  # type: ignore[dict-item]
-    assert write(store, rows([11]), key="a", watermarks={SOURCE: first}).kind == "committed"  # type: ignore[dict-item]
-    assert write(store, rows([12]), key="b", watermarks={SOURCE: then}).kind == "committed"  # type: ignore[dict-item]
-    assert read_ids(store) == [1, 11, 12]
-    check_table(store)
 
 
 @pytest.mark.parametrize("keep_keys", [True, False])
@@ -596,19 +556,6 @@ def test_recover_commits_the_ranges_of_a_new_source_in_their_order(order: tuple[
     results = list(settle_prepared(session(store)))
     assert [result.error for result in results] == [None, None, None]
     assert positions(store)[SOURCE] == 9 and read_ids(store) == [1, 10, 11, 12]
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-@pytest.mark.parametrize("texts", [False, True])
-def test_commit_all_commits_the_ranges_of_a_new_source_in_their_order(order: tuple[int, ...], texts: bool) -> None:
-    """[WM7] [CM10]"""
-    store = memory()
-    write(store, rows([1]))
-    ranges: list[tuple[int | str | None, int | str]] = [("a", "b"), ("b", "c"), ("c", "d")] if texts else [(0, 5), (5, 8), (8, 9)]
-    jobs = [open_job(store, 10 + index, None, *ranges[index]) for index in order]
-    results = mc.commit_all(jobs)
-    assert results.failed == () and [result.job_id for result in results] == [job.id for job in jobs]
-    assert positions(store)[SOURCE] == ranges[-1][1] and read_ids(store) == [1, 10, 11, 12]
 
 
 @pytest.mark.parametrize("finish", ["commit_all", "recover"])

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +27,6 @@ from manifestcommit.operations import compaction
 from manifestcommit.operations import compaction as small_files
 from manifestcommit.operations.compaction import (
     CompactionOptions,
-    choose_by,
     describe_plan,
     find_groups,
 )
@@ -178,33 +176,6 @@ def test_no_more_files_than_a_window_are_at_hand_and_few_are_read_once(monkeypat
             assert max(at_hand) <= window + 40 and sum(at_hand) == 2000, "a place has forty files here at most"
 
 
-def test_a_window_is_in_memory_once_while_its_files_are_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[GC16] As it was read beside as it is in order are two, and what an allocator keeps of manifests that were read is two more."""
-    windows: list[int] = []
-    given_back: list[int] = []
-    inner, give_back = small_files.SmallFiles._in_values, small_files._give_back
-
-    def watched(self: small_files.SmallFiles, found: pa.Table) -> Iterator[Any]:
-        windows.append(found.nbytes)
-        return inner(self, found)
-
-    def counted() -> None:
-        give_back()
-        given_back.append(len(windows))
-
-    monkeypatch.setattr(small_files.SmallFiles, "_in_values", watched)
-    monkeypatch.setattr(small_files, "_give_back", counted)
-    monkeypatch.setattr(small_files, "WINDOW_FILES", 1000)
-    session, snapshot = table([[entry(n, (n % 50,), 50, 1 + n % VERSION) for n in range(at, 4000, 10)] for at in range(10)], (2,))
-    found = small_files.SmallFiles(session, snapshot, TARGET)
-    before = pa.total_allocated_bytes()
-    files = found.files(found.partitions)
-    next(files)
-    assert pa.total_allocated_bytes() - before < 1.3 * windows[0]
-    assert given_back == [0] * 10 + [1], "after each manifest, and as soon as the window is in order"
-    assert 1 + sum(1 for _ in files) == 4000
-
-
 def test_a_plan_for_people_is_in_as_few_pieces_as_its_files_fill(monkeypatch: pytest.MonkeyPatch) -> None:
     """[GC16] A piece keeps up to twice what it holds of the memory that it was built in, so that some are put together anew."""
     monkeypatch.setattr(compaction, "_DESCRIBED_AT_ONCE", 10)
@@ -224,17 +195,6 @@ def test_only_windows_with_files_of_a_manifest_read_it_again(monkeypatch: pytest
     counting.reset()
     assert sum(len(group.paths) for group in find_groups(TableContext(counting), snapshot, CompactionOptions(target=TARGET))) == 1000
     assert counting.requests() == {"get": 40}
-
-
-def test_partitions_that_were_not_chosen_and_files_without_a_neighbour_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[GC16]"""
-    monkeypatch.setattr(small_files, "WINDOW_FILES", 1)
-    lists = [[], [entry(1, (1,)), entry(2, (1,))], [entry(3, (2,)), entry(4, (2,))], [entry(5, (3,))]]
-    counting = CountingStore(open_store(f"memory://small/{next(_count)}"))
-    _, snapshot = table(lists, (2,), store=counting)
-    counting.reset()
-    (group,) = find_groups(TableContext(counting), snapshot, CompactionOptions(target=TARGET), choose_by(pc.field("n") != 2))
-    assert group.partition == (1,) and counting.requests() == {"get": 4}
 
 
 def test_a_manifest_that_is_not_what_its_reference_says_is_no_table_of_fewer_files() -> None:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.command import Run
-from tests.kit.tables import check_table, clone, memory, put_version, read_ids, rows, session, write
+from tests.kit.tables import check_table, clone, memory, put_version, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.errors import (
-    CommitConflictError,
     SnapshotExpiredError,
     UsageError,
     VersionNotFoundError,
 )
 from manifestcommit.format.snapshot import Tag
 from manifestcommit.log.time_travel import choose_version
-from manifestcommit.log.version_chain import open_head, read_object, read_version
-from manifestcommit.operations import rollback as engine_tags
+from manifestcommit.log.version_chain import open_head, read_version
 from manifestcommit.operations.rollback import tag, untag
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
@@ -147,24 +142,6 @@ def test_a_version_that_is_none_is_refused(store: MemoryStore, version: Any) -> 
     assert open_head(store).version == 4
 
 
-def test_a_tag_holds_whatever_is_committed_beside_it(store: MemoryStore) -> None:
-    """Between any two of its requests: appends, and tags of others. [CM1] [CF2]"""
-    healthy = FaultStore(clone(store))
-    tag(session(healthy), NAME, 2)  # type: ignore[arg-type]
-    for number in range(1, healthy.count + 1):
-        inner = clone(store)
-
-        def between(call: FaultCall, number: int = number, inner: Store = inner) -> None:
-            if call.number == number:
-                write(inner, rows([100]))
-                tag(session(inner), "others", 4)
-
-        assert tag(session(FaultStore(inner, on_call=between)), NAME, 2).committed  # type: ignore[arg-type]
-        assert tags(inner) == {NAME: Tag(version=2), "others": Tag(version=4)}
-        assert read_ids(inner) == [*range(30), 100]
-        check_table(inner)
-
-
 def test_a_version_that_expires_before_the_create_is_not_tagged(store: MemoryStore) -> None:
     """gc may have deleted already what it reaches. [CF12] [GC10]"""
     healthy = FaultStore(clone(store))
@@ -189,22 +166,6 @@ def test_a_version_that_expires_before_the_create_is_not_tagged(store: MemorySto
     assert "conflict" in told and "expired" in told
 
 
-def test_the_conflict_is_an_exception_that_names_version_and_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[CF1] [CF12]"""
-    root = tmp_path / "t"
-    for number in range(3):
-        mc.write(rows([number]), root)
-    table = mc.Table(root)
-    stale = table._ctx.open()
-    put_version(table._ctx.store, stale, fence=4, expired=4)
-    table._ctx.open = lambda: stale  # type: ignore[method-assign]
-    monkeypatch.setattr(engine_tags, "read_version", lambda store, head, version: read_object(store, version))  # it was readable then
-    with pytest.raises(CommitConflictError, match="version 2") as caught:
-        table.tag("a tag é%", 2)
-    assert caught.value.rule == "tagged_version_is_gone" and "'a tag é%'" in caught.value.mine and "4" in caught.value.winner
-    assert mc.Table(root).describe()["tags"] == {}
-
-
 def test_a_tag_costs_a_commit_and_a_look_at_its_version(store: MemoryStore) -> None:
     """[IV10]"""
     calls = CountingStore(store)
@@ -213,28 +174,3 @@ def test_a_tag_costs_a_commit_and_a_look_at_its_version(store: MemoryStore) -> N
     calls.reset()
     tag(session(calls), NAME, 2)
     assert sum(calls.requests().values()) == 3 + 2 + 3
-
-
-# --- on the command line --------------------------------------------------------------------------------------------------
-
-
-def test_tags_on_the_command_line(tmp_path: Path, run: Run) -> None:
-    root = str(tmp_path / "t")
-    for number in range(2):
-        mc.write(rows([number]), root)
-    status, out, _ = run("tag", root, NAME, "--version", "2", "--keep-for", "7d")
-    assert status == 0 and re.search(r"^tagged +2\nuntil +20", out, re.MULTILINE)
-    status, out, _ = run("tag", root, "newest", "--json")
-    assert status == 0 and json.loads(out) == {"version": 5, "tag": "newest", "tagged": 4, "until": None}
-    status, out, _ = run("describe", root, "--json")
-    shown = json.loads(out)["tags"]
-    assert shown["newest"] == {"version": 4, "until": None} and shown[NAME]["version"] == 2 and shown[NAME]["until"]
-    assert NAME.split("%")[0] in run("describe", root)[1]
-    assert run("files", root, "--tag", NAME)[0] == 0
-    assert run("tag", root, "x", "--keep-for", "long")[0] == run("tag", root, "a\x1b[1m")[0] == 2
-    assert run("untag", root, NAME, "--version", "2")[0] == 2
-    status, out, _ = run("untag", root, NAME, "--yes")
-    assert status == 0 and NAME.split("%")[0] in out
-    status, out, _ = run("untag", root, "newest", "--json", "--yes")
-    assert status == 0 and json.loads(out) == {"version": 7, "tag": "newest", "tagged": None, "until": None}
-    assert run("untag", root, NAME)[0] == 3 and run("tag", root, "x", "--version", "99")[0] == 3

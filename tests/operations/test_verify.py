@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import json
 import math
-import re
 import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -22,12 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.kit import schemas
 from tests.kit.sizes import budgets, rounds
 from tests.kit.tables import all_snapshots, begin, check_table, clone, job_on, memory, put_version, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.errors import SnapshotExpiredError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import KeyRecord, Snapshot, Summary, Tag, Totals
@@ -159,61 +154,12 @@ def test_tables_are_whole_whatever_they_have_lived_through(live: Callable[[Memor
         assert report.last == open_head(store).version and report.objects == len(list(store.list("")))
 
 
-def test_rolled_back_tagged_and_collected_tables_are_whole() -> None:
-    """[RD10]"""
-    store = memory()
-    spilled(store)
-    table = mc.Table(store.url)
-    table.tag("then é", 4)
-    table.rollback(6, reason="x")
-    check(store, deep=True)
-    table.gc(grace="0s", keep_for="0s")
-    write(store, rows([50], p="a"), overwrite="dynamic")
-    table.gc(grace="0s", keep_for="0s")
-    report = check(store, deep=True)
-    assert report.first > 4 and report.versions == report.last - report.first + 2
-    table.untag("then é")
-    table.rollback(report.last, reason="x")
-    check(store, deep=True)
-
-
-def test_adopted_folders_are_whole(tmp_path: Path) -> None:
-    """Their files lack the partition column, and no digest of them is known. [RD10] [AF1]"""
-    root = tmp_path / "t"
-    for value in ("1", "__HIVE_DEFAULT_PARTITION__", "3"):
-        (root / f"n={value}").mkdir(parents=True)
-        pq.write_table(pa.table({"a": ["é" * 100, None], "f": [float("nan"), 1.0]}), root / f"n={value}" / "x 'y%41.parquet")
-    mc.Table(root).adopt()
-    report = mc.Table(root).verify(deep=True)
-    assert (report.files, report.findings) == (3, ())
-    mc.write(pa.table({"a": ["x"], "f": [0.5], "n": pa.array([7], pa.int32())}), root)
-    assert mc.Table(root).verify(deep=True).findings == ()
-
-
 @pytest.mark.parametrize("name", TYPES)
 def test_the_statistics_of_every_type_are_true(name: str, tmp_path: Path) -> None:
     """[OB7] [DF6]"""
     kind, values = TYPES[name]
     mc.write(pa.table({"v": pa.array([*values, None], kind), "id": range(len(values) + 1)}), tmp_path / "t")
     assert mc.Table(tmp_path / "t").verify(deep=True).findings == ()
-
-
-@settings(max_examples=rounds(20, 60), deadline=None)
-@given(st.data())
-def test_what_is_written_is_true_by_a_second_count(data: st.DataObject) -> None:
-    """Values of every type, nulls, NaN and infinities, in and out of structs, as partition values and not. [OB7] [DF3]"""
-    from manifestcommit.format.arrow_schema import arrow_type
-
-    kind = data.draw(schemas.single_value_types.filter(lambda kind: isinstance(kind, str) and kind not in ("void", "variant")))
-    values = data.draw(st.lists(st.none() | schemas.values(str(kind)), min_size=1, max_size=5))
-    try:
-        column = pa.array(values, arrow_type(kind))
-    except (pa.ArrowException, OverflowError, TypeError):
-        return  # Python values that Arrow takes by other ways only
-    store = memory()
-    inside = pa.StructArray.from_arrays([column], names=["m"], mask=pa.array([n == 1 for n in range(len(column))]))
-    write(store, pa.table({"v": column, "s": inside}))
-    assert verify(session(store), deep=True).findings == ()
 
 
 # --- a random life, then one blow ---------------------------------------------------------------------------------------
@@ -348,22 +294,6 @@ def test_commits_and_gc_at_any_moment_are_no_damage() -> None:
     assert started_over > 3, "the interleavings that matter were met"
 
 
-def test_a_tag_that_is_taken_away_while_its_version_is_verified_is_no_damage() -> None:
-    """[RD10] [RD3]"""
-    store = memory()
-    overwritten(store)
-    put_version(store, open_head(store), expired=4, fence=5, tags={"t": Tag(version=2)})
-
-    def act(call: FaultCall) -> None:
-        if (call.kind, call.name) == ("get", object_names.version_name(2)):
-            head = open_head(store)
-            if head.snapshot.tags:
-                put_version(store, head, tags={})
-                store.delete([object_names.version_name(2)])
-
-    assert verify(session(FaultStore(store, on_call=act))).is_sound
-
-
 def test_a_table_that_expires_faster_than_it_is_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """[RD10]"""
     store = memory()
@@ -424,6 +354,9 @@ def test_equal_hashes_of_paths_are_no_path_listed_twice(monkeypatch: pytest.Monk
     check(store)
 
 
+# --- the rules ----------------------------------------------------------------------------------------------------------
+
+
 def test_files_of_very_many_jobs_are_told_apart_by_their_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known of a job is remembered of few at a time; an orphan is an orphan in whatever order names come. [RD10] [GC5]"""
     store = memory()
@@ -441,9 +374,6 @@ def test_files_of_very_many_jobs_are_told_apart_by_their_jobs(monkeypatch: pytes
     assert found[0] == found[1]
     told = dict(found[0])
     assert told["unlisted"].endswith("40 of 80 bytes together") and told["foreign_files"].endswith("20 of 40 bytes together")
-
-
-# --- the rules ----------------------------------------------------------------------------------------------------------
 
 
 def two(operation: str = "append", **changes: Any) -> tuple[Snapshot, Snapshot]:
@@ -501,33 +431,6 @@ def test_every_kind_has_a_way_out_and_a_severity() -> None:
 
 
 # --- for people and scripts ---------------------------------------------------------------------------------------------
-
-
-def test_the_command_prints_findings_and_the_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit status 1 for damage only; --json is one document. [RD10]"""
-    root = tmp_path / "t"
-    mc.write(rows([1, 2], p="é \x1b[31m"), root, partition_by="p")
-    assert main(["verify", str(root)]) == 0
-    assert "is whole\n" in capsys.readouterr().out
-    (root / "_SUCCESS").write_bytes(b"")
-    assert main(["verify", str(root), "--deep"]) == 0
-    out = capsys.readouterr().out
-    assert "foreign" in out and re.search(r"^deep +yes$", out, re.MULTILINE)
-    path = mc.Table(root).files()["path"][0].as_py()
-    content = (root / path).read_bytes()
-    (root / path).write_bytes(content[:-12] + bytes(12))
-    assert main(["verify", str(root)]) == 0, "only reading tells"
-    assert main(["verify", str(root), "--deep"]) == 1
-    out = capsys.readouterr().out
-    assert "file_content_differs" in out and "is damaged, 1 finding\n" in out and "Restore the object" in out and "\x1b" not in out
-    (root / path).unlink()
-    assert main(["verify", str(root), "--json"]) == 1
-    captured = capsys.readouterr()
-    document = json.loads(captured.out)
-    assert document["is_sound"] is False and document["damages"] == 1 and captured.err == ""
-    assert [(each["kind"], each["object"]) for each in document["findings"] if each["severity"] == "damage"] == [("file_missing", path)]
-    shutil.rmtree(root / "_manifest" / "versions")
-    assert main(["verify", str(root)]) == 3
 
 
 def test_a_key_that_looks_like_a_path_leads_nowhere() -> None:

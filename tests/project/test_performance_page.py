@@ -13,7 +13,7 @@ import pytest
 from benchmarks import page
 from benchmarks.claims import Claim, Line, Plot, Result, judge, panels, read_claims, read_results
 from benchmarks.measure import RESULTS
-from benchmarks.plot import MOST_BYTES, digest, digest_in
+from benchmarks.plot import MOST_BYTES, digest
 
 PROMISED = {
     "head", "commit", "many-files", "plan", "contention", "write", "read-back", "read", "read-s3", "gc", "verify-deep", "long-life",
@@ -127,24 +127,3 @@ def png(figures: str) -> bytes:
     """A picture with nothing but the text chunk."""
     body = b"tEXt" + f"Figures\0{figures}".encode()
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-
-
-def test_a_torn_picture_carries_no_digest(tmp_path: Path) -> None:
-    whole = png("a" * 64)
-    assert digest_in(tmp_path / "missing.png") is None
-    for data in (b"", b"GIF89a", whole[:-1], whole[:30], whole.replace(b"aaa", b"bbb", 1)):
-        (tmp_path / "torn.png").write_bytes(data)
-        assert digest_in(tmp_path / "torn.png") is None
-    (tmp_path / "whole.png").write_bytes(whole)
-    assert digest_in(tmp_path / "whole.png") == "a" * 64
-
-
-def test_a_plot_takes_a_point_of_every_case_or_every_round() -> None:
-    results = [result(case={"files": count}, us=count / 10) for count in (100, 10)]
-    (panel,) = panels(Plot(benchmark="made_up", y=("wall_s", "cpu_s"), x="files"), results)
-    assert panel.series == {"us": [(10.0, 1.0), (100.0, 10.0)]}
-    life = msgspec.structs.replace(results[0], rounds={"us": [{"commits": 500, "wall_s": 1.0}, {"commits": 1000, "wall_s": 3.0}]})
-    (panel,) = panels(Plot(benchmark="made_up", y=("wall_s",), x="commits", rounds=True), [life])
-    assert panel.series == {"us": [(500.0, 1.0), (1000.0, 3.0)]}
-    (panel,) = panels(Plot(benchmark="made_up", y=("wall_s",)), results)
-    assert panel.series == {"us": [(0.0, 1.0)]}

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.kit.clocks import CLOCKS, StoreClock
-from tests.kit.tables import memory, read_ids, rows
+from tests.kit.tables import memory, rows
 
 from manifestcommit.commits.job import Job
 from manifestcommit.errors import VersionNotFoundError
-from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import DisputedTime, Snapshot, disputed
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.time_travel import choose_version, to_datetime
 from manifestcommit.log.version_chain import open_head, read_object
-from manifestcommit.operations.gc import run
-from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
 
 MINUTE, HOUR, YEAR = 60 * 10**6, 3600 * 10**6, 365 * 24 * 3600 * 10**6
 NOW = time.time_ns() // 1000 - 20 * HOUR
@@ -172,37 +166,6 @@ def test_the_time_that_a_store_tells_takes_the_place_of_a_clock_that_is_far_off(
     assert {each.committed_at for each in snapshots(store)} == {NOW} and "the store's, whose time is used" in caplog.text
     near = chain(memory(), [NOW + 14 * MINUTE], told_s=NOW / 1e6)
     assert {each.committed_at for each in snapshots(near)} == {NOW + 14 * MINUTE}
-
-
-def test_a_wild_clock_costs_no_request() -> None:
-    """[CM14] [CM11]"""
-    counts = []
-    for wild in (NOW, NOW + 10 * YEAR):
-        inner = chain(memory(), [NOW, wild])
-        counting: Any = CountingStore(inner)
-        counting.env, counting.now_s = At(NOW + HOUR), NOW / 1e6
-        write_there(counting, 9)
-        counts.append(counting.requests())
-    assert counts[0] == counts[1]
-
-
-@pytest.mark.parametrize("tells", [True, False])
-@pytest.mark.parametrize("off", [10 * YEAR, -10 * YEAR, 0])
-@pytest.mark.parametrize("wild", [1, 3, 4, 7])
-def test_gc_expires_by_true_times_whatever_one_writer_said(tells: bool, off: int, wild: int, tmp_path: Path) -> None:
-    """tells: of a folder, whose files have the times of the machines that wrote them; else the versions' own times count. [GC1] [CM27]"""
-    now = time.time_ns() // 1000
-    times = [now - 40 * HOUR + number * HOUR for number in range(8)]
-    times[wild] += off
-    store = chain(open_store(tmp_path), times)
-    for number, each in enumerate([times[0], *times], 1):
-        os.utime(tmp_path / object_names.version_name(number), (each / 1e6, each / 1e6))
-    there: Any = Elsewhere(StoreClock(store, CLOCKS["right" if tells else "silent"]), now)
-    run(TableContext(there), Policy(grace_s=36 * 3600.0, keep_for_s=36 * 3600.0))
-    head = open_head(store).snapshot
-    lowest = 6 if not off else 5 if tells else 3
-    assert lowest <= head.expired == head.fence <= 6, "version 6 is 36 hours old"
-    assert read_ids(store) == list(range(1, 9))
 
 
 def test_the_last_sixteen_disputes_are_kept_and_none_of_expired_versions() -> None:

@@ -50,22 +50,6 @@ def test_the_more_manifests_pile_up_the_more_are_merged_and_never_more_than_the_
     assert sum(each.files for group in found for each in group) <= USUAL.max_merged_files
 
 
-@pytest.mark.thorough
-def test_heads_stay_small_where_each_version_brings_many_manifests() -> None:
-    """Thirty jobs in every version, of 400 files each, up to ten million files: what was merged one group at a time was 18,000. [CM12]"""
-    refs: tuple[ManifestRef, ...] = ()
-    most = number = 0
-    versions = 10_000_000 // (30 * 400)
-    for _ in range(versions):
-        refs = (*refs, *(ref(400, number := number + 1) for _ in range(30)))
-        for group in spill_policy.manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs), USUAL):
-            gone = {each.path for each in group}
-            refs = (*(each for each in refs if each.path not in gone), ref(sum(each.files for each in group), number := number + 1))
-        most = max(most, len(refs))
-    assert sum(each.files for each in refs) == 30 * 400 * versions
-    assert most < 2_200
-
-
 def test_objects_too_large_to_be_merged_at_once_are_left_to_compaction() -> None:
     """A commit that finds a table full of them would pay for all that came before it. [CM12] [IV10]"""
     most = USUAL.max_merged_files // USUAL.fan_in

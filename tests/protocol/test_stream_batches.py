@@ -124,20 +124,6 @@ def test_a_query_that_goes_on_under_another_name_is_the_same_query() -> None:
     assert read_ids(store) == [0, 1, 2, 3]
 
 
-def test_of_two_that_commit_the_same_batch_at_once_one_does() -> None:
-    """A driver that was thought dead. [KY6] [KY5]"""
-    store = memory()
-    commit_batch(store, 0)
-    both = []
-    for id in (10, 20):
-        job = begin(store)
-        job._job.take_batch(StreamBatch(name=NAME, query="q1", batch=1))
-        job.write(rows([id]))
-        both.append(job._job)
-    assert [job.commit().kind for job in both] == ["committed", "already_committed"]
-    assert read_ids(store) == [0, 10]
-
-
 def test_a_crash_at_any_call_of_a_batch_and_its_replay_leave_it_there_once() -> None:
     """[KY6] [IV3]"""
     base = memory()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,8 +25,6 @@ from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.find import ArrowRows, Choice
 from manifestcommit.rows.where import delete_where
 from manifestcommit.runtime import concurrency
-from manifestcommit.runtime.environment import Tuning, tuned
-from manifestcommit.runtime.outcome import JobMetrics
 from manifestcommit.scan import planning
 from manifestcommit.table import Table
 
@@ -79,19 +75,6 @@ def test_a_pyarrow_expression_means_what_it_means_to_a_reader(base: Any, tmp_pat
     assert table.delete("x > 1", dry_run=True).rows_deleted == table.to_arrow(filter=high).num_rows == expected
     by_call = pc.utf8_length(pc.field("text")) > 3
     assert table.delete(by_call).rows_deleted == data.filter(by_call).num_rows == 12
-
-
-def test_a_rerun_with_the_key_does_nothing_whoever_did_it_first(base: Any, tmp_path: Path) -> None:
-    """The declaration names the condition, not who evaluates it. [RC6] [KY3]"""
-    table, _ = copy(base, "plain", tmp_path)
-    outcome = table.delete("id = 13", key="k", reason="they asked")
-    again = table.delete("id = 13", key="k")
-    assert outcome.committed and again.already_committed and (again.version, again.executor) == (outcome.version, None)
-    with pytest.raises(mc.errors.KeyReusedError):
-        table.delete("id = 14", key="k")
-    entry = table.history(1)[0]
-    assert (entry["operation"], entry["reason"]) == ("delete", "they asked")
-    assert isinstance(outcome.metrics, JobMetrics) and outcome.metrics.rows_written == outcome.rows_rewritten
 
 
 @pytest.mark.parametrize(
@@ -168,20 +151,6 @@ def test_what_is_large_is_left_to_an_active_session_and_is_said(monkeypatch: pyt
     assert 50 << 20 < rewrite.memory_of(entries) < 51 << 20
 
 
-def test_no_spark_is_loaded_for_it(tmp_path: Path) -> None:
-    """A command line is through before a JVM would have started. [RC8]"""
-    mc.write(pa.table({"id": [1, 2, 3]}), tmp_path / "t")
-    code = f"""
-import sys
-from manifestcommit.cli.main import main
-assert main(["delete", {str(tmp_path / "t")!r}, "--where", "id = 2", "--yes"]) == 0
-assert not any(name.partition(".")[0] in ("pyspark", "py4j") for name in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and re.search(r"rows deleted +1\n", done.stdout), done.stderr
-    assert Table(tmp_path / "t").dataset().to_table().column("id").to_pylist() == [1, 3]
-
-
 def test_rows_of_files_with_ranges_and_without_are_not_mixed(tmp_path: Path) -> None:
     """[RC5] [OB8]"""
     root = tmp_path / "t"
@@ -192,26 +161,3 @@ def test_rows_of_files_with_ranges_and_without_are_not_mixed(tmp_path: Path) -> 
     assert table.delete("id IN (5, 15, 25)").rows_rewritten == 27
     kept = table.lineage("s", 5)
     assert kept is not None and {(each.start, each.end) for each in kept.files} == {(0, 20), (None, None)}
-
-
-@pytest.mark.parametrize("step", ["find", "rewrite"])
-def test_a_file_that_gc_took_meanwhile_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Where its version has expired, while the rows are counted or, of a file too large to be held, written again. [RC1] [RD2]"""
-    root = str(tmp_path / "t")
-    mc.write(pa.table({"n": [1, 2, 3]}), root)
-    table = mc.Table(root)
-    (path,), version = table.files().column("path").to_pylist(), table.version
-    usual = getattr(ArrowRows, step)
-
-    def beside_gc(*given: Any, **named: Any) -> Any:
-        mc.write(pa.table({"n": [4]}), root, mode="overwrite")
-        mc.gc(root, grace="0s", keep_for="0s")
-        return usual(*given, **named)
-
-    monkeypatch.setattr(ArrowRows, step, beside_gc)
-    way = tuned(Tuning(read_once_bytes=0 if step == "rewrite" else 1 << 20))
-    wanted = rf"{path} of version {version}, .* run the operation again"
-    with way, pytest.raises(mc.errors.DataFileMissingError, match=wanted) as raised:
-        table.delete("n = 2")
-    assert raised.value.path == path and str(raised.value).startswith(table.url)
-    assert table.to_arrow().column("n").to_pylist() == [4]

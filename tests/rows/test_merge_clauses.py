@@ -124,18 +124,6 @@ def test_new_rows_name_their_partition_as_those_of_an_append(base: Any, tmp_path
     assert table.dataset().to_table(filter=pc.field("id") == 77).column("day").to_pylist() == [None]
 
 
-def test_a_merge_of_whole_rows_says_how_some_columns_are_merged(base: Any, tmp_path: Path) -> None:
-    """[RC3]"""
-    table, data = copy(base, "partitioned", tmp_path)
-    source = pa.table({"id": pa.array([1], pa.int64()), "x": [0.5]})
-    with pytest.raises(mc.errors.SchemaMismatchError, match=r"(?s)mc\.Update\(\).*mc\.Insert\(\)"):
-        table.merge(source, on="id")
-    with pytest.raises(mc.errors.SchemaMismatchError, match=r"a merge compares. Nothing was done.$"):
-        table.merge(source, on="text", when_matched="delete", when_not_matched=None)
-    assert table.merge(source, on="id", when_matched=mc.Update(), when_not_matched=None).rows_updated == 1
-    assert content(table) != shown(data)
-
-
 # --- crashes, and beside others ------------------------------------------------------------------------------------------
 
 

@@ -9,15 +9,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.faults.row_changes import begin_replacement
 from tests.kit.row_tables import CONDITIONS, changed, content, copy, shown
 from tests.kit.row_tables import rows as hostile_rows
 from tests.kit.sizes import rest_thorough, some
-from tests.kit.tables import memory, read_ids, rows, write
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, JobFencedError, VersionNotFoundError
-from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.table import Table
 
 # Among the rows of `hostile_rows` there are some for which these are true, false and null.
@@ -133,17 +130,6 @@ def test_a_table_that_is_not_there_and_columns_that_must_be_named(tmp_path: Path
 # --- crashes, and beside others ------------------------------------------------------------------------------------------
 
 
-def test_of_two_at_once_one_gets_it() -> None:
-    """[CF16] [RC10]"""
-    store = memory()
-    write(store, rows([1, 2], day="a"), partition_by=["day"])
-    one, other = (begin_replacement(store, rows([7], day=day), "id = 7") for day in "ab")
-    assert committed_or_raise(one.commit(), "t").committed
-    with pytest.raises(CommitConflictError) as caught:
-        committed_or_raise(other.commit(), "t")
-    assert caught.value.rule == "read_partition_was_touched" and read_ids(store) == [1, 2, 7]
-
-
 def test_rows_that_were_read_from_the_table_are_compared_with_every_commit_since(tmp_path: Path) -> None:
     """Read, changed in Arrow and written back, an overwrite loses no update of others. [CF17] [RC10]"""
     mc.write(pa.table({"day": ["a", "b"], "n": [1, 1]}), tmp_path / "t", partition_by="day")
@@ -165,14 +151,3 @@ def test_rows_that_were_read_from_the_table_are_compared_with_every_commit_since
     table.gc(grace="0s", keep_versions=1)
     with pytest.raises(JobFencedError):
         table.overwrite_where(plain, "day = 'a'", based_on=2)
-
-
-def test_what_others_commit_while_it_commits_counts_from_the_version_that_it_is_based_on() -> None:
-    """[CF17]"""
-    store = memory()
-    write(store, rows([1], day="a"), partition_by=["day"])
-    mine = begin_replacement(store, rows([2], day="a"), "day = 'a'", based_on=2)
-    write(store, rows([3], day="b"))
-    assert mine.change().since == 2 and committed_or_raise(mine.commit(), "t").committed
-    with pytest.raises(CommitConflictError):
-        begin_replacement(store, rows([2], day="a"), "day = 'a'", based_on=2)

@@ -12,14 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.faults.row_changes import begin_delete, begin_id_update, commit, here
-from tests.kit.row_tables import CONDITIONS, content, copy
-from tests.kit.sizes import rest_thorough, some
 from tests.kit.tables import memory, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.rows import row_change as rewrite
-from manifestcommit.rows.row_change import arrow_data
-from manifestcommit.rows.where import delete_where, overwrite_where, update_where
+from manifestcommit.rows.where import delete_where, update_where
 from manifestcommit.runtime.environment import Tuning, tuned
 from manifestcommit.scan import planning
 from manifestcommit.store.memory import MemoryStore
@@ -62,42 +59,6 @@ def delete(store: MemoryStore) -> Any:
 
 def update(store: MemoryStore) -> Any:
     return update_where(session(store), {"id": "id + 100"}, SOME)
-
-
-def overwrite(store: MemoryStore) -> Any:
-    each = session(store)
-    return overwrite_where(each, arrow_data(each, rows([12])), SOME, here(each))
-
-
-@pytest.mark.parametrize("work", [delete, update, overwrite])
-def test_each_small_file_is_opened_once(work: Callable[[MemoryStore], Any]) -> None:
-    """Those in which no row changes, too; and what a bound rules out is not read at all. [RC1]"""
-    once, twice = three_files(), three_files()
-    olds = live(once), live(twice)
-    outcome = work(once)
-    with tuned(TWICE):
-        other = work(twice)
-    opened = [[each.read[name] for name in paths] for each, paths in zip((once, twice), olds, strict=True)]
-    assert outcome.committed and read_ids(once) == read_ids(twice)
-    counts = ("rows_deleted", "rows_updated", "rows_inserted", "rows_rewritten", "files_rewritten", "files_removed")
-    assert [getattr(outcome, name) for name in counts] == [getattr(other, name) for name in counts]
-    assert sorted(opened[0]) == [0, 1, 1]
-    assert sorted(opened[1])[0] == 0 and sorted(opened[1])[1] > 1
-
-
-@pytest.mark.parametrize("work", ["delete", "update"])
-@pytest.mark.parametrize("condition", some(CONDITIONS, 2))
-@pytest.mark.parametrize("name", rest_thorough(["partitioned", "plain"], "plain"))
-def test_both_ways_leave_the_same_rows(base: Any, tmp_path: Path, name: str, condition: str, work: str) -> None:
-    """Of a table with renamed columns, nulls and NaN. [RC2] [RC7]"""
-    found = []
-    for way in (Tuning(), TWICE):
-        table, _ = copy(base, name, tmp_path / str(way.read_once_bytes))
-        with tuned(way):
-            outcome = table.delete(condition) if work == "delete" else table.update({"x": "7", "text": "'new'"}, where=condition)
-        found.append((content(table), outcome.rows_deleted, outcome.rows_updated, outcome.rows_rewritten, outcome.files_rewritten))
-        assert table.verify(deep=True).is_sound
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("way", [Tuning(), TWICE])

@@ -95,17 +95,6 @@ def test_a_stream_begins_with_all_rows_and_goes_on_through_rewrites_and_rollback
     assert counted(Stream(table, 4).batch(at, begun[1])) == counted(stream.batch(*begun))
 
 
-def test_a_version_that_rewrote_files_is_not_cut_and_others_are_cut_by_files(tmp_path: Path) -> None:
-    """[CH7]"""
-    table = new_table(tmp_path)
-    mc.write(rows(0, 1, 2), table.url)
-    table.update({"dec": "dec + 1"}, "id < 2")
-    table.delete("id = 2")
-    stream = Stream(table)
-    ends = [end for _, end in stream.ends(stream.feed.beginning(2), 2)]
-    assert [(end.version, end.files) for end in ends] == [(2, 2), (4, 0), (5, 0)]
-
-
 def test_a_version_before_the_next_one_is_needed_and_its_expiry_an_error(tmp_path: Path) -> None:
     """It lists the files that were removed: the error names where a new stream can begin. [CH7] [RD3]"""
     table = new_table(tmp_path)

@@ -13,7 +13,6 @@ from tests.e2e.test_processes import told
 from tests.kit.row_works import OLD, SCHEMA, before_its_create, data, found, make
 
 import manifestcommit as mc
-from manifestcommit.format.object_names import job_of_data_file
 from manifestcommit.rows import row_change
 from manifestcommit.store.local import LocalStore
 
@@ -29,10 +28,6 @@ def path(tmp_path: Path) -> Path:
 
 def append(path: Path) -> None:
     mc.write(data(50), path)
-
-
-def data_files(path: Path) -> set[str]:
-    return {str(each) for each in path.rglob("*.parquet") if "_manifest" not in each.parts}
 
 
 # --- real processes -----------------------------------------------------------------------------------------------------
@@ -146,21 +141,6 @@ def test_it_is_tried_ten_times_unless_the_table_says_otherwise(path: Path, monke
     for wrong in ("0", "-1", "many"):
         with pytest.raises(mc.errors.UsageError, match="above 0"):
             table.set_properties({"write.row-change-tries": wrong})
-
-
-def test_files_of_lost_tries_are_orphans_that_gc_removes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the source, too, which the last try lists under its own job's names. [RC11] [GC5] [DF1]"""
-    table = mc.Table(path)
-    always_behind(monkeypatch, path, 2)
-    outcome = table.merge(data(1, 6), ["day", "id"], key="k")
-    monkeypatch.undo()
-    jobs = {each["job"] for each in table.history(20)}
-    lost = {each for each in data_files(path) if job_of_data_file(each) not in jobs}
-    assert outcome.tries == 3 and len(lost) >= 4
-    assert {job_of_data_file(each) for each in table.files().column("path").to_pylist()} <= jobs
-    mc.gc(path, grace="0s", keep_versions=1)
-    assert not lost & data_files(path)
-    assert table.verify(deep=True).is_sound and table.merge(data(1, 6), ["day", "id"], key="k").already_committed
 
 
 def test_a_key_that_another_run_committed_meanwhile_is_not_done_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,15 +10,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.faults.row_changes import begin_update
 from tests.kit.row_tables import content, copy, shown
 from tests.kit.sizes import rest_thorough
-from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
 
 import manifestcommit as mc
-from manifestcommit.errors import CommitConflictError
-from manifestcommit.rows import row_change as rewrite
-from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.table import Table
 
 UPDATES: list[tuple[dict[str, str], str]] = [
@@ -216,40 +211,3 @@ def test_a_null_for_a_column_that_has_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(mc.errors.SchemaMismatchError, match="id"):
         Table(tmp_path / "t").update({"id": "v"})
     assert Table(tmp_path / "t").update({"id": "v"}, where="v IS NOT NULL").rows_updated == 1
-
-
-def test_rows_keep_their_ranges_and_a_key_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[RC5] [RC6] [KY3]"""
-    monkeypatch.setattr(rewrite, "MUCH_BYTES", 1)
-    for first in (0, 10):
-        mc.write(pa.table({"id": range(first, first + 10)}), tmp_path / "t", watermarks={"s": (first, first + 10)})
-    table = Table(tmp_path / "t")
-    values = {"id": "id + 100"}
-    outcome = table.update(values, where="id IN (5, 15)", key="k")
-    again = table.update(values, where="id IN (5, 15)", key="k")
-    assert outcome.rows_updated == 2 and again.already_committed and again.version == outcome.version
-    with pytest.raises(mc.errors.KeyReusedError):
-        table.update({"id": "id + 101"}, where="id IN (5, 15)", key="k")
-    kept = table.lineage("s", 5)
-    assert kept is not None and {(each.start, each.end) for each in kept.files} == {(0, 20)}
-
-
-# --- crashes, and beside others ------------------------------------------------------------------------------------------
-
-
-def test_whoever_writes_into_a_partition_that_it_has_read_is_a_conflict() -> None:
-    """And whoever writes elsewhere is none, even where its rows move to. [CF16] [RC7]"""
-    for day, rule in (("a", "read_partition_was_touched"), ("b", None), ("c", None)):
-        store = memory()
-        for each in "ab":
-            write(store, rows([1, 2], day=each), partition_by=["day"])
-        mine = begin_update(store, {"day": "'c'", "id": "id + 10"}, "day = 'a' AND id = 1")
-        with begin(store) as theirs:
-            theirs.write(rows([3], day=day))
-        if rule is None:
-            assert committed_or_raise(mine.commit(), "t").committed and read_ids(store) == [1, 2, 2, 3, 11]
-        else:
-            with pytest.raises(CommitConflictError) as caught:
-                committed_or_raise(mine.commit(), "t")
-            assert caught.value.rule == rule and read_ids(store) == [1, 1, 2, 2, 3]
-        check_table(store)

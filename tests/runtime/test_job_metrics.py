@@ -289,24 +289,6 @@ def test_each_phase_has_its_own_figures(root: Path, told: list[JobMetrics]) -> N
     assert summary["seconds"] >= summary["prepare_s"]
 
 
-def test_what_the_first_phase_has_told_the_second_does_not_tell_again() -> None:
-    """But the history holds both. [AB3] [OB10]"""
-    store = Retrying(memory())
-    written(store).commit()
-    job = written(store)
-    store.retries = 6
-    job.prepare()
-    assert job.metrics.retries == 6
-
-    class Later(Retrying):
-        def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-            self.retries += "prepared" in name
-            return super().get(name, start, end)
-
-    second = commit_prepared(session(Later(store)), job.id).metrics
-    assert second is not None and second.retries == 1 and summary_of(store).retries == 7, "reading what was prepared is part of it"
-
-
 def test_of_two_committers_of_one_job_one_has_committed_it(told: list[JobMetrics]) -> None:
     """So what is summed over processes is right. [AB3] [OB10]"""
     store = memory()
@@ -392,23 +374,6 @@ def test_a_jobs_retries_are_those_since_it_began() -> None:
     assert outcome.metrics is not None and outcome.metrics.retries == 23 == summary_of(store).retries
 
 
-# --- observers --------------------------------------------------------------------------------------------------------
-
-
-def test_an_observer_that_fails_stops_neither_the_commit_nor_the_next_one(told: list[JobMetrics]) -> None:
-    """What took place is not told as a failure. [OB10]"""
-
-    def fail(found: JobMetrics) -> None:
-        raise RuntimeError("by the test")
-
-    observers.insert(0, fail)
-    try:
-        assert written(memory()).commit().committed
-    finally:
-        observers.remove(fail)
-    assert [each.kind for each in told] == ["committed"]
-
-
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
@@ -439,22 +404,6 @@ def test_a_tables_figures_take_five_requests() -> None:
     store.reset()
     assert table_metrics(session(store)).prepared_jobs == 1
     assert store.requests() == {"get": 2, "list": 3}
-
-
-def test_the_oldest_prepared_job_is_the_one_that_counts(tmp_path: Path) -> None:
-    """Aged by the store's own clock. [AB3]"""
-    import os
-    import time
-
-    mc.write(ROWS, tmp_path)
-    for age in (50, 5000, 500):
-        with mc.begin(tmp_path) as job:
-            job.write(ROWS)
-            job.prepare()
-        moment = time.time() - age
-        os.utime(tmp_path / "_manifest" / "jobs" / job.id / "prepared.json.zst", (moment, moment))
-    found = mc.Table(tmp_path).metrics()
-    assert found.prepared_jobs == 3 and found.oldest_prepared_s is not None and 4990 < found.oldest_prepared_s < 5060
 
 
 @pytest.mark.parametrize("ends", [["t"], {"t": 1.5}, {"t": True}, {"t": None}, {1: 2}])

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kit.sizes import budgets, rest_thorough, rounds
+from tests.kit.sizes import budgets, rounds
 from tests.kit.tables import memory, put_version, session
 
 from manifestcommit.commits.commit_loop import commit
@@ -30,7 +30,7 @@ from manifestcommit.format.change import Overwrite, Write
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.evolution import SchemaEdit
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.format.snapshot import Commit, Summary, Tag
+from manifestcommit.format.snapshot import Commit, Summary
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, open_head
 from manifestcommit.operations.rollback import rollback
@@ -419,24 +419,6 @@ def test_files_of_versions_that_a_stream_has_seen_are_no_news(starting: int | No
         assert [path for batch in batches(own, began) for path in batch] == (history.added[3] if starting == 3 else []) + history.added[6]
 
 
-def test_a_rollback_that_only_takes_files_away_is_as_any_removal() -> None:
-    """Also to a version from before the stream began: it brings nothing back. [SP8] [CF13]"""
-    history = History(memory())
-    history.commit("a")
-    history.commit("b")
-    start = feed(history.store).beginning()
-    history.rollback(2)
-    history.commit("c")
-    own = feed(history.store, "files")
-    assert [path for batch in batches(own, start) for path in batch] == history.live[3] + history.added[5]
-    with pytest.raises(UsageError, match=r"version 4 of .* removed 1 rows in 1 files"):
-        list(batches(feed(history.store), start))
-    back = feed(history.store).beginning(6)
-    history.commit(operation="properties", properties={"owner": "us"})
-    history.rollback(5)
-    assert [path for batch in batches(feed(history.store), back) for path in batch] == [], "it changes no file"
-
-
 @pytest.mark.parametrize("choice", ["fail", "files", "skip"])
 def test_what_a_commit_of_another_kind_brings_back_is_no_less(history: History, choice: OnOverwrite) -> None:
     """Not by the name of the operation: by what its record counts beside what the version added. [SP8] [CM9]"""
@@ -491,19 +473,6 @@ def test_an_expired_version_is_an_error_that_says_what_to_do(history: History) -
     whole = Offset(table=start.table, began=4, whole=True, version=4, files=1)
     with pytest.raises(SnapshotExpiredError, match="needs version 4"):
         feed(history.store).advance(whole)
-
-
-def test_a_tagged_version_is_read_though_it_expired(history: History) -> None:
-    """[RD3] [RD5]"""
-    put_version(history.store, open_head(history.store), fence=5, expired=5, tags={"keep": Tag(version=4)})
-    own = feed(history.store)
-    start = own.beginning(4)
-    assert [path for path, _ in own.between(start, start.next_version())] == history.added[4]
-    with pytest.raises(SnapshotExpiredError, match="needs version 3"):
-        feed(history.store).beginning(3)
-    put_version(history.store, open_head(history.store), fence=7, expired=7)
-    with pytest.raises(SnapshotExpiredError, match="needs version 5"):
-        feed(history.store).advance(start, 100)
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -704,28 +673,6 @@ def costs(store: CountingStore) -> tuple[int, int, int]:
     return total - manifests, manifests, gets
 
 
-@pytest.mark.parametrize("limit", rest_thorough([1, 10, 100, None], 10, None))
-def test_a_trigger_costs_one_get_per_version_and_three_more(long_history: History, limit: int | None) -> None:
-    """[SP8] [CM11]"""
-    store, own = counted(long_history)
-    start = own.beginning(401)
-    assert costs(store)[0] == 3
-    triggers = files = 0
-    while True:
-        end = own.advance(start, limit)
-        files += len(own.between(start, end))
-        requests, manifests, _ = costs(store)
-        versions = end.version - start.version
-        assert requests <= 3 + versions and manifests <= versions / 10 + 1
-        if end == start:
-            assert requests == 1
-            break
-        start, triggers = end, triggers + 1
-        if triggers == 20:
-            break
-    assert files == (600 if limit in (100, None) else limit * 20)
-
-
 def test_a_limited_look_does_not_read_up_to_the_head(long_history: History) -> None:
     """[SP8] [IV10]"""
     store, own = counted(long_history)
@@ -739,16 +686,3 @@ def test_a_batch_that_is_repeated_costs_no_more(long_history: History) -> None:
     own.between(start, msgspec.structs.replace(start, version=150))
     requests, _, gets = costs(store)
     assert requests <= 3 + 50 + 1 and gets == 51, "the head, and each version once"
-
-
-def test_what_a_stream_began_with_is_looked_up_once(long_history: History) -> None:
-    """Its manifests are read once, whatever the number of triggers. [SP8] [CM11]"""
-    store, own = counted(long_history)
-    found = list(batches(own, own.beginning(), 100))
-    requests, manifests, gets = costs(store)
-    assert len(found) == 10 and gets == 1 and manifests == len(long_history.head.snapshot.manifests)
-    assert requests <= 3 + len(found) + 1
-    own.stop_at_head()
-    store.reset()
-    end = own.beginning().start().next_version()
-    assert own.advance(end) == end and store.calls == [], "what is not given is not looked for"

@@ -209,19 +209,6 @@ def test_a_file_of_others_that_is_gone_is_named(adopted: mc.Table, tmp_path: Pat
     assert raised.value.path == "b.parquet"
 
 
-def test_files_in_a_store_are_checked_as_well() -> None:
-    """[AF3] Through pyarrow's filesystem over the store, by several threads."""
-    store = open_store("memory://checked-dataset")
-    for number in range(20):
-        store.put(f"{number}.parquet", written("a"))
-    mc.Table(store.url).adopt()
-    assert mc.Table(store.url).dataset().count_rows() == 20 * ROWS
-    store.put("7.parquet", changed(written("a"), *NULLS, to=-1))
-    for read in ("to_table", "count_rows", "duckdb", "polars"):
-        with pytest.raises(Exception, match=r"data file 7\.parquet"):
-            READS[read](mc.Table(store.url).dataset())
-
-
 def test_a_file_that_is_longer_than_listed_is_damaged() -> None:
     """Its length is not asked for: whoever reads it compares what comes with what is listed. [RD2] [RD14]"""
     url = f"memory://{secrets.token_hex(8)}/t"

@@ -52,17 +52,6 @@ def test_every_batch_comes_once_and_in_order(monkeypatch: pytest.MonkeyPatch, ro
     assert not threads()
 
 
-def test_the_next_portion_is_decoded_beside_the_one_that_is_taken() -> None:
-    """A task would use one core while the other idles. Each waits here for what only the other one does."""
-    both = threading.Barrier(2)
-
-    def decode(portion: range) -> Iterator[pa.RecordBatch]:
-        both.wait(WAIT_S)
-        yield batch(portion.start)
-
-    assert list(numbers(decode_ahead(counted(range(1), range(1, 2)), decode))) == [0, 1]
-
-
 def test_batches_are_decoded_while_the_caller_has_one() -> None:
     made = [threading.Event() for _ in range(3)]
 

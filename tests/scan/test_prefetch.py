@@ -156,17 +156,6 @@ def test_the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there(monkey
     assert not [t for t in threading.enumerate() if t.name.startswith("manifestcommit-read")]
 
 
-def test_who_stops_early_leaves_no_request_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Remote()
-    files = [file_of(store, f"{n:02}", 2_000) for n in range(40)]
-    monkeypatch.setattr(module, "AHEAD_BYTES", 2 * files[0][1])  # those 40 would fit
-    parts = read_ahead(store, files, lambda file: ([0], file.schema_arrow.names), all_columns=True, footers={})
-    next(parts)
-    parts.close()
-    asked = len(store.asked)
-    assert asked < 40 and not [t for t in threading.enumerate() if t.name.startswith("manifestcommit-read")]
-
-
 def test_who_stops_early_is_told_of_no_error(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """`limit` would fill a worker's log with requests that could not be sent any more."""
     monkeypatch.setattr(module, "_AT_ONCE", 1)

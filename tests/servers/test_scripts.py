@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.servers.servers import APT_SCRIPT, RGW_SCRIPT
+from tests.servers.servers import RGW_SCRIPT
 
 NAMES = ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"]
 
@@ -107,49 +107,3 @@ def test_stop_ends_what_was_started_and_nothing_else(tmp_path: Path) -> None:
         assert other.poll() is None and running[1].poll() is None and not (folder / "cluster").exists()
     finally:
         end([*running, other])
-
-
-# --- apt.sh ---------------------------------------------------------------------------------------------------------------
-
-
-def apt(tmp_path: Path, does: str) -> subprocess.Popen[str]:
-    """The script with an apt-get that does this when it shall install."""
-    programs = tmp_path / "programs"
-    programs.mkdir(exist_ok=True)
-    (programs / "apt-get").write_text(f'#!/bin/bash\nfor each; do [ "$each" != install ] || {{ {does}; }}; done\n')
-    (programs / "apt-get").chmod(0o755)
-    env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "MC_POLICY_RC_D": str(tmp_path / "policy")}
-    return subprocess.Popen([str(APT_SCRIPT), "x"], env=env, text=True, stderr=subprocess.PIPE, start_new_session=True)
-
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="apt.sh installs as root only")
-
-
-@pytest.mark.thorough
-@needs_root
-@pytest.mark.parametrize("ends_by", [None, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
-def test_services_may_start_again_however_an_installation_ends(tmp_path: Path, ends_by: signal.Signals | None) -> None:
-    """Where it is killed, from the next installation on."""
-    policy, seen = tmp_path / "policy", tmp_path / "seen"
-    does = f"cp {policy} {seen}" + ("" if ends_by is None else "; exec sleep 60")
-    script = apt(tmp_path, does)
-    if ends_by is not None:
-        while not seen.exists() or not seen.read_text():
-            assert script.poll() is None, script.communicate()
-            time.sleep(0.02)
-        os.killpg(script.pid, ends_by)
-    script.communicate(timeout=120)
-    assert "exit 101" in seen.read_text()
-    assert policy.exists() == (ends_by == signal.SIGKILL)
-    again = apt(tmp_path, f"cp {policy} {seen}")
-    again.communicate(timeout=120)
-    assert again.returncode == 0 and not policy.exists() and os.listdir(tmp_path).count("policy") == 0
-
-
-@needs_root
-def test_a_policy_of_the_machine_stays(tmp_path: Path) -> None:
-    """As images of containers have one."""
-    (tmp_path / "policy").write_text("#!/bin/sh\nexit 101\n")
-    script = apt(tmp_path, "true")
-    script.communicate(timeout=120)
-    assert script.returncode == 0 and (tmp_path / "policy").read_text() == "#!/bin/sh\nexit 101\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import threading
 
-import msgspec
 import pyarrow as pa
 import pytest
 from tests.spec import golden
@@ -17,10 +16,9 @@ from manifestcommit.errors import UsageError
 from manifestcommit.format import object_names
 from manifestcommit.format.change import ConflictInputs, Write
 from manifestcommit.format.entries import Entry
-from manifestcommit.format.snapshot import Commit
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import read_object
-from manifestcommit.protocol.conflict import InterveningCommit, find_conflict
+from manifestcommit.protocol.conflict import find_conflict
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.table.functions import create_table
@@ -86,27 +84,6 @@ def test_what_became_of_a_job_is_told_from_anywhere(root: str) -> None:
     for other in (golden.JOB, "no job"):
         with pytest.raises(UsageError):
             Table(url).resolve(other)
-
-
-WINNERS = ["create", "append", "overwrite", "replace", "schema", "properties", "an operation of a later release"]
-
-
-@pytest.mark.parametrize("operation", WINNERS)
-def test_an_append_commutes_with_any_winner(operation: str) -> None:
-    """Whatever the winner did, in the same partitions too, as long as columns and partitioning still fit. [CF2] [CM9]"""
-    head = golden.full()
-    touched = ({golden.DAY: "2013-01-01"}, {})
-    winner = InterveningCommit(version=41, commit=Commit(job=golden.OTHER_JOB, commit_id="c", operation=operation, touched=touched))
-    change = Write(
-        job=golden.OLD_JOB,
-        birth=39,
-        operation="append",
-        schema=golden.SCHEMA,
-        partition_by=head.partition_by,
-        add=(msgspec.structs.replace(golden.INLINED[0], path="new.parquet", job=golden.OLD_JOB),),
-        touched=touched,
-    )
-    assert find_conflict(head, change, [winner], ConflictInputs()) is None
 
 
 def test_replacing_a_file_that_is_no_longer_live_conflicts() -> None:

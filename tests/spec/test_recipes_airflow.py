@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,15 +107,6 @@ def test_each_day_is_loaded_once_when_the_clocks_change(recipe: SimpleNamespace,
     assert source.fetched == expected and days(table) == sorted((day, 1) for day in expected for _ in range(2))
 
 
-def test_a_manual_run_of_a_day_that_is_loaded_does_nothing(recipe: SimpleNamespace, table: str) -> None:
-    source = Source()
-    versions = [
-        recipe.load_day(table, source, **run_of(3)),
-        recipe.load_day(table, source, **run_of(3, at=dt.time(10, 15, 30, 123456, dt.UTC), run_id="manual__3")),
-    ]
-    assert len(set(versions)) == 1 and len(source.fetched) == 1 and days(table) == twice((3, 1))
-
-
 def test_a_retry_and_a_clear_do_nothing_and_return_the_first_version(recipe: SimpleNamespace, table: str) -> None:
     source = Source()
 
@@ -130,24 +120,6 @@ def test_a_retry_and_a_clear_do_nothing_and_return_the_first_version(recipe: Sim
     assert days(table) == twice((1, 1))
 
 
-def test_a_backfill_runs_in_any_order_and_at_once(recipe: SimpleNamespace, table: str) -> None:
-    recipe.load_day(table, Source(), **run_of(3))
-    failed: list[BaseException] = []
-
-    def load(day: int) -> None:
-        try:
-            recipe.load_day(table, Source(), **run_of(day))
-        except BaseException as error:
-            failed.append(error)
-
-    crew = [threading.Thread(target=load, args=(day,)) for day in (5, 1, 3, 4, 2)]
-    for each in crew:
-        each.start()
-    for each in crew:
-        each.join()
-    assert not failed and days(table) == twice(*((day, 1) for day in range(1, 6)))
-
-
 def test_a_corrected_day_replaces_the_old_one_once(recipe: SimpleNamespace, table: str) -> None:
     for day in (1, 2):
         recipe.load_day(table, Source(), **run_of(day))
@@ -158,16 +130,6 @@ def test_a_corrected_day_replaces_the_old_one_once(recipe: SimpleNamespace, tabl
     recipe.load_day_again(table, Source(9), **run_of(1, params={"again": "ticket 9"}))
     recipe.load_day(table, Source(), **run_of(1))  # cleared: its key is still known
     assert days(table) == twice((1, 9), (2, 1))
-
-
-def test_a_day_that_something_else_has_loaded_is_replaced(recipe: SimpleNamespace, table: str) -> None:
-    """The load failed, the day was loaded under another key, and then the load is cleared."""
-    recipe.load_day(table, Source(), **run_of(2))
-    recipe.load_day_again(table, Source(7), **run_of(3, "again", params={"again": "ticket 8"}))
-    recipe.load_day(table, Source(8), **run_of(3))
-    assert days(table) == twice((2, 1), (3, 8))
-    recipe.publish(table, **run_of(3, "publish", xcom={"extract": recipe.extract(table, Source(9), **run_of(3, "extract"))}))
-    assert days(table) == twice((2, 1), (3, 9))
 
 
 def test_rows_of_another_day_than_the_key_says_are_refused(recipe: SimpleNamespace, table: str) -> None:
