@@ -174,14 +174,14 @@ class Client(JobClientBase, WithStateSync):
             for name, rows in own.items():
                 tx[name].write(rows, merge_schema=True)
             for name in tables:
-                self._load(tx, name, tables, "replace" if name in emptied else self._disposition(name))
+                self._load(tx, name, tables, is_emptied=name in emptied)
 
-    def _load(self, tx: mc.Transaction, name: str, tables: Mapping[str, Sequence[str]], disposition: str) -> None:
+    def _load(self, tx: mc.Transaction, name: str, tables: Mapping[str, Sequence[str]], *, is_emptied: bool) -> None:
         """Write what a package has of one table."""
-        files = tables[name]
+        files, disposition = tables[name], self._disposition(name)
+        if is_emptied or disposition == "replace":
+            tx[name].overwrite()
         if disposition != "merge":
-            if disposition == "replace":
-                tx[name].overwrite()
             if files:
                 tx[name].write(self._stream(name, files), merge_schema=True)
             return
@@ -192,6 +192,9 @@ class Client(JobClientBase, WithStateSync):
             on = get_columns_names_with_prop(self.schema.get_table(root), "primary_key")
         else:
             rows, deleted, on = self._nested(tx, name, files, staged, gone)
+        if is_emptied:
+            tx[name].write(rows.filter(pc.invert(pa.array(deleted, pa.bool_()))), merge_schema=True)
+            return
         marker = "_manifestcommit_deleted"
         rows = rows.append_column(marker, pa.array(deleted, pa.bool_()))
         values = {column: f"source.{_quoted(column)}" for column in rows.column_names if column != marker}

@@ -149,6 +149,24 @@ def test_a_refresh_empties_tables_in_the_commit(tmp_path: Path) -> None:
     assert rows(tmp_path, "orders", "id") == [(4,)] and rows(tmp_path, "orders__items", "value") == [(4,)]
 
 
+def test_a_refresh_of_what_is_merged_keeps_one_row_of_each_key(tmp_path: Path) -> None:
+    @dlt.source
+    def shop(*given: dict[str, object]):
+        return orders(*given, columns={"gone": {"hard_delete": True, "data_type": "bool"}})
+
+    pipeline(tmp_path).run(shop({"id": 1, "items": [1]}, {"id": 2, "items": [2]}))
+    pipeline(tmp_path).run(shop({"id": 1, "items": [3]}, {"id": 3, "gone": True, "items": [4]}), refresh="drop_data")
+    assert rows(tmp_path, "orders", "id") == [(1,)] and rows(tmp_path, "orders__items", "value") == [(3,)]
+    pipeline(tmp_path, "flat").run(
+        dlt.resource([{"id": 1, "at": 1}, {"id": 1, "at": 2}], name="flat", primary_key="id", write_disposition="merge")
+    )
+    pipeline(tmp_path, "flat").run(
+        dlt.resource([{"id": 1, "at": 3}, {"id": 1, "at": 4}], name="flat", primary_key="id", write_disposition="merge"),
+        refresh="drop_data",
+    )
+    assert rows(tmp_path, "flat", "id", "at") == [(1, 4)]
+
+
 def test_a_package_that_two_machines_load_is_loaded_once(tmp_path: Path) -> None:
     one = pipeline(tmp_path, "one")
     one.extract(events())
