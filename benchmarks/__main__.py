@@ -27,6 +27,7 @@ ALL = (
     "row_shapes",
     "verify_deep",
     "exports",
+    "loads",
     "long_life",
     "profile",
 )

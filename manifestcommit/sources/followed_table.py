@@ -34,10 +34,7 @@ class FollowedTable:
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield the versions that followed the position, some at a time."""
         del max_bytes  # a version is read in batches, whatever its size
-        try:
-            name, newest = self._now(positions)
-        except TableNotFoundError:
-            return
+        name, newest = self._now(positions)
         given = positions.get(name)
         start = given if isinstance(given, int) else 0
         if start > newest:
@@ -51,7 +48,13 @@ class FollowedTable:
     def _now(self, positions: Mapping[str, Position]) -> tuple[str, int]:
         """What the position is called, which holds the table's id, and the newest version. A table
         that was removed and made again is another one, whatever its versions are."""
-        snapshot = self._followed.snapshot()
+        try:
+            snapshot = self._followed.snapshot()
+        except TableNotFoundError as error:
+            raise SourceError(
+                f"{self.name}: there is no table; nothing was loaded. Look at its path, or create "
+                "it first."
+            ) from error
         name = f"{self.name}#{snapshot.table_id}"
         if any(each.startswith(f"{self.name}#") and each != name for each in positions):
             raise self._made_again()

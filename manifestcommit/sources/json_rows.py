@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from itertools import chain
 from numbers import Integral, Real
 from typing import Any
 
@@ -76,7 +77,7 @@ def _object(
 def _types(objects: Sequence[Mapping[str, Any]], expected: pa.Schema | None) -> pa.Schema:
     """The columns: those that are known, and the others by what most of their values are."""
     known = [] if expected is None else list(expected)
-    names = dict.fromkeys(name for each in objects for name in each)
+    names = dict.fromkeys(chain.from_iterable(objects))
     for field in known:
         names.pop(field.name, None)
     for name in names:

@@ -24,6 +24,7 @@ from ..table.functions import REFUSED
 from ..table.table import Table
 from ..terminal.render import counted
 from ..version import install
+from .avro_rows import avro_decoder
 from .chunk import BrokenInputError, Chunk, Position
 from .json_rows import arrow_schema, rows_of
 
@@ -467,7 +468,7 @@ _PARTS: dict[str, Callable[[Message], Any]] = {
 def _value(name: str, value: Any) -> Any:
     if callable(value):
         return value
-    return one_of("bytes", "json")(name, value)
+    return one_of("avro", "bytes", "json")(name, value)
 
 
 def _starts(name: str, value: Any) -> Any:
@@ -512,7 +513,6 @@ def _parts(name: str, value: Any) -> Any:
     servers=text("addresses of brokers", "'broker1:9092,broker2:9092'"),
     topic=text("the name of a topic", "'orders'"),
     value=_value,
-    schema=optional(arrow_schema),
     record_columns=_parts,
     start=_starts,
     on_broken=one_of("error", "refuse"),
@@ -523,8 +523,8 @@ def kafka(
     servers: str,
     topic: str,
     *,
-    value: Literal["bytes", "json"] | Callable[[bytes], Mapping[str, Any]] = "json",
-    schema: pa.Schema | None = None,
+    value: Literal["avro", "bytes", "json"] | Callable[[bytes], Mapping[str, Any]] = "json",
+    schema: pa.Schema | Mapping[Any, Any] | str | None = None,
     record_columns: Sequence[str] | str = (),
     start: Start = "earliest",
     on_broken: Literal["error", "refuse"] = "error",
@@ -541,10 +541,12 @@ def kafka(
         servers: host:port of some brokers, separated by commas.
         topic: the name of the topic.
         value: what the records' values are: "json", the default, an object whose members are the
-            columns; "bytes", one column `value`; or a callable that returns such an object as a
-            mapping for the bytes of a value.
-        schema: the columns and their types; by default those of the table, and for its first
-            records what pyarrow infers from them.
+            columns; "avro", a record in Avro; "bytes", one column `value`; or a callable that
+            returns such an object as a mapping for the bytes of a value.
+        schema: the columns and their types, a pyarrow schema; by default those of the table, and
+            for its first records what pyarrow infers from them. For Avro the schema of Avro, a
+            mapping or JSON, with which all were written; or, where values begin with the five bytes
+            of a schema registry, id -> schema, the last of which has the columns.
         record_columns: what else becomes a column, of "partition", "offset", "timestamp", "key" and
             "headers": `_offset` and so on; by default nothing.
         start: where the first load begins: "earliest", the default, "latest", a time, or partition
@@ -571,6 +573,10 @@ def kafka(
     given = {"bootstrap.servers": servers, **(settings or {})}
     if value == "bytes" and schema is not None:
         raise UsageError("value='bytes' is one column, `value`: leave schema out")
+    if value == "avro":
+        value, schema = avro_decoder(schema)
+    elif schema is not None:
+        schema = arrow_schema("schema", schema)
     if ours := sorted(_OURS.keys() & given):
         raise UsageError(
             f"settings: {ours[0]} is decided here, since the table holds the positions; leave it "

@@ -121,8 +121,8 @@ def load(
         max_errors: how many parts that cannot be decoded, such as broken files, are recorded and
             skipped; one more ends the load. By default 0.
         restart: replace all rows of the table by the whole source, in one commit, and go on from
-            there: for a follower whose source no longer has the changes since its position. By
-            default False.
+            there, with the source's columns: for a follower whose source no longer has the changes
+            since its position, or has a column of another type. By default False.
         dry_run: read no row and commit nothing; `planned` of the outcome has the chunks. By default
             False.
         message: what the commits are for, as for `write`; by default what each chunk is.
@@ -402,7 +402,13 @@ class _Loader:
                 return
             except SchemaMismatchError as error:
                 part = getattr(self._source, "reading", "")
-                raise type(error)(f"{part}: {error}" if part else str(error)) from None
+                told = f"{part}: {error}" if part else str(error)
+                if not replace_all and hasattr(self._source, "copy"):
+                    told += (
+                        " If the source's column has changed for good: restart=True replaces the "
+                        "loaded table, also its columns, by all rows that the source has now."
+                    )
+                raise type(error)(told) from None
             except BrokenInputError as broken:
                 chunk = self._without(chunk, broken)
 
@@ -466,14 +472,16 @@ class _Loader:
         self._schemas = {}
 
     def _fill(self, job: Job, chunk: Chunk, *, replace_all: bool) -> None:
+        how = self._write
         if replace_all:
             job.overwrite()
+            how = {**how, "merge_schema": False, "replace_schema": True}
         for name, (start, end) in chunk.ranges.items():
             job.advance(name, start, end)
         sources = {name: (start or 0, end) for name, (start, end) in chunk.ranges.items()}
         lineage = sources if all(isinstance(end, int) for _, end in sources.values()) else None
         for data in _streams(self._source.rows(chunk)):
-            job.write(data, sources=lineage, **self._write)
+            job.write(data, sources=lineage, **how)
 
     def _replaced(
         self, table: RowChanges, chunk: Chunk, condition: Any, **note: Any

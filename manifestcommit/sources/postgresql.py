@@ -109,6 +109,7 @@ class PostgresRows:
         self._dsn, self._given, self._column = dsn, table_or_query, xid_column
         self._query_name, self._on_failover = query_name, on_failover
         self._relation: _Relation | None = None
+        self._held: psycopg.Connection[Any] | None = None
         self._warned: set[int] = set()
         self.held_back = ""
 
@@ -126,17 +127,18 @@ class PostgresRows:
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield ranges of transactions that are over, up to the oldest that is not; none without
         rows."""
-        first, start, end = self._range(positions)
-        while True:
-            with self._asking() as connection:
-                upto = self._next_end(connection, start, end, max_bytes)
-            if upto is None:
-                return
-            yield Chunk(
-                ranges={self.name: (first, upto)},
-                what=f"transactions {f'{start} to' if start else 'up to'} {upto - 1}",
-            )
-            first = start = upto
+        with self._asking() as connection:
+            self._held = connection  # by all that asks until the chunks are loaded
+            try:
+                first, start, end = self._range(positions)
+                while (upto := self._next_end(connection, start, end, max_bytes)) is not None:
+                    yield Chunk(
+                        ranges={self.name: (first, upto)},
+                        what=f"transactions {f'{start} to' if start else 'up to'} {upto - 1}",
+                    )
+                    first = start = upto
+            finally:
+                self._held = None
 
     def _range(
         self, positions: Mapping[str, Position], *, whole: bool = False
@@ -349,9 +351,8 @@ class PostgresRows:
                 end=_xid(end),
             )
             connection.read_only = True
-            connection.autocommit = False
-            _register_loaders(connection)
-            with connection.cursor(name="manifestcommit") as cursor:
+            with connection.transaction(), connection.cursor(name="manifestcommit") as cursor:
+                _register_loaders(cursor)
                 cursor.execute(asked, binary=True)
                 while found := cursor.fetchmany(most):
                     values = zip(*found, strict=True)
@@ -383,7 +384,7 @@ class PostgresRows:
     # --- what is there ----------------------------------------------------------------------------
 
     def _asking(self) -> _Asking:
-        return _Asking(self._dsn)
+        return _Asking(self._dsn, self._held)
 
     def _now(self, connection: psycopg.Connection[Any]) -> _Relation:
         return self._look(connection, with_top=False)
@@ -506,15 +507,16 @@ class PostgresRows:
 
 class _Asking:
     """One connection, in which each statement is a transaction; whatever psycopg says becomes this
-    package's error, without the password. [SE1]"""
+    package's error, without the password. held: one that somebody else closes. [SE1]"""
 
-    def __init__(self, dsn: _Hidden) -> None:
-        self._dsn = dsn
-        self._connection: psycopg.Connection[Any] | None = None
+    def __init__(self, dsn: _Hidden, held: psycopg.Connection[Any] | None) -> None:
+        self._dsn, self._connection, self._is_own = dsn, held, held is None
 
     def __enter__(self) -> psycopg.Connection[Any]:
         import psycopg
 
+        if self._connection is not None:
+            return self._connection
         problem = ""
         try:
             self._connection = psycopg.connect(
@@ -534,7 +536,7 @@ class _Asking:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         import psycopg
 
-        if self._connection is not None:
+        if self._connection is not None and self._is_own:
             self._connection.close()
         if isinstance(error, psycopg.Error | UnicodeError):
             raise SourceError(
@@ -641,11 +643,11 @@ def _loaders() -> tuple[Any, Any]:
     )
 
 
-def _register_loaders(connection: psycopg.Connection[Any]) -> None:
+def _register_loaders(cursor: psycopg.ServerCursor[Any]) -> None:
     dates, timestamps = _loaders()
-    connection.adapters.register_loader("date", dates)
-    connection.adapters.register_loader("timestamp", timestamps)
-    connection.adapters.register_loader("timestamptz", timestamps)
+    cursor.adapters.register_loader("date", dates)
+    cursor.adapters.register_loader("timestamp", timestamps)
+    cursor.adapters.register_loader("timestamptz", timestamps)
 
 
 def _hidden(name: str, value: Any) -> _Hidden:

@@ -13,7 +13,6 @@ from pathlib import Path
 from tests.clients.readers import READERS
 
 REPO = Path(__file__).resolve().parents[2]
-# Folders of environments: by default below the repository.
 FOLDER = Path(os.environ.get("MANIFESTCOMMIT_CLIENTS", REPO / ".venv-clients"))
 DEV = "dev"
 # Environment -> what pip installs there, the client first. Nothing here is needed by anything but this matrix, the packages of
@@ -25,6 +24,7 @@ REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "daft": ("daft>=0.7", "deltalake>=1.6", "pyiceberg[pyarrow]>=0.12"),
     "dagster": ("dagster>=1.13", "pandas", *_OURS),
     "dbt": ("dbt-core>=1.10,<1.12", "dbt-duckdb>=1.11", "duckdb", "fsspec", "msgspec", "numpy", "pyarrow", "zstandard"),
+    "dlt": ("dlt>=1.31", "sybil", *_OURS),
     "openlineage": ("openlineage-python>=1.54", *_OURS),
     "sail": ("pysail>=0.7", "pyspark-client>=4.1", "pandas", "pyarrow"),
     "validators": ("pandera[pandas]>=0.35", "great-expectations>=1.24", *_OURS),

@@ -4,7 +4,7 @@
   anything, times and ids for those of any run, `/lake` for the folder of the run. A block that prints and shows nothing fails.
 - `console` blocks are commands after `$ `, each with what it prints below it, if that is shown. A command has to succeed.
 - `<!-- invisible-code: python` … `-->` is code that readers of the page do not see: what they have already, such as a folder of files.
-- `<!-- needs: spark, s3 -->` says what a page needs: a Spark session, called `spark`, and an S3 server.
+- `<!-- needs: spark, s3 -->` says what a page needs: a Spark session, called `spark`, an S3 server, dlt.
 
 Blocks of other languages are not run.
 """

@@ -36,7 +36,7 @@ def test_what_is_not_run_is_no_code(name: str) -> None:
         assert any(body in each for each in examples), f"it is no example that is run: {body}"
     lines = [line for language, body in fences if language == "shell" for line in body.splitlines()]
     assert [line for line in lines if line and not line.startswith(INSTALLS)] == []
-    assert needs(NAMES[name]) <= {"spark", "s3"}
+    assert needs(NAMES[name]) <= {"spark", "s3", "dlt"}
 
 
 # --- the runner itself ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.errors import SourceError
+from manifestcommit.errors import SchemaMismatchError, SourceError
 
 
 def applied(changes: list[dict[str, object]]) -> list[object]:
@@ -24,7 +24,8 @@ def applied(changes: list[dict[str, object]]) -> list[object]:
 def test_a_follower_has_what_the_table_has_after_every_kind_of_change(tmp_path: Path) -> None:
     followed, copy = tmp_path / "orders", tmp_path / "changes"
     table, source = mc.Table(followed), mc.sources.table(followed)
-    assert mc.load(source, copy).chunks == 0  # not there yet
+    with pytest.raises(SourceError, match=r"orders: there is no table.*Look at its path"):
+        mc.load(source, copy)
     mc.write(pa.table({"id": [1, 2, 3]}), followed)
     mc.load(source, copy)
     mc.write(pa.table({"id": [4]}), followed)
@@ -73,6 +74,22 @@ def test_a_table_that_was_made_again_is_refused(tmp_path: Path, versions: int) -
         mc.write(pa.table({"id": [1]}), followed)
     with pytest.raises(SourceError, match="was made again, or restored"):
         mc.load(mc.sources.table(followed), copy)
+
+
+def test_a_column_of_another_type_is_loaded_by_a_restart(tmp_path: Path) -> None:
+    followed, copy = tmp_path / "orders", tmp_path / "changes"
+    source = mc.sources.table(followed)
+    mc.write(pa.table({"id": [1], "day": ["a"]}), followed)
+    mc.load(source, copy, partition_by="day")
+    mc.write(pa.table({"id": ["x"], "day": ["b"]}), followed, mode="overwrite", replace_schema=True)
+    for merge_schema in (False, True):
+        with pytest.raises(SchemaMismatchError, match=r"'id' is long.*restart=True replaces the loaded table, also its columns"):
+            mc.load(source, copy, merge_schema=merge_schema)
+    for _ in range(2):  # also where it is the same already
+        mc.load(source, copy, restart=True)
+        assert mc.Table(copy).to_arrow().select(["id", "day"]).to_pylist() == [{"id": "x", "day": "b"}]
+    mc.write(pa.table({"id": ["y"], "day": ["c"]}), followed)
+    assert mc.load(source, copy).rows == 1
 
 
 def test_files_cannot_be_restarted(tmp_path: Path) -> None:

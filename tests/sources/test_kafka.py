@@ -6,11 +6,13 @@ librdkafka's own cluster serves real clients of any process. It has no read_comm
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
@@ -184,6 +186,69 @@ def test_values_are_bytes_or_what_a_callable_makes_of_them(tmp_path: Any, cluste
     assert mc.Table(tmp_path / "u").to_arrow().to_pylist() == [
         {"id": 1, "name": "x", "_headers": [{"name": "a", "value": b"1"}, {"name": "b", "value": None}], "_key": b"k"}
     ]
+
+
+def avro_of(kind: Any, **more: Any) -> dict[str, Any]:
+    """The schema of a record with one column `x`."""
+    return {"type": "record", "name": "order", "fields": [{"name": "x", "type": kind, **more}]}
+
+
+def avro(schema: Any, *values: Any, header: bytes = b"") -> list[bytes]:
+    found = []
+    for value in values:
+        fastavro.schemaless_writer(stream := io.BytesIO(), fastavro.parse_schema(schema), value)
+        found.append(header + stream.getvalue())
+    return found
+
+
+AVRO = [
+    ("boolean", pa.bool_(), True),
+    ("int", pa.int32(), -5),
+    ("long", pa.int64(), 2**40),
+    ("float", pa.float32(), 1.5),
+    ("double", pa.float64(), 0.1),
+    ("bytes", pa.binary(), b"\0a"),
+    ("string", pa.string(), "é"),
+    ({"type": "fixed", "name": "f", "size": 2}, pa.binary(), b"ab"),
+    ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, pa.string(), "B"),
+    ({"type": "string", "logicalType": "uuid"}, pa.string(), "0b0f7d3e-3c5a-4a39-9d9f-6a4d7a3f4d0e"),
+    ({"type": "int", "logicalType": "date"}, pa.date32(), dt.date(2013, 1, 1)),
+    ({"type": "long", "logicalType": "timestamp-millis"}, pa.timestamp("us", "UTC"), dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)),
+    ({"type": "long", "logicalType": "timestamp-micros"}, pa.timestamp("us", "UTC"), dt.datetime(2013, 1, 1, 5, 0, 0, 7, tzinfo=dt.UTC)),
+    ({"type": "long", "logicalType": "local-timestamp-micros"}, pa.timestamp("us"), dt.datetime(2013, 1, 1, 5)),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, pa.decimal128(9, 2), Decimal("9.50")),
+    ({"type": "array", "items": "long"}, pa.list_(pa.int64()), [1, 2]),
+    ({"type": "map", "values": "int"}, pa.map_(pa.string(), pa.int32()), {"a": 1}),
+    ({"type": "record", "name": "r", "fields": [{"name": "y", "type": ["null", "int"]}]}, pa.struct([("y", pa.int32())]), {"y": 3}),
+]
+
+
+def test_values_in_avro_have_the_columns_of_their_schema(tmp_path: Any, cluster: Cluster) -> None:
+    names = [f"c{place}" for place in range(len(AVRO))]
+    fields = [{"name": name, "type": each[0]} for name, each in zip(names, AVRO, strict=True)]
+    schema = {"type": "record", "name": "order", "fields": [*fields, {"name": "none", "type": ["null", "string"]}]}
+    row = {name: value for name, (_, _, value) in zip(names, AVRO, strict=True)}
+    cluster.send(*avro(schema, row | {"none": None}), None)
+    for given in (schema, json.dumps(schema)):
+        mc.load(kafka(cluster.servers, TOPIC, value="avro", schema=given, record_columns=["offset"]), tmp_path / type(given).__name__)
+        found = mc.Table(tmp_path / type(given).__name__).to_arrow().sort_by("_offset")
+        assert [found.schema.field(name).type for name in [*names, "none"]] == [*(kind for _, kind, _ in AVRO), pa.string()]
+        first, second = (found.select([*names, "none"]).slice(place, 1).to_pylist(maps_as_pydicts="strict")[0] for place in range(2))
+        assert first == row | {"none": None} and not any(value is not None for value in second.values())
+
+
+def test_a_header_of_a_registry_says_which_schema_wrote_a_value(tmp_path: Any, cluster: Cluster) -> None:
+    old, new = avro_of("int"), avro_of("long")
+    new["fields"].append({"name": "note", "type": "string", "default": "none"})
+    cluster.send(*avro(old, {"x": 1}, header=b"\0\0\0\1\2"), *avro(new, {"x": 2**40, "note": "new"}, header=b"\0\0\0\1\3"))
+    broken = [*avro(old, {"x": 3}, header=b"\0\0\0\0\1"), *avro(old, {"x": 3}), *avro(old, {"x": 3}, header=b"\0\0\0\1\2")]
+    cluster.send(*broken[:2], broken[2] + b"\0", b"\0\0\0\1\2")
+    source = kafka(cluster.servers, TOPIC, value="avro", schema={258: old, 259: new}, on_broken="refuse")
+    mc.load(source, tmp_path / "t")
+    assert mc.Table(tmp_path / "t").to_arrow().sort_by("x").to_pylist() == [{"x": 1, "note": "none"}, {"x": 2**40, "note": "new"}]
+    refused = mc.Table(f"{tmp_path / 't'}.refused").to_arrow().sort_by("offset")["error"].to_pylist()
+    expected = ["the id of its schema is 1", "does not begin with the header", "bytes are left behind the record", ""]
+    assert all(part in told for part, told in zip(expected, refused, strict=True)), refused
 
 
 def test_texts_become_moments_and_decimals_where_the_columns_are_such(tmp_path: Any, cluster: Cluster) -> None:
@@ -394,7 +459,14 @@ def test_a_topic_that_is_not_there_is_named(tmp_path: Any, cluster: Cluster) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"value": "avro"}, "invalid value 'avro'"),
+        ({"value": "protobuf"}, "invalid value 'protobuf'"),
+        ({"value": "avro"}, "invalid schema None: expected a schema of a record in Avro"),
+        ({"value": "avro", "schema": pa.schema([])}, "expected a schema of a record in Avro"),
+        ({"value": "avro", "schema": '"long"'}, "expected a schema of a record in Avro"),
+        ({"value": "avro", "schema": {}}, "expected a schema of a record in Avro"),
+        ({"value": "avro", "schema": avro_of(["int", "string"])}, "a union of more than null and one type"),
+        ({"value": "avro", "schema": avro_of({"type": "int", "logicalType": "time-millis"})}, "no column has the type time-millis"),
+        ({"value": "avro", "schema": avro_of(["null", "order"])}, "or it holds itself"),
         ({"start": "now"}, "invalid start 'now'"),
         ({"start": dt.datetime(2026, 1, 1)}, "a datetime with a time zone"),
         ({"record_columns": ["offsets"]}, "invalid record_columns"),

@@ -165,6 +165,25 @@ def test_chunks_are_bounded_and_no_transaction_is_split(server: Server, orders: 
     assert mc.load(source, tmp_path / "t", max_bytes=600).rows == 305
 
 
+def test_all_chunks_are_asked_for_by_one_connection(server: Server, orders: str) -> None:
+    def connections() -> tuple[int, ...]:
+        asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'manifestcommit'"
+        with psycopg.connect(server.dsn) as connection:
+            return tuple(pid for (pid,) in connection.execute(asked))
+
+    server.run("".join(f"INSERT INTO {orders} (id, note) VALUES ({n}, repeat('x', 100));" for n in range(20)))
+    source, seen = source_of(server, orders), []
+    chunks = source.chunks({}, max_bytes=300)
+    for chunk in chunks:
+        seen += [connections(), *(connections() for _ in source.rows(chunk)), connections()]
+    assert len(seen) > 12 and len(set(seen)) == 1 and len(seen[0]) == 1
+    chunk = next(abandoned := source.chunks({}, max_bytes=300))
+    next(iter(source.rows(chunk)))
+    abandoned.close()
+    while connections():  # it ends a moment after it was closed
+        time.sleep(0.01)
+
+
 def test_rows_come_in_batches_of_bounded_bytes(server: Server, orders: str) -> None:
     server.run(f"ALTER TABLE {orders} ALTER note SET STORAGE EXTERNAL")
     server.run(f"INSERT INTO {orders} SELECT n, repeat('x', 1000000) FROM generate_series(1, 40) n")

@@ -8,7 +8,7 @@ import pytest
 from tests.docs.blocks import REPO, needs, pages, run
 from tests.kit.sizes import rest_thorough
 
-NAMES = {page.relative_to(REPO).as_posix(): page for page in pages() if needs(page)}
+NAMES = {page.relative_to(REPO).as_posix(): page for page in pages() if needs(page) & {"spark", "s3"}}
 
 
 @pytest.mark.parametrize("name", rest_thorough(NAMES, "docs/tutorials/stream.md"))
