@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 
@@ -45,7 +46,7 @@ def _value(stream: io.BytesIO, kind: Any) -> Any:
     if name in ("bytes", "string"):
         found = stream.read(_long(stream))
         return found if name == "bytes" else found.decode()
-    read = {
+    read: dict[str, Callable[[], Any]] = {
         "null": lambda: None,
         "boolean": lambda: stream.read(1) == b"\x01",
         "int": lambda: _long(stream),

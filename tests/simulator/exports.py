@@ -15,6 +15,10 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 from tests.simulator.avro_rows import avro_rows
+from tests.simulator.oracle import Oracle, ViolationError
+from tests.simulator.simulator import Run, run
+from tests.simulator.themes import Theme, program
+from tests.simulator.workers import EXPECTED, Worker, World
 
 from manifestcommit.errors import StoreError
 from manifestcommit.export.exporter import export_format
@@ -22,12 +26,8 @@ from manifestcommit.log.exports import is_export
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import alter
 from manifestcommit.testing.choices import Choices
-from manifestcommit.testing.simulation.oracle import Oracle, ViolationError
-from manifestcommit.testing.simulation.scheduler import Actor, Died
-from manifestcommit.testing.simulation.simulated_store import SimulatedStore, Space
-from manifestcommit.testing.simulation.simulator import Run, run
-from manifestcommit.testing.simulation.themes import Theme, program
-from manifestcommit.testing.simulation.workers import EXPECTED, Worker, World
+from manifestcommit.testing.scheduler import Actor, Died
+from manifestcommit.testing.simulated_store import SimulatedStore, Space, Watcher
 
 THEME = Theme(
     actors={
@@ -81,7 +81,7 @@ def exporter(world: World) -> Callable[[Actor], None]:
     return live
 
 
-class ExportReader:
+class ExportReader(Watcher):
     """Watches a space, and reads what is exported. shown: format -> how many times its newest version was read."""
 
     def __init__(self, space: Space, oracle: Oracle, fail: Callable[[BaseException], None]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.commits.tables import DECIDED, Lake, append, stopped
+from tests.simulator.oracle import Oracle
+from tests.simulator.version_rules import RULES_OF_ANY_TABLE, Declared, State, Step, broken
 
 from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.format import object_names
@@ -12,9 +14,7 @@ from manifestcommit.format.watermark import Advance
 from manifestcommit.operations.rollback import plan_joint_rollback, rollback
 from manifestcommit.store import open_store
 from manifestcommit.testing.choices import Choices
-from manifestcommit.testing.simulation.oracle import Oracle
-from manifestcommit.testing.simulation.scheduler import Scheduler
-from manifestcommit.testing.simulation.version_rules import RULES_OF_ANY_TABLE, Declared, State, Step, broken
+from manifestcommit.testing.scheduler import Scheduler
 
 
 def judged(lake: Lake, which: int) -> Oracle:

@@ -1,5 +1,4 @@
-"""The rules for what one version may do to the one before it: an independent implementation of the
-specification. [CM17]
+"""The rules for what one version may do to the one before it: an independent implementation of the specification. [CM17]
 
 Pure.
 """
@@ -11,20 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from ...format import object_names
-from ...format.change import StreamBatch
-from ...format.snapshot import Commit, Snapshot, StreamRecord
-from ...format.watermark import Advance, Position
-from ...protocol.retention import writer_of
+from manifestcommit.format import object_names
+from manifestcommit.format.change import StreamBatch
+from manifestcommit.format.snapshot import Commit, Snapshot, StreamRecord
+from manifestcommit.format.watermark import Advance, Position
+from manifestcommit.protocol.retention import writer_of
 
 Partition = tuple[object, ...]
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """What an actor has asked its job to do. adds: path -> partition; replaces: the partitions that
-    it empties, None: none, (): all; removes: the files that a row change takes out; serializable:
-    whether a concurrent change of `replaces` conflicts; reads: the partitions that a row change has
-    read, whose concurrent changes always do; shared: whether other actors can finish the job."""
+    """What an actor has asked its job to do. adds: path -> partition; replaces: the partitions that it empties, None: none, (): all;
+    removes: the files that a row change takes out; serializable: whether a concurrent change of `replaces` conflicts; reads: the
+    partitions that a row change has read, whose concurrent changes always do; shared: whether other actors can finish the job."""
 
     job: str
     key: str | None = None
@@ -43,8 +41,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """A version as the oracle holds it. keys: key -> the version that recorded it; jobs: as
-    recorded in the chain; objects: everything that it lists besides data files."""
+    """A version as the oracle holds it. keys: key -> the version that recorded it; jobs: as recorded in the chain; objects: everything that
+    it lists besides data files."""
 
     snapshot: Snapshot
     digest: str
@@ -74,10 +72,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit to check. chain: all versions before its own; old: the state that it was applied to,
-    the last of them or, if its version carries several commits, that with those before it;
-    declared: what its job may have been asked, by each process that ran it; earlier: the same for
-    every job."""
+    """A commit to check. chain: all versions before its own; old: the state that it was applied to, the last of them or, if its version
+    carries several commits, that with those before it; declared: what its job may have been asked, by each process that ran it; earlier:
+    the same for every job."""
 
     chain: Sequence[State]
     old: State
@@ -95,27 +92,20 @@ def birth_of(job: str) -> int:
     return object_names.parse_job_id(job).birth
 
 
-def steps_of(
-    chain: Sequence[State], new: State, declared: dict[str, list[Declared]]
-) -> Iterator[Step]:
-    """The commits of a version, one after another, each applied to the result of those before it.
-    [CM24]"""
+def steps_of(chain: Sequence[State], new: State, declared: dict[str, list[Declared]]) -> Iterator[Step]:
+    """The commits of a version, one after another, each applied to the result of those before it. [CM24]"""
     old, commits = chain[-1], new.snapshot.commits
     for number, commit in enumerate(commits):
         told = declared.get(commit.job, [])
         made = _alone(new, commit) if number == len(commits) - 1 else _with(old, new, commit, told)
         yield Step(chain=chain, old=old, new=made, declared=told, earlier=declared)
         # The next commit becomes part of the same version.
-        stays = msgspec.structs.replace(
-            made.snapshot, version=old.version, parent_digest=old.snapshot.parent_digest
-        )
+        stays = msgspec.structs.replace(made.snapshot, version=old.version, parent_digest=old.snapshot.parent_digest)
         old = msgspec.structs.replace(made, snapshot=stays, digest=old.digest)
 
 
 def _alone(new: State, commit: Commit) -> State:
-    return msgspec.structs.replace(
-        new, snapshot=msgspec.structs.replace(new.snapshot, commits=(commit,))
-    )
+    return msgspec.structs.replace(new, snapshot=msgspec.structs.replace(new.snapshot, commits=(commit,)))
 
 
 def _with(old: State, new: State, commit: Commit, told: Sequence[Declared]) -> State:
@@ -126,9 +116,7 @@ def _with(old: State, new: State, commit: Commit, told: Sequence[Declared]) -> S
     return msgspec.structs.replace(
         made,
         snapshot=msgspec.structs.replace(
-            made.snapshot,
-            watermarks={**old.snapshot.watermarks, **moved},
-            origins={**began, **old.snapshot.origins},
+            made.snapshot, watermarks={**old.snapshot.watermarks, **moved}, origins={**began, **old.snapshot.origins}
         ),
         files={**old.files, **adds},
         keys=old.keys if commit.key is None else {**old.keys, commit.key: new.version},
@@ -144,34 +132,23 @@ def broken(step: Step, rules: Sequence[Rule]) -> Iterator[str]:
 
 
 def carried_wrongly(snapshot: Snapshot, declared: dict[str, list[Declared]]) -> str | None:
-    """Why a version may not carry these jobs together, or does not record what each has advanced.
-    [CM20] [CM24]"""
+    """Why a version may not carry these jobs together, or does not record what each has advanced. [CM20] [CM24]"""
     for commit in snapshot.commits if len(snapshot.commits) > 1 else ():
         told = declared.get(commit.job)
         if commit.operation != "append" or not told or told[0].replaces is not None:
             return f"it carries job {commit.job} ({commit.operation}) beside others [CM20]"
-        if commit.advanced != {
-            advance.source: (advance.start, advance.end) for advance in told[0].advances
-        }:
+        if commit.advanced != {advance.source: (advance.start, advance.end) for advance in told[0].advances}:
             return f"it says that job {commit.job} advanced {commit.advanced} [CM24]"
     return None
 
 
 def _chain(step: Step) -> str | None:
     old, new = step.old.snapshot, step.new.snapshot
-    if (new.version, new.parent_digest, new.table_id) != (
-        old.version + 1,
-        step.old.digest,
-        old.table_id,
-    ):
+    if (new.version, new.parent_digest, new.table_id) != (old.version + 1, step.old.digest, old.table_id):
         return "it is not built on the version before it [IV1]"
     if object_names.parse_job_id(step.new.commit.job).table_id != new.table_id:
         return "its job is of another table [LY10]"
-    return (
-        "its time is before that of its parent [CM14]"
-        if new.committed_at < old.committed_at
-        else None
-    )
+    return "its time is before that of its parent [CM14]" if new.committed_at < old.committed_at else None
 
 
 def _fence(step: Step) -> str | None:
@@ -182,9 +159,7 @@ def _fence(step: Step) -> str | None:
         return "fence or expired moved without a gc [CM17]"
     if step.birth < old.fence:
         return f"its job began at {step.birth}, below the fence {old.fence} [CM2]"
-    for path in (
-        step.new.files.keys() - step.old.files.keys() if step.new.commit.restored is None else ()
-    ):
+    for path in step.new.files.keys() - step.old.files.keys() if step.new.commit.restored is None else ():
         writer = writer_of(path, new.table_id)
         if writer is not None and birth_of(writer) < old.fence:
             return f"it lists {path}, which gc may take [CM2]"
@@ -194,39 +169,21 @@ def _fence(step: Step) -> str | None:
 def _jobs(step: Step) -> str | None:
     commit, old = step.new.commit, step.old
     if commit.job in old.jobs:
-        return "its job was settled before: " + (
-            "aborted [AB4]" if old.jobs[commit.job] is None else f"at {old.jobs[commit.job]} [CM1]"
-        )
+        return "its job was settled before: " + ("aborted [AB4]" if old.jobs[commit.job] is None else f"at {old.jobs[commit.job]} [CM1]")
     expected = {**old.jobs, commit.job: step.new.version}
-    given_up = [
-        job for job, version in step.new.jobs.items() if version is None and job not in old.jobs
-    ]
-    if len(given_up) > (commit.operation == "give_up") or any(
-        birth_of(job) < old.snapshot.fence for job in given_up
-    ):
+    given_up = [job for job, version in step.new.jobs.items() if version is None and job not in old.jobs]
+    if len(given_up) > (commit.operation == "give_up") or any(birth_of(job) < old.snapshot.fence for job in given_up):
         return f"it aborts {given_up} [AB4]"
     expected |= dict.fromkeys(given_up)
     if commit.operation == "gc":
-        expected = {
-            job: state
-            for job, state in expected.items()
-            if birth_of(job) >= old.snapshot.fence or job in step.new.jobs
-        }
-    return (
-        None
-        if expected == step.new.jobs
-        else "it changes what is recorded of other jobs [CM17] [GC8]"
-    )
+        expected = {job: state for job, state in expected.items() if birth_of(job) >= old.snapshot.fence or job in step.new.jobs}
+    return None if expected == step.new.jobs else "it changes what is recorded of other jobs [CM17] [GC8]"
 
 
 def _files(step: Step) -> str | None:
     commit, old, new = step.new.commit, step.old, step.new
     if commit.restored is not None:
-        return (
-            None
-            if new.files == step.chain[commit.restored - 1].files
-            else "it does not restore the files of its target [CF13]"
-        )
+        return None if new.files == step.chain[commit.restored - 1].files else "it does not restore the files of its target [CF13]"
     if not step.declared:
         return None if new.files == old.files else f"{commit.operation} changes files [CM17]"
     if not any(_after(old.files, declared) == new.files for declared in step.declared):
@@ -254,8 +211,7 @@ def _after(files: dict[str, Partition], told: Declared) -> dict[str, Partition]:
     kept = {
         path: partition
         for path, partition in files.items()
-        if path not in told.removes
-        and (told.replaces is None or not _is_in(partition, told.replaces))
+        if path not in told.removes and (told.replaces is None or not _is_in(partition, told.replaces))
     }
     return {**kept, **told.adds}
 
@@ -270,32 +226,21 @@ def _watermarks(step: Step) -> str | None:
         target = step.chain[commit.restored - 1].snapshot
         fresh = _begun(step.chain[commit.restored :], target.origins)
         placed = {source: at for source, at in fresh.items() if at is not None}
-        is_restored = (new.watermarks, new.origins) == (
-            {**target.watermarks, **placed},
-            {**target.origins, **fresh},
-        )
+        is_restored = (new.watermarks, new.origins) == ({**target.watermarks, **placed}, {**target.origins, **fresh})
         return None if is_restored else "it does not restore the watermarks of its target [CF13]"
     if commit.operation == "rewind":
         return None
     expected: dict[str, int | str] = dict(old.watermarks)
     for advance in step.declared[0].advances if step.declared else ():
-        is_known, at = (
-            advance.source in expected or advance.source in old.origins,
-            expected.get(advance.source),
-        )
+        is_known, at = (advance.source in expected or advance.source in old.origins, expected.get(advance.source))
         if is_known and at != advance.start:
             return f"{advance.source} was at {at}, not at {advance.start} [WM2]"
         expected[advance.source] = advance.end
-    return (
-        None
-        if new.watermarks == expected
-        else f"watermarks {old.watermarks} -> {new.watermarks}, not {expected} [WM4]"
-    )
+    return None if new.watermarks == expected else f"watermarks {old.watermarks} -> {new.watermarks}, not {expected} [WM4]"
 
 
 def _begun(since: Sequence[State], known: Mapping[str, Position]) -> dict[str, Position]:
-    """The sources that have begun since, and where each first did, including those that a rewind
-    removed. [CF13]"""
+    """The sources that have begun since, and where each first did, including those that a rewind removed. [CF13]"""
     began: dict[str, list[Position]] = {}
     for before, after in zip(since, [*since[1:], None], strict=True):
         for source, origin in before.snapshot.origins.items():
@@ -304,9 +249,7 @@ def _begun(since: Sequence[State], known: Mapping[str, Position]) -> dict[str, P
     first: dict[str, Position] = {}
     for source, origins in began.items():
         whole = [start for start in origins if isinstance(start, int)]
-        first[source] = (
-            None if None in origins else min(whole) if len(whole) == len(origins) else origins[0]
-        )
+        first[source] = None if None in origins else min(whole) if len(whole) == len(origins) else origins[0]
     return first
 
 
@@ -318,35 +261,17 @@ def _rewind(step: Step) -> str | None:
         return f"a rewind moved {sorted(moved)} [WM5]"
     source = next(iter(moved))
     to = step.new.snapshot.watermarks.get(source)
-    stood = {
-        str(earlier.snapshot.watermarks.get(source)) for earlier in step.chain[step.birth - 1 :]
-    }
+    stood = {str(earlier.snapshot.watermarks.get(source)) for earlier in step.chain[step.birth - 1 :]}
     if len(stood) > 1:
         return f"{source} has been moved since the rewind looked at it [WM5]"
     undone = set()
     for key, version in step.old.keys.items():
-        told = step.earlier.get(
-            next(
-                record.job
-                for record in step.chain[version - 1].snapshot.commits
-                if record.key == key
-            ),
-            (),
-        )
-        ranges = [
-            advance for advance in (told[0].advances if told else ()) if advance.source == source
-        ]
-        if any(
-            to is None or (isinstance(moved.end, int) and isinstance(to, int) and moved.end > to)
-            for moved in ranges
-        ):
+        told = step.earlier.get(next(record.job for record in step.chain[version - 1].snapshot.commits if record.key == key), ())
+        ranges = [advance for advance in (told[0].advances if told else ()) if advance.source == source]
+        if any(to is None or (isinstance(moved.end, int) and isinstance(to, int) and moved.end > to) for moved in ranges):
             undone.add(key)
     dropped = step.old.keys.keys() - step.new.keys.keys()
-    return (
-        None
-        if dropped == undone
-        else f"a rewind to {to} drops {sorted(dropped)}, not {sorted(undone)} [WM5]"
-    )
+    return None if dropped == undone else f"a rewind to {to} drops {sorted(dropped)}, not {sorted(undone)} [WM5]"
 
 
 def _places(state: State) -> dict[str, Position]:
@@ -357,11 +282,7 @@ def _places(state: State) -> dict[str, Position]:
 def _moved(before: State, after: State) -> set[str]:
     """The sources whose position differs afterwards, known or forgotten."""
     old, new = _places(before), _places(after)
-    return {
-        source
-        for source in old.keys() | new.keys()
-        if (source in old, old.get(source)) != (source in new, new.get(source))
-    }
+    return {source for source in old.keys() | new.keys() if (source in old, old.get(source)) != (source in new, new.get(source))}
 
 
 def _batches(state: State) -> dict[str, tuple[int, int]]:
@@ -398,8 +319,7 @@ def _set_back(step: Step) -> str | None:
 
 
 def done_at(state: State, told: Declared) -> int | None:
-    """The version at which this state holds the key of a job, or its batch, as committed. [KY3]
-    [KY6]"""
+    """The version at which this state holds the key of a job, or its batch, as committed. [KY3] [KY6]"""
     if told.batch is None:
         return None if told.key is None else state.keys.get(told.key)
     records = [record for record in state.snapshot.streams.values() if _is_of(record, told.batch)]
@@ -413,27 +333,17 @@ def _is_of(record: StreamRecord, batch: StreamBatch) -> bool:
 def _keys(step: Step) -> str | None:
     commit, old, new = step.new.commit, step.old.keys, step.new.keys
     if commit.restored is not None:
-        return (
-            None
-            if new == step.chain[commit.restored - 1].keys
-            else "it does not restore the keys of its target [CF13]"
-        )
+        return None if new == step.chain[commit.restored - 1].keys else "it does not restore the keys of its target [CF13]"
     if commit.operation == "rewind":
         return None
     if commit.key is not None and commit.key in old:
         return f"the key {commit.key!r} was committed at {old[commit.key]} [KY3] [KY5]"
     expected = dict(old) if commit.key is None else {**old, commit.key: step.new.version}
     if commit.operation == "gc":
-        if any(
-            version >= step.new.snapshot.fence for key, version in old.items() if key not in new
-        ):
+        if any(version >= step.new.snapshot.fence for key, version in old.items() if key not in new):
             return "gc forgets a key that the fence has not passed [KY4]"
         expected = {key: version for key, version in expected.items() if key in new}
-    return (
-        None
-        if new == expected
-        else f"keys {sorted(old)} -> {sorted(new)}, not {sorted(expected)} [CM17]"
-    )
+    return None if new == expected else f"keys {sorted(old)} -> {sorted(new)}, not {sorted(expected)} [CM17]"
 
 
 def _rollback(step: Step) -> str | None:
@@ -442,11 +352,7 @@ def _rollback(step: Step) -> str | None:
         return None
     if any(not _is_void(step, later.version) for later in step.chain[step.birth :]):
         return f"it rolls back over version {step.old.version}, which it has not seen [CF13]"
-    return (
-        None
-        if is_readable(step.old.snapshot, restored)
-        else f"version {restored} could no longer be read [CF13]"
-    )
+    return None if is_readable(step.old.snapshot, restored) else f"version {restored} could no longer be read [CF13]"
 
 
 def _tags(step: Step) -> str | None:
@@ -456,11 +362,7 @@ def _tags(step: Step) -> str | None:
         return "gc set a tag [GC10]" if any(name in new for name in changed) else None
     if len(changed) > (step.new.commit.operation in ("tag", "untag")):
         return f"tags changed: {sorted(changed)} [CM17]"
-    gone = [
-        name
-        for name in changed
-        if name in new and not is_readable(step.old.snapshot, new[name].version)
-    ]
+    gone = [name for name in changed if name in new and not is_readable(step.old.snapshot, new[name].version)]
     return f"{gone} tags a version that can no longer be read [CF12]" if gone else None
 
 
@@ -471,12 +373,10 @@ def refusing(day: object) -> str:
 
 
 def _constraints(step: Step) -> str | None:
-    """A version keeps the constraints before it, but for one that its commit adds or drops, and no
-    row of it violates one. [CK1] [CK3] [CK4]"""
+    """A version keeps the constraints before it, but for one that its commit adds or drops, and no row of it violates one. [CK1] [CK3]
+    [CK4]"""
     commit, old, new = step.new.commit, step.old.snapshot, step.new.snapshot
-    before = (
-        old if commit.restored is None else step.chain[commit.restored - 1].snapshot
-    ).constraints
+    before = (old if commit.restored is None else step.chain[commit.restored - 1].snapshot).constraints
     names = before.keys() | new.constraints.keys()
     changed = [name for name in names if before.get(name) != new.constraints.get(name)]
     is_one = len(changed) == 1 and (changed[0] in before) != (changed[0] in new.constraints)
@@ -491,9 +391,7 @@ def _constraints(step: Step) -> str | None:
 
 def is_readable(head: Snapshot, version: int) -> bool:
     """Whether readers may ask for a version at this head. [RD3] [MT8]"""
-    is_kept = head.expired <= version <= head.version or any(
-        tag.version == version for tag in head.tags.values()
-    )
+    is_kept = head.expired <= version <= head.version or any(tag.version == version for tag in head.tags.values())
     return is_kept and version not in head.void
 
 

@@ -6,18 +6,12 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+from tests.simulator.joint_workers import finish_together, prepare_together, publish_together, read_together, recover_together
+from tests.simulator.workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
 
-from ...protocol.retention import DAY_S, Policy
-from ..choices import Choices
-from .joint_workers import (
-    finish_together,
-    prepare_together,
-    publish_together,
-    read_together,
-    recover_together,
-)
-from .scheduler import Actor, Died
-from .workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
+from manifestcommit.protocol.retention import DAY_S, Policy
+from manifestcommit.testing.choices import Choices
+from manifestcommit.testing.scheduler import Actor, Died
 
 Deed = Callable[[Worker], None]
 JointDeed = Callable[[Sequence[Worker]], None]
@@ -26,10 +20,9 @@ _LIVES = 3
 
 
 class Theme(msgspec.Struct, frozen=True, kw_only=True):
-    """actors: name -> the deeds from which it draws; deeds: how many it does at most; versions: how
-    many exist before any actor begins, 0: no table; tight: budgets so small that everything spills;
-    eager: a job that loses once asks for group commit; tables: how many; a deed in one of them
-    chooses which, one in several is done in all."""
+    """actors: name -> the deeds from which it draws; deeds: how many it does at most; versions: how many exist before any actor begins, 0:
+    no table; tight: budgets so small that everything spills; eager: a job that loses once asks for group commit; tables: how many; a
+    deed in one of them chooses which, one in several is done in all."""
 
     actors: Mapping[str, tuple[str, ...]]
     deeds: int = 3
@@ -40,8 +33,7 @@ class Theme(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def program(world: World, theme: Theme, name: str) -> Callable[[Actor], None]:
-    """The program of an actor of the theme, as the choices decide: a deed in which the actor dies
-    is restarted a bounded number of times."""
+    """The program of an actor of the theme, as the choices decide: a deed in which the actor dies is restarted so many times."""
     choices, deeds = world.scheduler.choices, theme.actors[name]
 
     def live(actor: Actor) -> None:
@@ -79,10 +71,7 @@ def _do(crew: Sequence[Worker], deed: JointDeed) -> None:
 
 
 def _work(choices: Choices, plan: str, **options: object) -> Work:
-    given: dict[str, object] = {
-        "day": choices.pick(f"day {plan}", len(DAYS)),
-        "files": 1 + choices.pick(f"files {plan}", 2, 0.2),
-    }
+    given: dict[str, object] = {"day": choices.pick(f"day {plan}", len(DAYS)), "files": 1 + choices.pick(f"files {plan}", 2, 0.2)}
     return msgspec.convert({**given, **options}, Work)
 
 
@@ -103,19 +92,14 @@ def _append_keyed(choices: Choices, plan: str, **options: object) -> Deed:
 
 def _overwrite(choices: Choices, plan: str) -> Deed:
     replaces = ("day", "dynamic", "all")[choices.pick(f"scope {plan}", 3)]
-    work = _work(
-        choices, plan, replaces=replaces, serializable=not choices.pick(f"blind {plan}", 2)
-    )
+    work = _work(choices, plan, replaces=replaces, serializable=not choices.pick(f"blind {plan}", 2))
     return lambda worker: worker.publish(work)
 
 
 def _change_rows(operation: RowOperation, choices: Choices, plan: str) -> Deed:
     day = choices.pick(f"day {plan}", len(DAYS))
     edit = Edit(
-        operation=operation,
-        number=day if choices.pick(f"keyed {plan}", 2) else None,
-        day=day,
-        most=1 + choices.pick(f"most {plan}", 3),
+        operation=operation, number=day if choices.pick(f"keyed {plan}", 2) else None, day=day, most=1 + choices.pick(f"most {plan}", 3)
     )
     return lambda worker: worker.change_rows(edit)
 
@@ -192,9 +176,7 @@ def _collect(choices: Choices, plan: str) -> Deed:
 
 def _keep_keys(choices: Choices, plan: str, keep: int | None = None) -> Deed:
     keep = choices.pick(f"keep {plan}", 3) if keep is None else keep
-    policy = Policy(
-        grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=keep, prepared_grace_s=0.0
-    )
+    policy = Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=keep, prepared_grace_s=0.0)
     return _gc(choices, plan, policy)
 
 
@@ -272,9 +254,7 @@ def _publish_in_some(choices: Choices, plan: str) -> JointDeed:
 def _finish_together(choices: Choices, plan: str) -> JointDeed:
     which, first = choices.pick(f"which {plan}", 3), choices.pick(f"first {plan}", 3)
     abort, alone = choices.pick(f"abort {plan}", 2, 0.3), choices.pick(f"alone {plan}", 2)
-    return lambda crew: finish_together(
-        crew, which, abort=bool(abort), first=first, alone=bool(alone)
-    )
+    return lambda crew: finish_together(crew, which, abort=bool(abort), first=first, alone=bool(alone))
 
 
 def _recover_together(choices: Choices, plan: str) -> JointDeed:
@@ -341,21 +321,8 @@ _CONSTRAINTS = ("constrain", "constrain", "unconstrain")
 _IN_FLIGHT = ("append_keyed", "append_unplaced", "append_recoverable", "prepare", "batch")
 
 THEMES: dict[str, Theme] = {
-    "appends": Theme(
-        actors={
-            "a": ("append_keyed", "append"),
-            **dict.fromkeys("bc", ("append_keyed",)),
-            "reader": ("read",),
-        }
-    ),
-    "overwrites": Theme(
-        actors={
-            "a": _WRITER,
-            "b": ("overwrite",),
-            "c": ("overwrite", "append"),
-            "reader": ("read",),
-        }
-    ),
+    "appends": Theme(actors={"a": ("append_keyed", "append"), **dict.fromkeys("bc", ("append_keyed",)), "reader": ("read",)}),
+    "overwrites": Theme(actors={"a": _WRITER, "b": ("overwrite",), "c": ("overwrite", "append"), "reader": ("read",)}),
     "rows": Theme(
         actors={
             "a": _ROWS,
@@ -365,44 +332,15 @@ THEMES: dict[str, Theme] = {
             "gc": ("gc", "read"),
         }
     ),
-    "rows tight": Theme(
-        actors={"a": _ROWS, "b": (*_ROWS, "append"), "gc": ("gc",), "reader": ("read",)},
-        tight=True,
-        eager=True,
-    ),
+    "rows tight": Theme(actors={"a": _ROWS, "b": (*_ROWS, "append"), "gc": ("gc",), "reader": ("read",)}, tight=True, eager=True),
     "phases": Theme(
-        actors={
-            "a": ("prepare", "append_keyed"),
-            "b": ("prepare", "finish"),
-            "c": ("finish", "recover"),
-            "gc": ("gc", "recover", "finish"),
-        }
+        actors={"a": ("prepare", "append_keyed"), "b": ("prepare", "finish"), "c": ("finish", "recover"), "gc": ("gc", "recover", "finish")}
     ),
     "recoverable": Theme(
-        actors={
-            "a": ("append_recoverable",),
-            "b": ("append_recoverable",),
-            "c": ("append_recoverable", "append_keyed"),
-            "gc": ("gc",),
-        }
+        actors={"a": ("append_recoverable",), "b": ("append_recoverable",), "c": ("append_recoverable", "append_keyed"), "gc": ("gc",)}
     ),
-    "gc": Theme(
-        actors={
-            "a": _WRITER,
-            "b": _WRITER,
-            "gc": ("gc",),
-            "other gc": ("gc", "gc", "tag"),
-            "reader": ("read",),
-        }
-    ),
-    "tags": Theme(
-        actors={
-            "a": _WRITER,
-            "tagger": ("tag", "untag", "read"),
-            "gc": ("gc",),
-            "other gc": ("gc", "tag"),
-        }
-    ),
+    "gc": Theme(actors={"a": _WRITER, "b": _WRITER, "gc": ("gc",), "other gc": ("gc", "gc", "tag"), "reader": ("read",)}),
+    "tags": Theme(actors={"a": _WRITER, "tagger": ("tag", "untag", "read"), "gc": ("gc",), "other gc": ("gc", "tag")}),
     "back": Theme(
         actors={
             "a": ("append_keyed", "append"),
@@ -422,13 +360,7 @@ THEMES: dict[str, Theme] = {
         eager=True,
     ),
     "first": Theme(
-        actors={
-            "a": _WRITER,
-            "b": _WRITER,
-            "c": ("append_keyed", "prepare", "append_recoverable"),
-            "d": ("declare",),
-        },
-        versions=0,
+        actors={"a": _WRITER, "b": _WRITER, "c": ("append_keyed", "prepare", "append_recoverable"), "d": ("declare",)}, versions=0
     ),
     "order": Theme(
         actors={
@@ -458,21 +390,10 @@ THEMES: dict[str, Theme] = {
         versions=2,
     ),
     "tight": Theme(
-        actors={
-            "a": _WRITER,
-            "b": ("append_keyed", "overwrite", "rollback", "rewind"),
-            "gc": ("gc",),
-            "reader": ("read",),
-        },
-        tight=True,
+        actors={"a": _WRITER, "b": ("append_keyed", "overwrite", "rollback", "rewind"), "gc": ("gc",), "reader": ("read",)}, tight=True
     ),
     "crowd": Theme(
-        actors={
-            **dict.fromkeys("abcd", ("append", "append_keyed")),
-            "e": ("append_keyed", "rewind"),
-            "gc": ("gc",),
-        },
-        eager=True,
+        actors={**dict.fromkeys("abcd", ("append", "append_keyed")), "e": ("append_keyed", "rewind"), "gc": ("gc",)}, eager=True
     ),
     "joint": Theme(
         actors={
@@ -528,13 +449,5 @@ THEMES: dict[str, Theme] = {
         tables=2,
         tight=True,
     ),
-    "everything": Theme(
-        actors={
-            "a": _EVERYTHING,
-            "b": _EVERYTHING,
-            "c": _EVERYTHING,
-            "d": _EVERYTHING,
-            "gc": ("gc",),
-        }
-    ),
+    "everything": Theme(actors={"a": _EVERYTHING, "b": _EVERYTHING, "c": _EVERYTHING, "d": _EVERYTHING, "gc": ("gc",)}),
 }
