@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from tests.simulator.oracle import Oracle
-from tests.simulator.version_rules import RULES_OF_ANY_TABLE
 
 from manifestcommit.testing import SimulatedStore, pipelines
 from manifestcommit.testing.scheduler import Scheduler, onlooker
@@ -16,7 +15,7 @@ from manifestcommit.testing.trace import Trace
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     def space(scheduler: Scheduler, trace: Trace) -> Space:
         made = Space(scheduler, trace)
-        made.watcher = Oracle(scheduler, SimulatedStore(made, onlooker(scheduler)), RULES_OF_ANY_TABLE)
+        made.watcher = Oracle(scheduler, SimulatedStore(made, onlooker(scheduler)))
         return made
 
     monkeypatch.setattr(pipelines, "Space", space)

@@ -10,9 +10,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import msgspec
-from tests.simulator.oracle import Oracle
 from tests.simulator.version_rules import Declared
-from tests.simulator.workers import Work, Worker, World, shared_job
+from tests.simulator.workers import Work, Worker, shared_job
 
 from manifestcommit.commits.job import Job, prepare_jointly
 from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
@@ -69,26 +68,7 @@ def read_together(crew: Sequence[Worker]) -> None:
         for worker, head, one, at_least in zip(crew, heads, running, known, strict=True):
             worker.world.oracle.read(head, at_least)
             one.saw(head.version, watermarks=head.snapshot.watermarks)
-        versions = {head.snapshot.table_id: head.version for head in heads}
-        oracles = {worker.table_id: worker.world.oracle for worker in crew}
-        for jobs in crew[0].world.joint:
-            check_whole(oracles, versions, jobs)
         crew[0].note(f"read together: {[head.version for head in heads]}")
-
-
-def check_whole(oracles: dict[str, Oracle], versions: dict[str, int], jobs: dict[str, str]) -> None:
-    """A joint commit is in all of these versions, or in none. jobs: table id -> its job there. [MT1] [MT12]"""
-    there = {table_id: oracles[table_id].holds(versions[table_id], job) for table_id, job in jobs.items()}
-    if len(set(there.values())) > 1:
-        oracles[min(jobs)].fail(f"a joint commit is in some of the versions {versions} only: {there} [MT1] [MT12]")
-
-
-def check_all_whole(world: World) -> None:
-    """Each joint commit is in the latest versions of all tables, or in none. [MT1]"""
-    oracles = {each.oracle.head.snapshot.table_id: each.oracle for each in world.beside.values()}
-    latest = {table_id: oracle.latest for table_id, oracle in oracles.items()}
-    for jobs in world.joint:
-        check_whole(oracles, latest, jobs)
 
 
 # --- Jobs that are prepared together, and that others finish ---------------------------------
@@ -216,13 +196,8 @@ def _told(crew: Sequence[Worker], running: Sequence[Running], worker: Worker, ou
     mine = running[crew.index(worker)]
     if outcome.kind in ("fenced", "key_reused"):  # perhaps by another table
         mine.refused(_ELSEWHERE)
-    elif outcome.kind == "committed" and outcome.version is None:
-        worker.world.oracle.told_without_version(jobs[worker.table_id])
-    else:
+    elif outcome.kind != "committed" or outcome.version is not None:
         worker.settled(mine, outcome, worker.declared(jobs[worker.table_id]))
-    if outcome.kind == "committed":
-        for each in crew:
-            each.world.oracle.told_whole(jobs[each.table_id])
     if outcome.kind == "aborted":
         for one in running:
             one.refused("aborted")

@@ -7,14 +7,12 @@ again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
 from tests.simulator.version_rules import (
-    RULES,
     Declared,
-    Rule,
     State,
     Step,
     birth_of,
@@ -27,7 +25,6 @@ from tests.simulator.version_rules import (
 
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Snapshot
-from manifestcommit.format.watermark import Position
 from manifestcommit.log.exports import is_export
 from manifestcommit.log.manifests import JOB_RUN, KEY_RUN
 from manifestcommit.log.table_context import TableContext
@@ -41,43 +38,22 @@ from manifestcommit.store import Store
 from manifestcommit.testing.scheduler import Actor, Scheduler
 from manifestcommit.testing.simulated_store import Watcher
 
-# Rules for commits that need the call of the actor that made them: a gc with its policy, a `recover`.
-
 
 class Act(msgspec.Struct, kw_only=True):
-    """One call of an actor. number: the actor's; began, ended: how many random draws it had made by then, which identify its commits,
-    however late they land; since: the latest version at its beginning; keeps: of a gc, how many keys to keep; waiting: of a `recover`,
-    the jobs that were prepared when it began."""
+    """One `recover` of an actor. number: the actor's; began, ended: how many random draws it had made by then, which identify its commits,
+    however late they land; since: the latest version at its beginning; waiting: the jobs that were prepared by then."""
 
     number: int
     began: int
     since: int
+    waiting: tuple[str, ...]
     ended: int | None = None
-    keeps: int = 0
-    waiting: tuple[str, ...] = ()
-
-    @classmethod
-    def begin(cls, actor: Actor, since: int, *, keeps: int = 0, waiting: tuple[str, ...] = ()) -> Act:
-        return cls(number=actor.number, began=actor.drawn, since=since, keeps=keeps, waiting=waiting)
 
     def made(self, commit_id: str) -> bool:
         """Whether this call drew the id of that commit."""
         drawn = bytes.fromhex(commit_id.rpartition(".")[2])
         number, count = int.from_bytes(drawn[:2], "big"), int.from_bytes(drawn[2:], "big")
         return number == self.number and self.began < count and (self.ended is None or count <= self.ended)
-
-
-def forgets_too_much(act: Act, step: Step) -> str | None:
-    """gc keeps that many of the last keys whose work exists; invalidated ones do not count. [KY4]"""
-    if step.new.commit.operation != "gc":
-        return None
-    for key in sorted(step.old.keys.keys() - step.new.keys.keys()):
-        recorded = step.old.keys[key]
-        # It may have chosen at any latest version since its beginning.
-        newer = max(sum(version > recorded for version in state.keys.values()) for state in (*step.chain[step.birth - 1 :], step.old))
-        if newer < act.keeps:
-            return f"gc forgets the key {key!r}, is to keep {act.keeps}, and {newer} keys at most were newer [KY4]"
-    return None
 
 
 def out_of_turn(act: Act, step: Step, names: Collection[str]) -> str | None:
@@ -117,11 +93,11 @@ class ViolationError(AssertionError):
 class Oracle(Watcher):
     """Watches one space. `chain`: every version as it was first created.
 
-    store: a read-only view of the space; rules: for each version, by what is known about the jobs.
+    store: a read-only view of the space.
     """
 
-    def __init__(self, scheduler: Scheduler, store: Store, rules: Sequence[Rule] = RULES) -> None:
-        self._scheduler, self._rules = scheduler, rules
+    def __init__(self, scheduler: Scheduler, store: Store) -> None:
+        self._scheduler = scheduler
         self._ctx = TableContext(store, None)
         self.chain: list[State] = []
         self._sizes: dict[str, int] = {}
@@ -132,7 +108,6 @@ class Oracle(Watcher):
         self.removed_tables: dict[str, list[State]] = {}  # id -> the chain of a removed table
         self.strays: dict[str, str] = {}  # name -> digest of what jobs of other tables have created
         self._acts: list[Act] = []
-        self._begins: list[tuple[str, Position]] = []
         self.homes: dict[str, Oracle] = {}  # table id -> that of a table that may decide for this
         self._deciding: dict[str, str] = {}  # job -> that of the home which it is prepared with
 
@@ -184,36 +159,16 @@ class Oracle(Watcher):
         self._deciding[job] = deciding
 
     @contextlib.contextmanager
-    def collecting(self, actor: Actor, keeps: int) -> Iterator[None]:
-        """An actor runs a gc that is to keep this many keys. [KY4]"""
-        with self._acting(Act.begin(actor, len(self.chain), keeps=keeps)):
-            yield
-
-    @contextlib.contextmanager
     def recovering(self, actor: Actor) -> Iterator[None]:
         """An actor commits all prepared jobs. [WM7]"""
         waiting = tuple(job for job in self._declared if object_names.prepared_name(job) in self._sizes)
-        with self._acting(Act.begin(actor, len(self.chain), waiting=waiting)):
-            yield
-
-    @contextlib.contextmanager
-    def _acting(self, act: Act) -> Iterator[None]:
+        act = Act(number=actor.number, began=actor.drawn, since=len(self.chain), waiting=waiting)
         self._acts.append(act)
         try:
             yield
         finally:
             actors = self._scheduler.actors[act.number - 1 : act.number]
             act.ended = actors[0].drawn if actors else None
-
-    def begins(self, source: str, position: Position) -> None:
-        """An actor is about to declare where a source begins. [WM7]"""
-        self._begins.append((source, position))
-
-    def told_begins(self, source: str, position: Position, since: int) -> None:
-        """An actor's result says that the source begins there, by a version since then. [WM7]"""
-        states = self.chain[max(since, 1) - 1 :]
-        if all(source not in state.snapshot.origins or state.snapshot.origins[source] != position for state in states):
-            self.fail(f"it learned that {source} begins at {position}, and no head since version {since} says so [WM7]")
 
     def knew(self, source: str, since: int) -> bool:
         """Whether all latest versions since that one knew the source. [WM1]"""
@@ -223,23 +178,6 @@ class Oracle(Watcher):
         """What was first declared for the job."""
         told = self._declared.get(job)
         return told[0] if told else None
-
-    def told_committed(self, job: str, version: int | None) -> None:
-        """An actor's result says that its job is in that version: it is, for ever. [IV2] [IV8]"""
-        chain = self._chain_of(object_names.parse_job_id(job).table_id)
-        if version is None or not 1 <= version <= len(chain) or chain[version - 1].is_void or job not in chain[version - 1].carried:
-            self.fail(f"job {job} was acknowledged at version {version}, which does not carry it [IV2] [IV8]")
-
-    def told_whole(self, job: str) -> None:
-        """An actor's result says that what a job was prepared with was committed: so is the job. [MT1] [MT11]"""
-        if not self.holds(self.latest, job):
-            self.fail(f"job {job} is not committed, and what it was prepared with is [MT1] [MT11]")
-
-    def told_without_version(self, job: str) -> None:
-        """An actor's result says that its job was committed, and not where, which this table has forgotten: gc has passed the job's base
-        version. [MT11] [GC8]"""
-        if job in self.head.jobs and birth_of(job) >= self.head.snapshot.fence:
-            self.fail(f"job {job} was acknowledged without its version, which is recorded [MT11]")
 
     def told_done(self, told: Declared, version: int | None, since: int) -> None:
         """An actor's result says that its key, or batch, was committed before: a version that it can have read holds that. [KY3] [KY6]
@@ -255,12 +193,6 @@ class Oracle(Watcher):
         # Otherwise by another driver, under the shared id; if a gc or a rollback has affected that commit since, either answer is true.
         if told.job not in self._carried:
             self._deny(told.job, "already done under its key")
-
-    def told_held(self, name: str, condition: str, version: int | None) -> None:
-        """An actor's result says that a version has a constraint. [CK3]"""
-        held = self.chain[version - 1].snapshot.constraints if version else {}
-        if name not in held or held[name].condition != condition:
-            self.fail(f"version {version} was said to have the constraint {name!r} [CK3]")
 
     def told_not(self, job: str, why: str) -> None:
         """An actor's result says that its job did not commit: it never will. [CM10]"""
@@ -374,17 +306,15 @@ class Oracle(Watcher):
     def _grow(self, version: int, new: State) -> None:
         if version != len(self.chain) + 1:
             self.fail(f"version {version} was created above {len(self.chain)} [IV1]")
-        if version == 1 and (wrong := new.snapshot.origins.items() - set(self._begins)):
-            self.fail(f"version 1 says where sources begin, {sorted(map(str, wrong))}, which nobody declared [WM7]")
-        if self._rules is RULES and (said := carried_wrongly(new.snapshot, self._declared)) is not None:
+        if self._declared and (said := carried_wrongly(new.snapshot, self._declared)) is not None:
             self.fail(f"version {version}: {said}")
         self._settle_member(new)
         for step in steps_of(self.chain, new, self._declared) if self.chain else ():
             commit = step.new.commit
-            found = list(broken(step, self._rules))
+            found = list(broken(step))
             for act in self._acts:
                 if act.made(commit.commit_id):
-                    said = forgets_too_much(act, step) or out_of_turn(act, step, self._undecided())
+                    said = out_of_turn(act, step, self._undecided())
                     found += [said] if said is not None else []
             for each in found:
                 self.fail(f"version {version} ({commit.operation} by job {commit.job}): {each}")

@@ -9,14 +9,13 @@ The same seed gives the same trace, byte for byte.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
-from tests.simulator.joint_workers import check_all_whole
 from tests.simulator.oracle import Oracle, ViolationError
 from tests.simulator.run_history import History
 from tests.simulator.themes import THEMES, Theme, program
-from tests.simulator.workers import SCHEMA, Work, Worker, World
+from tests.simulator.workers import QUERY, SCHEMA, Work, Worker, World, refused_by
 
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.errors import TableNotFoundError
@@ -78,9 +77,8 @@ def run(theme: Theme, choices: Choices, *, name: str = "", seed: int | None = No
                 _let_arrive(world)
                 for each in world.beside.values() or (world,):
                     _close(each)
-                    if (wrong := check(each.history.operations)) is not None:
+                    if (wrong := check((*each.history.operations, *_versions(each)))) is not None:
                         raise ContradictionError(wrong)
-                check_all_whole(world)
                 if (wrong := check_joint(_histories(world))) is not None:
                     raise ContradictionError(wrong)
             except Exception as error:
@@ -199,18 +197,44 @@ def _close(world: World) -> None:
     world.oracle.check_end(world.space.objects)
 
 
+def _versions(world: World) -> Iterator[Operation]:
+    """What whoever looks at each version when all is over sees of it, those of removed tables included. Void ones show nothing."""
+    known = {each.key: None for each in world.history.operations if each.key is not None and not each.key.startswith(QUERY)}
+    for chain in (world.oracle.chain, *world.oracle.removed_tables.values()):
+        for state in chain:
+            snapshot = state.snapshot
+            if not state.is_void and snapshot.pending is None:
+                yield Operation(
+                    id=f"{snapshot.table_id} {state.version}",
+                    process="last",
+                    name="read",
+                    begin=0,
+                    outcome="read",
+                    version=state.version,
+                    at=state.version,
+                    items=tuple(sorted(state.files)),
+                    watermarks=dict(snapshot.watermarks),
+                    origins=dict(snapshot.origins),
+                    constraints=refused_by(snapshot),
+                    keys={**known, **state.keys},
+                    table=snapshot.table_id,
+                )
+
+
 def _histories(world: World) -> dict[str, tuple[Operation, ...]]:
-    """The history of each table, with what the table's own says of jobs whose actors were not told: committed at any time."""
-    return {
-        url: (
+    """The history of each table, with what the table's own says of jobs whose actors were not told: committed at any time. Parts of joint
+    commits that are not in it never were. [MT1]"""
+    found = {}
+    for url, each in world.beside.items():
+        committed = each.oracle.committed()
+        tried = {jobs[table_id] for table_id in [each.oracle.head.snapshot.table_id] for jobs in world.joint if table_id in jobs}
+        witness = functools.partial(Operation, process="history", name="history", begin=0)
+        found[url] = (
             *each.history.operations,
-            *(
-                Operation(id=f"history/{job}", process="history", name="history", begin=0, outcome="committed", version=version, job=job)
-                for job, version in each.oracle.committed().items()
-            ),
+            *(witness(id=f"history/{job}", outcome="committed", version=at, job=job) for job, at in committed.items()),
+            *(witness(id=f"history/{job}", outcome="refused", rule="aborted", job=job) for job in tried - committed.keys()),
         )
-        for url, each in world.beside.items()
-    }
+    return found
 
 
 def _tuning_of(theme: Theme) -> Tuning:

@@ -50,7 +50,7 @@ def test_what_no_object_shows_but_what_actors_were_told_is_found(monkeypatch: py
             ("fence", "below the fence"),
             ("rollback", "goes back over version"),
             ("declared meanwhile", "learned that 'topic: 0' begins at"),
-            ("keys that count", "again"),
+            ("keys that count", "recorded at None"),
         ],
         ("key", "again"),
         ("serializable", "an update is lost"),

@@ -46,7 +46,7 @@ from manifestcommit.format.change import StreamBatch
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.partitioning import of_partition
-from manifestcommit.format.snapshot import Constraint
+from manifestcommit.format.snapshot import Constraint, Snapshot
 from manifestcommit.format.watermark import Advance
 from manifestcommit.gate import constraints
 from manifestcommit.log.table_context import TableContext
@@ -362,9 +362,7 @@ class Worker:
         oracle = self.world.oracle
         _tell(running, outcome, told)
         is_final = outcome.kind in ("fenced", "aborted") or (outcome.conflict is not None and outcome.conflict.rule in FOR_EVER)
-        if outcome.kind == "committed":
-            oracle.told_committed(told.job, outcome.version)
-        elif outcome.kind == "already_committed":
+        if outcome.kind == "already_committed":
             oracle.told_done(told, outcome.version, self._since)
         elif is_final or (outcome.kind in ("conflict", "key_reused") and not told.shared):
             oracle.told_not(told.job, outcome.kind)
@@ -452,7 +450,6 @@ class Worker:
                 running.refused("expired")
                 raise SnapshotExpiredError(str(error)) from error
             if outcome.kind == "already_committed":
-                self.world.oracle.told_held(name, condition, outcome.version)
                 running.saw(outcome.version or 0)
             return outcome
 
@@ -494,10 +491,8 @@ class Worker:
         """Create a table with the beginning of the source, or declare it in the existing one. [WM7]"""
 
         def act(running: Running) -> int:
-            since = len(self.world.oracle.chain)
             ctx = _Declaring(self.store, self.actor, begun)
             head = alter.create(ctx, SCHEMA, ["day"], {}, {SOURCE: position})
-            self.world.oracle.told_begins(SOURCE, position, since)
             looked = self.world.history.begin(running.operation.process, "declared", outcome="failed")
             looked.note(begin=running.operation.begin + 0.5)
             looked.saw(head.version)
@@ -510,7 +505,6 @@ class Worker:
             advance = Advance(source=SOURCE, start=position, end=position)
             self.world.oracle.declare(Declared(job=job, advances=(advance,)))
 
-        self.world.oracle.begins(SOURCE, position)
         self.attempt("declare", {"position": position}, act, advances={SOURCE: (position, position)})
 
     # --- gc, readers, time ------------------------------------------------------------------------
@@ -519,8 +513,7 @@ class Worker:
         """One gc."""
 
         def act(running: Running) -> gc.GcReport:
-            with self.world.oracle.collecting(self.actor, policy.keep_keys):
-                report = gc.run(self.ctx, policy)
+            report = gc.run(self.ctx, policy)
             running.collected(report.version, report.fence)
             return report
 
@@ -554,7 +547,7 @@ class Worker:
         for path in missing if head.snapshot.table_id not in oracle.removed_tables else ():
             oracle.found_missing(head.version, path)
         if not missing:  # otherwise it has expired meanwhile
-            held = {name: _REFUSED[c.condition] for name, c in head.snapshot.constraints.items()}
+            held = refused_by(head.snapshot)
             running.saw(head.version, items=files, watermarks=head.snapshot.watermarks, constraints=held)
         return head.version
 
@@ -600,6 +593,11 @@ class _Declaring(TableContext):
             self._begun(job)
         self._begun = None  # any other name is to abort that job
         return job
+
+
+def refused_by(snapshot: Snapshot) -> dict[str, str]:
+    """Each constraint, and the partition that it refuses."""
+    return {name: _REFUSED[each.condition] for name, each in snapshot.constraints.items()}
 
 
 def _table_of(job: str) -> str:
