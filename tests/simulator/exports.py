@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
+import fastavro
 import pyarrow.parquet as pq
-from tests.simulator.avro_rows import avro_rows
 from tests.simulator.oracle import Oracle, ViolationError
 from tests.simulator.simulator import Run, run
 from tests.simulator.themes import Theme, program
@@ -145,10 +145,12 @@ class ExportReader(Watcher):
             assert hinted < max(documents) or path in self._space.objects, f"{path} of the newest document is gone"
 
     def _planned(self, manifest_list: str) -> Iterator[str]:
-        for listed in avro_rows(self._bytes(_relative(manifest_list))):
-            data = self._bytes(_relative(listed["manifest_path"]))
-            assert len(data) == listed["manifest_length"], listed
-            yield from (_relative(entry["data_file"]["file_path"]) for entry in avro_rows(data) if entry["status"] != 2)
+        for listed in self._rows(manifest_list):
+            assert len(self._bytes(_relative(listed["manifest_path"]))) == listed["manifest_length"], listed
+            yield from (_relative(entry["data_file"]["file_path"]) for entry in self._rows(listed["manifest_path"]) if entry["status"] != 2)
+
+    def _rows(self, path: str) -> Iterator[Any]:
+        return iter(fastavro.reader(io.BytesIO(self._bytes(_relative(path)))))
 
     def _is_readable(self, version: int) -> bool:
         head = self._oracle.head.snapshot

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import msgspec
-from tests.simulator.version_rules import Declared
 from tests.simulator.workers import Work, Worker, shared_job
 
 from manifestcommit.commits.job import Job, prepare_jointly
@@ -22,7 +21,7 @@ from manifestcommit.format.snapshot import TogetherJob
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.runtime.outcome import JobResult, Outcome
 from manifestcommit.testing.history.commit_groups import FOR_EVER
-from manifestcommit.testing.history.operation import EVERYTHING
+from manifestcommit.testing.history.operation import EVERYTHING, Operation
 from manifestcommit.testing.history.recorder import REFUSALS, Running
 
 _REFUSED = tuple(kind for kind, _ in REFUSALS)
@@ -35,7 +34,7 @@ def publish_together(crew: Sequence[Worker], work: Work) -> None:
     with _attempting(crew, "publish together", msgspec.to_builtins(work)) as running:
         written = [worker.written(each, work) for worker, each in zip(crew, running, strict=True)]
         told = [each for _, each in written]
-        crew[0].world.joint.append({each.table_id: each.job for each in told})
+        crew[0].world.joint.append({each.table: each.job for each in told})
         for worker in crew:
             worker.asks()
         try:
@@ -50,7 +49,7 @@ def publish_together(crew: Sequence[Worker], work: Work) -> None:
             worker.note(f"publish together: {outcome.kind} {outcome.version}")
 
 
-def _settled(worker: Worker, running: Running, outcome: Outcome, told: Declared) -> None:
+def _settled(worker: Worker, running: Running, outcome: Outcome, told: Operation) -> None:
     if outcome.kind in ("aborted", "key_reused"):  # for a reason that another table has, or may
         running.refused(_ELSEWHERE)
         worker.world.oracle.told_not(told.job, outcome.kind)
@@ -78,7 +77,7 @@ def prepare_together(crew: Sequence[Worker], work: Work) -> None:
     """The first phase of one job in each of these tables: from its first request on others may finish all of them."""
     with _attempting(crew, "prepare together", msgspec.to_builtins(work)) as running:
         written = [worker.written(each, work, shared=True) for worker, each in zip(crew, running, strict=True)]
-        jobs = {told.table_id: told.job for _, told in written}
+        jobs = {told.table: told.job for _, told in written}
         crew[0].world.joint.append(jobs)
         crew[0].world.together.append(jobs)
         together = together_of([job.part() for job, _ in written])

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 from tests.simulator.version_rules import (
-    Declared,
     State,
     Step,
     birth_of,
@@ -35,6 +34,7 @@ from manifestcommit.protocol.joint_outcome import state_before
 from manifestcommit.protocol.retention import writer_of
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
+from manifestcommit.testing.history.operation import Operation
 from manifestcommit.testing.scheduler import Actor, Scheduler
 from manifestcommit.testing.simulated_store import Watcher
 
@@ -61,20 +61,19 @@ def out_of_turn(act: Act, step: Step, names: Collection[str]) -> str | None:
 
     names: the objects that exist.
     """
-    mine = [advance for advance in (step.declared[0].advances if step.declared else ()) if advance.source not in step.old.snapshot.origins]
+    origins, advances = step.old.snapshot.origins, step.declared[0].advances if step.declared else {}
+    mine = {source: start for source, (start, _) in advances.items() if source not in origins}
     for job in act.waiting if mine else ():
-        told = step.earlier.get(job, [Declared(job=job)])[0]
+        told = step.earlier[job][0]
         if job == step.new.commit.job or not _is_uncommitted(act, step, told, names):
             continue
-        for moved in mine:
-            if any(other.source == moved.source and _is_below(other.end, moved.start) for other in told.advances):
-                return (
-                    f"it makes {moved.source} begin at {moved.start}, while job {job}, with an earlier range, waits to be recovered [WM7]"
-                )
+        for source, start in mine.items():
+            if source in told.advances and _is_below(told.advances[source][1], start):
+                return f"it makes {source} begin at {start}, while job {job}, with an earlier range, waits to be recovered [WM7]"
     return None
 
 
-def _is_uncommitted(act: Act, step: Step, told: Declared, names: Collection[str]) -> bool:
+def _is_uncommitted(act: Act, step: Step, told: Operation, names: Collection[str]) -> bool:
     """Whether the job was certainly there to be recovered, with work that nobody has committed."""
     if told.job in step.old.jobs or birth_of(told.job) < step.old.snapshot.fence or object_names.prepared_name(told.job) not in names:
         return False
@@ -101,7 +100,7 @@ class Oracle(Watcher):
         self._ctx = TableContext(store, None)
         self.chain: list[State] = []
         self._sizes: dict[str, int] = {}
-        self._declared: dict[str, list[Declared]] = {}
+        self._declared: dict[str, list[Operation]] = {}
         self._carried: dict[str, int] = {}
         self._denied: dict[str, str] = {}
         self._needed: tuple[int, frozenset[str]] = (0, frozenset())
@@ -150,7 +149,7 @@ class Oracle(Watcher):
 
     # --- Reports of actors ------------------------------------------------------------------------
 
-    def declare(self, told: Declared) -> None:
+    def declare(self, told: Operation) -> None:
         """An actor is about to commit or prepare this."""
         self._declared.setdefault(told.job, []).append(told)
 
@@ -174,22 +173,21 @@ class Oracle(Watcher):
         """Whether all latest versions since that one knew the source. [WM1]"""
         return all(source in state.snapshot.origins for state in self.chain[max(since, 1) - 1 :])
 
-    def declared(self, job: str) -> Declared | None:
+    def declared(self, job: str) -> Operation | None:
         """What was first declared for the job."""
         told = self._declared.get(job)
         return told[0] if told else None
 
-    def told_done(self, told: Declared, version: int | None, since: int) -> None:
+    def told_done(self, told: Operation, version: int | None, since: int) -> None:
         """An actor's result says that its key, or batch, was committed before: a version that it can have read holds that. [KY3] [KY6]
         [KY8]
 
         since: the latest version when it asked.
         """
-        what = repr(told.key) if told.batch is None else str(told.batch)
         table_id = object_names.parse_job_id(told.job).table_id
         states = self._chain_of(table_id)[0 if table_id in self.removed_tables else max(since, 1) - 1 :]
-        if version is None or all(done_at(state, told) != version for state in states):
-            self.fail(f"{what} was acknowledged at version {version}, and no head since {since} holds it as committed there [KY3] [KY8]")
+        if version is None or all(done_at(state, told.key) != version for state in states):
+            self.fail(f"{told.key!r} was acknowledged at version {version}, and no head since {since} holds it there [KY3] [KY8]")
         # Otherwise by another driver, under the shared id; if a gc or a rollback has affected that commit since, either answer is true.
         if told.job not in self._carried:
             self._deny(told.job, "already done under its key")

@@ -6,37 +6,14 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from manifestcommit.format import object_names
-from manifestcommit.format.change import StreamBatch
-from manifestcommit.format.snapshot import Commit, Snapshot, StreamRecord
-from manifestcommit.format.watermark import Advance
+from manifestcommit.format.snapshot import Commit, Snapshot
 from manifestcommit.protocol.retention import writer_of
-
-Partition = tuple[object, ...]
-
-
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """What an actor has asked its job to do. adds: path -> partition; replaces: the partitions that it empties, None: none, (): all;
-    removes: the files that a row change takes out; serializable: whether a concurrent change of `replaces` conflicts; reads: the
-    partitions that a row change has read, whose concurrent changes always do; shared: whether other actors can finish the job."""
-
-    job: str
-    key: str | None = None
-    batch: StreamBatch | None = None
-    advances: tuple[Advance, ...] = ()
-    adds: dict[str, Partition] = {}
-    replaces: tuple[Partition, ...] | None = None
-    removes: frozenset[str] = frozenset()
-    serializable: bool = False
-    reads: tuple[Partition, ...] = ()
-    shared: bool = False
-
-    @property
-    def table_id(self) -> str:
-        return object_names.parse_job_id(self.job).table_id
+from manifestcommit.testing.history.operation import Operation
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +22,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     snapshot: Snapshot
     digest: str
-    files: dict[str, Partition]
+    files: dict[str, Any]
     keys: dict[str, int]
     jobs: dict[str, int | None]
     objects: frozenset[str] = frozenset()
@@ -78,8 +55,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     chain: Sequence[State]
     old: State
     new: State
-    declared: Sequence[Declared]
-    earlier: dict[str, list[Declared]]
+    declared: Sequence[Operation]
+    earlier: dict[str, list[Operation]]
 
     @property
     def birth(self) -> int:
@@ -91,7 +68,7 @@ def birth_of(job: str) -> int:
     return object_names.parse_job_id(job).birth
 
 
-def steps_of(chain: Sequence[State], new: State, declared: dict[str, list[Declared]]) -> Iterator[Step]:
+def steps_of(chain: Sequence[State], new: State, declared: dict[str, list[Operation]]) -> Iterator[Step]:
     """The commits of a version, one after another, each applied to the result of those before it. [CM24]"""
     old, commits = chain[-1], new.snapshot.commits
     for number, commit in enumerate(commits):
@@ -107,16 +84,11 @@ def _alone(new: State, commit: Commit) -> State:
     return msgspec.structs.replace(new, snapshot=msgspec.structs.replace(new.snapshot, commits=(commit,)))
 
 
-def _with(old: State, new: State, commit: Commit, told: Sequence[Declared]) -> State:
+def _with(old: State, new: State, commit: Commit, told: Sequence[Operation]) -> State:
     """The state after an append in a group commit, as far as it was declared."""
-    made, adds = _alone(new, commit), told[0].adds if told else {}
-    moved = {advance.source: advance.end for advance in told[0].advances} if told else {}
-    began = {advance.source: advance.start for advance in told[0].advances} if told else {}
+    adds = told[0].adds if told else {}
     return msgspec.structs.replace(
-        made,
-        snapshot=msgspec.structs.replace(
-            made.snapshot, watermarks={**old.snapshot.watermarks, **moved}, origins={**began, **old.snapshot.origins}
-        ),
+        _alone(new, commit),
         files={**old.files, **adds},
         keys=old.keys if commit.key is None else {**old.keys, commit.key: new.version},
         jobs={**old.jobs, commit.job: new.version},
@@ -130,13 +102,13 @@ def broken(step: Step) -> Iterator[str]:
             yield said
 
 
-def carried_wrongly(snapshot: Snapshot, declared: dict[str, list[Declared]]) -> str | None:
+def carried_wrongly(snapshot: Snapshot, declared: dict[str, list[Operation]]) -> str | None:
     """Why a version may not carry these jobs together, or does not record what each has advanced. [CM20] [CM24]"""
     for commit in snapshot.commits if len(snapshot.commits) > 1 else ():
         told = declared.get(commit.job)
-        if commit.operation != "append" or not told or told[0].replaces is not None:
+        if commit.operation != "append" or not told or told[0].empties:
             return f"it carries job {commit.job} ({commit.operation}) beside others [CM20]"
-        if commit.advanced != {advance.source: (advance.start, advance.end) for advance in told[0].advances}:
+        if commit.advanced != told[0].advances:
             return f"it says that job {commit.job} advanced {commit.advanced} [CM24]"
     return None
 
@@ -184,16 +156,10 @@ def _is_void(step: Step, version: int) -> bool:
     return version in step.old.snapshot.void
 
 
-def done_at(state: State, told: Declared) -> int | None:
-    """The version at which this state holds the key of a job, or its batch, as committed. [KY3] [KY6]"""
-    if told.batch is None:
-        return None if told.key is None else state.keys.get(told.key)
-    records = [record for record in state.snapshot.streams.values() if _is_of(record, told.batch)]
-    return records[0].version if records else None
-
-
-def _is_of(record: StreamRecord, batch: StreamBatch) -> bool:
-    return (record.query, record.batch) == (batch.query, batch.batch)
+def done_at(state: State, key: str | None) -> int | None:
+    """The version at which this state holds a key, or the batch that it names, as committed. [KY3] [KY6]"""
+    batches = {f"{record.query}, batch {record.batch}": record.version for record in state.snapshot.streams.values()}
+    return None if key is None else batches.get(key, state.keys.get(key))
 
 
 def _keys(step: Step) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.simulator.oracle import Oracle
 from tests.simulator.run_history import History
-from tests.simulator.version_rules import Declared, birth_of, refusing
+from tests.simulator.version_rules import birth_of, refusing
 
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.commits.job import Job
@@ -47,10 +47,9 @@ from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.partitioning import of_partition
 from manifestcommit.format.snapshot import Constraint, Snapshot
-from manifestcommit.format.watermark import Advance
 from manifestcommit.gate import constraints
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.log.version_chain import Head, raise_if_expired, read_version
+from manifestcommit.log.version_chain import raise_if_expired, read_version
 from manifestcommit.operations import alter, gc
 from manifestcommit.operations.rollback import rewind, rollback, tag, untag
 from manifestcommit.protocol.retention import Policy
@@ -59,7 +58,7 @@ from manifestcommit.rows.row_change import RowChange, is_lost
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan import planning
 from manifestcommit.testing.history.commit_groups import FOR_EVER
-from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, UNDONE
+from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, UNDONE, Operation
 from manifestcommit.testing.history.recorder import Running
 from manifestcommit.testing.scheduler import Actor, Died, Scheduler
 from manifestcommit.testing.simulated_store import SimulatedStore, Space
@@ -242,34 +241,30 @@ class Worker:
         self.world.prepared.append(job.id)
         return job.prepare()
 
-    def written(self, running: Running, work: Work, *, shared: bool = False) -> tuple[Job, Declared]:
+    def written(self, running: Running, work: Work, *, shared: bool = False) -> tuple[Job, Operation]:
         """The job with everything that it is to commit, reported to the oracle and recorded in the history."""
         job = Job(self.ctx, key=work.key, fingerprint=work.key, recoverable=work.recoverable)
-        advances: tuple[Advance, ...] = ()
+        advances = {}
         if work.advances and work.number is not None and work.number < ADVANCING:
-            advances = (Advance(source=SOURCE, start=work.number, end=work.number + 1),)
+            advances[SOURCE] = (work.number, work.number + 1)
         batch = None if work.batch is None else StreamBatch(name=f"{QUERY} %é", query=QUERY, batch=work.batch)
-        told = Declared(job=job.ensure_id(), key=work.key, batch=batch, advances=advances, shared=shared or work.recoverable)
-        running.note(**_effects(told))
+        key = work.key if batch is None else f"{QUERY}, batch {batch.batch}"
+        running.note(**_identity(job.ensure_id()), key=key, advances=advances, shared=shared or work.recoverable)
         if batch is not None:
             job.take_batch(batch)
-        for advance in advances:
-            job.advance(advance.source, advance.start, advance.end)
+        for source, (start, end) in advances.items():
+            job.advance(source, start, end)
+        day = DAYS[work.day]
         if work.replaces:
-            scope = {"day": {"day": DAYS[work.day]}, "all": None, "dynamic": "dynamic"}[work.replaces]
+            scope = {"day": {"day": day}, "all": None, "dynamic": "dynamic"}[work.replaces]
             job.overwrite(scope, conflict="serializable" if work.serializable else "blind")  # type: ignore[arg-type]  # one of three
         adds = {} if job.already_committed else self._write(job, work)
-        told = msgspec.structs.replace(
-            told,
-            adds=adds,
-            replaces=None if not work.replaces else () if work.replaces == "all" else ((DAYS[work.day],),),
-            serializable=work.serializable,
-        )
-        self.world.oracle.declare(told)
-        running.note(**_effects(told))
-        return job, told
+        emptied = () if not work.replaces else (EVERYTHING if work.replaces == "all" else repr((day,)),)
+        running.note(adds=adds, empties=emptied, scope=emptied if work.serializable else ())
+        self.world.oracle.declare(running.operation)
+        return job, running.operation
 
-    def _write(self, job: Job, work: Work) -> dict[str, tuple[object, ...]]:
+    def _write(self, job: Job, work: Work) -> dict[str, str]:
         plan = job.plan_write(SCHEMA, partition_by=["day"])
         recovery: Recovery | None = job.recovery
         if recovery is None:
@@ -283,7 +278,7 @@ class Worker:
                 done = same.finish(self.store, self.actor, 0, entries)
             job.add_written(done.entries, done.manifests, intake=intake_of(done))
             entries = done.entries
-        return {entry.path: tuple(entry.partition) for entry in entries}
+        return _added(entries)
 
     # --- Row changes ------------------------------------------------------------------------------
 
@@ -306,11 +301,10 @@ class Worker:
     def _change_rows(self, running: Running, edit: Edit) -> Outcome:
         oracle, day = self.world.oracle, DAYS[edit.day]
         change = RowChange(self.ctx, edit.operation, [repr(day)], DeclaredRows(key=edit.key))
-        told = Declared(job=change.id, key=edit.key)
-        if not change.already_committed:
-            told = self._rewritten(change, edit)
+        rewritten = {} if change.already_committed else self._rewritten(change, edit)
+        running.note(**_identity(change.id), key=edit.key, **rewritten)
+        told = running.operation
         oracle.declare(told)
-        running.note(**_effects(told))
         self._since = len(oracle.chain)
         try:
             outcome = change.commit()
@@ -320,7 +314,7 @@ class Worker:
             raise
         return self.settled(running, outcome, told)
 
-    def _rewritten(self, change: RowChange, edit: Edit) -> Declared:
+    def _rewritten(self, change: RowChange, edit: Edit) -> dict[str, Any]:
         """What it commits: files of its day go, and new ones take their place."""
         snapshot, day = change.snapshot, DAYS[edit.day]
         change.read((of_partition(snapshot.partition_by, (day,)),))
@@ -334,13 +328,7 @@ class Worker:
         if new:
             change.plan()
             change.add_written(new)
-        return Declared(
-            job=change.id,
-            key=edit.key,
-            adds={entry.path: tuple(entry.partition) for entry in new},
-            removes=frozenset(gone.column("path").to_pylist()),
-            reads=((day,),),
-        )
+        return {"adds": _added(new), "removes": tuple(gone.column("path").to_pylist()), "scope": (repr((day,)),)}
 
     def _put_files(self, job: Job | RowChange, held: Mapping[str, Constraint], which: int, count: int) -> tuple[Entry, ...]:
         """As writers do, who check their rows against what the table held to when they began. [CK2]"""
@@ -358,7 +346,7 @@ class Worker:
         output.close()
         return Entry(path=path, partition=(day,), rows=1, bytes=len(data), digest=codec.digest(data), job=job.id)
 
-    def settled(self, running: Running, outcome: Outcome, told: Declared) -> Outcome:
+    def settled(self, running: Running, outcome: Outcome, told: Operation) -> Outcome:
         oracle = self.world.oracle
         _tell(running, outcome, told)
         is_final = outcome.kind in ("fenced", "aborted") or (outcome.conflict is not None and outcome.conflict.rule in FOR_EVER)
@@ -410,9 +398,9 @@ class Worker:
         prepared = self.world.prepared
         return prepared[which % len(prepared)] if prepared else None
 
-    def declared(self, job: str) -> Declared:
+    def declared(self, job: str) -> Operation:
         """What is known of a job that others may have begun."""
-        return self.world.oracle.declared(job) or Declared(job=job, shared=True)
+        return self.world.oracle.declared(job) or Operation(id=job, process="", name="", begin=0, **shared_job(job))
 
     # --- The table's history ----------------------------------------------------------------------
 
@@ -469,8 +457,8 @@ class Worker:
                 raise
             if outcome.kind == "already_committed":  # nothing to do, and no job of its own
                 return outcome
-            running.note(job=outcome.job_id, table=_table_of(outcome.job_id), birth=birth_of(outcome.job_id))
-            return self.settled(running, outcome, Declared(job=outcome.job_id))
+            running.note(**_identity(outcome.job_id))
+            return self.settled(running, outcome, running.operation)
 
         self.attempt(name, arguments, settled, **what)
 
@@ -491,7 +479,7 @@ class Worker:
         """Create a table with the beginning of the source, or declare it in the existing one. [WM7]"""
 
         def act(running: Running) -> int:
-            ctx = _Declaring(self.store, self.actor, begun)
+            ctx = TableContext(self.store, self.actor)
             head = alter.create(ctx, SCHEMA, ["day"], {}, {SOURCE: position})
             looked = self.world.history.begin(running.operation.process, "declared", outcome="failed")
             looked.note(begin=running.operation.begin + 0.5)
@@ -500,10 +488,6 @@ class Worker:
             looked.note(origins={**head.snapshot.origins, SOURCE: position})
             self.world.history.end(looked)
             return head.version
-
-        def begun(job: str) -> None:
-            advance = Advance(source=SOURCE, start=position, end=position)
-            self.world.oracle.declare(Declared(job=job, advances=(advance,)))
 
         self.attempt("declare", {"position": position}, act, advances={SOURCE: (position, position)})
 
@@ -580,21 +564,6 @@ def _one_row() -> bytes:
     return out.getvalue()
 
 
-class _Declaring(TableContext):
-    """Reports the job that declares where a source begins, before it commits."""
-
-    def __init__(self, store: SimulatedStore, actor: Actor, begun: Callable[[str], None]) -> None:
-        super().__init__(store, actor)
-        self._begun: Callable[[str], None] | None = begun
-
-    def new_job(self, head: Head) -> str:
-        job = super().new_job(head)
-        if self._begun is not None:
-            self._begun(job)
-        self._begun = None  # any other name is to abort that job
-        return job
-
-
 def refused_by(snapshot: Snapshot) -> dict[str, str]:
     """Each constraint, and the partition that it refuses."""
     return {name: _REFUSED[each.condition] for name, each in snapshot.constraints.items()}
@@ -609,24 +578,15 @@ def shared_job(job: str) -> dict[str, Any]:
     return {"job": job, "table": _table_of(job), "shared": True}
 
 
-def _effects(told: Declared) -> dict[str, Any]:
-    """The effects of a job, in the terms of its record."""
-    emptied = () if told.replaces is None else tuple(repr(pattern) for pattern in told.replaces) or (EVERYTHING,)
-    return {
-        "job": told.job,
-        "table": _table_of(told.job),
-        "birth": birth_of(told.job),
-        "shared": told.shared,
-        "key": told.key if told.batch is None else f"{told.batch.query}, batch {told.batch.batch}",
-        "adds": {path: repr(partition) for path, partition in told.adds.items()},
-        "removes": tuple(sorted(told.removes)),
-        "empties": emptied,
-        "scope": (*(emptied if told.serializable else ()), *(repr(pattern) for pattern in told.reads)),
-        "advances": {advance.source: (advance.start, advance.end) for advance in told.advances},
-    }
+def _identity(job: str) -> dict[str, Any]:
+    return {"job": job, "table": _table_of(job), "birth": birth_of(job)}
 
 
-def _tell(running: Running, outcome: Outcome, told: Declared) -> None:
+def _added(entries: Iterable[Entry]) -> dict[str, str]:
+    return {entry.path: repr(tuple(entry.partition)) for entry in entries}
+
+
+def _tell(running: Running, outcome: Outcome, told: Operation) -> None:
     """The engine's result, in the terms of a record."""
     if outcome.committed:
         assert outcome.version is not None
@@ -635,7 +595,7 @@ def _tell(running: Running, outcome: Outcome, told: Declared) -> None:
         mismatch, rule = outcome.conflict.mismatch, outcome.conflict.rule
         running.refused(mismatch.kind if mismatch is not None else rule if rule in UNDONE else "conflict")
     elif outcome.kind != "unknown":
-        running.refused("behind" if told.batch is not None and outcome.kind == "key_reused" else outcome.kind)
+        running.refused("behind" if (told.key or "").startswith(QUERY) and outcome.kind == "key_reused" else outcome.kind)
 
 
 def _shown(result: object) -> str:
