@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from tests.simulator.joint_workers import finish_together, prepare_together, publish_together, read_together, recover_together
@@ -80,20 +81,13 @@ def _keyed(choices: Choices, plan: str, **options: object) -> Work:
     return msgspec.convert({**options, "number": number, "day": number % len(DAYS)}, Work)
 
 
-def _append(choices: Choices, plan: str) -> Deed:
-    work = _work(choices, plan)
-    return lambda worker: worker.publish(work)
+def _in_range(work: Work) -> Work:
+    """With a key of those that advance the source."""
+    return msgspec.structs.replace(work, number=(work.number or 0) % ADVANCING)
 
 
-def _append_keyed(choices: Choices, plan: str, **options: object) -> Deed:
-    work = _keyed(choices, plan, **options)
-    return lambda worker: worker.publish(work)
-
-
-def _overwrite(choices: Choices, plan: str) -> Deed:
-    replaces = ("day", "dynamic", "all")[choices.pick(f"scope {plan}", 3)]
-    work = _work(choices, plan, replaces=replaces, serializable=not choices.pick(f"blind {plan}", 2))
-    return lambda worker: worker.publish(work)
+def _of(method: Callable[..., None], *arguments: Any, **options: Any) -> Deed:
+    return lambda worker: method(worker, *arguments, **options)
 
 
 def _change_rows(operation: RowOperation, choices: Choices, plan: str) -> Deed:
@@ -102,65 +96,6 @@ def _change_rows(operation: RowOperation, choices: Choices, plan: str) -> Deed:
         operation=operation, number=day if choices.pick(f"keyed {plan}", 2) else None, day=day, most=1 + choices.pick(f"most {plan}", 3)
     )
     return lambda worker: worker.change_rows(edit)
-
-
-def _prepare(choices: Choices, plan: str) -> Deed:
-    work = _keyed(choices, plan) if choices.pick(f"keyed {plan}", 2) else _work(choices, plan)
-    return lambda worker: worker.prepare(work)
-
-
-def _finish(choices: Choices, plan: str) -> Deed:
-    which, abort = choices.pick(f"which {plan}", 4), bool(choices.pick(f"abort {plan}", 2, 0.4))
-    return lambda worker: worker.finish(which, abort=abort)
-
-
-def _recover(choices: Choices, plan: str) -> Deed:
-    abort = bool(choices.pick(f"abort {plan}", 2, 0.3))
-    return lambda worker: worker.recover(abort=abort)
-
-
-def _tag(choices: Choices, plan: str) -> Deed:
-    name, back = f"t{choices.pick(f'name {plan}', 2)} é", choices.pick(f"back {plan}", 5)
-    return lambda worker: worker.tag(name, back)
-
-
-def _untag(choices: Choices, plan: str) -> Deed:
-    name = f"t{choices.pick(f'name {plan}', 2)} é"
-    return lambda worker: worker.untag(name)
-
-
-def _rollback(choices: Choices, plan: str) -> Deed:
-    back = choices.pick(f"back {plan}", 4)
-    return lambda worker: worker.rollback(back)
-
-
-def _rewind(choices: Choices, plan: str) -> Deed:
-    to = choices.pick(f"to {plan}", ADVANCING)
-    return lambda worker: worker.rewind(to)
-
-
-def _forget_source(choices: Choices, plan: str) -> Deed:
-    return lambda worker: worker.rewind(None)
-
-
-def _constrain(choices: Choices, plan: str) -> Deed:
-    name, which = f"c{choices.pick(f'name {plan}', 2)}", 2 * choices.pick(f"refused {plan}", 2)
-    return lambda worker: worker.constrain(name, which)
-
-
-def _unconstrain(choices: Choices, plan: str) -> Deed:
-    name = f"c{choices.pick(f'name {plan}', 2)}"
-    return lambda worker: worker.unconstrain(name)
-
-
-def _batch(choices: Choices, plan: str) -> Deed:
-    work = _work(choices, plan, batch=choices.pick(f"batch {plan}", 3))
-    return lambda worker: worker.publish(work)
-
-
-def _read(choices: Choices, plan: str) -> Deed:
-    back = choices.pick(f"back {plan}", 7)
-    return lambda worker: worker.read(back - 1 if back else None)
 
 
 def _collect(choices: Choices, plan: str) -> Deed:
@@ -178,21 +113,6 @@ def _keep_keys(choices: Choices, plan: str, keep: int | None = None) -> Deed:
     keep = choices.pick(f"keep {plan}", 3) if keep is None else keep
     policy = Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=keep, prepared_grace_s=0.0)
     return _gc(choices, plan, policy)
-
-
-def _prepare_range(choices: Choices, plan: str) -> Deed:
-    work = _keyed(choices, plan)
-    work = msgspec.structs.replace(work, number=(work.number or 0) % ADVANCING)
-    return lambda worker: worker.prepare(work)
-
-
-def _remake(choices: Choices, plan: str) -> Deed:
-    return lambda worker: worker.remake()
-
-
-def _declare(choices: Choices, plan: str) -> Deed:
-    position = choices.pick(f"position {plan}", ADVANCING)
-    return lambda worker: worker.declare(position)
 
 
 def _gc(choices: Choices, plan: str, policy: Policy) -> Deed:
@@ -230,8 +150,7 @@ def _publish_together(choices: Choices, plan: str) -> JointDeed:
 def _prepare_together(choices: Choices, plan: str) -> JointDeed:
     kind = choices.pick(f"kind {plan}", 3)
     if kind == 0:  # of those that single jobs advance
-        work = _keyed(choices, plan)
-        work = msgspec.structs.replace(work, number=(work.number or 0) % ADVANCING)
+        work = _in_range(_keyed(choices, plan))
     elif kind == 1:
         work = Work(number=KEYS + choices.pick(f"key {plan}", 3), advances=False)
     else:
@@ -251,45 +170,28 @@ def _publish_in_some(choices: Choices, plan: str) -> JointDeed:
     return lambda crew: deed(_without(crew, left_out))
 
 
-def _finish_together(choices: Choices, plan: str) -> JointDeed:
-    which, first = choices.pick(f"which {plan}", 3), choices.pick(f"first {plan}", 3)
-    abort, alone = choices.pick(f"abort {plan}", 2, 0.3), choices.pick(f"alone {plan}", 2)
-    return lambda crew: finish_together(crew, which, abort=bool(abort), first=first, alone=bool(alone))
-
-
-def _recover_together(choices: Choices, plan: str) -> JointDeed:
-    abort, first = choices.pick(f"abort {plan}", 2, 0.2), choices.pick(f"first {plan}", 3)
-    return lambda crew: recover_together(crew, abort=bool(abort), first=first)
-
-
-def _read_together(choices: Choices, plan: str) -> JointDeed:
-    return read_together
-
-
-def _wait(choices: Choices, plan: str) -> Deed:
-    hours = (1, 30, 400)[choices.pick(f"hours {plan}", 3)]
-    return lambda worker: worker.wait(hours)
-
-
 _DEEDS: dict[str, Callable[[Choices, str], Deed]] = {
-    "append": _append,
-    "append_keyed": _append_keyed,
-    "append_recoverable": functools.partial(_append_keyed, recoverable=True),
-    "append_unplaced": functools.partial(_append_keyed, advances=False),
-    "overwrite": _overwrite,
-    "prepare": _prepare,
-    "finish": _finish,
-    "recover": _recover,
-    "tag": _tag,
-    "untag": _untag,
-    "rollback": _rollback,
-    "rewind": _rewind,
-    "forget source": _forget_source,
+    "append": lambda c, plan: _of(Worker.publish, _work(c, plan)),
+    "append_keyed": lambda c, plan: _of(Worker.publish, _keyed(c, plan)),
+    "append_recoverable": lambda c, plan: _of(Worker.publish, _keyed(c, plan, recoverable=True)),
+    "append_unplaced": lambda c, plan: _of(Worker.publish, _keyed(c, plan, advances=False)),
+    "overwrite": lambda c, plan: _of(
+        Worker.publish,
+        _work(c, plan, replaces=("day", "dynamic", "all")[c.pick(f"scope {plan}", 3)], serializable=not c.pick(f"blind {plan}", 2)),
+    ),
+    "prepare": lambda c, plan: _of(Worker.prepare, (_keyed if c.pick(f"keyed {plan}", 2) else _work)(c, plan)),
+    "finish": lambda c, plan: _of(Worker.finish, c.pick(f"which {plan}", 4), abort=bool(c.pick(f"abort {plan}", 2, 0.4))),
+    "recover": lambda c, plan: _of(Worker.recover, abort=bool(c.pick(f"abort {plan}", 2, 0.3))),
+    "tag": lambda c, plan: _of(Worker.tag, f"t{c.pick(f'name {plan}', 2)} é", c.pick(f"back {plan}", 5)),
+    "untag": lambda c, plan: _of(Worker.untag, f"t{c.pick(f'name {plan}', 2)} é"),
+    "rollback": lambda c, plan: _of(Worker.rollback, c.pick(f"back {plan}", 4)),
+    "rewind": lambda c, plan: _of(Worker.rewind, c.pick(f"to {plan}", ADVANCING)),
+    "forget source": lambda c, plan: _of(Worker.rewind, None),
     "forget keys": functools.partial(_keep_keys, keep=1),
-    "batch": _batch,
-    "read": _read,
+    "batch": lambda c, plan: _of(Worker.publish, _work(c, plan, batch=c.pick(f"batch {plan}", 3))),
+    "read": lambda c, plan: _of(Worker.read, (None, *range(6))[c.pick(f"back {plan}", 7)]),
     "gc": _collect,
-    "wait": _wait,
+    "wait": lambda c, plan: _of(Worker.wait, (1, 30, 400)[c.pick(f"hours {plan}", 3)]),
 }
 
 _WRITER = ("append", "append_keyed", "append_keyed", "overwrite")
@@ -301,21 +203,29 @@ _DEEDS |= {
     "update": functools.partial(_change_rows, "update"),
     "merge": functools.partial(_change_rows, "merge"),
     "overwrite where": functools.partial(_change_rows, "overwrite"),
-    "prepare range": _prepare_range,
+    "prepare range": lambda c, plan: _of(Worker.prepare, _in_range(_keyed(c, plan))),
     "keep keys": _keep_keys,
     "gc states": _collect_states,
-    "remake": _remake,
-    "declare": _declare,
-    "constrain": _constrain,
-    "unconstrain": _unconstrain,
+    "remake": lambda c, plan: _of(Worker.remake),
+    "declare": lambda c, plan: _of(Worker.declare, c.pick(f"position {plan}", ADVANCING)),
+    "constrain": lambda c, plan: _of(Worker.constrain, f"c{c.pick(f'name {plan}', 2)}", 2 * c.pick(f"refused {plan}", 2)),
+    "unconstrain": lambda c, plan: _of(Worker.unconstrain, f"c{c.pick(f'name {plan}', 2)}"),
 }
 _JOINT_DEEDS: dict[str, Callable[[Choices, str], JointDeed]] = {
     "publish together": _publish_together,
     "publish in some": _publish_in_some,
     "prepare together": _prepare_together,
-    "finish together": _finish_together,
-    "recover together": _recover_together,
-    "read together": _read_together,
+    "finish together": lambda c, plan: functools.partial(
+        finish_together,
+        which=c.pick(f"which {plan}", 3),
+        first=c.pick(f"first {plan}", 3),
+        abort=bool(c.pick(f"abort {plan}", 2, 0.3)),
+        alone=bool(c.pick(f"alone {plan}", 2)),
+    ),
+    "recover together": lambda c, plan: functools.partial(
+        recover_together, abort=bool(c.pick(f"abort {plan}", 2, 0.2)), first=c.pick(f"first {plan}", 3)
+    ),
+    "read together": lambda c, plan: read_together,
 }
 _CONSTRAINTS = ("constrain", "constrain", "unconstrain")
 _IN_FLIGHT = ("append_keyed", "append_unplaced", "append_recoverable", "prepare", "batch")
