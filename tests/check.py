@@ -19,7 +19,7 @@ from tests.spec.clauses import cited
 REPO = Path(__file__).resolve().parents[1]
 PACKAGES = ("manifestcommit", "pyspark_manifestcommit")
 # Folders of the package -> where their tests are, if not in the folder of tests/ that has their name.
-ELSEWHERE = {"": "api", "testing/simulation": "simulator", "testing/history": "testing"}
+ELSEWHERE = {"": "api", "testing/history": "testing"}
 
 
 def nodes_of(path: str) -> Sequence[str]:

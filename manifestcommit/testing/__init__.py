@@ -8,8 +8,8 @@ from .history.joint import check_joint as check_joint_history
 from .history.operation import Contradiction, Operation, read_history
 from .history.recorder import Recorder
 from .history.serial_order import UndecidedError
-from .simulation.pipelines import PipelineViolationError, simulate
-from .simulation.simulated_store import SimulatedStore
+from .pipelines import PipelineViolationError, simulate
+from .simulated_store import SimulatedStore
 
 __all__ = [
     "Contradiction",

@@ -52,6 +52,6 @@ def test_an_unknown_column_is_said_with_the_arguments_name(path: str, called: Ca
 
 def test_simulated_clocks_are_not_logged() -> None:
     """The theme sets clocks hours apart, of which the library would warn."""
-    command = [sys.executable, "-m", "manifestcommit.testing", "simulate", "--seeds", "0:30"]
+    command = [sys.executable, "-m", "tests.simulator", "--seeds", "0:30"]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
     assert done.returncode == 0 and "no violation" in done.stdout and done.stderr == ""

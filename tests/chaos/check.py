@@ -343,38 +343,6 @@ def check_remembered(keys: Container[str], told: Iterable[Mapping[str, Any]]) ->
     return [f"{len(forgotten)} acknowledged keys are forgotten: {', '.join(forgotten[:_SHOWN])}"] if forgotten else []
 
 
-def check_told(links: Sequence[Link], files: Sequence[Listed], told: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Every acknowledged commit is in the history at its version, with its advances; nothing that was refused or given up is anywhere.
-
-    A prepared job that came too late for a range comes too late for ever, and a key that is in the table is never told to be too late.
-    """
-    keys = {commit["key"]: link.version for link in links for commit in link.snapshot["commits"] if commit.get("key") is not None}
-    records = {link.version: link.snapshot["commits"] for link in links}
-    marks = {link.version: link.watermarks for link in links}
-    where = {commit["job"]: link.version for link in links for commit in link.snapshot["commits"]}
-    owners = {each.job for each in files}
-    findings = list[str]()
-    for each in told:
-        job, version = str(each.get("job")), int(each.get("version") or 0)
-        overlaps = each.get("error") == "WatermarkOverlapError"
-        if each["what"] in ("refused", "aborted") or (each["what"] == "prepared refused" and overlaps):
-            if job in where or job in owners:
-                findings.append(f"job {job} was told to be {each['what']}, and is in the history at version {where.get(job)}")
-            if overlaps and each.get("key") in keys:
-                findings.append(f"key {each['key']!r} is in the history at version {keys[each['key']]}, and was told to overlap")
-        elif each["what"] == "committed" and version not in records:
-            if links[0].version <= version:
-                findings.append(f"job {job} was acknowledged at version {version}, which is not there")
-        elif each["what"] == "committed":
-            if not each["already"] and where.get(job) != version:
-                findings.append(f"job {job} was acknowledged at version {version}, which does not carry it ({where.get(job)} does)")
-            if each["key"] is not None and each["key"] not in [commit.get("key") for commit in records[version]]:
-                findings.append(f"key {each['key']!r} was acknowledged at version {version}, which does not carry it")
-            short = [source for source, (_, end) in each["ranges"].items() if marks[version].get(source, -1) < end]
-            findings += [f"job {job} was acknowledged at version {version}, which lacks its advances of {short}"] if short else []
-    return findings
-
-
 def count_unheard(links: Sequence[Link], told: Iterable[Mapping[str, Any]]) -> int:
     """Commits of whose success nobody lived or heard to write it down."""
     heard = {each.get("job") for each in told if each["what"] in ("committed", "aborted")}
@@ -395,7 +363,6 @@ def check_fed(
     findings += check_chain(links)
     findings += check_every_version(links, files, log, known_keys(store, links[0]))
     findings += check_lists(table, links, files)
-    findings += check_told(links, files, told)
     findings += check_remembered(known_keys(store, links[-1]), told)
     if not findings:  # a table that is damaged may not be readable
         rows = table.dataset().to_table()
@@ -417,9 +384,8 @@ def check_state(url: str, options: Mapping[str, Any], told: Sequence[Mapping[str
     """All of a table that the log does not go to, at most versions. name: which of them it is."""
     store, table = open_store(url, options), mc.Table(url, options)
     links = readable(read_chain(store))
-    findings, files = check_files(store, table.files())
+    findings, _ = check_files(store, table.files())
     findings += check_chain(links)
-    findings += check_told(links, files, told)
     counted = _counted(table, links) if name == COUNTER else {}
     some = [*links[:: max(1, len(links) // _SAMPLES)], links[-1]] if name in (HANDED, AGAIN) else links[:-200:10] + links[-200:]
     for link in some:

@@ -7,7 +7,7 @@ twice, shows an item that nobody wrote; which rows these are, `check` knows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,14 @@ def witness(recorder: Recorder, commits: Iterable[tuple[int, str]], known: set[s
                 running.committed(version)
 
 
+def in_no_version(history: Sequence[Operation]) -> list[str]:
+    """What was acknowledged as the work of a version of which whoever has read that version was told otherwise."""
+    chain = {each.job: each.version for each in history if each.name == "history"}
+    versions = set(chain.values())
+    lost = [each for each in history if each.outcome == "committed" and each.job and each.job not in chain and each.version in versions]
+    return [f"{each.id} was acknowledged as version {each.version} ({each.job}), which does not carry it" for each in lost]
+
+
 # --- the verdict ----------------------------------------------------------------------------------------------------------
 
 
@@ -88,6 +96,7 @@ def judge(folder: Path, tables: Iterable[str]) -> tuple[list[str], int]:
         history = read_history(*files) if files else []  # a short run may not come to each table
         count += len(history)
         histories[table] = history
+        findings += [f"{table}: {each}" for each in in_no_version(history)]
         try:
             wrong = check(history)
         except UndecidedError as error:

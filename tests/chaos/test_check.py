@@ -71,9 +71,6 @@ def fed(tmp_path: Path) -> Fed:
 def test_a_table_that_is_as_it_should_be_has_no_findings(fed: Fed) -> None:
     """[IV1] [IV2] [IV6]"""
     fed.feed(fed.rest())
-    fed.told.append({"what": "refused", "job": "v1-no-such-job"})
-    fed.told.append({"what": "prepared refused", "job": fed.told[0]["job"], "error": "CommitConflictError"})
-    fed.told.append({"what": "refused", "job": "v1-no-such-job", "error": "WatermarkOverlapError", "key": "not there"})
     assert check.check_fed(str(fed.root), {}, fed.log, fed.told) == ([], 0)
     assert check.check_fed(str(fed.root), {}, fed.log, fed.told[1:]) == ([], 1)
 
@@ -134,41 +131,6 @@ def _file_changed(fed: Fed) -> None:
     fed.listed().write_bytes(body)
 
 
-def _never_there(fed: Fed) -> None:
-    fed.feed(fed.rest())
-    fed.feed({}, EVENTS.empty_table(), version=99)
-
-
-def _elsewhere(fed: Fed) -> None:
-    fed.feed(fed.rest(), version=2)
-
-
-def _another_job(fed: Fed) -> None:
-    fed.feed(fed.rest(), job="v1-no-such-job")
-
-
-def _aborted(fed: Fed) -> None:
-    fed.feed(fed.rest())
-    fed.told.append({"what": "aborted", "job": fed.told[0]["job"]})
-
-
-def _refused(fed: Fed) -> None:
-    fed.feed(fed.rest())
-    fed.told.append({"what": "refused", "job": fed.told[-1]["job"]})
-
-
-def _prepared_refused(fed: Fed) -> None:
-    """Too late for its range once, it may not come later."""
-    fed.feed(fed.rest())
-    fed.told.append({"what": "prepared refused", "job": fed.told[-1]["job"], "error": "WatermarkOverlapError"})
-
-
-def _key_refused(fed: Fed) -> None:
-    """Another job of a key that is there is told so, and not that it is too late."""
-    fed.feed(fed.rest())
-    fed.told.append({"what": "refused", "job": "v1-no-such-job", "error": "WatermarkOverlapError", "key": fed.told[-1]["key"]})
-
-
 def _miscounted(fed: Fed) -> None:
     """The newest version says of its own commit that one row more was handed to it."""
     fed.feed(fed.rest())
@@ -214,13 +176,6 @@ DAMAGE: dict[Callable[[Fed], None], str] = {
     _file_gone: "1 listed files are missing or have another length",
     _file_cut: "1 listed files are missing or have another length",
     _file_changed: "has other bytes than were listed",
-    _never_there: "acknowledged at version 99, which is not there",
-    _elsewhere: "acknowledged at version 2, which does not carry it",
-    _another_job: "job v1-no-such-job was acknowledged at version 5, which does not carry it",
-    _aborted: "was told to be aborted, and is in the history at version 2",
-    _refused: "was told to be refused, and is in the history at version 5",
-    _prepared_refused: "was told to be prepared refused, and is in the history at version 5",
-    _key_refused: "is in the history at version 5, and was told to overlap",
     _miscounted: "10 rows written, but 11 read",
     _version_gone: "versions 3 to 3 are missing",
     _versions_gone: "versions 1 to 2 are missing",

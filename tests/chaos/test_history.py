@@ -86,6 +86,8 @@ LIES: dict[str, tuple[str, Callable[[list[Operation]], list[Operation]], str]] =
     "a stale read": ("plain", lie("read", at=None), "stale"),
     "a job that was told to be refused": ("plain", lie("publish", outcome="refused", version=None, rule="conflict"), "never to be"),
     "another version": ("plain", lie("publish", version=3), "at version"),
+    "a version that is not there": ("plain", lie("publish", version=99), "at version 99"),
+    "a job that is in no version": ("plain", lie("publish", job="v3-no-such-job"), "which does not carry it"),
     "a range that does not fit": ("plain", lie("publish", advances={SOURCE: (19, 30)}), "while it is at 20"),
     "a key that was committed before": ("plain", lie("publish", key=f"{SOURCE} [0,10)"), "again"),
     "a slot of two generations": ("state", lie("overwrite", empties=()), "lacks"),

@@ -6,12 +6,12 @@ import pytest
 from tests.mutants.catalogue import SIMULATED
 from tests.mutants.mutant import taken_out
 from tests.mutants.run import SEEDS
+from tests.simulator.oracle import Oracle
+from tests.simulator.simulator import run_theme
 from tests.testing.test_checker import append, found, op, read
 
 from manifestcommit.testing.history.checker import check
 from manifestcommit.testing.history.operation import Operation
-from manifestcommit.testing.simulation.oracle import Oracle
-from manifestcommit.testing.simulation.simulator import run_theme
 
 DAY = "day=1"  # what `append` puts its items into
 

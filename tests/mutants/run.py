@@ -16,8 +16,7 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 
 from tests.mutants.mutant import REPO, Mutant, taken_out
-
-from manifestcommit.testing.simulation.simulator import Run, run_theme
+from tests.simulator.simulator import Run, run_theme
 
 SEEDS = 10_000  # in how many of them the simulator has to find what it finds alone
 TEST_S = 900  # a test that takes longer is stopped, and counts as no answer

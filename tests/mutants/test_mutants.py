@@ -16,13 +16,13 @@ from tests.mutants.__main__ import main, recorded
 from tests.mutants.catalogue import MUTANTS, SIMULATED
 from tests.mutants.mutant import REPO, Edit, Mutant, changed_functions, read_table, taken_out
 from tests.mutants.run import SEEDS, judge, scratch_copy
+from tests.simulator.simulator import run_theme
+from tests.simulator.themes import THEMES
 from tests.spec.clauses import defined
 from tests.spec.test_promises import functions_of
 
 from manifestcommit.operations import gc_decision
 from manifestcommit.protocol import conflict
-from manifestcommit.testing.simulation.simulator import run_theme
-from manifestcommit.testing.simulation.themes import THEMES
 
 HELD = defined((REPO / "spec" / "v1.md").read_text("utf-8")).held
 RULES = "manifestcommit/protocol/conflict.py"

@@ -17,11 +17,10 @@ from tests.mutants.__main__ import FIGURES, recorded
 from tests.mutants.catalogue import MUTANTS, SIMULATED
 from tests.mutants.mutant import REPO
 from tests.mutants.run import SEEDS
+from tests.simulator.__main__ import CASES, explore
+from tests.simulator.simulator import run_theme
+from tests.simulator.themes import THEMES
 from tests.spec.clauses import cited_by_tests, defined
-
-from manifestcommit.testing.__main__ import CASES, explore
-from manifestcommit.testing.simulation.simulator import run_theme
-from manifestcommit.testing.simulation.themes import THEMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

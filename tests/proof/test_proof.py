@@ -13,11 +13,10 @@ from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import REPO
 from tests.proof import __main__ as command
 from tests.proof import measure
+from tests.simulator.__main__ import CASES
+from tests.simulator.themes import THEMES
 from tests.spec.clauses import defined, in_order
 from tests.spec.test_promises import TEST, functions_of, sections
-
-from manifestcommit.testing.__main__ import CASES
-from manifestcommit.testing.simulation.themes import THEMES
 
 PAGE = (REPO / "spec" / "proof.md").read_text("utf-8")
 INVARIANTS = sorted(
@@ -43,7 +42,7 @@ def mutants_in(said: str) -> set[str]:
 
 def functions_of_the_simulator() -> set[str]:
     found = set()
-    for path in (REPO / "manifestcommit" / "testing").rglob("*.py"):
+    for path in [*(REPO / "manifestcommit" / "testing").rglob("*.py"), *(REPO / "tests" / "simulator").glob("*.py")]:
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef):
                 found |= {node.name, *(f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef))}

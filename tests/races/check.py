@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 from tests.chaos.check import Link, check_chain, is_readable
-from tests.chaos.history import birth_of, commits_of
+from tests.chaos.history import birth_of, in_no_version
 from tests.races.actor import CALM, Place
 from tests.races.draw import STEADY, Round, Rows
 from tests.races.history import history_of, rows_of, seen
@@ -149,10 +149,7 @@ def check_errors(place: Place, records: Sequence[Record]) -> Iterator[str]:
 
 def check_told(history: History, records: Sequence[Record]) -> Iterator[str]:
     """What was acknowledged is in the history, and a tag names what was asked for."""
-    jobs = {job for _, job in commits_of(history.links.values())}
-    for operation in history.operations:
-        if operation.outcome == "committed" and operation.job and operation.job not in jobs:
-            yield f"{operation.id} was acknowledged as version {operation.version} ({operation.job}), and is in none"
+    yield from in_no_version(history.operations)
     for each in records:
         link = history.links.get(each.result.get("version", 0))
         if each.outcome != "committed" or each.operation not in ("adopt", "tag"):

@@ -13,8 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
+import fastavro
 import pyarrow.parquet as pq
-from tests.simulator.avro_rows import avro_rows
+from tests.simulator.oracle import Oracle, ViolationError
+from tests.simulator.simulator import Run, run
+from tests.simulator.themes import Theme, program
+from tests.simulator.workers import EXPECTED, Worker, World
 
 from manifestcommit.errors import StoreError
 from manifestcommit.export.exporter import export_format
@@ -22,12 +26,8 @@ from manifestcommit.log.exports import is_export
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import alter
 from manifestcommit.testing.choices import Choices
-from manifestcommit.testing.simulation.oracle import Oracle, ViolationError
-from manifestcommit.testing.simulation.scheduler import Actor, Died
-from manifestcommit.testing.simulation.simulated_store import SimulatedStore, Space
-from manifestcommit.testing.simulation.simulator import Run, run
-from manifestcommit.testing.simulation.themes import Theme, program
-from manifestcommit.testing.simulation.workers import EXPECTED, Worker, World
+from manifestcommit.testing.scheduler import Actor, Died
+from manifestcommit.testing.simulated_store import SimulatedStore, Space, Watcher
 
 THEME = Theme(
     actors={
@@ -81,7 +81,7 @@ def exporter(world: World) -> Callable[[Actor], None]:
     return live
 
 
-class ExportReader:
+class ExportReader(Watcher):
     """Watches a space, and reads what is exported. shown: format -> how many times its newest version was read."""
 
     def __init__(self, space: Space, oracle: Oracle, fail: Callable[[BaseException], None]) -> None:
@@ -145,10 +145,12 @@ class ExportReader:
             assert hinted < max(documents) or path in self._space.objects, f"{path} of the newest document is gone"
 
     def _planned(self, manifest_list: str) -> Iterator[str]:
-        for listed in avro_rows(self._bytes(_relative(manifest_list))):
-            data = self._bytes(_relative(listed["manifest_path"]))
-            assert len(data) == listed["manifest_length"], listed
-            yield from (_relative(entry["data_file"]["file_path"]) for entry in avro_rows(data) if entry["status"] != 2)
+        for listed in self._rows(manifest_list):
+            assert len(self._bytes(_relative(listed["manifest_path"]))) == listed["manifest_length"], listed
+            yield from (_relative(entry["data_file"]["file_path"]) for entry in self._rows(listed["manifest_path"]) if entry["status"] != 2)
+
+    def _rows(self, path: str) -> Iterator[Any]:
+        return iter(fastavro.reader(io.BytesIO(self._bytes(_relative(path)))))
 
     def _is_readable(self, version: int) -> bool:
         head = self._oracle.head.snapshot

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 from tests.kit.sizes import rounds
+from tests.simulator.simulator import run_theme
 
 import manifestcommit as mc
 from manifestcommit.testing import PipelineViolationError, simulate
-from manifestcommit.testing.simulation.simulator import run_theme
 from manifestcommit.transactions import PinnedTable
 
 BANKS = [f"sim://bank/{name} %+=#é" for name in ("a", "b", "c")]

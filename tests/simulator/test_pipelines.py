@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.docs.blocks import REPO, run
 from tests.kit.sizes import rounds
+from tests.simulator.__main__ import main
 
 import manifestcommit as mc
 from manifestcommit.errors import UsageError
@@ -170,23 +168,17 @@ def test_a_long_name_of_a_program_leaves_the_columns_of_the_trace_straight() -> 
     assert actors == {name, "b"} and {line[6 + len(name)] for line in lines} == {" "} and " " not in {line[7 + len(name)] for line in lines}
 
 
-def command(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-m", "manifestcommit.testing", *arguments], capture_output=True, text=True, cwd=REPO)
-    return done.returncode, done.stdout + done.stderr
+@pytest.mark.parametrize("wrong", [("--seeds", "9:5"), ("--seeds", "é"), ("--explore", "-1")])
+def test_the_command_refuses_what_runs_nothing(wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """It has broken no rule, and must not say so."""
+    assert main(wrong) == 2 and " ".join(wrong) in capsys.readouterr().err
 
 
-@pytest.mark.thorough
-def test_the_command_tells_the_rate_and_replays(tmp_path: Path) -> None:
-    code, told = command("simulate", "--seeds", "0:10", "--theme", "gc", "--json")
-    said = json.loads(told)  # and nothing is logged
-    assert code == 0 and said["runs"] == 10 and said["violation"] is None
+def test_the_command_replays_a_file_of_choices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "0:3", "--about", "gc"]) == 0 and capsys.readouterr().out.startswith("3 runs, ")
     choices = tmp_path / "choices é.json"
     choices.write_text('{"theme": "back", "choices": {"plan a.0": 1}}', "utf-8")
-    code, told = command("replay", str(choices))
-    assert code == 0 and "publish" in told
-    choices.write_text('{"theme": "none", "choices": {}}', "utf-8")
-    assert command("replay", str(choices))[0] == 2
-    choices.write_text("no JSON", "utf-8")
-    for wrong in (("replay", str(choices)), ("simulate", "--seeds", "9:5"), ("simulate", "--seeds", "é"), ("explore", "--switches", "-1")):
-        code, told = command(*wrong)
-        assert code == 2 and wrong[-1] in told, told  # what ran nothing has broken no rule, and must not say so
+    assert main(["--replay", str(choices)]) == 0 and "publish" in capsys.readouterr().out
+    for wrong in ('{"theme": "none", "choices": {}}', "no JSON"):
+        choices.write_text(wrong, "utf-8")
+        assert main(["--replay", str(choices)]) == 2 and str(choices) in capsys.readouterr().err

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests.kit.sizes import PROOF, rounds
-
-from manifestcommit.testing.__main__ import CASES, explore
-from manifestcommit.testing.simulation.simulator import run_theme
-from manifestcommit.testing.simulation.themes import THEMES
+from tests.simulator.__main__ import CASES, explore
+from tests.simulator.simulator import run_theme
+from tests.simulator.themes import THEMES
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -50,8 +49,8 @@ def test_the_same_seed_is_the_same_run_in_any_other_interpreter() -> None:
     """A violation that cannot be had again is none. Sets and hashes differ from one interpreter to the next. [IV3]"""
     script = (
         "import hashlib, json, msgspec\n"
-        "from manifestcommit.testing.simulation.simulator import run_theme\n"
-        "from manifestcommit.testing.simulation.themes import THEMES\n"
+        "from tests.simulator.simulator import run_theme\n"
+        "from tests.simulator.themes import THEMES\n"
         "runs = [run_theme(theme, seed) for theme in sorted(THEMES) for seed in range(3)]\n"
         "print(json.dumps([hashlib.sha256(msgspec.json.encode(run)).hexdigest() for run in runs]))\n"
     )

@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.kit.faults import put_intent
 from tests.kit.sizes import budgets, rounds
 from tests.kit.tables import begin, change_of, check_head, rewrite_here, session
+from tests.simulator.run_history import History
 from tests.stateful.lengths import in_two_lengths
 
 import manifestcommit as mc
@@ -37,7 +38,6 @@ from manifestcommit.testing.faults import Died, FaultStore
 from manifestcommit.testing.history.checker import check
 from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING
 from manifestcommit.testing.history.recorder import Running
-from manifestcommit.testing.history.run_history import History
 
 Days = list[str | None]
 Row = tuple[int, str | None, int]  # its id, where it lies, and the number of the change that has written it

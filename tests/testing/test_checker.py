@@ -30,7 +30,7 @@ def append(begin: float, end: float | None, version: int | None, *items: str, ou
 
 
 def read(begin: float, version: int, *items: str, **more: Any) -> Operation:
-    return op("read", begin, begin + 0.5, "read", version, items=items, **more)
+    return op("read", begin, begin + 0.5, "read", version, items=more.pop("items", items), **more)
 
 
 def found(*history: Operation) -> Contradiction:
@@ -126,6 +126,20 @@ def test_gc_forgets_no_more_keys_than_it_may() -> None:
     assert "commits key 'k 1' again" in found(first, other, forgetting(6, 5, 2), again).problem
     dropped = [first, op("rewind", 2, 3, "committed", 3, rewinds={"s": 0}), forgetting(6, 5, 1), again]
     assert "commits key 'k 1' again" in found(*dropped).problem
+
+
+def test_keys_that_a_read_looks_up_are_recorded_where_they_were_committed() -> None:
+    """Each at its version, none after a rewind or a rollback that dropped it; gc may have forgotten some. [KY3] [KY4] [WM5] [CF13]"""
+    commits = [append(0, 1, 1, "a", key="k", advances={"s": (0, 1)}), append(2, 3, 2, "b", key="l")]
+    assert check([*commits, read(4, 2, "a", "b", keys={"k": 1, "l": 2, "m": None})]) is None
+    for wrong, said in (({"k": 2}, "recorded at 2"), ({"l": None}, "make it 2"), ({"m": 2}, "make it None")):
+        assert said in found(*commits, read(4, 2, "a", "b", keys=wrong)).problem
+    back = op("rewind", 5, 6, "committed", 3, rewinds={"s": 0})
+    assert check([*commits, back, read(7, 3, keys={"k": None, "l": 2}, at=3, items=None)]) is None
+    assert "'k' recorded at 1" in found(*commits, back, read(7, 3, keys={"k": 1}, at=3, items=None)).problem
+    late = read(7, 3, keys={"k": None}, at=3, items=None)
+    assert check([*commits, forgetting(5, 3, keeps=1), late]) is None
+    assert "make it 1" in found(*commits, forgetting(5, 3, keeps=2), late).problem
 
 
 def test_a_table_that_was_made_anew_has_a_history_of_its_own() -> None:

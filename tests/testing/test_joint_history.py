@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.mutants.catalogue import SIMULATED
 from tests.mutants.mutant import taken_out
+from tests.simulator.oracle import Oracle
+from tests.simulator.simulator import run_theme
 from tests.testing.test_checker import op
 
 from manifestcommit.testing import Contradiction, Operation, check_history, check_joint_history
-from manifestcommit.testing.simulation.oracle import Oracle
-from manifestcommit.testing.simulation.simulator import run_theme
 
 A, B, C = "orders %é", "rejects", "sums"
 History = dict[str, list[Operation]]

@@ -69,6 +69,8 @@ class Operation(
         origins: of a read, source -> where it began; None: it did not look.
         constraints: of a read, constraint -> the partition that it refuses; None: it did not
             look.
+        keys: of a read, key -> the version that it says recorded it, None: none did; only these
+            were looked up.
         table: the id of the table, if several were at the path one after another.
         keeps: how many of the last keys are not forgotten, where `forgets` is "*".
         joint: the same text in the operations, one for each table, that are one joint commit or one
@@ -104,6 +106,7 @@ class Operation(
     watermarks: dict[str, int | str] | None = None
     origins: dict[str, Position] | None = None
     constraints: dict[str, str] | None = None
+    keys: dict[str, int | None] = {}
     table: str = ""
     keeps: int = 0
     joint: str = ""

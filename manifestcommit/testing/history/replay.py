@@ -150,7 +150,7 @@ class State:
             )
         if operation.key is not None and operation.key in self.keys:
             recorded, by = self.keys[operation.key]
-            if not self._may_be_forgotten(operation.key, recorded, version):
+            if not self.may_be_forgotten(operation.key, recorded, version):
                 return f"commits key {operation.key!r} again", (by,)
         for name in (*operation.advances, *([operation.key] if operation.key is not None else [])):
             undone, by = self.set_back.get(name, (0, operation))
@@ -169,7 +169,8 @@ class State:
         missing = [item for item in operation.removes if item not in self.items]
         return (f"takes out {missing[0]!r}, which is not there", ()) if missing else None
 
-    def _may_be_forgotten(self, key: str, recorded: int, version: int) -> bool:
+    def may_be_forgotten(self, key: str, recorded: int, version: int) -> bool:
+        """Whether some gc may have forgotten a key by a version."""
         newer = self.newer.get(key, 0)
         return any(
             first <= version and last > recorded and newer >= keeps
@@ -255,7 +256,7 @@ class State:
         dropped = [
             key
             for key, (at, _) in keys.items()
-            if key not in self.keys and not self._may_be_forgotten(key, at, by[0])
+            if key not in self.keys and not self.may_be_forgotten(key, at, by[0])
         ]
         for name in (*moved, *dropped):
             self._set(self.set_back, name, by)

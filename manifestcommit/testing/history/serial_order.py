@@ -48,12 +48,15 @@ class Search:
         self.reads: dict[int, Operation] = {}
         self.fences: dict[int, int] = {}
         self.begun: dict[int, list[Operation]] = defaultdict(list)
+        self.looked_up: dict[int, list[Operation]] = defaultdict(list)
         for operation in operations:
             if operation.outcome == "read":
                 version = operation.version or 0
                 known = self.reads.get(version)
                 self.reads[version] = operation if known is None or known.items is None else known
                 self.fences[version] = max(self.fences.get(version, 0), operation.fence or 0)
+                if operation.keys:
+                    self.looked_up[version].append(operation)
                 if operation.origins is not None:
                     self.begun[version].append(operation)
         told = [operation for operation in commits if operation.outcome == "committed"]
@@ -264,7 +267,12 @@ class Search:
             state.keep(version)
         read = self.reads.get(version)
         wrong = None if read is None else self._compare(state, read)
-        return wrong or self._origins(state, version) or self._already(state, version)
+        return (
+            wrong
+            or self._origins(state, version)
+            or self._keys(state, version)
+            or self._already(state, version)
+        )
 
     def _compare(self, state: State, read: Operation) -> Contradiction | None:
         if read.items is not None and set(read.items) != set(state.items):
@@ -326,6 +334,25 @@ class Search:
                     f"commits it {made}"
                 )
                 return contradiction(problem, *mover, operation)
+        return None
+
+    def _keys(self, state: State, version: int) -> Contradiction | None:
+        """What was recorded of keys that a read looked up; gc may have forgotten some. [KY3] [KY4]
+        [WM5]"""
+        for operation in self.looked_up.get(version, ()):
+            for key, shown in operation.keys.items():
+                made, by = state.keys.get(key, (None, operation))
+                if shown != made and (
+                    made is None
+                    or shown is not None
+                    or not state.may_be_forgotten(key, made, version)
+                ):
+                    return contradiction(
+                        f"a read of version {version} shows key {key!r} recorded at {shown}; the "
+                        f"commits make it {made}",
+                        by,
+                        operation,
+                    )
         return None
 
     def _already(self, state: State, version: int) -> Contradiction | None:

@@ -1,37 +1,17 @@
-"""Checks what must hold for a table at every moment of a run, and for every result that an actor
-gets. [IV1]-[IV8]
+"""Checks what must hold for a table at every moment of a run, and for every result that an actor gets. [IV1]-[IV8]
 
-It sees every object appear and disappear, so it knows the truth: the chain as it was first created,
-whatever a stalled writer creates again.
+It sees every object appear and disappear, so it knows the truth: the chain as it was first created, whatever a stalled writer creates
+again.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
-
-from ...format import codec, object_names
-from ...format.snapshot import Snapshot
-from ...format.watermark import Position
-from ...log.exports import is_export
-from ...log.manifests import JOB_RUN, KEY_RUN
-from ...log.table_context import TableContext
-from ...log.version_chain import Head
-from ...protocol import retention
-from ...protocol.apply import above_taken
-from ...protocol.joint_outcome import state_before
-from ...protocol.retention import writer_of
-from ...scan import planning
-from ...store import Store
-from .scheduler import Actor, Scheduler
-from .simulated_store import Watcher
-from .version_rules import (
-    RULES,
-    Declared,
-    Rule,
+from tests.simulator.version_rules import (
     State,
     Step,
     birth_of,
@@ -42,100 +22,62 @@ from .version_rules import (
     steps_of,
 )
 
-# Rules for commits that need the call of the actor that made them: a gc with its policy, a
-# `recover`.
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.snapshot import Snapshot
+from manifestcommit.log.exports import is_export
+from manifestcommit.log.manifests import JOB_RUN, KEY_RUN
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.version_chain import Head
+from manifestcommit.protocol import retention
+from manifestcommit.protocol.apply import above_taken
+from manifestcommit.protocol.joint_outcome import state_before
+from manifestcommit.protocol.retention import writer_of
+from manifestcommit.scan import planning
+from manifestcommit.store import Store
+from manifestcommit.testing.history.operation import Operation
+from manifestcommit.testing.scheduler import Actor, Scheduler
+from manifestcommit.testing.simulated_store import Watcher
 
 
 class Act(msgspec.Struct, kw_only=True):
-    """One call of an actor. number: the actor's; began, ended: how many random draws it had made by
-    then, which identify its commits, however late they land; since: the latest version at its
-    beginning; keeps: of a gc, how many keys to keep; waiting: of a `recover`, the jobs that were
-    prepared when it began."""
+    """One `recover` of an actor. number: the actor's; began, ended: how many random draws it had made by then, which identify its commits,
+    however late they land; since: the latest version at its beginning; waiting: the jobs that were prepared by then."""
 
     number: int
     began: int
     since: int
+    waiting: tuple[str, ...]
     ended: int | None = None
-    keeps: int = 0
-    waiting: tuple[str, ...] = ()
-
-    @classmethod
-    def begin(
-        cls, actor: Actor, since: int, *, keeps: int = 0, waiting: tuple[str, ...] = ()
-    ) -> Act:
-        return cls(
-            number=actor.number, began=actor.drawn, since=since, keeps=keeps, waiting=waiting
-        )
 
     def made(self, commit_id: str) -> bool:
         """Whether this call drew the id of that commit."""
         drawn = bytes.fromhex(commit_id.rpartition(".")[2])
         number, count = int.from_bytes(drawn[:2], "big"), int.from_bytes(drawn[2:], "big")
-        return (
-            number == self.number
-            and self.began < count
-            and (self.ended is None or count <= self.ended)
-        )
-
-
-def forgets_too_much(act: Act, step: Step) -> str | None:
-    """gc keeps that many of the last keys whose work exists; invalidated ones do not count.
-    [KY4]"""
-    if step.new.commit.operation != "gc":
-        return None
-    for key in sorted(step.old.keys.keys() - step.new.keys.keys()):
-        recorded = step.old.keys[key]
-        # It may have chosen at any latest version since its beginning.
-        newer = max(
-            sum(version > recorded for version in state.keys.values())
-            for state in (*step.chain[step.birth - 1 :], step.old)
-        )
-        if newer < act.keeps:
-            return (
-                f"gc forgets the key {key!r}, is to keep {act.keeps}, and {newer} keys at most "
-                "were newer [KY4]"
-            )
-    return None
+        return number == self.number and self.began < count and (self.ended is None or count <= self.ended)
 
 
 def out_of_turn(act: Act, step: Step, names: Collection[str]) -> str | None:
-    """`recover` does not commit a range of a source before an earlier, uncommitted range of it.
-    [WM7]
+    """`recover` does not commit a range of a source before an earlier, uncommitted range of it. [WM7]
 
     names: the objects that exist.
     """
-    mine = [
-        advance
-        for advance in (step.declared[0].advances if step.declared else ())
-        if advance.source not in step.old.snapshot.origins
-    ]
+    origins, advances = step.old.snapshot.origins, step.declared[0].advances if step.declared else {}
+    mine = {source: start for source, (start, _) in advances.items() if source not in origins}
     for job in act.waiting if mine else ():
-        told = step.earlier.get(job, [Declared(job=job)])[0]
+        told = step.earlier[job][0]
         if job == step.new.commit.job or not _is_uncommitted(act, step, told, names):
             continue
-        for moved in mine:
-            if any(
-                other.source == moved.source and _is_below(other.end, moved.start)
-                for other in told.advances
-            ):
-                return (
-                    f"it makes {moved.source} begin at {moved.start}, while job {job}, with an "
-                    "earlier range, waits to be recovered [WM7]"
-                )
+        for source, start in mine.items():
+            if source in told.advances and _is_below(told.advances[source][1], start):
+                return f"it makes {source} begin at {start}, while job {job}, with an earlier range, waits to be recovered [WM7]"
     return None
 
 
-def _is_uncommitted(act: Act, step: Step, told: Declared, names: Collection[str]) -> bool:
+def _is_uncommitted(act: Act, step: Step, told: Operation, names: Collection[str]) -> bool:
     """Whether the job was certainly there to be recovered, with work that nobody has committed."""
-    if (
-        told.job in step.old.jobs
-        or birth_of(told.job) < step.old.snapshot.fence
-        or object_names.prepared_name(told.job) not in names
-    ):
+    if told.job in step.old.jobs or birth_of(told.job) < step.old.snapshot.fence or object_names.prepared_name(told.job) not in names:
         return False
-    done = told.key is not None and any(
-        told.key in state.keys for state in (*step.chain[max(act.since, 1) - 1 :], step.old)
-    )
+    done = told.key is not None and any(told.key in state.keys for state in (*step.chain[max(act.since, 1) - 1 :], step.old))
     return bool(told.adds) and not done  # without files: it had found its key committed
 
 
@@ -150,32 +92,28 @@ class ViolationError(AssertionError):
 class Oracle(Watcher):
     """Watches one space. `chain`: every version as it was first created.
 
-    store: a read-only view of the space; rules: for each version, by what is known about the jobs.
+    store: a read-only view of the space.
     """
 
-    def __init__(self, scheduler: Scheduler, store: Store, rules: Sequence[Rule] = RULES) -> None:
-        self._scheduler, self._rules = scheduler, rules
+    def __init__(self, scheduler: Scheduler, store: Store) -> None:
+        self._scheduler = scheduler
         self._ctx = TableContext(store, None)
         self.chain: list[State] = []
         self._sizes: dict[str, int] = {}
-        self._declared: dict[str, list[Declared]] = {}
+        self._declared: dict[str, list[Operation]] = {}
         self._carried: dict[str, int] = {}
         self._denied: dict[str, str] = {}
         self._needed: tuple[int, frozenset[str]] = (0, frozenset())
         self.removed_tables: dict[str, list[State]] = {}  # id -> the chain of a removed table
         self.strays: dict[str, str] = {}  # name -> digest of what jobs of other tables have created
         self._acts: list[Act] = []
-        self._begins: list[tuple[str, Position]] = []
         self.homes: dict[str, Oracle] = {}  # table id -> that of a table that may decide for this
         self._deciding: dict[str, str] = {}  # job -> that of the home which it is prepared with
 
     def resume(self, other: Oracle) -> None:
         """Continue from the state of another oracle."""
         self.chain, self._sizes = list(other.chain), dict(other._sizes)
-        self._declared, self._carried = (
-            {job: list(told) for job, told in other._declared.items()},
-            dict(other._carried),
-        )
+        self._declared, self._carried = ({job: list(told) for job, told in other._declared.items()}, dict(other._carried))
 
     @property
     def head(self) -> State:
@@ -211,32 +149,19 @@ class Oracle(Watcher):
 
     # --- Reports of actors ------------------------------------------------------------------------
 
-    def declare(self, told: Declared) -> None:
+    def declare(self, told: Operation) -> None:
         """An actor is about to commit or prepare this."""
         self._declared.setdefault(told.job, []).append(told)
 
     def prepared_with(self, job: str, deciding: str) -> None:
-        """An actor is about to prepare the job together with others, of which that one decides.
-        [MT11]"""
+        """An actor is about to prepare the job together with others, of which that one decides. [MT11]"""
         self._deciding[job] = deciding
-
-    @contextlib.contextmanager
-    def collecting(self, actor: Actor, keeps: int) -> Iterator[None]:
-        """An actor runs a gc that is to keep this many keys. [KY4]"""
-        with self._acting(Act.begin(actor, len(self.chain), keeps=keeps)):
-            yield
 
     @contextlib.contextmanager
     def recovering(self, actor: Actor) -> Iterator[None]:
         """An actor commits all prepared jobs. [WM7]"""
-        waiting = tuple(
-            job for job in self._declared if object_names.prepared_name(job) in self._sizes
-        )
-        with self._acting(Act.begin(actor, len(self.chain), waiting=waiting)):
-            yield
-
-    @contextlib.contextmanager
-    def _acting(self, act: Act) -> Iterator[None]:
+        waiting = tuple(job for job in self._declared if object_names.prepared_name(job) in self._sizes)
+        act = Act(number=actor.number, began=actor.drawn, since=len(self.chain), waiting=waiting)
         self._acts.append(act)
         try:
             yield
@@ -244,103 +169,41 @@ class Oracle(Watcher):
             actors = self._scheduler.actors[act.number - 1 : act.number]
             act.ended = actors[0].drawn if actors else None
 
-    def begins(self, source: str, position: Position) -> None:
-        """An actor is about to declare where a source begins. [WM7]"""
-        self._begins.append((source, position))
-
-    def told_begins(self, source: str, position: Position, since: int) -> None:
-        """An actor's result says that the source begins there, by a version since then. [WM7]"""
-        states = self.chain[max(since, 1) - 1 :]
-        if all(
-            source not in state.snapshot.origins or state.snapshot.origins[source] != position
-            for state in states
-        ):
-            self.fail(
-                f"it learned that {source} begins at {position}, and no head since version "
-                f"{since} says so [WM7]"
-            )
-
     def knew(self, source: str, since: int) -> bool:
         """Whether all latest versions since that one knew the source. [WM1]"""
         return all(source in state.snapshot.origins for state in self.chain[max(since, 1) - 1 :])
 
-    def declared(self, job: str) -> Declared | None:
+    def declared(self, job: str) -> Operation | None:
         """What was first declared for the job."""
         told = self._declared.get(job)
         return told[0] if told else None
 
-    def told_committed(self, job: str, version: int | None) -> None:
-        """An actor's result says that its job is in that version: it is, for ever. [IV2] [IV8]"""
-        chain = self._chain_of(object_names.parse_job_id(job).table_id)
-        if (
-            version is None
-            or not 1 <= version <= len(chain)
-            or chain[version - 1].is_void
-            or job not in chain[version - 1].carried
-        ):
-            self.fail(
-                f"job {job} was acknowledged at version {version}, which does not carry it "
-                "[IV2] [IV8]"
-            )
-
-    def told_whole(self, job: str) -> None:
-        """An actor's result says that what a job was prepared with was committed: so is the job.
-        [MT1] [MT11]"""
-        if not self.holds(self.latest, job):
-            self.fail(f"job {job} is not committed, and what it was prepared with is [MT1] [MT11]")
-
-    def told_without_version(self, job: str) -> None:
-        """An actor's result says that its job was committed, and not where, which this table has
-        forgotten: gc has passed the job's base version. [MT11] [GC8]"""
-        if job in self.head.jobs and birth_of(job) >= self.head.snapshot.fence:
-            self.fail(f"job {job} was acknowledged without its version, which is recorded [MT11]")
-
-    def told_done(self, told: Declared, version: int | None, since: int) -> None:
-        """An actor's result says that its key, or batch, was committed before: a version that it
-        can have read holds that. [KY3] [KY6] [KY8]
+    def told_done(self, told: Operation, version: int | None, since: int) -> None:
+        """An actor's result says that its key, or batch, was committed before: a version that it can have read holds that. [KY3] [KY6]
+        [KY8]
 
         since: the latest version when it asked.
         """
-        what = repr(told.key) if told.batch is None else str(told.batch)
         table_id = object_names.parse_job_id(told.job).table_id
-        states = self._chain_of(table_id)[
-            0 if table_id in self.removed_tables else max(since, 1) - 1 :
-        ]
-        if version is None or all(done_at(state, told) != version for state in states):
-            self.fail(
-                f"{what} was acknowledged at version {version}, and no head since {since} "
-                "holds it as committed there [KY3] [KY8]"
-            )
-        # Otherwise by another driver, under the shared id; if a gc or a rollback has affected that
-        # commit since, either answer is true.
+        states = self._chain_of(table_id)[0 if table_id in self.removed_tables else max(since, 1) - 1 :]
+        if version is None or all(done_at(state, told.key) != version for state in states):
+            self.fail(f"{told.key!r} was acknowledged at version {version}, and no head since {since} holds it there [KY3] [KY8]")
+        # Otherwise by another driver, under the shared id; if a gc or a rollback has affected that commit since, either answer is true.
         if told.job not in self._carried:
             self._deny(told.job, "already done under its key")
-
-    def told_held(self, name: str, condition: str, version: int | None) -> None:
-        """An actor's result says that a version has a constraint. [CK3]"""
-        held = self.chain[version - 1].snapshot.constraints if version else {}
-        if name not in held or held[name].condition != condition:
-            self.fail(f"version {version} was said to have the constraint {name!r} [CK3]")
 
     def told_not(self, job: str, why: str) -> None:
         """An actor's result says that its job did not commit: it never will. [CM10]"""
         self._deny(job, why)
 
     def read(self, head: Head, at_least: int = 0) -> None:
-        """A reader got this snapshot: it must be a committed one. at_least: the latest version when
-        it asked. [RD1] [RD2] [RD3]"""
+        """A reader got this snapshot: it must be a committed one. at_least: the latest version when it asked. [RD1] [RD2] [RD3]"""
         chain = self._chain_of(head.snapshot.table_id)
         if head.version < at_least and chain is self.chain:
-            self.fail(
-                f"a reader was given version {head.version} as head, after version "
-                f"{at_least} had been committed [RD1]"
-            )
+            self.fail(f"a reader was given version {head.version} as head, after version {at_least} had been committed [RD1]")
         true = chain[head.version - 1] if head.version <= len(chain) else None
         if true is None or true.is_void or true.digest != head.digest:
-            self.fail(
-                f"a reader was given another version {head.version} than the one that was "
-                "committed [RD2] [RD3]"
-            )
+            self.fail(f"a reader was given another version {head.version} than the one that was committed [RD2] [RD3]")
 
     def found_missing(self, version: int, what: str) -> None:
         """A reader did not find some object of a version. [IV2] [GC4]"""
@@ -350,9 +213,7 @@ class Oracle(Watcher):
     def told_expired(self, version: int) -> None:
         """A reader's result says that a version can no longer be read. [RD3]"""
         if is_readable(self.head.snapshot, version):
-            self.fail(
-                f"a reader learned that version {version} was expired, and it can be read [RD3]"
-            )
+            self.fail(f"a reader learned that version {version} was expired, and it can be read [RD3]")
 
     def told_gone(self, job: str) -> None:
         """An actor's result says that the table of its job was removed. [LY10]"""
@@ -369,9 +230,7 @@ class Oracle(Watcher):
         if object_names.parse_job_id(job).table_id in self.removed_tables:
             return  # whatever happened to it, none of its objects are left
         if job in self._carried and self._carried[job] <= self.latest:
-            self.fail(
-                f"job {job} was reported as {why}, and is in version {self._carried[job]} [CM10]"
-            )
+            self.fail(f"job {job} was reported as {why}, and is in version {self._carried[job]} [CM10]")
         self._denied[job] = why
 
     # --- Observations -----------------------------------------------------------------------------
@@ -385,18 +244,15 @@ class Oracle(Watcher):
         snapshot = codec.decode_snapshot(data, name=name, pending=True)
         if self.removed_tables and self._is_stray(snapshot):
             if snapshot.parent_digest in self.strays.values():
-                self.fail(
-                    f"{actor} built version {version} on what a job of another table had "
-                    "left [LY10] [LY14]"
-                )
+                self.fail(f"{actor} built version {version} on what a job of another table had left [LY10] [LY14]")
             self.strays[name] = codec.digest(data)
         elif version > len(self.chain):
             self._pass_strays(version, snapshot, actor)
             self._grow(version, self.state_of(snapshot, codec.digest(data)))
 
     def _pass_strays(self, version: int, snapshot: Snapshot, actor: str) -> None:
-        """A version comes right above the last one; names between the two are those that jobs of
-        other tables have taken, and it says that they are void. [LY15]"""
+        """A version comes right above the last one; names between the two are those that jobs of other tables have taken, and it says that
+        they are void. [LY15]"""
         while self.chain and len(self.chain) + 1 < version:
             taken = len(self.chain) + 1
             name = object_names.version_name(taken)
@@ -407,18 +263,13 @@ class Oracle(Watcher):
             self.chain.append(msgspec.structs.replace(last, snapshot=passed))
 
     def _is_stray(self, snapshot: Snapshot) -> bool:
-        """Whether it belongs to another table than the present one: a removed table, or one whose
-        creator has lost."""
+        """Whether it belongs to another table than the present one: a removed table, or one whose creator has lost."""
         if self.chain:
             return snapshot.table_id != self.head.snapshot.table_id
-        return (
-            snapshot.table_id in self.removed_tables
-            or object_names.marker_name(snapshot.table_id) not in self._sizes
-        )
+        return snapshot.table_id in self.removed_tables or object_names.marker_name(snapshot.table_id) not in self._sizes
 
     def removed(self) -> None:
-        """All objects below the path were removed; what was acknowledged for that table stays true
-        for it. [LY10]"""
+        """All objects below the path were removed; what was acknowledged for that table stays true for it. [LY10]"""
         if self.chain:
             self.removed_tables[self.head.snapshot.table_id] = self.chain
         self.chain, self._needed = [], (0, frozenset())
@@ -437,14 +288,8 @@ class Oracle(Watcher):
         if retention.is_of_another_table(name, head.table_id):
             return
         waiting = object_names.parse_intent(name)
-        if (
-            waiting is not None
-            and waiting not in self.head.jobs
-            and birth_of(waiting) >= head.fence
-        ):
-            self.fail(
-                f"{actor} deleted the intent of job {waiting}, which nobody has decided [CM22]"
-            )
+        if waiting is not None and waiting not in self.head.jobs and birth_of(waiting) >= head.fence:
+            self.fail(f"{actor} deleted the intent of job {waiting}, which nobody has decided [CM22]")
         job = self._writer(name, head.table_id)
         if job is not None and birth_of(job) >= head.fence and job not in self._denied:
             self.fail(f"{actor} deleted {name}, of a job that can still commit [GC5] [IV7]")
@@ -454,57 +299,36 @@ class Oracle(Watcher):
             return None  # on a conflict a job deletes its own object [AB6]
         if name.startswith(object_names.JOBS):
             return object_names.job_of_handed(name)
-        return (
-            object_names.job_of_manifest(name)
-            if name.startswith(object_names.MANIFESTS)
-            else writer_of(name, table_id)
-        )
+        return object_names.job_of_manifest(name) if name.startswith(object_names.MANIFESTS) else writer_of(name, table_id)
 
     def _grow(self, version: int, new: State) -> None:
         if version != len(self.chain) + 1:
             self.fail(f"version {version} was created above {len(self.chain)} [IV1]")
-        if version == 1 and (wrong := new.snapshot.origins.items() - set(self._begins)):
-            self.fail(
-                f"version 1 says where sources begin, {sorted(map(str, wrong))}, which "
-                "nobody declared [WM7]"
-            )
-        if (
-            self._rules is RULES
-            and (said := carried_wrongly(new.snapshot, self._declared)) is not None
-        ):
+        if self._declared and (said := carried_wrongly(new.snapshot, self._declared)) is not None:
             self.fail(f"version {version}: {said}")
         self._settle_member(new)
         for step in steps_of(self.chain, new, self._declared) if self.chain else ():
             commit = step.new.commit
-            found = list(broken(step, self._rules))
+            found = list(broken(step))
             for act in self._acts:
                 if act.made(commit.commit_id):
-                    said = forgets_too_much(act, step) or out_of_turn(act, step, self._undecided())
+                    said = out_of_turn(act, step, self._undecided())
                     found += [said] if said is not None else []
             for each in found:
                 self.fail(f"version {version} ({commit.operation} by job {commit.job}): {each}")
         for job in sorted(new.carried):
             if job in self._carried:
-                self.fail(
-                    f"job {job} was committed twice, at {self._carried[job]} and {version} [IV4]"
-                )
+                self.fail(f"job {job} was committed twice, at {self._carried[job]} and {version} [IV4]")
             if job in self._denied and new.snapshot.pending is None:  # a member is none yet [MT6]
-                self.fail(
-                    f"job {job} was reported as {self._denied[job]}, and was committed at "
-                    f"{version} [CM10]"
-                )
+                self.fail(f"job {job} was reported as {self._denied[job]}, and was committed at {version} [CM10]")
         for entry, size in self._listed(new.snapshot):
             if self._sizes.get(entry) != size:
-                self.fail(
-                    f"version {version} lists {entry}, which is not there in its length "
-                    "[IV6] [CM18]"
-                )
+                self.fail(f"version {version} lists {entry}, which is not there in its length [IV6] [CM18]")
         self._carried |= dict.fromkeys(new.carried, version)
         self.chain.append(new)
 
     def _undecided(self) -> Collection[str]:
-        """The objects that exist, without those of prepared jobs that never commit, since what
-        decides for them does not. [MT11] [WM7]"""
+        """The objects that exist, without those of prepared jobs that never commit, since what decides for them does not. [MT11] [WM7]"""
         over = set()
         for job, deciding in self._deciding.items():
             home = self.homes[object_names.parse_job_id(deciding).table_id].head
@@ -513,16 +337,13 @@ class Oracle(Watcher):
         return self._sizes.keys() - over
 
     def _settle_member(self, new: State) -> None:
-        """What became of the member of a joint commit that the new version is built on: where it
-        was aborted, what was in it has not been committed, and the state below it takes its place.
-        [MT5] [MT8]"""
+        """What became of the member of a joint commit that the new version is built on: where it was aborted, what was in it has not been
+        committed, and the state below it takes its place. [MT5] [MT8]"""
         last = self.chain[-1] if self.chain else None
         if last is None or last.snapshot.pending is None:
             return
         is_void = last.version in new.snapshot.void
-        if last.snapshot.pending.table_id in self.homes and is_void == self._is_decided(
-            last.snapshot
-        ):
+        if last.snapshot.pending.table_id in self.homes and is_void == self._is_decided(last.snapshot):
             self.fail(
                 f"member {last.version} was {'not ' * (not is_void)}taken for void, and its home "
                 f"has {'not ' * (not is_void)}committed it [MT5] [MT6]"
@@ -530,8 +351,7 @@ class Oracle(Watcher):
         if not is_void:
             for job in sorted(last.carried & self._denied.keys()):
                 self.fail(
-                    f"job {job} was reported as {self._denied[job]}, and its member, version "
-                    f"{last.version}, was built upon [CM10] [MT5]"
+                    f"job {job} was reported as {self._denied[job]}, and its member, version {last.version}, was built upon [CM10] [MT5]"
                 )
             return
         for job in last.carried:
@@ -553,17 +373,13 @@ class Oracle(Watcher):
             names = {object_names.marker_name(head.table_id)}
             for state in self.chain:
                 if is_readable(head, state.version):
-                    names.update(
-                        state.files, state.objects, (object_names.version_name(state.version),)
-                    )
+                    names.update(state.files, state.objects, (object_names.version_name(state.version),))
             self._needed = (head.version, frozenset(names))
         return self._needed[1]
 
     def state_of(self, snapshot: Snapshot, digest: str) -> State:
         """A version with everything that it has spilled."""
-        files: dict[str, tuple[object, ...]] = {
-            entry.path: tuple(entry.partition) for entry in snapshot.added
-        }
+        files: dict[str, tuple[object, ...]] = {entry.path: tuple(entry.partition) for entry in snapshot.added}
         recorded = {key: record.version for key, record in snapshot.keys.items() if record.digest}
         jobs = dict(snapshot.recent_jobs)
         runs = (*snapshot.key_runs, *snapshot.job_runs, *snapshot.removed_runs)
@@ -577,20 +393,13 @@ class Oracle(Watcher):
             files=files,
             keys=recorded,
             jobs=jobs,
-            objects=frozenset(
-                [*(ref.path for ref in snapshot.manifests), *(run.path for run in runs)]
-            ),
+            objects=frozenset([*(ref.path for ref in snapshot.manifests), *(run.path for run in runs)]),
         )
 
     def _spilled_files(self, snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
         entries = planning.entries_table(self._ctx, snapshot)
-        columns = [
-            entries.column(f"partition.{field_id}").to_pylist()
-            for field_id in snapshot.partition_by
-        ]
-        rows: Iterable[tuple[Any, ...]] = (
-            zip(*columns, strict=True) if columns else [()] * entries.num_rows
-        )
+        columns = [entries.column(f"partition.{field_id}").to_pylist() for field_id in snapshot.partition_by]
+        rows: Iterable[tuple[Any, ...]] = zip(*columns, strict=True) if columns else [()] * entries.num_rows
         paths = entries.column("path").to_pylist()
         if len(paths) != len(set(paths)):
             self.fail(f"version {snapshot.version} lists a path twice [IV6]")
@@ -600,23 +409,17 @@ class Oracle(Watcher):
         newest: dict[str, tuple[int, str]] = {}
         for run in snapshot.key_runs:
             for row in self._ctx.manifests.run(run, KEY_RUN).to_pylist():
-                newest[row["key"]] = max(
-                    newest.get(row["key"], (0, "")), (row["version"], row["digest"])
-                )
+                newest[row["key"]] = max(newest.get(row["key"], (0, "")), (row["version"], row["digest"]))
         newest |= {key: (record.version, record.digest) for key, record in snapshot.keys.items()}
         jobs = dict(snapshot.recent_jobs)
         for run in snapshot.job_runs:
-            jobs |= {
-                row["job"]: row["version"]
-                for row in self._ctx.manifests.run(run, JOB_RUN).to_pylist()
-            }
+            jobs |= {row["job"]: row["version"] for row in self._ctx.manifests.run(run, JOB_RUN).to_pylist()}
         return {key: version for key, (version, digest) in newest.items() if digest}, jobs
 
     # --- At the end -------------------------------------------------------------------------------
 
     def check_end(self, names: Iterable[str]) -> None:
-        """Everything needed exists, and, after two gcs without other jobs, nothing else does. [IV2]
-        [GC5] [GC7]"""
+        """Everything needed exists, and, after two gcs without other jobs, nothing else does. [IV2] [GC5] [GC7]"""
         for job in sorted(self._denied.keys() & self._carried.keys()):
             self._deny(job, self._denied[job])
         there, needed = set(names), self.needed()
@@ -624,20 +427,11 @@ class Oracle(Watcher):
             self.fail(f"{min(needed - there)} is needed and gone [IV2]")
         # left by a dead creator: gc leaves it
         stale = {name for name in there if object_names.parse_marker(name) is not None}
-        if (
-            self.removed_tables and self.chain
-        ):  # nobody may delete what jobs of other tables have left
-            stale |= {
-                name
-                for name in there
-                if retention.is_of_another_table(name, self.head.snapshot.table_id)
-                or name in self.strays
-            }
+        if self.removed_tables and self.chain:  # nobody may delete what jobs of other tables have left
+            stale |= {name for name in there if retention.is_of_another_table(name, self.head.snapshot.table_id) or name in self.strays}
         exported = set(filter(is_export, there))
         if dead := there - needed - stale - exported - {object_names.HINT}:
-            self.fail(
-                f"{len(dead)} dead objects are left after two gcs, such as {min(dead)} [GC5] [GC7]"
-            )
+            self.fail(f"{len(dead)} dead objects are left after two gcs, such as {min(dead)} [GC5] [GC7]")
 
     def fail(self, said: str) -> None:
         """End the run: a guarantee did not hold."""

@@ -1,5 +1,4 @@
-"""The programs of a theme's actors: jobs of every kind over the real engine, each reported to the
-oracle, and recorded. [IV1]-[IV8]
+"""The programs of a theme's actors: jobs of every kind over the real engine, each reported to the oracle, and recorded. [IV1]-[IV8]
 
 Data files are all the same few bytes: only constraints open them.
 """
@@ -9,18 +8,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.simulator.oracle import Oracle
+from tests.simulator.run_history import History
+from tests.simulator.version_rules import birth_of, refusing
 
-from ...commits.create_version import create_table
-from ...commits.job import Job
-from ...commits.task_recovery import Recovery, intake_of
-from ...commits.two_phase import commit_prepared, give_up, settle_prepared
-from ...errors import (
+from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.job import Job
+from manifestcommit.commits.task_recovery import Recovery, intake_of
+from manifestcommit.commits.two_phase import commit_prepared, give_up, settle_prepared
+from manifestcommit.errors import (
     CommitConflictError,
     ConstraintError,
     CorruptMetadataError,
@@ -39,47 +41,39 @@ from ...errors import (
     WatermarkError,
     WatermarkGapError,
 )
-from ...format import codec, object_names, partitioning
-from ...format.change import StreamBatch
-from ...format.entries import Entry
-from ...format.fields import Field, Schema
-from ...format.partitioning import of_partition
-from ...format.snapshot import Constraint
-from ...format.watermark import Advance
-from ...gate import constraints
-from ...log.table_context import TableContext
-from ...log.version_chain import Head, raise_if_expired, read_version
-from ...operations import alter, gc
-from ...operations.rollback import rewind, rollback, tag, untag
-from ...protocol.retention import Policy
-from ...rows.row_change import Declared as DeclaredRows
-from ...rows.row_change import RowChange, is_lost
-from ...runtime.outcome import Outcome
-from ...scan import planning
-from ..history.commit_groups import FOR_EVER
-from ..history.operation import ANY_FENCE, EVERYTHING, UNDONE
-from ..history.recorder import Running
-from ..history.run_history import History
-from .oracle import Oracle
-from .scheduler import Actor, Died, Scheduler
-from .simulated_store import SimulatedStore, Space
-from .trace import Trace
-from .version_rules import Declared, birth_of, refusing
+from manifestcommit.format import codec, object_names, partitioning
+from manifestcommit.format.change import StreamBatch
+from manifestcommit.format.entries import Entry
+from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.partitioning import of_partition
+from manifestcommit.format.snapshot import Constraint, Snapshot
+from manifestcommit.gate import constraints
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.version_chain import raise_if_expired, read_version
+from manifestcommit.operations import alter, gc
+from manifestcommit.operations.rollback import rewind, rollback, tag, untag
+from manifestcommit.protocol.retention import Policy
+from manifestcommit.rows.row_change import Declared as DeclaredRows
+from manifestcommit.rows.row_change import RowChange, is_lost
+from manifestcommit.runtime.outcome import Outcome
+from manifestcommit.scan import planning
+from manifestcommit.testing.history.commit_groups import FOR_EVER
+from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, UNDONE, Operation
+from manifestcommit.testing.history.recorder import Running
+from manifestcommit.testing.scheduler import Actor, Died, Scheduler
+from manifestcommit.testing.simulated_store import SimulatedStore, Space
+from manifestcommit.testing.trace import Trace
 
-SCHEMA = Schema(
-    fields=(Field(id=1, name="id", type="long"), Field(id=2, name="day", type="string"))
-)
+SCHEMA = Schema(fields=(Field(id=1, name="id", type="long"), Field(id=2, name="day", type="string")))
 DAYS: tuple[str | None, ...] = ("a b", None, "é%=+#'")
 # the condition of a constraint that refuses a day -> the partition
 _REFUSED = {refusing(day): repr((day,)) for day in DAYS}
 SOURCE = "topic: 0"
 QUERY = "q: 0"
-# keys with these numbers advance the source, each by one; the others are identified only by their
-# key
+# keys with these numbers advance the source, each by one; the others are identified only by their key
 ADVANCING = 4
 _ROW_TRIES = 3
-# Expected errors of an operation when requests fail and others are faster. Anything else is a
-# violation.
+# Expected errors of an operation when requests fail and others are faster. Anything else is a violation.
 EXPECTED = (
     StoreError,
     OutcomeUnknownError,
@@ -97,10 +91,9 @@ EXPECTED = (
 
 
 class World(msgspec.Struct, kw_only=True):
-    """What the actors of a run share. prepared: ids of jobs that any of them may finish;
-    beside: path -> the world of each table of the run; joint: table id -> job of each joint commit
-    that was tried; together: the same of those that any of them may finish. Both are the same in
-    all of these."""
+    """What the actors of a run share. prepared: ids of jobs that any of them may finish; beside: path -> the world of each table of the
+    run; joint: table id -> job of each joint commit that was tried; together: the same of those that any of them may finish. Both are
+    the same in all of these."""
 
     scheduler: Scheduler
     trace: Trace
@@ -115,9 +108,8 @@ class World(msgspec.Struct, kw_only=True):
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The work of a job. number: of its key, which determines the rest of it, and what it advances,
-    up to ADVANCING; None: without a key; batch: of the one streaming query; replaces: "", "day",
-    "all", "dynamic"."""
+    """The work of a job. number: of its key, which determines the rest of it, and what it advances, up to ADVANCING; None: without a key;
+    batch: of the one streaming query; replaces: "", "day", "all", "dynamic"."""
 
     number: int | None = None
     batch: int | None = None
@@ -137,9 +129,8 @@ RowOperation = Literal["delete", "update", "merge", "overwrite"]
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A row change in one day, by the files that it leaves of those that it finds: a delete takes
-    files out or rewrites them, an update rewrites them, a merge rewrites and adds, an overwrite by
-    a condition takes out and adds. number: of its key; None: without one."""
+    """A row change in one day, by the files that it leaves of those that it finds: a delete takes files out or rewrites them, an update
+    rewrites them, a merge rewrites and adds, an overwrite by a condition takes out and adds. number: of its key; None: without one."""
 
     operation: RowOperation
     number: int | None = None
@@ -182,11 +173,8 @@ class Worker:
 
         return SimulatedStore(world.space, self.actor, world.url, beside)
 
-    def attempt(
-        self, name: str, arguments: dict[str, Any], work: Callable[[Running], object], **what: Any
-    ) -> None:
-        """One recorded operation, which may fail as operations do. what: fields of its record that
-        are known before."""
+    def attempt(self, name: str, arguments: dict[str, Any], work: Callable[[Running], object], **what: Any) -> None:
+        """One recorded operation, which may fail as operations do. what: fields of its record that are known before."""
         with self.attempting(name, arguments, **what) as running:
             result = work(running)
             self.note(f"{name}: {_shown(result)}")
@@ -197,8 +185,7 @@ class Worker:
 
     @contextlib.contextmanager
     def attempting(self, name: str, arguments: dict[str, Any], **what: Any) -> Iterator[Running]:
-        """The same as a block. An expected error ends the block, and leaves it only where others
-        are around it."""
+        """The same as a block. An expected error ends the block, and leaves it only where others are around it."""
         world = self.world
         running = world.history.begin(f"{self.actor.name}.{self._lives}", name, **what)
         world.trace.note(self.actor.name, f"{name} {arguments or ''}")
@@ -208,10 +195,7 @@ class Worker:
             world.trace.note(self.actor.name, f"{name} died")
             raise
         except (*EXPECTED, TableNotFoundError, NotATableError, CorruptMetadataError) as error:
-            if (
-                isinstance(error, TableNotFoundError | NotATableError | CorruptMetadataError)
-                and not world.oracle.removed_tables
-            ):
+            if isinstance(error, TableNotFoundError | NotATableError | CorruptMetadataError) and not world.oracle.removed_tables:
                 raise
             if isinstance(error, TableNotFoundError):
                 world.oracle.told_gone(running.operation.job)
@@ -222,11 +206,8 @@ class Worker:
     # --- Jobs -------------------------------------------------------------------------------------
 
     def publish(self, work: Work) -> None:
-        """One job from begin to outcome; if the store failed or the outcome is ambiguous, it may be
-        retried."""
-        self.attempt(
-            "publish", msgspec.to_builtins(work), lambda running: self._publish(running, work)
-        )
+        """One job from begin to outcome; if the store failed or the outcome is ambiguous, it may be retried."""
+        self.attempt("publish", msgspec.to_builtins(work), lambda running: self._publish(running, work))
 
     def _publish(self, running: Running, work: Work) -> Outcome:
         job, told = self.written(running, work)
@@ -247,69 +228,43 @@ class Worker:
     def _again(self, running: Running, job: Job) -> Outcome:
         outcome = job.commit_again()
         if outcome.kind == "aborted":
-            # an earlier attempt without a response may conflict in the same way with what it has
-            # published [CM21]
+            # an earlier attempt without a response may conflict in the same way with what it has published [CM21]
             running.note(gives_up=job.id)
         return outcome
 
     def prepare(self, work: Work) -> None:
         """One job's first phase: from its first request on others may finish it."""
-        self.attempt(
-            "prepare", msgspec.to_builtins(work), lambda running: self._prepare(running, work)
-        )
+        self.attempt("prepare", msgspec.to_builtins(work), lambda running: self._prepare(running, work))
 
     def _prepare(self, running: Running, work: Work) -> str:
         job, _ = self.written(running, work, shared=True)
         self.world.prepared.append(job.id)
         return job.prepare()
 
-    def written(
-        self, running: Running, work: Work, *, shared: bool = False
-    ) -> tuple[Job, Declared]:
-        """The job with everything that it is to commit, reported to the oracle and recorded in the
-        history."""
+    def written(self, running: Running, work: Work, *, shared: bool = False) -> tuple[Job, Operation]:
+        """The job with everything that it is to commit, reported to the oracle and recorded in the history."""
         job = Job(self.ctx, key=work.key, fingerprint=work.key, recoverable=work.recoverable)
-        advances: tuple[Advance, ...] = ()
+        advances = {}
         if work.advances and work.number is not None and work.number < ADVANCING:
-            advances = (Advance(source=SOURCE, start=work.number, end=work.number + 1),)
-        batch = (
-            None
-            if work.batch is None
-            else StreamBatch(name=f"{QUERY} %é", query=QUERY, batch=work.batch)
-        )
-        told = Declared(
-            job=job.ensure_id(),
-            key=work.key,
-            batch=batch,
-            advances=advances,
-            shared=shared or work.recoverable,
-        )
-        running.note(**_effects(told))
+            advances[SOURCE] = (work.number, work.number + 1)
+        batch = None if work.batch is None else StreamBatch(name=f"{QUERY} %é", query=QUERY, batch=work.batch)
+        key = work.key if batch is None else f"{QUERY}, batch {batch.batch}"
+        running.note(**_identity(job.ensure_id()), key=key, advances=advances, shared=shared or work.recoverable)
         if batch is not None:
             job.take_batch(batch)
-        for advance in advances:
-            job.advance(advance.source, advance.start, advance.end)
+        for source, (start, end) in advances.items():
+            job.advance(source, start, end)
+        day = DAYS[work.day]
         if work.replaces:
-            scope = {"day": {"day": DAYS[work.day]}, "all": None, "dynamic": "dynamic"}[
-                work.replaces
-            ]
+            scope = {"day": {"day": day}, "all": None, "dynamic": "dynamic"}[work.replaces]
             job.overwrite(scope, conflict="serializable" if work.serializable else "blind")  # type: ignore[arg-type]  # one of three
         adds = {} if job.already_committed else self._write(job, work)
-        told = msgspec.structs.replace(
-            told,
-            adds=adds,
-            replaces=None
-            if not work.replaces
-            else ()
-            if work.replaces == "all"
-            else ((DAYS[work.day],),),
-            serializable=work.serializable,
-        )
-        self.world.oracle.declare(told)
-        running.note(**_effects(told))
-        return job, told
+        emptied = () if not work.replaces else (EVERYTHING if work.replaces == "all" else repr((day,)),)
+        running.note(adds=adds, empties=emptied, scope=emptied if work.serializable else ())
+        self.world.oracle.declare(running.operation)
+        return job, running.operation
 
-    def _write(self, job: Job, work: Work) -> dict[str, tuple[object, ...]]:
+    def _write(self, job: Job, work: Work) -> dict[str, str]:
         plan = job.plan_write(SCHEMA, partition_by=["day"])
         recovery: Recovery | None = job.recovery
         if recovery is None:
@@ -323,14 +278,13 @@ class Worker:
                 done = same.finish(self.store, self.actor, 0, entries)
             job.add_written(done.entries, done.manifests, intake=intake_of(done))
             entries = done.entries
-        return {entry.path: tuple(entry.partition) for entry in entries}
+        return _added(entries)
 
     # --- Row changes ------------------------------------------------------------------------------
 
     def change_rows(self, edit: Edit) -> None:
-        """One delete, update, merge or overwrite by a condition, from its look at the files to its
-        outcome; one that others were faster than is done again, as an operation of its own.
-        [RC11]"""
+        """One delete, update, merge or overwrite by a condition, from its look at the files to its outcome; one that others were faster
+        than is done again, as an operation of its own. [RC11]"""
         outcome: Outcome | None = None
 
         def once(running: Running) -> Outcome:
@@ -347,11 +301,10 @@ class Worker:
     def _change_rows(self, running: Running, edit: Edit) -> Outcome:
         oracle, day = self.world.oracle, DAYS[edit.day]
         change = RowChange(self.ctx, edit.operation, [repr(day)], DeclaredRows(key=edit.key))
-        told = Declared(job=change.id, key=edit.key)
-        if not change.already_committed:
-            told = self._rewritten(change, edit)
+        rewritten = {} if change.already_committed else self._rewritten(change, edit)
+        running.note(**_identity(change.id), key=edit.key, **rewritten)
+        told = running.operation
         oracle.declare(told)
-        running.note(**_effects(told))
         self._since = len(oracle.chain)
         try:
             outcome = change.commit()
@@ -361,7 +314,7 @@ class Worker:
             raise
         return self.settled(running, outcome, told)
 
-    def _rewritten(self, change: RowChange, edit: Edit) -> Declared:
+    def _rewritten(self, change: RowChange, edit: Edit) -> dict[str, Any]:
         """What it commits: files of its day go, and new ones take their place."""
         snapshot, day = change.snapshot, DAYS[edit.day]
         change.read((of_partition(snapshot.partition_by, (day,)),))
@@ -375,19 +328,10 @@ class Worker:
         if new:
             change.plan()
             change.add_written(new)
-        return Declared(
-            job=change.id,
-            key=edit.key,
-            adds={entry.path: tuple(entry.partition) for entry in new},
-            removes=frozenset(gone.column("path").to_pylist()),
-            reads=((day,),),
-        )
+        return {"adds": _added(new), "removes": tuple(gone.column("path").to_pylist()), "scope": (repr((day,)),)}
 
-    def _put_files(
-        self, job: Job | RowChange, held: Mapping[str, Constraint], which: int, count: int
-    ) -> tuple[Entry, ...]:
-        """As writers do, who check their rows against what the table held to when they began.
-        [CK2]"""
+    def _put_files(self, job: Job | RowChange, held: Mapping[str, Constraint], which: int, count: int) -> tuple[Entry, ...]:
+        """As writers do, who check their rows against what the table held to when they began. [CK2]"""
         for name, each in held.items() if count else ():
             if each.condition == refusing(DAYS[which]):
                 raise ConstraintError(each.condition, constraint=name)
@@ -395,31 +339,18 @@ class Worker:
 
     def _put_file(self, job: Job | RowChange, day: str | None, number: int) -> Entry:
         attempt = self.actor.randomness(8).hex()
-        path = partitioning.folder(SCHEMA, (2,), (day,)) + object_names.data_file_name(
-            0, attempt, number, job.id
-        )
+        path = partitioning.folder(SCHEMA, (2,), (day,)) + object_names.data_file_name(0, attempt, number, job.id)
         data = _one_row()
         output = self.store.create_output(path)
         output.write(data)
         output.close()
-        return Entry(
-            path=path,
-            partition=(day,),
-            rows=1,
-            bytes=len(data),
-            digest=codec.digest(data),
-            job=job.id,
-        )
+        return Entry(path=path, partition=(day,), rows=1, bytes=len(data), digest=codec.digest(data), job=job.id)
 
-    def settled(self, running: Running, outcome: Outcome, told: Declared) -> Outcome:
+    def settled(self, running: Running, outcome: Outcome, told: Operation) -> Outcome:
         oracle = self.world.oracle
         _tell(running, outcome, told)
-        is_final = outcome.kind in ("fenced", "aborted") or (
-            outcome.conflict is not None and outcome.conflict.rule in FOR_EVER
-        )
-        if outcome.kind == "committed":
-            oracle.told_committed(told.job, outcome.version)
-        elif outcome.kind == "already_committed":
+        is_final = outcome.kind in ("fenced", "aborted") or (outcome.conflict is not None and outcome.conflict.rule in FOR_EVER)
+        if outcome.kind == "already_committed":
             oracle.told_done(told, outcome.version, self._since)
         elif is_final or (outcome.kind in ("conflict", "key_reused") and not told.shared):
             oracle.told_not(told.job, outcome.kind)
@@ -430,9 +361,7 @@ class Worker:
     def finish(self, which: int, *, abort: bool) -> None:
         """Commit or abort a prepared job."""
         if job := self._prepared(which):
-            act, name, gives_up = (
-                (give_up, "abort", job) if abort else (commit_prepared, "commit", "")
-            )
+            act, name, gives_up = (give_up, "abort", job) if abort else (commit_prepared, "commit", "")
             self._since = len(self.world.oracle.chain)
             self.attempt(
                 name,
@@ -444,12 +373,7 @@ class Worker:
 
     def recover(self, *, abort: bool) -> None:
         """Commit or abort all prepared jobs."""
-        self.attempt(
-            "recover",
-            {"abort": abort},
-            lambda running: self._recover(running, abort=abort),
-            gives_up=EVERYTHING,
-        )
+        self.attempt("recover", {"abort": abort}, lambda running: self._recover(running, abort=abort), gives_up=EVERYTHING)
 
     def _recover(self, running: Running, *, abort: bool) -> int:
         begin, self._since = running.operation.begin, len(self.world.oracle.chain)
@@ -457,18 +381,13 @@ class Worker:
             results = list(settle_prepared(self.ctx, abort=abort))
         for result in results:
             # Each of the jobs is an operation of its own.
-            one = self.world.history.begin(
-                running.operation.process, "settle", **shared_job(result.job_id)
-            )
+            one = self.world.history.begin(running.operation.process, "settle", **shared_job(result.job_id))
             one.note(begin=begin)
             if result.outcome is not None:
                 self.settled(one, result.outcome, self.declared(result.job_id))
             else:
-                # If the table does not know the source, the obstacle is an earlier range, not a
-                # watermark.
-                waits = isinstance(result.error, WatermarkGapError) and not self.world.oracle.knew(
-                    result.error.source, self._since
-                )
+                # If the table does not know the source, the obstacle is an earlier range, not a watermark.
+                waits = isinstance(result.error, WatermarkGapError) and not self.world.oracle.knew(result.error.source, self._since)
                 one.refused("turn" if waits else result.error or "")
                 if isinstance(result.error, JobAbortedError | JobFencedError):
                     self.world.oracle.told_not(result.job_id, type(result.error).__name__)
@@ -479,19 +398,15 @@ class Worker:
         prepared = self.world.prepared
         return prepared[which % len(prepared)] if prepared else None
 
-    def declared(self, job: str) -> Declared:
+    def declared(self, job: str) -> Operation:
         """What is known of a job that others may have begun."""
-        return self.world.oracle.declared(job) or Declared(job=job, shared=True)
+        return self.world.oracle.declared(job) or Operation(id=job, process="", name="", begin=0, **shared_job(job))
 
     # --- The table's history ----------------------------------------------------------------------
 
     def tag(self, name: str, back: int) -> None:
         """Tag the version that far behind the latest."""
-        self._alone(
-            "tag",
-            {"name": name, "back": back},
-            lambda _: tag(self.ctx, name, max(1, self.ctx.open().version - back)),
-        )
+        self._alone("tag", {"name": name, "back": back}, lambda _: tag(self.ctx, name, max(1, self.ctx.open().version - back)))
 
     def untag(self, name: str) -> None:
         """Remove a tag."""
@@ -509,12 +424,7 @@ class Worker:
 
     def rewind(self, to: int | None) -> None:
         """Set the source back, or forget it."""
-        self._alone(
-            "rewind",
-            {"to": to},
-            lambda _: rewind(self.ctx, SOURCE, to, reason="a reason"),
-            rewinds={SOURCE: to},
-        )
+        self._alone("rewind", {"to": to}, lambda _: rewind(self.ctx, SOURCE, to, reason="a reason"), rewinds={SOURCE: to})
 
     def constrain(self, name: str, which: int) -> None:
         """Add a constraint that refuses a day, once all rows are found to keep it. [CK3]"""
@@ -528,7 +438,6 @@ class Worker:
                 running.refused("expired")
                 raise SnapshotExpiredError(str(error)) from error
             if outcome.kind == "already_committed":
-                self.world.oracle.told_held(name, condition, outcome.version)
                 running.saw(outcome.version or 0)
             return outcome
 
@@ -539,9 +448,7 @@ class Worker:
         drops = {name: ""}
         self._alone("drop", drops, lambda _: constraints.drop(self.ctx, name), constrains=drops)
 
-    def _alone(
-        self, name: str, arguments: dict[str, Any], act: Callable[[Running], Outcome], **what: Any
-    ) -> None:
+    def _alone(self, name: str, arguments: dict[str, Any], act: Callable[[Running], Outcome], **what: Any) -> None:
         def settled(running: Running) -> Outcome:
             try:
                 outcome = act(running)
@@ -550,18 +457,15 @@ class Worker:
                 raise
             if outcome.kind == "already_committed":  # nothing to do, and no job of its own
                 return outcome
-            running.note(
-                job=outcome.job_id, table=_table_of(outcome.job_id), birth=birth_of(outcome.job_id)
-            )
-            return self.settled(running, outcome, Declared(job=outcome.job_id))
+            running.note(**_identity(outcome.job_id))
+            return self.settled(running, outcome, running.operation)
 
         self.attempt(name, arguments, settled, **what)
 
     # --- Table paths and sources ------------------------------------------------------------------
 
     def remake(self) -> None:
-        """Remove all objects below the path, once in a run, and create a new table there. [LY10]
-        [LY14]"""
+        """Remove all objects below the path, once in a run, and create a new table there. [LY10] [LY14]"""
 
         def act(running: Running) -> int:
             if not self.world.oracle.removed_tables:
@@ -572,17 +476,12 @@ class Worker:
         self.attempt("remake", {}, act)
 
     def declare(self, position: int) -> None:
-        """Create a table with the beginning of the source, or declare it in the existing one.
-        [WM7]"""
+        """Create a table with the beginning of the source, or declare it in the existing one. [WM7]"""
 
         def act(running: Running) -> int:
-            since = len(self.world.oracle.chain)
-            ctx = _Declaring(self.store, self.actor, begun)
+            ctx = TableContext(self.store, self.actor)
             head = alter.create(ctx, SCHEMA, ["day"], {}, {SOURCE: position})
-            self.world.oracle.told_begins(SOURCE, position, since)
-            looked = self.world.history.begin(
-                running.operation.process, "declared", outcome="failed"
-            )
+            looked = self.world.history.begin(running.operation.process, "declared", outcome="failed")
             looked.note(begin=running.operation.begin + 0.5)
             looked.saw(head.version)
             # The reported beginning; nobody forgets a source in a theme that declares one.
@@ -590,14 +489,7 @@ class Worker:
             self.world.history.end(looked)
             return head.version
 
-        def begun(job: str) -> None:
-            advance = Advance(source=SOURCE, start=position, end=position)
-            self.world.oracle.declare(Declared(job=job, advances=(advance,)))
-
-        self.world.oracle.begins(SOURCE, position)
-        self.attempt(
-            "declare", {"position": position}, act, advances={SOURCE: (position, position)}
-        )
+        self.attempt("declare", {"position": position}, act, advances={SOURCE: (position, position)})
 
     # --- gc, readers, time ------------------------------------------------------------------------
 
@@ -605,29 +497,17 @@ class Worker:
         """One gc."""
 
         def act(running: Running) -> gc.GcReport:
-            with self.world.oracle.collecting(self.actor, policy.keep_keys):
-                report = gc.run(self.ctx, policy)
+            report = gc.run(self.ctx, policy)
             running.collected(report.version, report.fence)
             return report
 
         forgets = (EVERYTHING,) if policy.keep_keys < Policy().keep_keys else ()
         keeps = policy.keep_keys if forgets else 0
-        self.attempt(
-            "gc",
-            msgspec.to_builtins(policy),
-            act,
-            outcome="failed",
-            fence=ANY_FENCE,
-            forgets=forgets,
-            keeps=keeps,
-        )
+        self.attempt("gc", msgspec.to_builtins(policy), act, outcome="failed", fence=ANY_FENCE, forgets=forgets, keeps=keeps)
 
     def read(self, back: int | None) -> None:
-        """Read the latest version, or one that far behind it, file by file; others may act between
-        any two."""
-        self.attempt(
-            "read", {"back": back}, lambda running: self._read(running, back), outcome="failed"
-        )
+        """Read the latest version, or one that far behind it, file by file; others may act between any two."""
+        self.attempt("read", {"back": back}, lambda running: self._read(running, back), outcome="failed")
 
     def _read(self, running: Running, back: int | None) -> int:
         oracle = self.world.oracle
@@ -651,10 +531,8 @@ class Worker:
         for path in missing if head.snapshot.table_id not in oracle.removed_tables else ():
             oracle.found_missing(head.version, path)
         if not missing:  # otherwise it has expired meanwhile
-            held = {name: _REFUSED[c.condition] for name, c in head.snapshot.constraints.items()}
-            running.saw(
-                head.version, items=files, watermarks=head.snapshot.watermarks, constraints=held
-            )
+            held = refused_by(head.snapshot)
+            running.saw(head.version, items=files, watermarks=head.snapshot.watermarks, constraints=held)
         return head.version
 
     def _is_there(self, path: str) -> bool:
@@ -686,19 +564,9 @@ def _one_row() -> bytes:
     return out.getvalue()
 
 
-class _Declaring(TableContext):
-    """Reports the job that declares where a source begins, before it commits."""
-
-    def __init__(self, store: SimulatedStore, actor: Actor, begun: Callable[[str], None]) -> None:
-        super().__init__(store, actor)
-        self._begun: Callable[[str], None] | None = begun
-
-    def new_job(self, head: Head) -> str:
-        job = super().new_job(head)
-        if self._begun is not None:
-            self._begun(job)
-        self._begun = None  # any other name is to abort that job
-        return job
+def refused_by(snapshot: Snapshot) -> dict[str, str]:
+    """Each constraint, and the partition that it refuses."""
+    return {name: _REFUSED[each.condition] for name, each in snapshot.constraints.items()}
 
 
 def _table_of(job: str) -> str:
@@ -710,44 +578,24 @@ def shared_job(job: str) -> dict[str, Any]:
     return {"job": job, "table": _table_of(job), "shared": True}
 
 
-def _effects(told: Declared) -> dict[str, Any]:
-    """The effects of a job, in the terms of its record."""
-    emptied = (
-        ()
-        if told.replaces is None
-        else tuple(repr(pattern) for pattern in told.replaces) or (EVERYTHING,)
-    )
-    return {
-        "job": told.job,
-        "table": _table_of(told.job),
-        "birth": birth_of(told.job),
-        "shared": told.shared,
-        "key": told.key if told.batch is None else f"{told.batch.query}, batch {told.batch.batch}",
-        "adds": {path: repr(partition) for path, partition in told.adds.items()},
-        "removes": tuple(sorted(told.removes)),
-        "empties": emptied,
-        "scope": (
-            *(emptied if told.serializable else ()),
-            *(repr(pattern) for pattern in told.reads),
-        ),
-        "advances": {advance.source: (advance.start, advance.end) for advance in told.advances},
-    }
+def _identity(job: str) -> dict[str, Any]:
+    return {"job": job, "table": _table_of(job), "birth": birth_of(job)}
 
 
-def _tell(running: Running, outcome: Outcome, told: Declared) -> None:
+def _added(entries: Iterable[Entry]) -> dict[str, str]:
+    return {entry.path: repr(tuple(entry.partition)) for entry in entries}
+
+
+def _tell(running: Running, outcome: Outcome, told: Operation) -> None:
     """The engine's result, in the terms of a record."""
     if outcome.committed:
         assert outcome.version is not None
         running.committed(outcome.version, already=outcome.already_committed)
     elif outcome.conflict is not None:
         mismatch, rule = outcome.conflict.mismatch, outcome.conflict.rule
-        running.refused(
-            mismatch.kind if mismatch is not None else rule if rule in UNDONE else "conflict"
-        )
+        running.refused(mismatch.kind if mismatch is not None else rule if rule in UNDONE else "conflict")
     elif outcome.kind != "unknown":
-        running.refused(
-            "behind" if told.batch is not None and outcome.kind == "key_reused" else outcome.kind
-        )
+        running.refused("behind" if (told.key or "").startswith(QUERY) and outcome.kind == "key_reused" else outcome.kind)
 
 
 def _shown(result: object) -> str:

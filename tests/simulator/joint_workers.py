@@ -1,5 +1,5 @@
-"""Deeds over all tables of a theme: joint commits, in one or two phases, and joint reads, each
-reported to the oracle of every table, and recorded in its history. [MT1] [MT11] [MT12]
+"""Deeds over all tables of a theme: joint commits, in one or two phases, and joint reads, each reported to the oracle of every table, and
+recorded in its history. [MT1] [MT11] [MT12]
 """
 
 from __future__ import annotations
@@ -10,21 +10,19 @@ from contextlib import ExitStack
 from typing import Any
 
 import msgspec
+from tests.simulator.workers import Work, Worker, shared_job
 
-from ...commits.job import Job, prepare_jointly
-from ...commits.joint_commit import commit_jointly, read_jointly
-from ...commits.joint_two_phase import check_together, together_of
-from ...commits.two_phase import commit_prepared, give_up, settle_prepared
-from ...errors import JobAbortedError, JobFencedError, StoreError, UsageError
-from ...format.snapshot import TogetherJob
-from ...log.table_context import TableContext
-from ...runtime.outcome import JobResult, Outcome
-from ..history.commit_groups import FOR_EVER
-from ..history.operation import EVERYTHING
-from ..history.recorder import REFUSALS, Running
-from .oracle import Oracle
-from .version_rules import Declared
-from .workers import Work, Worker, World, shared_job
+from manifestcommit.commits.job import Job, prepare_jointly
+from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
+from manifestcommit.commits.joint_two_phase import check_together, together_of
+from manifestcommit.commits.two_phase import commit_prepared, give_up, settle_prepared
+from manifestcommit.errors import JobAbortedError, JobFencedError, StoreError, UsageError
+from manifestcommit.format.snapshot import TogetherJob
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.runtime.outcome import JobResult, Outcome
+from manifestcommit.testing.history.commit_groups import FOR_EVER
+from manifestcommit.testing.history.operation import EVERYTHING, Operation
+from manifestcommit.testing.history.recorder import REFUSALS, Running
 
 _REFUSED = tuple(kind for kind, _ in REFUSALS)
 # why a table has refused what another one could not take: of which rule, its history cannot know
@@ -36,7 +34,7 @@ def publish_together(crew: Sequence[Worker], work: Work) -> None:
     with _attempting(crew, "publish together", msgspec.to_builtins(work)) as running:
         written = [worker.written(each, work) for worker, each in zip(crew, running, strict=True)]
         told = [each for _, each in written]
-        crew[0].world.joint.append({each.table_id: each.job for each in told})
+        crew[0].world.joint.append({each.table: each.job for each in told})
         for worker in crew:
             worker.asks()
         try:
@@ -51,7 +49,7 @@ def publish_together(crew: Sequence[Worker], work: Work) -> None:
             worker.note(f"publish together: {outcome.kind} {outcome.version}")
 
 
-def _settled(worker: Worker, running: Running, outcome: Outcome, told: Declared) -> None:
+def _settled(worker: Worker, running: Running, outcome: Outcome, told: Operation) -> None:
     if outcome.kind in ("aborted", "key_reused"):  # for a reason that another table has, or may
         running.refused(_ELSEWHERE)
         worker.world.oracle.told_not(told.job, outcome.kind)
@@ -62,55 +60,24 @@ def _settled(worker: Worker, running: Running, outcome: Outcome, told: Declared)
 def read_together(crew: Sequence[Worker]) -> None:
     """One version of each table, in which each joint commit is in all of them or in none."""
     with ExitStack() as stack:
-        running = [
-            stack.enter_context(worker.attempting("read together", {}, outcome="failed"))
-            for worker in crew
-        ]
+        running = [stack.enter_context(worker.attempting("read together", {}, outcome="failed")) for worker in crew]
         _join(crew, running)
         known = [worker.world.oracle.latest for worker in crew]
         heads = read_jointly([TableContext(worker.store, worker.actor) for worker in crew])
         for worker, head, one, at_least in zip(crew, heads, running, known, strict=True):
             worker.world.oracle.read(head, at_least)
             one.saw(head.version, watermarks=head.snapshot.watermarks)
-        versions = {head.snapshot.table_id: head.version for head in heads}
-        oracles = {worker.table_id: worker.world.oracle for worker in crew}
-        for jobs in crew[0].world.joint:
-            check_whole(oracles, versions, jobs)
         crew[0].note(f"read together: {[head.version for head in heads]}")
-
-
-def check_whole(oracles: dict[str, Oracle], versions: dict[str, int], jobs: dict[str, str]) -> None:
-    """A joint commit is in all of these versions, or in none. jobs: table id -> its job there.
-    [MT1] [MT12]"""
-    there = {
-        table_id: oracles[table_id].holds(versions[table_id], job) for table_id, job in jobs.items()
-    }
-    if len(set(there.values())) > 1:
-        oracles[min(jobs)].fail(
-            f"a joint commit is in some of the versions {versions} only: {there} [MT1] [MT12]"
-        )
-
-
-def check_all_whole(world: World) -> None:
-    """Each joint commit is in the latest versions of all tables, or in none. [MT1]"""
-    oracles = {each.oracle.head.snapshot.table_id: each.oracle for each in world.beside.values()}
-    latest = {table_id: oracle.latest for table_id, oracle in oracles.items()}
-    for jobs in world.joint:
-        check_whole(oracles, latest, jobs)
 
 
 # --- Jobs that are prepared together, and that others finish ---------------------------------
 
 
 def prepare_together(crew: Sequence[Worker], work: Work) -> None:
-    """The first phase of one job in each of these tables: from its first request on others may
-    finish all of them."""
+    """The first phase of one job in each of these tables: from its first request on others may finish all of them."""
     with _attempting(crew, "prepare together", msgspec.to_builtins(work)) as running:
-        written = [
-            worker.written(each, work, shared=True)
-            for worker, each in zip(crew, running, strict=True)
-        ]
-        jobs = {told.table_id: told.job for _, told in written}
+        written = [worker.written(each, work, shared=True) for worker, each in zip(crew, running, strict=True)]
+        jobs = {told.table: told.job for _, told in written}
         crew[0].world.joint.append(jobs)
         crew[0].world.together.append(jobs)
         together = together_of([job.part() for job, _ in written])
@@ -133,11 +100,9 @@ def _prepare(jobs: Mapping[str, Job], together: Sequence[TogetherJob], *, again:
         _prepare(jobs, together, again=False)
 
 
-def finish_together(
-    crew: Sequence[Worker], which: int, *, abort: bool, first: int, alone: bool
-) -> None:
-    """Commit or abort jobs that were prepared together, beginning with the first table; alone: by
-    its job, which is all that is known of them."""
+def finish_together(crew: Sequence[Worker], which: int, *, abort: bool, first: int, alone: bool) -> None:
+    """Commit or abort jobs that were prepared together, beginning with the first table; alone: by its job, which is all that is known of
+    them."""
     together = crew[0].world.together
     if not together:
         return
@@ -169,8 +134,7 @@ def _check_together(crew: Sequence[Worker], jobs: dict[str, str]) -> None:
 
 
 def recover_together(crew: Sequence[Worker], *, abort: bool, first: int) -> None:
-    """Commit or abort all jobs that are prepared in one table, and with each those that were
-    prepared with it in the others."""
+    """Commit or abort all jobs that are prepared in one table, and with each those that were prepared with it in the others."""
     worker = crew[first % len(crew)]
     with _attempting(crew, "recover together", {"abort": abort}, gives_up=EVERYTHING) as running:
         process = running[0].operation.process
@@ -185,10 +149,7 @@ def recover_together(crew: Sequence[Worker], *, abort: bool, first: int) -> None
         for result in results:
             jobs = next(each for each in worker.world.together if result.job_id in each.values())
             some = {each: since for each, since in begin.items() if each.table_id in jobs}
-            ones = [
-                each.world.history.begin(process, "settle", **shared_job(jobs[each.table_id]))
-                for each in some
-            ]
+            ones = [each.world.history.begin(process, "settle", **shared_job(jobs[each.table_id])) for each in some]
             _join([*some], ones)
             for one, since in zip(ones, some.values(), strict=True):
                 one.note(begin=since)
@@ -198,13 +159,7 @@ def recover_together(crew: Sequence[Worker], *, abort: bool, first: int) -> None
         worker.note(f"recover together: {len(results)}")
 
 
-def _recovered(
-    crew: Sequence[Worker],
-    running: Sequence[Running],
-    worker: Worker,
-    result: JobResult,
-    jobs: dict[str, str],
-) -> None:
+def _recovered(crew: Sequence[Worker], running: Sequence[Running], worker: Worker, result: JobResult, jobs: dict[str, str]) -> None:
     if result.outcome is not None:
         _told(crew, running, worker, result.outcome, jobs)
         return
@@ -216,15 +171,10 @@ def _recovered(
 
 
 @contextlib.contextmanager
-def _attempting(
-    crew: Sequence[Worker], name: str, arguments: dict[str, Any], **what: Any
-) -> Iterator[list[Running]]:
-    """One operation in the history of each table. An error that refuses it is of one of the tables;
-    of which, their histories cannot know."""
+def _attempting(crew: Sequence[Worker], name: str, arguments: dict[str, Any], **what: Any) -> Iterator[list[Running]]:
+    """One operation in the history of each table. An error that refuses it is of one of the tables: of which, no history knows."""
     with ExitStack() as stack:
-        running = [
-            stack.enter_context(worker.attempting(name, arguments, **what)) for worker in crew
-        ]
+        running = [stack.enter_context(worker.attempting(name, arguments, **what)) for worker in crew]
         _join(crew, running)
         try:
             yield running
@@ -240,24 +190,13 @@ def _join(crew: Sequence[Worker], running: Sequence[Running]) -> None:
         one.note(joint=f"{crew[0].table_id} {running[0].operation.id}")
 
 
-def _told(
-    crew: Sequence[Worker],
-    running: Sequence[Running],
-    worker: Worker,
-    outcome: Outcome,
-    jobs: dict[str, str],
-) -> None:
+def _told(crew: Sequence[Worker], running: Sequence[Running], worker: Worker, outcome: Outcome, jobs: dict[str, str]) -> None:
     """A worker got the outcome of its table's job, which is that of all of them. [MT1]"""
     mine = running[crew.index(worker)]
     if outcome.kind in ("fenced", "key_reused"):  # perhaps by another table
         mine.refused(_ELSEWHERE)
-    elif outcome.kind == "committed" and outcome.version is None:
-        worker.world.oracle.told_without_version(jobs[worker.table_id])
-    else:
+    elif outcome.kind != "committed" or outcome.version is not None:
         worker.settled(mine, outcome, worker.declared(jobs[worker.table_id]))
-    if outcome.kind == "committed":
-        for each in crew:
-            each.world.oracle.told_whole(jobs[each.table_id])
     if outcome.kind == "aborted":
         for one in running:
             one.refused("aborted")

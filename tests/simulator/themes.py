@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
+from tests.simulator.joint_workers import finish_together, prepare_together, publish_together, read_together, recover_together
+from tests.simulator.workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
 
-from ...protocol.retention import DAY_S, Policy
-from ..choices import Choices
-from .joint_workers import (
-    finish_together,
-    prepare_together,
-    publish_together,
-    read_together,
-    recover_together,
-)
-from .scheduler import Actor, Died
-from .workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
+from manifestcommit.protocol.retention import DAY_S, Policy
+from manifestcommit.testing.choices import Choices
+from manifestcommit.testing.scheduler import Actor, Died
 
 Deed = Callable[[Worker], None]
 JointDeed = Callable[[Sequence[Worker]], None]
@@ -26,10 +21,9 @@ _LIVES = 3
 
 
 class Theme(msgspec.Struct, frozen=True, kw_only=True):
-    """actors: name -> the deeds from which it draws; deeds: how many it does at most; versions: how
-    many exist before any actor begins, 0: no table; tight: budgets so small that everything spills;
-    eager: a job that loses once asks for group commit; tables: how many; a deed in one of them
-    chooses which, one in several is done in all."""
+    """actors: name -> the deeds from which it draws; deeds: how many it does at most; versions: how many exist before any actor begins, 0:
+    no table; tight: budgets so small that everything spills; eager: a job that loses once asks for group commit; tables: how many; a
+    deed in one of them chooses which, one in several is done in all."""
 
     actors: Mapping[str, tuple[str, ...]]
     deeds: int = 3
@@ -40,8 +34,7 @@ class Theme(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def program(world: World, theme: Theme, name: str) -> Callable[[Actor], None]:
-    """The program of an actor of the theme, as the choices decide: a deed in which the actor dies
-    is restarted a bounded number of times."""
+    """The program of an actor of the theme, as the choices decide: a deed in which the actor dies is restarted so many times."""
     choices, deeds = world.scheduler.choices, theme.actors[name]
 
     def live(actor: Actor) -> None:
@@ -79,10 +72,7 @@ def _do(crew: Sequence[Worker], deed: JointDeed) -> None:
 
 
 def _work(choices: Choices, plan: str, **options: object) -> Work:
-    given: dict[str, object] = {
-        "day": choices.pick(f"day {plan}", len(DAYS)),
-        "files": 1 + choices.pick(f"files {plan}", 2, 0.2),
-    }
+    given: dict[str, object] = {"day": choices.pick(f"day {plan}", len(DAYS)), "files": 1 + choices.pick(f"files {plan}", 2, 0.2)}
     return msgspec.convert({**given, **options}, Work)
 
 
@@ -91,92 +81,21 @@ def _keyed(choices: Choices, plan: str, **options: object) -> Work:
     return msgspec.convert({**options, "number": number, "day": number % len(DAYS)}, Work)
 
 
-def _append(choices: Choices, plan: str) -> Deed:
-    work = _work(choices, plan)
-    return lambda worker: worker.publish(work)
+def _in_range(work: Work) -> Work:
+    """With a key of those that advance the source."""
+    return msgspec.structs.replace(work, number=(work.number or 0) % ADVANCING)
 
 
-def _append_keyed(choices: Choices, plan: str, **options: object) -> Deed:
-    work = _keyed(choices, plan, **options)
-    return lambda worker: worker.publish(work)
-
-
-def _overwrite(choices: Choices, plan: str) -> Deed:
-    replaces = ("day", "dynamic", "all")[choices.pick(f"scope {plan}", 3)]
-    work = _work(
-        choices, plan, replaces=replaces, serializable=not choices.pick(f"blind {plan}", 2)
-    )
-    return lambda worker: worker.publish(work)
+def _of(method: Callable[..., None], *arguments: Any, **options: Any) -> Deed:
+    return lambda worker: method(worker, *arguments, **options)
 
 
 def _change_rows(operation: RowOperation, choices: Choices, plan: str) -> Deed:
     day = choices.pick(f"day {plan}", len(DAYS))
     edit = Edit(
-        operation=operation,
-        number=day if choices.pick(f"keyed {plan}", 2) else None,
-        day=day,
-        most=1 + choices.pick(f"most {plan}", 3),
+        operation=operation, number=day if choices.pick(f"keyed {plan}", 2) else None, day=day, most=1 + choices.pick(f"most {plan}", 3)
     )
     return lambda worker: worker.change_rows(edit)
-
-
-def _prepare(choices: Choices, plan: str) -> Deed:
-    work = _keyed(choices, plan) if choices.pick(f"keyed {plan}", 2) else _work(choices, plan)
-    return lambda worker: worker.prepare(work)
-
-
-def _finish(choices: Choices, plan: str) -> Deed:
-    which, abort = choices.pick(f"which {plan}", 4), bool(choices.pick(f"abort {plan}", 2, 0.4))
-    return lambda worker: worker.finish(which, abort=abort)
-
-
-def _recover(choices: Choices, plan: str) -> Deed:
-    abort = bool(choices.pick(f"abort {plan}", 2, 0.3))
-    return lambda worker: worker.recover(abort=abort)
-
-
-def _tag(choices: Choices, plan: str) -> Deed:
-    name, back = f"t{choices.pick(f'name {plan}', 2)} é", choices.pick(f"back {plan}", 5)
-    return lambda worker: worker.tag(name, back)
-
-
-def _untag(choices: Choices, plan: str) -> Deed:
-    name = f"t{choices.pick(f'name {plan}', 2)} é"
-    return lambda worker: worker.untag(name)
-
-
-def _rollback(choices: Choices, plan: str) -> Deed:
-    back = choices.pick(f"back {plan}", 4)
-    return lambda worker: worker.rollback(back)
-
-
-def _rewind(choices: Choices, plan: str) -> Deed:
-    to = choices.pick(f"to {plan}", ADVANCING)
-    return lambda worker: worker.rewind(to)
-
-
-def _forget_source(choices: Choices, plan: str) -> Deed:
-    return lambda worker: worker.rewind(None)
-
-
-def _constrain(choices: Choices, plan: str) -> Deed:
-    name, which = f"c{choices.pick(f'name {plan}', 2)}", 2 * choices.pick(f"refused {plan}", 2)
-    return lambda worker: worker.constrain(name, which)
-
-
-def _unconstrain(choices: Choices, plan: str) -> Deed:
-    name = f"c{choices.pick(f'name {plan}', 2)}"
-    return lambda worker: worker.unconstrain(name)
-
-
-def _batch(choices: Choices, plan: str) -> Deed:
-    work = _work(choices, plan, batch=choices.pick(f"batch {plan}", 3))
-    return lambda worker: worker.publish(work)
-
-
-def _read(choices: Choices, plan: str) -> Deed:
-    back = choices.pick(f"back {plan}", 7)
-    return lambda worker: worker.read(back - 1 if back else None)
 
 
 def _collect(choices: Choices, plan: str) -> Deed:
@@ -192,25 +111,8 @@ def _collect(choices: Choices, plan: str) -> Deed:
 
 def _keep_keys(choices: Choices, plan: str, keep: int | None = None) -> Deed:
     keep = choices.pick(f"keep {plan}", 3) if keep is None else keep
-    policy = Policy(
-        grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=keep, prepared_grace_s=0.0
-    )
+    policy = Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=keep, prepared_grace_s=0.0)
     return _gc(choices, plan, policy)
-
-
-def _prepare_range(choices: Choices, plan: str) -> Deed:
-    work = _keyed(choices, plan)
-    work = msgspec.structs.replace(work, number=(work.number or 0) % ADVANCING)
-    return lambda worker: worker.prepare(work)
-
-
-def _remake(choices: Choices, plan: str) -> Deed:
-    return lambda worker: worker.remake()
-
-
-def _declare(choices: Choices, plan: str) -> Deed:
-    position = choices.pick(f"position {plan}", ADVANCING)
-    return lambda worker: worker.declare(position)
 
 
 def _gc(choices: Choices, plan: str, policy: Policy) -> Deed:
@@ -248,8 +150,7 @@ def _publish_together(choices: Choices, plan: str) -> JointDeed:
 def _prepare_together(choices: Choices, plan: str) -> JointDeed:
     kind = choices.pick(f"kind {plan}", 3)
     if kind == 0:  # of those that single jobs advance
-        work = _keyed(choices, plan)
-        work = msgspec.structs.replace(work, number=(work.number or 0) % ADVANCING)
+        work = _in_range(_keyed(choices, plan))
     elif kind == 1:
         work = Work(number=KEYS + choices.pick(f"key {plan}", 3), advances=False)
     else:
@@ -269,47 +170,28 @@ def _publish_in_some(choices: Choices, plan: str) -> JointDeed:
     return lambda crew: deed(_without(crew, left_out))
 
 
-def _finish_together(choices: Choices, plan: str) -> JointDeed:
-    which, first = choices.pick(f"which {plan}", 3), choices.pick(f"first {plan}", 3)
-    abort, alone = choices.pick(f"abort {plan}", 2, 0.3), choices.pick(f"alone {plan}", 2)
-    return lambda crew: finish_together(
-        crew, which, abort=bool(abort), first=first, alone=bool(alone)
-    )
-
-
-def _recover_together(choices: Choices, plan: str) -> JointDeed:
-    abort, first = choices.pick(f"abort {plan}", 2, 0.2), choices.pick(f"first {plan}", 3)
-    return lambda crew: recover_together(crew, abort=bool(abort), first=first)
-
-
-def _read_together(choices: Choices, plan: str) -> JointDeed:
-    return read_together
-
-
-def _wait(choices: Choices, plan: str) -> Deed:
-    hours = (1, 30, 400)[choices.pick(f"hours {plan}", 3)]
-    return lambda worker: worker.wait(hours)
-
-
 _DEEDS: dict[str, Callable[[Choices, str], Deed]] = {
-    "append": _append,
-    "append_keyed": _append_keyed,
-    "append_recoverable": functools.partial(_append_keyed, recoverable=True),
-    "append_unplaced": functools.partial(_append_keyed, advances=False),
-    "overwrite": _overwrite,
-    "prepare": _prepare,
-    "finish": _finish,
-    "recover": _recover,
-    "tag": _tag,
-    "untag": _untag,
-    "rollback": _rollback,
-    "rewind": _rewind,
-    "forget source": _forget_source,
+    "append": lambda c, plan: _of(Worker.publish, _work(c, plan)),
+    "append_keyed": lambda c, plan: _of(Worker.publish, _keyed(c, plan)),
+    "append_recoverable": lambda c, plan: _of(Worker.publish, _keyed(c, plan, recoverable=True)),
+    "append_unplaced": lambda c, plan: _of(Worker.publish, _keyed(c, plan, advances=False)),
+    "overwrite": lambda c, plan: _of(
+        Worker.publish,
+        _work(c, plan, replaces=("day", "dynamic", "all")[c.pick(f"scope {plan}", 3)], serializable=not c.pick(f"blind {plan}", 2)),
+    ),
+    "prepare": lambda c, plan: _of(Worker.prepare, (_keyed if c.pick(f"keyed {plan}", 2) else _work)(c, plan)),
+    "finish": lambda c, plan: _of(Worker.finish, c.pick(f"which {plan}", 4), abort=bool(c.pick(f"abort {plan}", 2, 0.4))),
+    "recover": lambda c, plan: _of(Worker.recover, abort=bool(c.pick(f"abort {plan}", 2, 0.3))),
+    "tag": lambda c, plan: _of(Worker.tag, f"t{c.pick(f'name {plan}', 2)} é", c.pick(f"back {plan}", 5)),
+    "untag": lambda c, plan: _of(Worker.untag, f"t{c.pick(f'name {plan}', 2)} é"),
+    "rollback": lambda c, plan: _of(Worker.rollback, c.pick(f"back {plan}", 4)),
+    "rewind": lambda c, plan: _of(Worker.rewind, c.pick(f"to {plan}", ADVANCING)),
+    "forget source": lambda c, plan: _of(Worker.rewind, None),
     "forget keys": functools.partial(_keep_keys, keep=1),
-    "batch": _batch,
-    "read": _read,
+    "batch": lambda c, plan: _of(Worker.publish, _work(c, plan, batch=c.pick(f"batch {plan}", 3))),
+    "read": lambda c, plan: _of(Worker.read, (None, *range(6))[c.pick(f"back {plan}", 7)]),
     "gc": _collect,
-    "wait": _wait,
+    "wait": lambda c, plan: _of(Worker.wait, (1, 30, 400)[c.pick(f"hours {plan}", 3)]),
 }
 
 _WRITER = ("append", "append_keyed", "append_keyed", "overwrite")
@@ -321,41 +203,36 @@ _DEEDS |= {
     "update": functools.partial(_change_rows, "update"),
     "merge": functools.partial(_change_rows, "merge"),
     "overwrite where": functools.partial(_change_rows, "overwrite"),
-    "prepare range": _prepare_range,
+    "prepare range": lambda c, plan: _of(Worker.prepare, _in_range(_keyed(c, plan))),
     "keep keys": _keep_keys,
     "gc states": _collect_states,
-    "remake": _remake,
-    "declare": _declare,
-    "constrain": _constrain,
-    "unconstrain": _unconstrain,
+    "remake": lambda c, plan: _of(Worker.remake),
+    "declare": lambda c, plan: _of(Worker.declare, c.pick(f"position {plan}", ADVANCING)),
+    "constrain": lambda c, plan: _of(Worker.constrain, f"c{c.pick(f'name {plan}', 2)}", 2 * c.pick(f"refused {plan}", 2)),
+    "unconstrain": lambda c, plan: _of(Worker.unconstrain, f"c{c.pick(f'name {plan}', 2)}"),
 }
 _JOINT_DEEDS: dict[str, Callable[[Choices, str], JointDeed]] = {
     "publish together": _publish_together,
     "publish in some": _publish_in_some,
     "prepare together": _prepare_together,
-    "finish together": _finish_together,
-    "recover together": _recover_together,
-    "read together": _read_together,
+    "finish together": lambda c, plan: functools.partial(
+        finish_together,
+        which=c.pick(f"which {plan}", 3),
+        first=c.pick(f"first {plan}", 3),
+        abort=bool(c.pick(f"abort {plan}", 2, 0.3)),
+        alone=bool(c.pick(f"alone {plan}", 2)),
+    ),
+    "recover together": lambda c, plan: functools.partial(
+        recover_together, abort=bool(c.pick(f"abort {plan}", 2, 0.2)), first=c.pick(f"first {plan}", 3)
+    ),
+    "read together": lambda c, plan: read_together,
 }
 _CONSTRAINTS = ("constrain", "constrain", "unconstrain")
 _IN_FLIGHT = ("append_keyed", "append_unplaced", "append_recoverable", "prepare", "batch")
 
 THEMES: dict[str, Theme] = {
-    "appends": Theme(
-        actors={
-            "a": ("append_keyed", "append"),
-            **dict.fromkeys("bc", ("append_keyed",)),
-            "reader": ("read",),
-        }
-    ),
-    "overwrites": Theme(
-        actors={
-            "a": _WRITER,
-            "b": ("overwrite",),
-            "c": ("overwrite", "append"),
-            "reader": ("read",),
-        }
-    ),
+    "appends": Theme(actors={"a": ("append_keyed", "append"), **dict.fromkeys("bc", ("append_keyed",)), "reader": ("read",)}),
+    "overwrites": Theme(actors={"a": _WRITER, "b": ("overwrite",), "c": ("overwrite", "append"), "reader": ("read",)}),
     "rows": Theme(
         actors={
             "a": _ROWS,
@@ -365,44 +242,15 @@ THEMES: dict[str, Theme] = {
             "gc": ("gc", "read"),
         }
     ),
-    "rows tight": Theme(
-        actors={"a": _ROWS, "b": (*_ROWS, "append"), "gc": ("gc",), "reader": ("read",)},
-        tight=True,
-        eager=True,
-    ),
+    "rows tight": Theme(actors={"a": _ROWS, "b": (*_ROWS, "append"), "gc": ("gc",), "reader": ("read",)}, tight=True, eager=True),
     "phases": Theme(
-        actors={
-            "a": ("prepare", "append_keyed"),
-            "b": ("prepare", "finish"),
-            "c": ("finish", "recover"),
-            "gc": ("gc", "recover", "finish"),
-        }
+        actors={"a": ("prepare", "append_keyed"), "b": ("prepare", "finish"), "c": ("finish", "recover"), "gc": ("gc", "recover", "finish")}
     ),
     "recoverable": Theme(
-        actors={
-            "a": ("append_recoverable",),
-            "b": ("append_recoverable",),
-            "c": ("append_recoverable", "append_keyed"),
-            "gc": ("gc",),
-        }
+        actors={"a": ("append_recoverable",), "b": ("append_recoverable",), "c": ("append_recoverable", "append_keyed"), "gc": ("gc",)}
     ),
-    "gc": Theme(
-        actors={
-            "a": _WRITER,
-            "b": _WRITER,
-            "gc": ("gc",),
-            "other gc": ("gc", "gc", "tag"),
-            "reader": ("read",),
-        }
-    ),
-    "tags": Theme(
-        actors={
-            "a": _WRITER,
-            "tagger": ("tag", "untag", "read"),
-            "gc": ("gc",),
-            "other gc": ("gc", "tag"),
-        }
-    ),
+    "gc": Theme(actors={"a": _WRITER, "b": _WRITER, "gc": ("gc",), "other gc": ("gc", "gc", "tag"), "reader": ("read",)}),
+    "tags": Theme(actors={"a": _WRITER, "tagger": ("tag", "untag", "read"), "gc": ("gc",), "other gc": ("gc", "tag")}),
     "back": Theme(
         actors={
             "a": ("append_keyed", "append"),
@@ -422,13 +270,7 @@ THEMES: dict[str, Theme] = {
         eager=True,
     ),
     "first": Theme(
-        actors={
-            "a": _WRITER,
-            "b": _WRITER,
-            "c": ("append_keyed", "prepare", "append_recoverable"),
-            "d": ("declare",),
-        },
-        versions=0,
+        actors={"a": _WRITER, "b": _WRITER, "c": ("append_keyed", "prepare", "append_recoverable"), "d": ("declare",)}, versions=0
     ),
     "order": Theme(
         actors={
@@ -458,21 +300,10 @@ THEMES: dict[str, Theme] = {
         versions=2,
     ),
     "tight": Theme(
-        actors={
-            "a": _WRITER,
-            "b": ("append_keyed", "overwrite", "rollback", "rewind"),
-            "gc": ("gc",),
-            "reader": ("read",),
-        },
-        tight=True,
+        actors={"a": _WRITER, "b": ("append_keyed", "overwrite", "rollback", "rewind"), "gc": ("gc",), "reader": ("read",)}, tight=True
     ),
     "crowd": Theme(
-        actors={
-            **dict.fromkeys("abcd", ("append", "append_keyed")),
-            "e": ("append_keyed", "rewind"),
-            "gc": ("gc",),
-        },
-        eager=True,
+        actors={**dict.fromkeys("abcd", ("append", "append_keyed")), "e": ("append_keyed", "rewind"), "gc": ("gc",)}, eager=True
     ),
     "joint": Theme(
         actors={
@@ -528,13 +359,5 @@ THEMES: dict[str, Theme] = {
         tables=2,
         tight=True,
     ),
-    "everything": Theme(
-        actors={
-            "a": _EVERYTHING,
-            "b": _EVERYTHING,
-            "c": _EVERYTHING,
-            "d": _EVERYTHING,
-            "gc": ("gc",),
-        }
-    ),
+    "everything": Theme(actors={"a": _EVERYTHING, "b": _EVERYTHING, "c": _EVERYTHING, "d": _EVERYTHING, "gc": ("gc",)}),
 }

@@ -1,5 +1,4 @@
-"""Runs a theme: one seed decides every interleaving, every fault and every clock, while the table
-is checked all the time. [IV1]-[IV8]
+"""Runs a theme: one seed decides every interleaving, every fault and every clock, while the table is checked all the time. [IV1]-[IV8]
 
     found = run_theme("gc", seed=7)
     print(found.violation, found.trace)
@@ -10,33 +9,31 @@ The same seed gives the same trace, byte for byte.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
+from tests.simulator.oracle import Oracle, ViolationError
+from tests.simulator.run_history import History
+from tests.simulator.themes import THEMES, Theme, program
+from tests.simulator.workers import QUERY, SCHEMA, Work, Worker, World, refused_by
 
-from ...commits.create_version import create_table
-from ...errors import TableNotFoundError
-from ...log.table_context import TableContext
-from ...operations import alter, gc
-from ...protocol.retention import DAY_S, Policy
-from ...protocol.spill_policy import Budgets
-from ...runtime.environment import Tuning, tuned, tuning
-from ..choices import Choices, Point
-from ..history.checker import check
-from ..history.joint import check_joint
-from ..history.operation import Contradiction, Operation
-from ..history.run_history import History
-from .joint_workers import check_all_whole
-from .oracle import Oracle, ViolationError
-from .scheduler import Actor, Scheduler, onlooker
-from .simulated_store import SimulatedStore, Space
-from .themes import THEMES, Theme, program
-from .trace import Trace
-from .workers import SCHEMA, Work, Worker, World
+from manifestcommit.commits.create_version import create_table
+from manifestcommit.errors import TableNotFoundError
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.operations import alter, gc
+from manifestcommit.protocol.retention import DAY_S, Policy
+from manifestcommit.protocol.spill_policy import Budgets
+from manifestcommit.runtime.environment import Tuning, tuned, tuning
+from manifestcommit.testing import pipelines
+from manifestcommit.testing.choices import Choices, Point
+from manifestcommit.testing.history.checker import check
+from manifestcommit.testing.history.joint import check_joint
+from manifestcommit.testing.history.operation import Contradiction, Operation
+from manifestcommit.testing.scheduler import Actor, Scheduler, onlooker
+from manifestcommit.testing.simulated_store import SimulatedStore, Space
+from manifestcommit.testing.trace import Trace
 
-_TIGHT = Budgets(
-    inline_entry_bytes=1500, inline_keys=1, inline_jobs=2, inline_removed_bytes=4, fan_in=3
-)
+_TIGHT = Budgets(inline_entry_bytes=1500, inline_keys=1, inline_jobs=2, inline_removed_bytes=4, fan_in=3)
 _LAST = Policy(grace_s=DAY_S, keep_for_s=0, keep_versions=1, prepared_grace_s=DAY_S)
 _SETUP, _CLOSER = 0, 65_001
 
@@ -48,20 +45,13 @@ class ContradictionError(ViolationError):
         super().__init__(str(found))
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run. violation: the rule that did not hold, None: all did; choices:
-    everything needed to repeat the run; points: the decisions that were requested, if all schedules
-    are enumerated; versions: their number; steps: turns that were taken."""
+class Run(pipelines.Run, frozen=True, kw_only=True):
+    """The result of a run in the world of a theme. kind: what two violations of one cause have in common; points: the decisions that were
+    requested, if all schedules are enumerated."""
 
     theme: str
-    seed: int | None
-    violation: str | None
     kind: str
-    choices: dict[str, int]
-    trace: str
     history: tuple[Operation, ...]
-    versions: int
-    steps: int
     points: tuple[Point, ...] = ()
 
 
@@ -75,23 +65,11 @@ def run_theme(name: str, seed: int | None = None, *, given: Mapping[str, int] | 
     return run(theme, Choices(seed, given), name=name, seed=seed)
 
 
-def run(
-    theme: Theme,
-    choices: Choices,
-    *,
-    name: str = "",
-    seed: int | None = None,
-    cast: Cast | None = None,
-) -> Run:
-    """One run in the world of a theme. cast: the actors and their programs; None: the theme's
-    own."""
+def run(theme: Theme, choices: Choices, *, name: str = "", seed: int | None = None, cast: Cast | None = None) -> Run:
+    """One run in the world of a theme. cast: the actors and their programs; None: the theme's own."""
     with tuned(_tuning_of(theme)):
         world = _worlds(theme, choices)
-        programs = (
-            cast(world)
-            if cast is not None
-            else {actor: program(world, theme, actor) for actor in theme.actors}
-        )
+        programs = cast(world) if cast is not None else {actor: program(world, theme, actor) for actor in theme.actors}
         world.trace.names |= dict(enumerate(programs, start=1))
         world.scheduler.run(programs)
         if world.scheduler.failure is None:
@@ -99,54 +77,29 @@ def run(
                 _let_arrive(world)
                 for each in world.beside.values() or (world,):
                     _close(each)
-                    if (wrong := check(each.history.operations)) is not None:
+                    if (wrong := check((*each.history.operations, *_versions(each)))) is not None:
                         raise ContradictionError(wrong)
-                check_all_whole(world)
                 if (wrong := check_joint(_histories(world))) is not None:
                     raise ContradictionError(wrong)
             except Exception as error:
                 world.scheduler.fail(error)
-    return told(
-        world.scheduler,
-        world.trace,
-        theme=name,
-        seed=seed,
-        history=world.history,
-        versions=sum(len(each.oracle.chain) for each in world.beside.values() or (world,)),
-    )
-
-
-def told(
-    scheduler: Scheduler,
-    trace: Trace,
-    *,
-    theme: str,
-    seed: int | None,
-    history: History,
-    versions: int,
-) -> Run:
-    """The result of a finished run."""
-    failure, choices = scheduler.failure, scheduler.choices
+    failure = world.scheduler.failure
     return Run(
-        theme=theme,
+        theme=name,
         seed=seed,
         violation=None if failure is None else _said(failure),
         kind="" if failure is None else _kind(failure),
         choices=choices.taken,
-        trace=trace.text(),
-        history=history.operations,
-        versions=versions,
-        steps=scheduler.steps,
+        trace=world.trace.text(),
+        history=world.history.operations,
+        versions=sum(len(each.oracle.chain) for each in world.beside.values() or (world,)),
+        steps=world.scheduler.steps,
         points=tuple(choices.points),
     )
 
 
 def _said(error: BaseException) -> str:
-    return (
-        str(error)
-        if isinstance(error, ViolationError)
-        else f"{type(error).__name__}: {error}".removesuffix(": ")
-    )
+    return str(error) if isinstance(error, ViolationError) else pipelines.text_of(error)
 
 
 def _kind(error: BaseException) -> str:
@@ -168,9 +121,7 @@ def _worlds(theme: Theme, choices: Choices) -> World:
             each.url, each.beside = f"sim://table {which}", first.beside
             each.joint, each.together = first.joint, first.together
             each.history = History(each.history.operations, beside=first.history)
-        oracles = {
-            each.oracle.head.snapshot.table_id: each.oracle for each in first.beside.values()
-        }
+        oracles = {each.oracle.head.snapshot.table_id: each.oracle for each in first.beside.values()}
         for oracle in oracles.values():
             oracle.homes = oracles
     return first
@@ -194,8 +145,8 @@ def _world(theme: Theme, scheduler: Scheduler, trace: Trace, which: int) -> Worl
 
 @functools.cache
 def _start(versions: int, tight: bool, tells_times: bool, which: int) -> World:
-    """A table with some history, the same for all runs where it is table `which`: files in two
-    partitions, one overwritten, a tag, a key, a source."""
+    """A table with some history, the same for all runs where it is table `which`: files in two partitions, one overwritten, a tag, a key, a
+    source."""
     scheduler, trace = Scheduler(Choices()), Trace()
     space = Space(scheduler, trace)
     oracle = Oracle(scheduler, SimulatedStore(space, onlooker(scheduler)))
@@ -246,32 +197,48 @@ def _close(world: World) -> None:
     world.oracle.check_end(world.space.objects)
 
 
-def _histories(world: World) -> dict[str, tuple[Operation, ...]]:
-    """The history of each table, with what the table's own says of jobs whose actors were not told:
-    committed at any time."""
-    return {
-        url: (
-            *each.history.operations,
-            *(
-                Operation(
-                    id=f"history/{job}",
-                    process="history",
-                    name="history",
+def _versions(world: World) -> Iterator[Operation]:
+    """What whoever looks at each version when all is over sees of it, those of removed tables included. Void ones show nothing."""
+    known = {each.key: None for each in world.history.operations if each.key is not None and not each.key.startswith(QUERY)}
+    for chain in (world.oracle.chain, *world.oracle.removed_tables.values()):
+        for state in chain:
+            snapshot = state.snapshot
+            if not state.is_void and snapshot.pending is None:
+                yield Operation(
+                    id=f"{snapshot.table_id} {state.version}",
+                    process="last",
+                    name="read",
                     begin=0,
-                    outcome="committed",
-                    version=version,
-                    job=job,
+                    outcome="read",
+                    version=state.version,
+                    at=state.version,
+                    items=tuple(sorted(state.files)),
+                    watermarks=dict(snapshot.watermarks),
+                    origins=dict(snapshot.origins),
+                    constraints=refused_by(snapshot),
+                    keys={**known, **state.keys},
+                    table=snapshot.table_id,
                 )
-                for job, version in each.oracle.committed().items()
-            ),
+
+
+def _histories(world: World) -> dict[str, tuple[Operation, ...]]:
+    """The history of each table, with what the table's own says of jobs whose actors were not told: committed at any time. Parts of joint
+    commits that are not in it never were. [MT1]"""
+    found = {}
+    for url, each in world.beside.items():
+        committed = each.oracle.committed()
+        tried = {jobs[table_id] for table_id in [each.oracle.head.snapshot.table_id] for jobs in world.joint if table_id in jobs}
+        witness = functools.partial(Operation, process="history", name="history", begin=0)
+        found[url] = (
+            *each.history.operations,
+            *(witness(id=f"history/{job}", outcome="committed", version=at, job=job) for job, at in committed.items()),
+            *(witness(id=f"history/{job}", outcome="refused", rule="aborted", job=job) for job in tried - committed.keys()),
         )
-        for url, each in world.beside.items()
-    }
+    return found
 
 
 def _tuning_of(theme: Theme) -> Tuning:
-    """tight: a snapshot carries little inline; eager: who loses once asks others for help. [CM12]
-    [CM19]"""
+    """tight: a snapshot carries little inline; eager: who loses once asks others for help. [CM12] [CM19]"""
     usual = tuning()
     return Tuning(
         limits=msgspec.structs.replace(usual.limits, lost_alone=1) if theme.eager else usual.limits,

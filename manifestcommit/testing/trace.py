@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...format import object_names
+from ..format import object_names
 
 _JOB = re.compile(r"v(\d+)-[0-9a-f]{16}-([0-9a-f]{4})0*([0-9a-f]+)(-[0-9a-f]+)?")
 _VERSION = re.compile(re.escape(object_names.VERSIONS) + r"0*(\d+)\.json\.zst")

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from ...errors import StoreError, StoreUnclearError
-from ...store.base import ObjectInfo, Output, Store
+from ..errors import StoreError, StoreUnclearError
+from ..store.base import ObjectInfo, Output, Store
 from .scheduler import Actor, Died, Scheduler
 from .trace import Trace
 

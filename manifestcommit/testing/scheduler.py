@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from ...format.snapshot import Author
-from ..choices import Choices
+from ..format.snapshot import Author
+from .choices import Choices
 
 STALLS = (0, 3, 10, 30, 100, 1000)  # for how many steps of the others an actor may be stalled
 START_US = 1_700_000_000_000_000

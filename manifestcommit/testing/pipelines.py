@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...errors import ManifestCommitError, UsageError
-from ...store import Store, register_scheme
-from ..choices import Choices
-from ..history.run_history import History
-from .oracle import Oracle
+import msgspec
+
+from ..errors import ManifestCommitError, UsageError
+from ..format import object_names
+from ..store import Store, register_scheme
+from .choices import Choices
 from .scheduler import Actor, Died, Scheduler, onlooker
 from .simulated_store import SimulatedStore, Space
-from .simulator import Run, told
 from .trace import Trace
-from .version_rules import RULES_OF_ANY_TABLE
 
 _LIVES = 3
 _CALM = 1000  # numbers of actors that run alone, at the end
@@ -32,8 +31,21 @@ _TOLD = 60
 _running: list[_Pipelines] = []
 
 
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a run. violation: what went wrong, None: nothing did; choices: everything
+    needed to repeat the run; versions: their number, of all tables; steps: turns that were
+    taken."""
+
+    seed: int | None
+    violation: str | None
+    choices: dict[str, int]
+    trace: str
+    versions: int
+    steps: int
+
+
 class PipelineViolationError(AssertionError):
-    """A guarantee of the table, or of the pipeline, did not hold in a simulated run.
+    """A check did not hold, or a program failed, in a simulated run.
 
     Attributes:
         run: what led there: its `violation`, `trace`, and the `choices` that repeat it.
@@ -78,8 +90,8 @@ def simulate(
         The run: its `trace`, `choices`, `steps` and `versions`.
 
     Raises:
-        PipelineViolationError: a guarantee did not hold, or a program raised another error than
-            this package's.
+        PipelineViolationError: `check` raised an error, or a program another one than this
+            package's.
         UsageError: no program made a request, so that nothing was simulated; or a simulation runs
             already.
 
@@ -96,12 +108,17 @@ def simulate(
         world.run(actors, before, check)
     finally:
         _running.clear()
-    versions = sum(len(oracle.chain) for _, oracle in world.tables.values())
-    run = told(
-        world.scheduler, world.trace, theme="", seed=seed, history=History(), versions=versions
+    failure = world.scheduler.failure
+    run = Run(
+        seed=seed,
+        violation=None if failure is None else text_of(failure),
+        choices=world.scheduler.choices.taken,
+        trace=world.trace.text(),
+        versions=sum(map(_versions_in, world.tables.values())),
+        steps=world.scheduler.steps,
     )
-    if run.violation is not None:
-        raise PipelineViolationError(run) from world.scheduler.failure
+    if failure is not None:
+        raise PipelineViolationError(run) from failure
     if actors and run.steps == 0:
         raise UsageError(
             "no program made a request to a table at sim://…, so that nothing was simulated: let "
@@ -110,27 +127,30 @@ def simulate(
     return run
 
 
+def text_of(failure: BaseException) -> str:
+    """The violation that ended a run."""
+    return f"{type(failure).__name__}: {failure}".removesuffix(": ")
+
+
+def _versions_in(space: Space) -> int:
+    return max((object_names.parse_version(name) or 0 for name in space.objects), default=0)
+
+
 class _Pipelines:
-    """The tables of one run, each with its own oracle, and their users."""
+    """The tables of one run, and their users."""
 
     def __init__(self, scheduler: Scheduler, trace: Trace) -> None:
         self.scheduler, self.trace = scheduler, trace
-        self.tables: dict[str, tuple[Space, Oracle]] = {}
+        self.tables: dict[str, Space] = {}
         self._alone: Actor | None = None
 
     def open(self, root: str) -> Store:
         """The caller's view."""
         url = f"sim://{root}"
         if url not in self.tables:
-            space = Space(self.scheduler, self.trace)
-            space.watcher = oracle = Oracle(
-                self.scheduler,
-                SimulatedStore(space, onlooker(self.scheduler), url),
-                RULES_OF_ANY_TABLE,
-            )
-            self.tables[url] = (space, oracle)
+            self.tables[url] = Space(self.scheduler, self.trace)
         actor = self.scheduler.current or self._alone or onlooker(self.scheduler)
-        return SimulatedStore(self.tables[url][0], actor, url, self.open)
+        return SimulatedStore(self.tables[url], actor, url, self.open)
 
     def run(
         self,

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .operation import Operation
-from .recorder import Running
+from manifestcommit.testing.history.operation import Operation
+from manifestcommit.testing.history.recorder import Running
 
 
 class History:
-    """Operations in the order in which they began. Times are ticks: no two events share one.
-    before: earlier operations; beside: the history of another table, by the same ticks."""
+    """Operations in the order in which they began. Times are ticks: no two events share one. before: earlier operations; beside: the
+    history of another table, by the same ticks."""
 
     def __init__(self, before: Iterable[Operation] = (), beside: History | None = None) -> None:
         self._operations = {operation.id: operation for operation in before}
@@ -26,9 +26,7 @@ class History:
     def begin(self, process: str, name: str, **what: Any) -> Running:
         """Record that an operation begins now."""
         tick = next(self._ticks)
-        operation = Operation(
-            id=f"{process}/{tick}", process=process, name=name, begin=tick, **what
-        )
+        operation = Operation(id=f"{process}/{tick}", process=process, name=name, begin=tick, **what)
         self._keep(operation)
         return Running(operation, self._keep)
 

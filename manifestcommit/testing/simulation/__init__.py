@@ -1,1 +1,0 @@
-"""Runs the engine over a simulated store, one scheduled step after another."""
