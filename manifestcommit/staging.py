@@ -19,19 +19,24 @@ from .arguments import checked
 from .checks import Check, as_check
 from .commits.commit_loop import find_winners, load_conflict_inputs
 from .commits.create_version import settled_outcome
+from .commits.job import JointUnit
 from .commits.prepared_job import read_prepared
 from .commits.two_phase import commit_prepared
 from .errors import CheckFailedError, TableNotFoundError, UsageError
+from .filter.predicate import partitions_of
 from .format import object_names
-from .format.change import Prepared
+from .format.change import Prepared, Write
 from .format.evolution import apply_edits
 from .format.fields import Schema
+from .format.partitioning import PartitionPattern
 from .format.snapshot import Snapshot
 from .gate.rows import bind, check_change, first_violation, own_state
 from .log.table_context import TableContext
 from .log.version_chain import Head
 from .protocol.apply import apply
 from .protocol.conflict import AUDIT_IS_OLD, ROWS_ARE_UNCHECKED, find_conflict, unchecked
+from .rows.conditions import Condition as RowsRead
+from .rows.where import understood_here
 from .runtime.environment import STARTS
 from .runtime.outcome import Outcome, committed_or_raise, constraint_error
 from .runtime.validation import whole
@@ -90,7 +95,7 @@ class Staged:
                 "those that wait, and Table.resolve says what became of one."
             )
         self._prepared: Prepared = found
-        self._applied = _Applied(self._ctx, found)
+        self._applied = _Applied(self._ctx, found.change, is_done=found.done is not None)
         self._view = _View(self._applied, self._options)
         self._checks: dict[str, Check] = {}
         self._given: dict[str, Any] = {}  # name of a check -> what was given for it
@@ -445,12 +450,13 @@ class Staged:
 
 
 class _Applied(TableContext):
-    """A context whose newest version has the prepared job applied to it."""
+    """A context whose newest version has a job's change applied to it. is_done: the job holds no
+    work, since its key was committed before."""
 
-    def __init__(self, ctx: TableContext, prepared: Prepared) -> None:
+    def __init__(self, ctx: TableContext, change: Write, *, is_done: bool = False) -> None:
         super().__init__(ctx.store, ctx.env)
         self.manifests = ctx.manifests
-        self._own, self._prepared = ctx, prepared
+        self._own, self._change, self._is_done = ctx, change, is_done
         self.pinned: Head | None = None
 
     def open(self) -> Head:
@@ -458,10 +464,10 @@ class _Applied(TableContext):
 
     def on(self, head: Head) -> Head:
         """The version with the job applied to it."""
-        ctx, change = self._own, self._prepared.change
+        ctx, change = self._own, self._change
         url = ctx.store.url
         settled = settled_outcome(ctx, head, change, sent=True)
-        if settled is not None and settled.committed and self._prepared.done is None:
+        if settled is not None and settled.committed and not self._is_done:
             raise UsageError(
                 f"{url}: the work of job {change.job} was published"
                 f"{f' at version {settled.version}' if settled.version else ''}, by this job or "
@@ -500,6 +506,28 @@ class _View(TableReads):
 
     def __init__(self, ctx: _Applied, options: StorageOptions) -> None:
         self._ctx, self._storage_options = ctx, options
+
+
+def own_view(unit: JointUnit, head: Head, options: StorageOptions) -> tuple[TableReads, Head]:
+    """The version that a transaction has read with what it has written so far, in memory. [MT16]"""
+    change = unit.change()
+    applied = _Applied(unit.ctx, change)
+    # a change of rows may have looked at a later version, which is a conflict unless it is alike
+    applied.pinned = applied.on(head if head.version == change.birth else unit.began_at())
+    return _View(applied, options), applied.pinned
+
+
+def rows_read(
+    filter: Any, snapshot: Snapshot
+) -> tuple[RowsRead | None, tuple[PartitionPattern, ...]]:
+    """The condition of the rows that a transaction reads, and the partitions that it reads for
+    that. UsageError where this process cannot evaluate it, at any time alike. [MT16] [CF16]"""
+    if filter is None:
+        return None, ({},)
+    if snapshot.schema is None:
+        raise UsageError("the table has no columns yet; nothing was done", argument="filter")
+    read = understood_here(filter, snapshot.schema, "filter")
+    return read, partitions_of(read.predicate, snapshot.schema, snapshot.partition_by)
 
 
 @checked()
