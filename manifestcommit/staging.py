@@ -26,7 +26,7 @@ from .errors import CheckFailedError, TableNotFoundError, UsageError
 from .filter.predicate import partitions_of
 from .format import object_names
 from .format.change import Prepared, Write
-from .format.evolution import apply_edits
+from .format.evolution import SchemaConflict, apply_edits
 from .format.fields import Schema
 from .format.partitioning import PartitionPattern
 from .format.snapshot import Snapshot
@@ -135,6 +135,8 @@ class Staged:
     ) -> pa.Table:
         """Read the table as it would be with the job, as `Table.to_arrow` does.
 
+        `publish` commits the job. To write these rows adds the whole table to itself once more.
+
         Args:
             columns: as for `Table.to_arrow`.
             filter: as for `Table.to_arrow`.
@@ -241,6 +243,8 @@ class Staged:
     def rows(self, columns: list[str] | str | None = None) -> pa.Table:
         """Read only the rows that the job adds; those of files that it rewrites are among them.
 
+        Columns have the names that the table gives them by now.
+
         Args:
             columns: as for `Table.to_arrow`.
 
@@ -312,8 +316,9 @@ class Staged:
                 while it was checked; it stays staged.
             ConstraintError: its rows violate a constraint that was added since.
             JobAbortedError: it was aborted.
-            JobFencedError: it was staged too long ago.
-            OutcomeUnknownError: the store did not say whether it was committed: call it again.
+            JobFencedError: it was staged too long ago, and has expired: write it again.
+            OutcomeUnknownError: the store did not say whether it was committed: call it again; or
+                it has expired, and so have the versions that would tell: write it again by its key.
 
         Spec: CK5, CK6.
         """
@@ -430,8 +435,11 @@ class Staged:
     def _own(self) -> Snapshot:
         """A state that has the job's own files only."""
         head, change = self._ctx.open().snapshot, self._prepared.change
-        base = change.initial or head.schema
-        schema = change.schema or (apply_edits(base, change.edits) if base else None)
+        schema = change.initial or head.schema
+        try:  # with the names of now
+            schema = apply_edits(schema, change.edits) if schema else change.schema
+        except SchemaConflict:  # it cannot be published
+            schema = change.schema
         own = own_state(head, change, schema)
         if self._prepared.done is None:
             return own

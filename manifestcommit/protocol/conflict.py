@@ -592,9 +592,16 @@ def audited_table_was_changed(
 def constraint_is_other(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
-    """The change adds a constraint with a name that another one has, or one too many. [CK3]"""
+    """The change adds a constraint with a name that another one has, or one too many, or drops one
+    that is gone. [CK3]"""
+    there = {each.lower() for each in head.constraints}
     for name, constraint in change.constrain.items():
-        there = {each.lower() for each in head.constraints}
+        if constraint is None and name not in head.constraints:
+            return Conflict(
+                rule="constraint_is_other",
+                mine=f"drops the constraint {name!r}",
+                winner="the table has no constraint of that name any more",
+            )
         if constraint is not None and name.lower() in there:
             return Conflict(
                 rule="constraint_is_other",
