@@ -93,6 +93,23 @@ def test_what_is_read_adds_up(lake: tuple[mc.Table, mc.Table]) -> None:
             tx.commit()
 
 
+def test_a_part_that_was_read_holds_for_a_prepared_transaction(lake: tuple[mc.Table, mc.Table]) -> None:
+    """[MT16] [AB3]"""
+    silver, gold = lake
+    for day, conflicts in (("tu", False), ("mo", True)):
+        with begin(lake) as tx:
+            tx["silver"].write(rows(("we", 4)))
+            tx["gold"].write(tx.read("silver", filter="day = 'mo'", own=True).to_arrow())
+            prepared = tx.prepare()
+        mc.write(rows((day, 7)), silver.url)
+        if conflicts:
+            with pytest.raises(CommitConflictError):
+                prepared.commit()
+            assert prepared.abort() == "aborted"
+        else:
+            assert prepared.commit().versions and pairs(gold) == [("mo", 1)]
+
+
 def test_all_methods_show_the_part_that_was_read(lake: tuple[mc.Table, mc.Table]) -> None:
     duckdb = pytest.importorskip("duckdb")
     with begin(lake) as tx:
