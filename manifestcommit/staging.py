@@ -19,19 +19,24 @@ from .arguments import checked
 from .checks import Check, as_check
 from .commits.commit_loop import find_winners, load_conflict_inputs
 from .commits.create_version import settled_outcome
+from .commits.job import JointUnit
 from .commits.prepared_job import read_prepared
 from .commits.two_phase import commit_prepared
 from .errors import CheckFailedError, TableNotFoundError, UsageError
+from .filter.predicate import partitions_of
 from .format import object_names
-from .format.change import Prepared
-from .format.evolution import apply_edits
+from .format.change import Prepared, Write
+from .format.evolution import SchemaConflict, apply_edits
 from .format.fields import Schema
+from .format.partitioning import PartitionPattern
 from .format.snapshot import Snapshot
 from .gate.rows import bind, check_change, first_violation, own_state
 from .log.table_context import TableContext
 from .log.version_chain import Head
 from .protocol.apply import apply
 from .protocol.conflict import AUDIT_IS_OLD, ROWS_ARE_UNCHECKED, find_conflict, unchecked
+from .rows.conditions import Condition as RowsRead
+from .rows.where import understood_here
 from .runtime.environment import STARTS
 from .runtime.outcome import Outcome, committed_or_raise, constraint_error
 from .runtime.validation import whole
@@ -90,7 +95,7 @@ class Staged:
                 "those that wait, and Table.resolve says what became of one."
             )
         self._prepared: Prepared = found
-        self._applied = _Applied(self._ctx, found)
+        self._applied = _Applied(self._ctx, found.change, is_done=found.done is not None)
         self._view = _View(self._applied, self._options)
         self._checks: dict[str, Check] = {}
         self._given: dict[str, Any] = {}  # name of a check -> what was given for it
@@ -129,6 +134,8 @@ class Staged:
         self, columns: list[str] | str | None = None, filter: Condition | None = None
     ) -> pa.Table:
         """Read the table as it would be with the job, as `Table.to_arrow` does.
+
+        `publish` commits the job. To write these rows adds the whole table to itself once more.
 
         Args:
             columns: as for `Table.to_arrow`.
@@ -236,6 +243,8 @@ class Staged:
     def rows(self, columns: list[str] | str | None = None) -> pa.Table:
         """Read only the rows that the job adds; those of files that it rewrites are among them.
 
+        Columns have the names that the table gives them by now.
+
         Args:
             columns: as for `Table.to_arrow`.
 
@@ -307,8 +316,9 @@ class Staged:
                 while it was checked; it stays staged.
             ConstraintError: its rows violate a constraint that was added since.
             JobAbortedError: it was aborted.
-            JobFencedError: it was staged too long ago.
-            OutcomeUnknownError: the store did not say whether it was committed: call it again.
+            JobFencedError: it was staged too long ago, and has expired: write it again.
+            OutcomeUnknownError: the store did not say whether it was committed: call it again; or
+                it has expired, and so have the versions that would tell: write it again by its key.
 
         Spec: CK5, CK6.
         """
@@ -425,8 +435,11 @@ class Staged:
     def _own(self) -> Snapshot:
         """A state that has the job's own files only."""
         head, change = self._ctx.open().snapshot, self._prepared.change
-        base = change.initial or head.schema
-        schema = change.schema or (apply_edits(base, change.edits) if base else None)
+        schema = change.initial or head.schema
+        try:  # with the names of now
+            schema = apply_edits(schema, change.edits) if schema else change.schema
+        except SchemaConflict:  # it cannot be published
+            schema = change.schema
         own = own_state(head, change, schema)
         if self._prepared.done is None:
             return own
@@ -445,12 +458,13 @@ class Staged:
 
 
 class _Applied(TableContext):
-    """A context whose newest version has the prepared job applied to it."""
+    """A context whose newest version has a job's change applied to it. is_done: the job holds no
+    work, since its key was committed before."""
 
-    def __init__(self, ctx: TableContext, prepared: Prepared) -> None:
+    def __init__(self, ctx: TableContext, change: Write, *, is_done: bool = False) -> None:
         super().__init__(ctx.store, ctx.env)
         self.manifests = ctx.manifests
-        self._own, self._prepared = ctx, prepared
+        self._own, self._change, self._is_done = ctx, change, is_done
         self.pinned: Head | None = None
 
     def open(self) -> Head:
@@ -458,10 +472,10 @@ class _Applied(TableContext):
 
     def on(self, head: Head) -> Head:
         """The version with the job applied to it."""
-        ctx, change = self._own, self._prepared.change
+        ctx, change = self._own, self._change
         url = ctx.store.url
         settled = settled_outcome(ctx, head, change, sent=True)
-        if settled is not None and settled.committed and self._prepared.done is None:
+        if settled is not None and settled.committed and not self._is_done:
             raise UsageError(
                 f"{url}: the work of job {change.job} was published"
                 f"{f' at version {settled.version}' if settled.version else ''}, by this job or "
@@ -500,6 +514,28 @@ class _View(TableReads):
 
     def __init__(self, ctx: _Applied, options: StorageOptions) -> None:
         self._ctx, self._storage_options = ctx, options
+
+
+def own_view(unit: JointUnit, head: Head, options: StorageOptions) -> tuple[TableReads, Head]:
+    """The version that a transaction has read with what it has written so far, in memory. [MT16]"""
+    change = unit.change()
+    applied = _Applied(unit.ctx, change)
+    # a change of rows may have looked at a later version, which is a conflict unless it is alike
+    applied.pinned = applied.on(head if head.version == change.birth else unit.began_at())
+    return _View(applied, options), applied.pinned
+
+
+def rows_read(
+    filter: Any, snapshot: Snapshot
+) -> tuple[RowsRead | None, tuple[PartitionPattern, ...]]:
+    """The condition of the rows that a transaction reads, and the partitions that it reads for
+    that. UsageError where this process cannot evaluate it, at any time alike. [MT16] [CF16]"""
+    if filter is None:
+        return None, ({},)
+    if snapshot.schema is None:
+        raise UsageError("the table has no columns yet; nothing was done", argument="filter")
+    read = understood_here(filter, snapshot.schema, "filter")
+    return read, partitions_of(read.predicate, snapshot.schema, snapshot.partition_by)
 
 
 @checked()

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .arguments import checked
-from .commits.job import Act, JointUnit, prepare_jointly
+from .commits.job import Act, JointUnit, Pinned, prepare_jointly
 from .commits.joint_commit import (
     TablePart,
     check_places,
@@ -33,6 +34,8 @@ from .errors import UsageError
 from .job import Job, Path, begin, commit
 from .log.table_context import TableContext
 from .operations.rollback import plan_joint_rollback, tag_jointly
+from .rows.conditions import Condition as RowsRead
+from .rows.conditions import shown
 from .rows.row_change import Declared, RowChange
 from .runtime.outcome import Outcome, error_of
 from .runtime.validation import Ranges, wrong
@@ -45,8 +48,10 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
+    from .log.version_chain import Head
     from .staging import Staged
     from .table.conditions import Condition
+    from .table.reading import TableReads
 
 # Several tables at once: what a transaction commits and prepares, `read_together`,
 # `tag_together`, `rollback_together`. [MT1] [MT11] [MT12]
@@ -349,18 +354,21 @@ def _committed_or_raise(urls: Sequence[str], outcomes: Sequence[Outcome]) -> Joi
 
 
 class PinnedTable:
-    """One version of a table, as `read_together` chose it; it never changes.
+    """One version of a table, as `read_together` or `Transaction.read` chose it; it never changes.
+
+    Where the latter was given a `filter`, it has the rows for which that is true, and its methods
+    take no other one.
 
     Attributes:
         url: the table's root.
         version: the number of the version.
 
-    Spec: MT12, RD2.
+    Spec: MT12, MT16, RD2.
     """
 
-    def __init__(self, table: Table, version: int, watermarks: Mapping[str, int | str]) -> None:
-        self._table, self._watermarks = table, dict(watermarks)
-        self.url, self.version = table.url, version
+    def __init__(self, table: TableReads, head: Head, read: RowsRead | None = None) -> None:
+        self._table, self._watermarks, self._read = table, head.snapshot.watermarks, read
+        self.url, self.version = table.url, head.version
 
     def __repr__(self) -> str:
         return f"PinnedTable({self.url!r}, version={self.version})"
@@ -384,7 +392,8 @@ class PinnedTable:
 
         Spec: RD2.
         """
-        return self._table.dataset(version=self.version)
+        rows = self._table.dataset(version=self.version)
+        return rows if self._read is None else rows.filter(self._read.form)
 
     @checked()
     def to_arrow(
@@ -400,6 +409,7 @@ class PinnedTable:
 
         Spec: RD2.
         """
+        filter = self._chosen(filter)
         return self._table.to_arrow(version=self.version, columns=columns, filter=filter)
 
     @checked()
@@ -420,7 +430,17 @@ class PinnedTable:
 
         Spec: RD2.
         """
+        filter = self._chosen(filter)
         return self._table.read(version=self.version, columns=columns, filter=filter, spark=spark)
+
+    def _chosen(self, filter: Condition | None) -> Condition | None:
+        if self._read is not None and filter is not None:
+            raise UsageError(
+                f"{self.url} was read with a filter, {shown(self._read.given)}; filter what it "
+                "returns, or read it again",
+                argument="filter",
+            )
+        return filter if self._read is None else self._read.given
 
 
 @checked()
@@ -453,10 +473,7 @@ def read_together(
     opened = _opened(list(named_tables(tables).values()), storage_options)
     contexts = [TableContext(each._ctx.store) for each in opened]
     heads = read_jointly(contexts)
-    return [
-        PinnedTable(table, head.version, head.snapshot.watermarks)
-        for table, head in zip(opened, heads, strict=True)
-    ]
+    return [PinnedTable(table, head) for table, head in zip(opened, heads, strict=True)]
 
 
 def _opened(
@@ -508,7 +525,7 @@ class Transaction:
     def __init__(self, jobs: Mapping[str, Job], fingerprint: str | None = None) -> None:
         self._jobs, self._fingerprint = dict(jobs), fingerprint
         self._rows: dict[Job, RowChange] = {}  # instead of what the job would write
-        self._pinned: dict[Job, int] = {}  # the versions that were read
+        self._pinned: dict[Job, Pinned] = {}  # what was read
         self._ended: Act | None = None  # how it ended, or began to
         self._skips = False  # a rerun that does nothing, whatever it declared
         self._lock = threading.Lock()
@@ -560,17 +577,23 @@ class Transaction:
         """
         return TransactionRows(self, self._job(table))
 
-    def read(self, table: str) -> PinnedTable:
+    def read(
+        self, table: str, *, filter: str | pc.Expression | None = None, own: bool = False
+    ) -> PinnedTable:
         """Return a table as it was when this transaction began, for what is computed from its rows.
 
-        What others write into the table from then on is a conflict, and nothing is committed in any
-        table, so that what was computed agrees with what it was computed from. The whole table
-        counts as read; compaction is no conflict. The table takes part in the commit, also where
-        nothing is written into it: that needs the right to write there. Writes of this transaction
-        are not in it.
+        What others write from then on into what was read is a conflict, and nothing is committed in
+        any table, so that what was computed agrees with what it was computed from. Compaction is no
+        conflict. The table takes part in the commit, also where nothing is written into it: that
+        needs the right to write there.
 
         Args:
             table: the name, as for `tx[table]`.
+            filter: read only the rows for which this is true: SQL that is evaluated without Spark
+                and without a clock, or a pyarrow expression. Only writes to partitions in which it
+                can be true conflict then. By default, the whole table counts as read.
+            own: show what this transaction has written into the table before this call, in memory;
+                by default False.
 
         Returns:
             The version: its methods are `to_arrow`, `dataset`, `read` and `watermarks`.
@@ -579,10 +602,13 @@ class Transaction:
             TableNotFoundError: there is no table at the path.
             SnapshotExpiredError: gc has expired the version since, as for a rerun of a recoverable
                 job that began long ago.
-            UsageError: no table of the transaction has this name, or the transaction is over.
+            UsageError: no table of the transaction has this name, the transaction is over, or
+                `filter` cannot be evaluated so.
+            CommitConflictError: with `own`, what it has written cannot be committed.
+            ConstraintError: with `own`, a row that it has written violates a constraint.
 
         Example:
-            `silver = tx.read("silver").to_arrow(columns=["day", "amount"])`
+            `silver = tx.read("silver", filter="day = '2026-01-31'", own=True).to_arrow()`
 
         Spec: MT16, CF16.
         """
@@ -591,12 +617,17 @@ class Transaction:
         with self._lock:
             if self._ended is not None:
                 raise self._over()
-            snapshot = job._job.pin()
+            from .staging import own_view, rows_read  # late: few transactions read
+
+            head, unit = job._job.at_birth(), self._rows.get(job) or job._job
+            opened: TableReads = Table(job._job.url, job._storage_options)
+            condition, partitions = rows_read(filter, head.snapshot)
+            if own and not unit.already_committed:
+                opened, head = own_view(unit, head, job._storage_options)
+            self._pinned[job] = job._job.pin(partitions)
             if job in self._rows:
-                self._rows[job].pin(snapshot.version)
-            self._pinned[job] = snapshot.version
-        opened = Table(job._job.url, job._storage_options)
-        return PinnedTable(opened, snapshot.version, snapshot.watermarks)
+                self._rows[job].pin(self._pinned[job])
+        return PinnedTable(opened, head, condition)
 
     def _job(self, table: str) -> Job:
         job = self._jobs.get(table) if isinstance(table, str) else None

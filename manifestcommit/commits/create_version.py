@@ -98,9 +98,8 @@ def fenced_outcome(ctx: TableContext, head: Head, job: str) -> Outcome:
         # the version.
         found = read_object(ctx.store, version) if version >= head.snapshot.expired else None
         if found is None:
-            return Outcome(
-                kind="unknown", job_id=job, reason=f"version {version}, which may carry it, is gone"
-            )
+            reason = f"it has expired, and version {version}, which may carry it, is gone"
+            return Outcome(kind="unknown", job_id=job, reason=reason)
         if any(each.job == job for each in found.snapshot.commits):
             carrier = version
             break

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import msgspec
 import pyarrow as pa
@@ -32,8 +32,8 @@ from ..format.change import (
 from ..format.entries import Entry, ManifestRef
 from ..format.evolution import assign_new_ids
 from ..format.fields import Schema, arrow_marks, relaxed, shown
-from ..format.partitioning import PartitionPattern, dedupe, of_partition
-from ..format.snapshot import KeyRecord, Snapshot, TogetherJob
+from ..format.partitioning import PartitionPattern, bounded, dedupe, of_partition
+from ..format.snapshot import KeyRecord, TogetherJob
 from ..format.watermark import Advance, find_mismatch
 from ..log.table_context import LATEST_READ, TableContext, open_or_free
 from ..log.time_travel import find_job_at, find_key_at
@@ -65,6 +65,9 @@ from .joint_two_phase import prepared_together
 from .prepared_job import put_prepared, seal
 from .task_recovery import Recovery, intake_of
 from .two_phase import check_turn
+
+# The version of a table that a commit rests on, and what of it was read. [MT16]
+Pinned: TypeAlias = tuple[int, tuple[PartitionPattern, ...]]
 
 
 class JointUnit:
@@ -271,7 +274,7 @@ class Job(JointUnit):
         self._stream: StreamBatch | None = None
         self._change: Write | None = None
         self._checked: frozenset[str] | None = None  # constraints that all plans check
-        self._is_read = False  # whether its commit rests on the whole table as of its birth [MT16]
+        self._read: tuple[PartitionPattern, ...] | None = None  # of the table at its birth [MT16]
         self.is_declared = False  # whether anything was, or rows were handed in
         self._finished = self._failed = 0  # writes
         self._writing = False
@@ -321,18 +324,21 @@ class Job(JointUnit):
     def url(self) -> str:
         return self.ctx.store.url
 
-    def pin(self) -> Snapshot:
-        """Rest on the whole table as of the job's birth, and return it. TableNotFoundError where
-        there is none. [MT16]"""
+    def at_birth(self) -> Head:
+        """The table as of the job's birth. TableNotFoundError where there is none. [MT16]"""
         head = self._head
         if head is None:
             raise TableNotFoundError(
                 f"there is no table at {self.url}, so that there is nothing to read; nothing was "
                 "done. Make it first: create_table(…, exist_ok=True)."
             )
-        self._is_read = True
         birth = object_names.parse_job_id(self.id).birth
-        return read_version(self.ctx.store, head, birth).snapshot
+        return read_version(self.ctx.store, head, birth)
+
+    def pin(self, partitions: Iterable[PartitionPattern]) -> Pinned:
+        """Rest on these partitions, too, as of the job's birth. [MT16]"""
+        self._read = bounded((*(self._read or ()), *partitions))
+        return object_names.parse_job_id(self.id).birth, self._read
 
     # --- what it declares -------------------------------------------------------------------------
 
@@ -702,7 +708,7 @@ class Job(JointUnit):
             declared = as_begun(declared)
         read_at = self.based_on.version(head, self.url)
         reads = self.based_on.reads(read_at) if overwrite is None else ()
-        reads = ({},) if self._is_read else reads
+        reads = bounded((*reads, *self._read)) if self._read else reads
         return Write(
             job=self.id,
             birth=birth,

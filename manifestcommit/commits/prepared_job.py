@@ -19,7 +19,7 @@ from ..log.version_chain import Head, newest_above
 from ..protocol import spill_policy
 from ..protocol.joint_outcome import as_decision, as_member, attempt_of, last_state
 from ..runtime.outcome import fenced_error
-from .create_version import is_fenced
+from .create_version import is_fenced, settled_outcome
 
 # Moving what outgrew the head into objects of its own, within a bounded amount of work. [CM12]
 # [OB11]
@@ -319,3 +319,10 @@ def read_prepared(ctx: TableContext, job: str) -> Prepared | None:
     except FileNotFoundError:
         return None
     return codec.decode_prepared(data, name=name)
+
+
+def done_at(ctx: TableContext, head: Head, prepared: Prepared) -> int | None:
+    """The version that has the work of a prepared job by another one, so that it never commits;
+    None: it may. [AB4] [AB5]"""
+    found = settled_outcome(ctx, head, prepared.change, sent=False)
+    return found.version if found is not None and found.committed else None

@@ -34,7 +34,7 @@ from .commit_loop import commit, measured, record_abort
 from .create_version import fenced_outcome, found_outcome
 from .group_commit import Committers, read_intent
 from .joint_two_phase import abort_prepared_together, commit_prepared_together, home_says, partners
-from .prepared_job import read_prepared
+from .prepared_job import done_at, read_prepared
 from .task_recovery import is_recoverable
 
 # What became of a job, asked from any process at any later time. [CM23]
@@ -54,7 +54,8 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
             writers commit it for its process, which runs or has died; "running": it is not prepared
             yet, or its process has died; "fenced": it began so long ago that it cannot commit any
             more; "committed"; "aborted".
-        version: the version that holds it, where it is committed; None: elsewhere.
+        version: the version that holds it, where it is committed, or its work where another job
+            has committed its key while it was staged; None: elsewhere.
         together: the paths of the tables that are committed or aborted with it, this one among
             them, where it was prepared by `Transaction.prepare` and is not decided here; else none.
         since: when the oldest of its objects was written, by the store's clock, in Unix seconds.
@@ -71,14 +72,8 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     together: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        names = (
-            "job",
-            "state",
-            "version",
-            "size_bytes",
-            "since",
-            "together",
-        )  # what is typed again comes first
+        # what is typed again comes first
+        names = ("job", "state", "version", "size_bytes", "since", "together")
         return line("JobInfo", [(name, getattr(self, name)) for name in names])
 
 
@@ -127,19 +122,19 @@ def find_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[FoundJob]:
         if name.table_id == head.snapshot.table_id:
             known.append((name.birth, job, objects))
     for birth, job, objects in sorted(known, key=lambda each: (each[0], each[1])):
-        yield _found(ctx, head.snapshot, job, birth, objects, is_read)
+        yield _found(ctx, head, job, birth, objects, is_read)
 
 
 def _found(
     ctx: TableContext,
-    snapshot: Snapshot,
+    head: Head,
     job: str,
     birth: int,
     objects: Sequence[ObjectInfo],
     is_read: bool,
 ) -> FoundJob:
     names = {info.name for info in objects}
-    state, version = _state(ctx, snapshot, job, birth, names)
+    state, version = _state(ctx, head.snapshot, job, birth, names)
     info = JobInfo(
         job=job,
         state=state,
@@ -159,6 +154,8 @@ def _found(
     if prepared.change.together:
         info = _jointly(ctx, info, prepared)
     is_held = prepared.held and info.state == "prepared"
+    if is_held and (version := done_at(ctx, head, prepared)) is not None:
+        return FoundJob(info=msgspec.structs.replace(info, state="committed", version=version))
     return FoundJob(
         info=msgspec.structs.replace(info, state="staged") if is_held else info,
         is_waiting=info.state in ("prepared", "fenced"),

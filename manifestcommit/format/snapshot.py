@@ -381,8 +381,10 @@ def never_null(constraint: Constraint) -> int | None:
     """The field id of the column that this constraint says to hold no null, and says no more.
     [CK8]"""
     (column, id), *others = constraint.columns.items()
-    said = constraint.condition.replace("``", "`").lower()
-    texts = {f"{name} is not null".lower() for name in (column, f"`{column}`")}
+    said, *texts = (
+        "".join(text.replace("``", "`").lower().replace("(", "").replace(")", "").split())
+        for text in (constraint.condition, f"{column} is not null", f"`{column}` is not null")
+    )
     return id if said in texts and not others else None
 
 

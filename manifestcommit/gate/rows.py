@@ -28,7 +28,7 @@ from ..format.arrow_schema import Conformer
 from ..format.change import Write
 from ..format.evolution import apply_edits
 from ..format.fields import Field, Schema, StructType, shown, type_text
-from ..format.snapshot import Constraint, Snapshot, check_constraints
+from ..format.snapshot import Constraint, Snapshot, check_constraints, never_null
 from ..log.table_context import TableContext
 from ..protocol.conflict import Violation
 from ..rows.conditions import evaluating, mask_of
@@ -140,7 +140,9 @@ class Splitter:
             _check_of(name, each, plan.schema, physical=True)
             for name, each in plan.constraints.items()
         ]
-        self._required = {not_null_name(f): f.file_name for f in fields if not f.nullable}
+        named = {never_null(each) for each in plan.constraints.values()}  # by the constraint's name
+        bare = [field for field in fields if not field.nullable and field.id not in named]
+        self._required = {not_null_name(field): field.file_name for field in bare}
         read = {column for check in self._checks for column in check.columns}
         read |= set(self._required.values())
         self._fields = tuple(

@@ -88,6 +88,7 @@ class Constrained:
 
         Raises:
             UsageError: the table has no constraint of that name.
+            CommitConflictError: it was dropped meanwhile.
 
         Spec: CK3.
         """

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..commits.commit_loop import commit, settle_first
-from ..commits.prepared_job import newest_records, read_prepared
+from ..commits.prepared_job import done_at, newest_records, read_prepared
 from ..errors import (
     CorruptMetadataError,
     SnapshotExpiredError,
@@ -468,16 +468,17 @@ def _young_prepared(ctx: TableContext, head: Head, since_s: float, *, below: int
         ):
             continue
         if _prepared_at(ctx, job, info) > since_s and find_job(ctx, head.snapshot, job)[0] is None:
-            births.append(_since(ctx, job, birth))
+            births.append(_since(ctx, head, job, birth))
     return [since for since in births if head.snapshot.fence <= since < below]
 
 
-def _since(ctx: TableContext, job: str, birth: int) -> int:
-    """The version from which on a prepared job is checked for conflicts; its base version if its
-    object cannot be read. [CF17]"""
+def _since(ctx: TableContext, head: Head, job: str, birth: int) -> int:
+    """The version from which on a prepared job is checked for conflicts, the head where another one
+    has done its work; its base version if its object cannot be read. [CF17] [AB5]"""
     with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
-        prepared = read_prepared(ctx, job)
-        return birth if prepared is None else prepared.change.since
+        if (prepared := read_prepared(ctx, job)) is not None:
+            is_done = done_at(ctx, head, prepared) is not None
+            return head.version if is_done else prepared.change.since
     return birth
 
 

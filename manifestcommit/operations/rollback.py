@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal
 
@@ -194,13 +194,12 @@ def rollback(
     lists. Deletes nothing.
     """
     head, back = plan_rollback(ctx, version, tag=tag, reason=reason, alone=alone)
-    return _naming(back.dropped, commit(ctx, head, back))
+    return _dropping(commit(ctx, head, back), back.dropped)
 
 
-def _naming(keys: AbstractSet[str], outcome: Outcome) -> Outcome:
-    """The outcome with the keys that the commit has invalidated."""
-    kept = tuple(sorted(keys)) if outcome.committed else ()
-    return msgspec.structs.replace(outcome, dropped_keys=kept)
+def _dropping(outcome: Outcome, keys: Iterable[str]) -> Outcome:
+    dropped = tuple(sorted(keys)) if outcome.committed else ()
+    return msgspec.structs.replace(outcome, dropped_keys=dropped)
 
 
 def plan_rollback(
@@ -350,7 +349,7 @@ def rewind(
     source moves meanwhile.
     """
     head, back = plan_rewind(ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone)
-    return _naming(back.keys, commit(ctx, head, back))
+    return _dropping(commit(ctx, head, back), back.keys)
 
 
 def plan_rewind(
@@ -476,8 +475,8 @@ class JointRollback(msgspec.Struct, frozen=True, kw_only=True):
         """Roll all tables back, or none; one outcome for each. [MT1] [MT14]"""
         outcomes = commit_jointly(self.parts)
         return tuple(
-            msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(part.change.dropped)))
-            if outcome.committed and isinstance(part.change, Rollback)
+            _dropping(outcome, part.change.dropped)
+            if isinstance(part.change, Rollback)
             else outcome
             for outcome, part in zip(outcomes, self.parts, strict=True)
         )

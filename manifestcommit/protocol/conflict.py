@@ -258,24 +258,32 @@ def partition_was_touched(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """Serializable overwrite, which is the default: another commit added to or removed from one of
-    its partitions since the base version, even from an empty one. [CF3] [CF6]
-
-    Intervening commits that change no row do not conflict: the overwrite has seen the same rows.
-    [CF15]
-    """
+    its partitions since the base version, even from an empty one. [CF3] [CF6] [CF15]"""
     if change.overwrite is None or change.overwrite.conflict != "serializable":
         return None
-    for winner in winners:
-        if winner.commit.operation == REPLACE:
-            continue
-        shared = first_overlap(change.scope or (), winner.commit.touched)
+    return _written("partition_was_touched", "overwrites", head, change, winners, change.scope)
+
+
+def _written(
+    rule: str,
+    mine: str,
+    head: Snapshot,
+    change: Write,
+    commits: Sequence[InterveningCommit],
+    where: Sequence[PartitionPattern] | None,
+) -> Conflict | None:
+    """Another commit added to or removed from one of these partitions. One that replaces files
+    conflicts with nothing: it changes no row. [GC11] [CF15]"""
+    for winner in commits:
+        commit = winner.commit
+        shared = None if commit.operation == REPLACE else first_overlap(where or (), commit.touched)
         if shared is not None:
             return Conflict(
-                rule="partition_was_touched",
-                mine=f"overwrites {describe_touch(head, shared)}",
+                rule=rule,
+                mine=f"{mine} {describe_touch(head, shared)}",
                 winner=(
-                    f"version {winner.version} ({winner.commit.operation} by job "
-                    f"{winner.commit.job}) wrote there since {change.since}"
+                    f"version {winner.version} ({commit.operation} by job {commit.job}) wrote "
+                    f"there since {change.since}"
                 ),
             )
     return None
@@ -286,22 +294,8 @@ def read_partition_was_touched(
 ) -> Conflict | None:
     """Another commit added to or removed from a partition that was read to decide what to remove.
     Compaction does not conflict: it changes no row. [CF16] [GC11]"""
-    for winner in winners if change.reads else ():
-        shared = (
-            None
-            if winner.commit.operation == REPLACE
-            else first_overlap(change.reads, winner.commit.touched)
-        )
-        if shared is not None:
-            return Conflict(
-                rule="read_partition_was_touched",
-                mine=f"({change.operation}) has read {describe_touch(head, shared)}",
-                winner=(
-                    f"version {winner.version} ({winner.commit.operation} by job "
-                    f"{winner.commit.job}) wrote there since {change.since}"
-                ),
-            )
-    return None
+    mine = f"({change.operation}) has read"
+    return _written("read_partition_was_touched", mine, head, change, winners, change.reads)
 
 
 def partition_is_filled(
@@ -310,16 +304,8 @@ def partition_is_filled(
     """Overwrite with conflict="fail": the partitions must be empty. [CF5]"""
     if change.overwrite is None or change.overwrite.conflict != "fail":
         return None
-    mine = change.scope or ()
-    inlined = next(
-        (
-            pattern
-            for e in head.added
-            if first_overlap(mine, [pattern := of_partition(head.partition_by, e.partition)])
-            is not None
-        ),
-        None,
-    )
+    there = [of_partition(head.partition_by, entry.partition) for entry in head.added]
+    inlined = first_overlap(change.scope or (), there)
     count = sum(taken.files for taken in inputs.taken.values())
     if inlined is None and not count:
         return None
@@ -339,13 +325,8 @@ def source_was_set_back(
     for advance in change.advances:
         version = head.set_back.get(advance.source, 0)
         if version > change.birth:
-            return _set_back(
-                "source_was_set_back",
-                change,
-                f"advances {advance.source!r}",
-                "moved that source",
-                version,
-            )
+            mine = f"advances {advance.source!r}"
+            return _set_back("source_was_set_back", change, mine, "moved that source", version)
     return None
 
 
@@ -356,13 +337,8 @@ def key_was_set_back(
     begins afterwards. [KY7]"""
     if change.key is None or inputs.dropped <= change.birth:
         return None
-    return _set_back(
-        "key_was_set_back",
-        change,
-        f"commits the key {change.key!r}",
-        "dropped that key",
-        inputs.dropped,
-    )
+    mine = f"commits the key {change.key!r}"
+    return _set_back("key_was_set_back", change, mine, "dropped that key", inputs.dropped)
 
 
 def stream_was_set_back(
@@ -451,20 +427,14 @@ def rolled_back_over(
 ) -> Conflict | None:
     """A rollback would undo commits that it did not see, or its target is no longer readable.
     [CF13]"""
-    mine = f"rolls back to version {change.target.version}"
     if last_state(head) > change.birth:  # a void version is nothing that is lost [MT8]
-        return Conflict(
-            rule="rolled_back_over",
-            mine=mine,
-            winner=f"version {head.version} was committed since {change.birth}",
-        )
-    if not is_readable(head, change.target.version):
-        return Conflict(
-            rule="rolled_back_over",
-            mine=mine,
-            winner=f"that version was expired; the oldest readable one is {head.expired}",
-        )
-    return None
+        winner = f"version {head.version} was committed since {change.birth}"
+    elif not is_readable(head, change.target.version):
+        winner = f"that version was expired; the oldest readable one is {head.expired}"
+    else:
+        return None
+    mine = f"rolls back to version {change.target.version}"
+    return Conflict(rule="rolled_back_over", mine=mine, winner=winner)
 
 
 def undoes_a_joint_commit(
@@ -602,17 +572,8 @@ def rows_came_since_the_proof(
     found to keep it. [CK3]"""
     if not any(change.constrain.values()):
         return None
-    for winner in winners:
-        if winner.commit.operation != REPLACE and winner.commit.touched:
-            return Conflict(
-                rule=ROWS_CAME_SINCE,
-                mine=f"adds the constraint {min(change.constrain)!r}",
-                winner=(
-                    f"version {winner.version} ({winner.commit.operation} by job "
-                    f"{winner.commit.job}) may have added rows since {change.since}"
-                ),
-            )
-    return None
+    mine = f"adds the constraint {min(change.constrain)!r}, proven on"
+    return _written(ROWS_CAME_SINCE, mine, head, change, winners, ({},))
 
 
 def audited_table_was_changed(
@@ -620,26 +581,27 @@ def audited_table_was_changed(
 ) -> Conflict | None:
     """The table that the change would make was checked, and others have changed rows since: what
     was checked is not what would be. [CK6]"""
-    for winner in winners if change.audited is not None else ():
-        is_later = change.audited is not None and winner.version > change.audited
-        if is_later and winner.commit.operation != REPLACE and winner.commit.touched:
-            return Conflict(
-                rule=AUDIT_IS_OLD,
-                mine=f"was checked as a change of version {change.audited}",
-                winner=(
-                    f"version {winner.version} ({winner.commit.operation} by job "
-                    f"{winner.commit.job}) changed rows since"
-                ),
-            )
-    return None
+    audited = change.audited
+    if audited is None:
+        return None
+    later = [winner for winner in winners if winner.version > audited]
+    mine = f"was checked as a change of version {audited}, in"
+    return _written(AUDIT_IS_OLD, mine, head, change, later, ({},))
 
 
 def constraint_is_other(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
-    """The change adds a constraint with a name that another one has, or one too many. [CK3]"""
+    """The change adds a constraint with a name that another one has, or one too many, or drops one
+    that is gone. [CK3]"""
+    there = {each.lower() for each in head.constraints}
     for name, constraint in change.constrain.items():
-        there = {each.lower() for each in head.constraints}
+        if constraint is None and name not in head.constraints:
+            return Conflict(
+                rule="constraint_is_other",
+                mine=f"drops the constraint {name!r}",
+                winner="the table has no constraint of that name any more",
+            )
         if constraint is not None and name.lower() in there:
             return Conflict(
                 rule="constraint_is_other",

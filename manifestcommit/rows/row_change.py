@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measured
 from ..commits.create_version import found_outcome
-from ..commits.job import JointUnit
+from ..commits.job import JointUnit, Pinned
 from ..commits.joint_commit import TablePart
 from ..errors import DataFileMissingError, UsageError
 from ..files.row_buffer import record_batches
@@ -87,8 +87,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """What callers declare with any row change. watermarks: ranges of sources whose rows it writes;
     they advance with the commit [RC6] [WM2]; based_on: the version that the rows, or the condition
     and the values, come from, in place of what the rows say [CF17]; hold: takes the change when it
-    is complete, for a commit of several tables, in place of its own commit [MT3]; pinned: the
-    version of the table that this commit has read as a whole [MT16]."""
+    is complete, for a commit of several tables, in place of its own commit [MT3]; pinned: what this
+    commit has read of the table [MT16]."""
 
     key: str | None = None
     fingerprint: str | None = None
@@ -96,7 +96,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     watermarks: Ranges | None = None
     based_on: int | None = None
     hold: Callable[[RowChange], None] | None = None
-    pinned: int | None = None
+    pinned: Pinned | None = None
 
 
 NOTHING = Declared()
@@ -208,17 +208,16 @@ class RowChange(JointUnit):
         """Record that rows of these partitions decide what changes: writes to them by others since
         the version that the change is based on conflict, and those that are there do so now. [CF16]
         [CF17]"""
-        self._reads = bounded((*self._reads, *partitions))
-        versions = (self._told.version(self.head, self.ctx.store.url), self._pinned)
-        if self._pinned is not None:
-            self._reads = ({},)
+        pinned, read = self._pinned or (None, ())
+        self._reads = bounded((*self._reads, *partitions, *read))
+        versions = (self._told.version(self.head, self.ctx.store.url), pinned)
         version = min((each for each in versions if each is not None), default=None)
         self._based_on = below(version, self.head.version, None, self._reads)
         check_based_on(self.ctx, self.head, self.change())
 
-    def pin(self, version: int) -> None:
-        """Record that the commit has read the whole table at this version. [MT16]"""
-        self._pinned = version
+    def pin(self, pinned: Pinned) -> None:
+        """Record what the commit has read of the table. [MT16]"""
+        self._pinned = pinned
         if self.record is None:
             self.read(())
 

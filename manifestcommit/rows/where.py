@@ -100,7 +100,7 @@ def _update_once(
     new = Assignments(
         values, schema, columns_of(schema), inputs, session_of(now_us=ctx.env.now_us())
     )
-    wanted = _understood_here(condition, schema)
+    wanted = understood_here(condition, schema, "where")
     entries, executor = _examined(change, wanted), ArrowRows(ctx)
     counts = _by_partition(change, executor, wanted, entries)
     if counts is not None:
@@ -178,16 +178,16 @@ def _by_partition(
     return None if rows is None else {path: (0, count) for path, count in rows.items()}
 
 
-def _understood_here(condition: Any, schema: Schema) -> Condition:
+def understood_here(condition: Any, schema: Schema, argument: str) -> Condition:
     """A condition that this process evaluates; UsageError for any other. [RC8]"""
     try:
-        return understand(condition, schema, "where", session_of())
+        return understand(condition, schema, argument, session_of())
     except NotUnderstoodError as error:
         raise UsageError(
             f"{error}, and this is done without Spark; nothing "
             "was done. Give other SQL, or a pyarrow expression, such as "
             "pyarrow.compute.field('flight') == 1545",
-            argument="where",
+            argument=argument,
             given=shown(condition),
         ) from error
 

@@ -1,8 +1,9 @@
 """Constraints that are added and dropped beside writers, merges, updates, streams, loads, staged jobs and quarantines of one table.
 
 Fillers bring rows, each under an id that no other row has, in every way that there is; rulers add and drop constraints; the loader
-loads files of a landing folder; inspectors read; the keeper compacts and collects. Nobody deletes a row. So at the end each row is
-once in the table or in its quarantine, and no version has a row that violates a constraint of it. [CK1]-[CK7]
+loads files of a landing folder; inspectors read; the keeper compacts and collects. Nobody deletes a row; rulers roll all tables back
+together. So at the end each row that no rollback took away is once in the table or in its quarantine, and no version has a row that
+violates a constraint of it. [CK1]-[CK7]
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ _AGAIN = (
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows that somebody brings, and how. start: of a stream, where its source stands before it."""
+    """Rows that somebody brings, and how. start: of a stream, where its source stands before it; None: it has no position."""
 
     key: str
     kind: Literal["split", "strict", "merge", "update", "staged", "stream", "return"]
     ids: tuple[int, ...] = ()
     numbers: tuple[int, ...] = ()
     shelf: str = ""
-    start: int = 0
+    start: int | None = None
 
     @property
     def rows(self) -> pa.Table:
@@ -93,7 +94,8 @@ class Filler(DyingActor):
         ids = tuple(self.dice.randrange(1 << 62) for _ in range(0 if kind in ("update", "return") else self.dice.randint(1, 6)))
         bad = 0.3 if kind in ("split", "stream") else 0.05
         numbers = tuple(self.dice.randint(-12, 95) if self.likely(bad) else _GOOD + self.dice.randrange(3) for _ in ids)
-        start = int(self.table(TABLE).watermarks().get(_FEED + self.name, 0)) if kind == "stream" else 0
+        stands = self.table(TABLE).watermarks().get(_FEED + self.name) if kind == "stream" else None
+        start = None if stands is None else int(stands)
         return Batch(key=key, kind=kind, ids=ids, numbers=numbers, shelf=self.dice.choice(SHELVES), start=start)
 
     def persist(self, batch: Batch) -> None:
@@ -109,6 +111,8 @@ class Filler(DyingActor):
                 if batch.kind != "stream" or not error.all_covered:
                     raise
                 return self.note("brought", key=batch.key, kind=batch.kind)
+            except mc.errors.WatermarkGapError:
+                return self.note("set back", key=batch.key)  # by a rollback: nothing waits for it
             except _AGAIN as error:
                 self.note("conflict", error=type(error).__name__, kind=batch.kind)
             except mc.errors.OutcomeUnknownError as error:
@@ -133,7 +137,7 @@ class Filler(DyingActor):
         elif batch.kind == "update":
             self.table(TABLE).update({"n": "n + 2"}, f"n < 30 AND id % 5 = {len(batch.key) % 5}", key=batch.key)
         elif batch.kind == "stream":
-            marks = {_FEED + self.name: (batch.start, batch.start + 1)}
+            marks = {_FEED + self.name: (batch.start, (batch.start or 0) + 1)}
             mc.write(batch.rows, url, watermarks=marks, on_violation="quarantine", storage_options=options)
         elif batch.kind == "staged":
             self.publish(batch)
@@ -170,7 +174,7 @@ class Filler(DyingActor):
 
 
 class Ruler(DyingActor):
-    """Adds and drops constraints. While the rest is finished, drops them."""
+    """Adds and drops constraints, and rolls back. While the rest is finished, drops them."""
 
     def turn(self, phase: Phase) -> None:
         table, name = self.table(TABLE), self.dice.choice(sorted(CONDITIONS))
@@ -178,6 +182,8 @@ class Ruler(DyingActor):
             if phase != "run":
                 for each in table.constraints():
                     table.drop_constraint(each)
+            elif self.likely(0.2):
+                self.undo()
             elif self.likely(0.4):
                 table.drop_constraint(name)
                 self.note("dropped", name=name)
@@ -197,6 +203,25 @@ class Ruler(DyingActor):
         except mc.errors.StoreError as error:
             self.failed(error)
         self.pause(0.5)
+
+    def undo(self) -> None:
+        """All tables go back together to what they were a moment ago: rows, constraints, keys and positions. [CK4]"""
+        url, options = self.world.urls[TABLE], self.world.options
+        try:
+            pinned = mc.read_together([url, self.world.urls[REFUSED], f"{url}.files"], storage_options=options)
+        except mc.errors.TableNotFoundError:
+            return  # nothing was loaded yet
+        self.pause(0.5)
+        moved = {each.url: each.version for each in pinned if mc.Table(each.url, options).version > each.version}
+        try:
+            if len(moved) > 1:
+                mc.rollback_together(moved, reason="chaos", storage_options=options)
+            for place, version in moved.items() if len(moved) == 1 else ():
+                mc.Table(place, options).rollback(version, reason="chaos")
+        except mc.errors.UsageError as error:  # another ruler was faster
+            if "nothing to roll back" not in str(error):
+                raise
+        self.note("rolled back", tables=len(moved))
 
 
 class Loader(DyingActor):
@@ -344,6 +369,7 @@ def violating(table: mc.Table, store: Store) -> tuple[int, list[str]]:
 def misplaced(table: mc.Table, refused: mc.Table, told: Sequence[Mapping[str, Any]]) -> list[str]:
     """Rows that are lost, doubled or where they should not be."""
     kept = refused.to_arrow(["id", "n", "refused_by"]).to_pylist()
+    gone = taken_back(table) | taken_back(refused)
     there = Counter(table.to_arrow(["id"]).column("id").to_pylist())
     there.update(row["id"] for row in kept)
     brought = {note["key"]: note["ids"] for note in told if note["what"] == "bringing"}
@@ -351,12 +377,23 @@ def misplaced(table: mc.Table, refused: mc.Table, told: Sequence[Mapping[str, An
     ended = {note["key"] for note in told if note["what"] == "violated"}
     wrong = {
         "doubled": [each for each, times in there.items() if times > 1],
-        "lost": [each for key in done for each in brought[key] if not there[each]],
+        "lost": [each for key in done for each in brought[key] if not there[each] and each not in gone],
         "there, and were refused": [each for key in ended - done for each in brought[key] if there[each]],
         "brought by nobody": sorted(there.keys() - {each for ids in brought.values() for each in ids}),
         "refused for nothing": [row["id"] for row in kept if not row["refused_by"] or any(map(_keeps(row["n"]), row["refused_by"]))],
     }
     return [f"{len(ids)} rows are {what}: {ids[:_SHOWN]}" for what, ids in wrong.items() if ids]
+
+
+def taken_back(table: mc.Table) -> set[int]:
+    """The ids of rows that a rollback took away."""
+    history = [(row["version"], row["operation"]) for row in table.history()]
+    gone: set[int] = set()
+    for version in [version for version, operation in history if operation == "rollback"]:
+        before = max(each for each, _ in history if each < version)
+        there, left = (table.to_arrow(["id"], version=each).column("id").to_pylist() for each in (before, version))
+        gone |= {*there} - {*left}
+    return gone
 
 
 def _keeps(number: int) -> Callable[[str], bool]:

@@ -465,6 +465,22 @@ def test_of_two_that_add_a_constraint_of_one_name_one_is_told(tmp_path: Path, mo
     assert mc.Table(path).constraints() == {"Positive": "amount >= 1"}
 
 
+def test_of_two_that_drop_a_constraint_one_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[CK3]"""
+    commit = constraints.commit
+
+    def beside(*given: Any) -> Any:
+        monkeypatch.setattr(constraints, "commit", commit)
+        mc.Table(path).drop_constraint("positive")
+        return commit(*given)
+
+    monkeypatch.setattr(constraints, "commit", beside)
+    with pytest.raises(mc.errors.CommitConflictError, match="constraint_is_other"):
+        mc.Table(path).drop_constraint("positive")
+    with pytest.raises(mc.errors.UsageError, match="has no constraint 'positive'"):
+        mc.Table(path).drop_constraint("positive")
+
+
 def test_a_column_that_is_dropped_meanwhile_takes_no_constraint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[CK3]"""
     path = tmp_path / "t"

@@ -17,13 +17,14 @@ BRINGING = {"what": "bringing", "key": "k", "ids": [1, 2]}
 
 @pytest.mark.thorough
 def test_no_row_violates_is_lost_or_doubled_whoever_is_killed() -> None:
-    """Writers, merges, updates, streams, loads, staged jobs, a quarantine and what is returned from it. [CK1] [CK2] [CK3] [CK5] [CK7]"""
+    """Writers, merges, updates, streams, loads, staged jobs, rollbacks, a quarantine and what is returned from it. [CK1]-[CK5] [CK7]"""
     wanted = {
         "kill": 4,
         "died": 3,
         "rerun": 2,
         "added": 6,
         "dropped": 3,
+        "rolled back": 1,
         "brought": 40,
         "violated": 1,
         "returned": 1,
@@ -76,3 +77,16 @@ def test_rows_that_are_lost_doubled_or_out_of_place_are_found(path: Path) -> Non
     mc.Table(path).delete("id = 9")
     mc.Table(f"{path}.refused").update({"n": "20"}, "true")
     assert wrong(brought) == ["refused for nothing"]
+
+
+def test_rows_that_a_rollback_took_away_are_not_lost(path: Path) -> None:
+    """[CK4] [CF13]"""
+    table = mc.Table(path)
+    mc.write(rows(5), path)
+    mc.write(rows(6, first=2), path)
+    table.rollback(table.version - 1, reason="wrong")
+    mc.create_table(f"{path}.refused", SCHEMA.append(gate.pa.field("refused_by", gate.pa.list_(gate.pa.string()))))
+    brought = [BRINGING, {"what": "brought", "key": "k"}]
+    assert misplaced(table, mc.Table(f"{path}.refused"), brought) == []
+    table.delete("id = 1")
+    assert misplaced(table, mc.Table(f"{path}.refused"), brought) == ["1 rows are lost: [1]"]

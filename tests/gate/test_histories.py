@@ -74,13 +74,17 @@ def test_nobody_takes_the_name_of_another_one() -> None:
 
 @pytest.mark.parametrize(
     "others",
-    [[], [add(0, 1, refused="day=2")], [append(0, 1, 1, "a")]],
-    ids=["nobody", "of other rows", "rows, and no constraint"],
+    [[], [add(0, 1, refused="day=2")], [append(0, 1, 1, "a")], [add(0, 1), drop(2, 2)]],
+    ids=["nobody", "of other rows", "rows, and no constraint", "one that was dropped before"],
 )
 def test_who_learns_of_a_violation_has_met_one(others: list[Operation]) -> None:
     """[CK2] [CK3]"""
     refused = op("append", 5, 6, "refused", None, adds={"b": DAY}, rule="constraint")
     assert "nobody had added these rows, or that constraint" in found(*others, refused).problem
+    if others:
+        assert check([add(0, 1), drop(4.5, 2), refused]) is check([add(0, 1), drop(2, 2), add(3.5, 3), refused]) is None
+        back = op("back", 3, 4, "committed", 3, restores=1)
+        assert check([add(0, 1), drop(2, 2), back, refused]) is None
     adding = op("add", 5, 6, "refused", None, rule="constraint", constrains={"c": DAY})
     assert check([*others, append(2, 3, 3, "x"), adding]) is None
 

@@ -177,6 +177,14 @@ def test_a_null_in_a_column_that_takes_none_is_refused(tmp_path: Path) -> None:
     assert kept == [{"odd name": "y", "refused_by": ["not_null_id"]}]
 
 
+def test_what_a_constraint_says_of_such_a_column_is_one_violation(tmp_path: Path) -> None:
+    """[CK7]"""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("odd name", pa.string())])
+    mc.create_table(tmp_path / "t", columns, constraints={"known": "(id IS NOT NULL)"})
+    write(pa.table({"id": [1, None], "odd name": ["x", "y"]}), tmp_path / "t")
+    assert mc.Table(tmp_path / "t.refused").to_arrow(["refused_by"]).to_pylist() == [{"refused_by": ["known"]}]
+
+
 def test_a_key_of_a_plain_write_is_no_key_of_such_a_one(path: Path) -> None:
     """[CK7] [KY8] [MT13]"""
     mc.write(rows(1.0), path, key="k")

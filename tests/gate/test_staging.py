@@ -21,6 +21,8 @@ from tests.report.pages import Page
 import manifestcommit as mc
 from manifestcommit import checks, telemetry
 from manifestcommit.errors import CheckFailedError
+from manifestcommit.operations import gc
+from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.environment import STARTS
 from manifestcommit.staging import Staged
 from manifestcommit.store import open_store
@@ -133,6 +135,45 @@ def test_recover_leaves_a_staged_job_to_whoever_looks_at_it(path: Path) -> None:
         prepared = job.prepare()
     assert [each.job_id for each in mc.Table(path).recover()] == [prepared]
     assert mc.Table(path).recover(abort=True) == () and ids(mc.Table(path).to_arrow()) == [1, 2, 3, 5]
+    assert staged.publish().committed
+
+
+def test_a_staged_job_whose_key_another_one_committed_is_listed_as_committed_and_holds_nothing(path: Path) -> None:
+    """[CK5] [AB5]"""
+    table = mc.Table(path)
+    staged, other = stage(path, rows(4), key="day 1", watermarks={"s": (0, 10)}), stage(path, rows(5))
+    mc.write(rows(4), path, key="day 1", watermarks={"s": (0, 10)})
+    found = {each.job: (each.state, each.version) for each in table.jobs()}
+    assert found == {staged.job_id: ("committed", table.version), other.job_id: ("staged", None)}
+    again = stage(path, rows(4), key="day 1", watermarks={"s": (0, 10)})  # it holds no work from the beginning
+    assert staged.publish().already_committed and again.publish().already_committed and ids(table.to_arrow()) == [1, 2, 3, 4]
+    assert other.abort() == "aborted"
+    held = table.snapshot().fence
+    mc.write(rows(6), path)
+    gc.run(staged._ctx, Policy(grace_s=0, keep_for_s=0, keep_versions=1))
+    assert table.snapshot().fence > held
+
+
+def test_a_staged_job_that_has_expired_says_so(path: Path) -> None:
+    """[CK5] [CM2]"""
+    staged = stage(path, rows(4))
+    for number in (5, 6):
+        mc.write(rows(number), path)
+        gc.run(staged._ctx, Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0))
+    with pytest.raises(mc.errors.OutcomeUnknownError, match="it has expired, and version"):
+        staged.publish()
+
+
+def test_own_rows_have_the_names_of_now(path: Path) -> None:
+    """[CK5] [CK6]"""
+    staged = stage(path, rows(4))
+    table = mc.Table(path)
+    table.rename_column("amount", "price")
+    table.add_column("more", "string")
+    assert staged.rows().column_names == staged.to_arrow().column_names == table.schema.names
+    staged.check(checks.expect("price > 0"), checks.expect_rows(at_least=1))
+    with pytest.raises(mc.errors.UsageError, match="amount"):
+        staged.check(checks.expect("amount > 0"))
     assert staged.publish().committed
 
 

@@ -70,48 +70,31 @@ def _without_reason(
     by_gc = any(
         _may_hinder(other, operation) and not _is_before(other, operation) for other in others
     )
+    rule = operation.rule
     if (
-        operation.rule in ("conflict", "contention")
+        rule in ("conflict", "contention")
         and not by_gc
         and all(_is_older(version, other, operation) for version, other in before)
     ):
         return "of a conflict, and nobody committed beside it"
-    if operation.rule == "fenced" and not any(
-        _may_fence(other, operation.birth) for other in others
-    ):
+    if rule == "fenced" and not any(_may_fence(other, operation.birth) for other in others):
         return f"that it is fenced, and no gc had put the fence above its birth {operation.birth}"
     # A prepared job that found its key committed holds no work, even once that commit was undone.
     # [AB3]
-    found_done = (
-        operation.rule == "aborted"
-        and operation.key is not None
-        and any(other.key == operation.key for _, other in before)
-    )
     if (
-        operation.rule == "aborted"
-        and not found_done
+        rule == "aborted"
+        and not (operation.key and any(other.key == operation.key for _, other in before))
         and not any(_may_give_up(other, operation.job) for other in others)
     ):
         return "that it was aborted, and nobody aborted it"
-    if operation.rule == "key_reused" and not any(
-        other.key == operation.key for _, other in before
-    ):
+    if rule == "key_reused" and not any(other.key == operation.key for _, other in before):
         return "that its key is used, and nobody had committed it"
-    if operation.rule == "constraint" and not any(
-        _may_violate(other, operation) for _, other in before
-    ):
+    if rule == "constraint" and not _may_violate(list(before), operation):
         return "that rows violate a constraint, and nobody had added these rows, or that constraint"
-    if operation.rule in UNDONE and not any(_may_undo(other, operation) for other in others):
-        return (
-            f"that what it does was undone since it began ({operation.rule}), and nobody had "
-            "undone it"
-        )
-    if (
-        operation.rule in _ADVANCES
-        and operation.advances
-        and not _could_misfit(operation, steps, order)
-    ):
-        return f"of a watermark that does not fit ({operation.rule}), and all of its advances did"
+    if rule in UNDONE and not any(_may_undo(other, operation) for other in others):
+        return f"that what it does was undone since it began ({rule}), and nobody had undone it"
+    if rule in _ADVANCES and operation.advances and not _could_misfit(operation, steps, order):
+        return f"of a watermark that does not fit ({rule}), and all of its advances did"
     return None
 
 
@@ -141,13 +124,23 @@ def _may_undo(other: Operation, operation: Operation) -> bool:
     )
 
 
-def _may_violate(other: Operation, operation: Operation) -> bool:
-    """Whether one of the two adds a constraint, and the other one the items that it refuses, or it
-    may have: what it was to add is not known. [CK2] [CK3]"""
-    for adds, writes in ((other, operation), (operation, other)):
-        refused = {partition for partition in adds.constrains.values() if partition}
-        if refused and (not writes.adds or refused & {*writes.adds.values()}):
-            return True
+def _may_violate(before: Sequence[tuple[int, Operation]], operation: Operation) -> bool:
+    """Whether it adds a constraint and another one the items that this refuses, or the other way
+    round, or may have: what a refused one was to add is not known. A constraint that was dropped
+    before it began is none any more, unless a rollback may have brought it back. [CK2] [CK3]"""
+    gone: dict[str, int] = {}
+    if all(other.restores is None for _, other in before):
+        for version, other in before:
+            if version < sys.maxsize and _is_older(version, other, operation):
+                dropped = (name for name, refused in other.constrains.items() if not refused)
+                gone |= {name: max(version, gone.get(name, 0)) for name in dropped}
+    for version, other in before:
+        for adds, writes, at in ((other, operation, version), (operation, other, sys.maxsize)):
+            held = {
+                each for name, each in adds.constrains.items() if each and at > gone.get(name, 0)
+            }
+            if held and (not writes.adds or held & {*writes.adds.values()}):
+                return True
     return False
 
 
