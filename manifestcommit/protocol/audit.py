@@ -13,7 +13,7 @@ import msgspec
 
 from ..format import object_names
 from ..format.fields import WireValue
-from ..format.snapshot import Commit, Snapshot, Totals
+from ..format.snapshot import Commit, Snapshot, Totals, is_standby
 
 Severity = Literal["damage", "note"]
 Kind = Literal[
@@ -269,7 +269,7 @@ def check_step(parent: Snapshot, child: Snapshot) -> Iterator[VerifyFinding]:
     yield from _check_totals(parent.totals, child, name)
     for commit in child.commits:
         birth = _birth(commit.job)
-        if birth is not None and birth < parent.fence:
+        if birth is not None and birth < parent.fence and not is_standby(child):
             yield finding(
                 "record_false",
                 name,
