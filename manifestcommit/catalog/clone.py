@@ -38,7 +38,7 @@ from ..log.version_chain import (
 from ..operations import gc
 from ..runtime.concurrency import map_in_batches
 from ..runtime.environment import STARTS, create
-from ..runtime.validation import optional, root
+from ..runtime.validation import root
 from ..store import StorageOptions, open_store
 from ..store.base import is_remote, missing_file
 
@@ -81,7 +81,15 @@ class CloneReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return line("CloneReport", [(name, getattr(self, name)) for name in names])
 
 
-@checked(to=root, to_options=optional(RULES["storage_options"]))
+def _options(name: str, value: Any) -> Any:
+    """Storage options, of which an error names nothing but the argument. [SE1]"""
+    if value is not None and not isinstance(value, Mapping):
+        del value  # it may be the secret itself
+        raise UsageError("expected a mapping of names to values", argument=name)
+    return RULES["storage_options"](name, None if value is None else StorageOptions(value))
+
+
+@checked(to=root, to_options=_options)
 def clone(
     path: Path,
     to: Path,
@@ -125,7 +133,7 @@ def clone(
 
     Spec: CN1, CN2, CN3, CN4, CN5, CN6, CN7.
     """
-    given = StorageOptions(storage_options if to_options is None else to_options)
+    given = storage_options if to_options is None else to_options
     source = TableContext(open_store(path, storage_options))
     return _Cloning(source, TableContext(open_store(to, given)), progress, dry_run).run()
 
@@ -334,9 +342,8 @@ class _Cloning:
             return
         exports.before_deletion(self._to, own)
         counts = gc.GcCounts()
-        gc.sweep(self._to, own, self._to.env.now_us() / 1e6 - _OLD_S, counts, self._say)
-        deleted = (total.count for (does, _), total in counts.tallies.items() if does == "delete")
-        self._counts["deleted"] = sum(deleted)
+        gc.sweep(self._to, self._to.env.now_us() / 1e6 - _OLD_S, counts, self._say)
+        self._counts["deleted"] = sum(total.count for total in counts.tallies.values())
 
     # --- objects
 

@@ -216,9 +216,8 @@ def _jobs_listed(change: Change, own: Sequence[str]) -> list[str]:
     job lists it. [CM2] [GC5]"""
     if not isinstance(change, Write):
         return []
-    jobs = [entry.job for entry in change.add] + [
-        object_names.job_of_manifest(ref.path) for ref in change.add_manifests
-    ]
+    jobs = [entry.job for entry in change.add]
+    jobs += [object_names.job_of_manifest(ref.path) for ref in change.add_manifests]
     writers = [writer_of(entry.path, own) for entry in change.add]
     return list(dict.fromkeys([*jobs, *(job for job in writers if job is not None)]))
 

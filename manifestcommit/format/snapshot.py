@@ -589,15 +589,12 @@ def check_joint(snapshot: Snapshot) -> None:
     _check_void(snapshot)
     if snapshot.pending is not None:
         _check_pending(snapshot, snapshot.pending)
-    _check_partners("joint", snapshot.joint, snapshot.table_id)
-    _check_partners("homes", snapshot.homes, snapshot.table_id)
-    _check_partners("cloned", snapshot.cloned, snapshot.table_id, least=1)
+    _check_partners("joint", snapshot.joint, snapshot.table_id, range(2, _LONGEST))
+    _check_partners("homes", snapshot.homes, snapshot.table_id, range(2, snapshot.version + 1))
+    _check_partners("cloned", snapshot.cloned, snapshot.table_id, range(1, snapshot.version + 1))
     for table_id, record in snapshot.joint.items():
         if parse_job_id(record.attempt).table_id != snapshot.table_id:
             raise ValueError(f"joint holds an attempt of another home for table {table_id}")
-    named: list[HomeRecord | Origin] = [*snapshot.homes.values(), *snapshot.cloned.values()]
-    if any(record.version > snapshot.version for record in named):
-        raise ValueError("homes or cloned names a version that is above this one")
 
 
 def _check_void(snapshot: Snapshot) -> None:
@@ -626,12 +623,12 @@ def _check_pending(snapshot: Snapshot, pending: Pending) -> None:
 
 
 def _check_partners(
-    member: str, partners: Mapping[str, JointRecord | HomeRecord | Origin], own: str, least: int = 2
+    member: str, partners: Mapping[str, JointRecord | HomeRecord | Origin], own: str, known: range
 ) -> None:
     for table_id, record in partners.items():
         if not is_table_id(table_id) or table_id == own:
             raise ValueError(f"{member} holds {shown(table_id)}, which is no other table's id")
-        if not least <= record.version < _LONGEST:
+        if record.version not in known:
             raise ValueError(f"{member} holds an impossible version of table {table_id}")
         _check_root(record.root)
 

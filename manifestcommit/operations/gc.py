@@ -207,10 +207,12 @@ def run(
     try:
         decided = decide()
     except StoreFullError:
-        _make_room(ctx, cut_s, ledger, progress)
+        sweep(ctx, cut_s, ledger, progress)
         decided = _decide_again(ctx, decide, ledger)
     exports.before_deletion(ctx, decided)
-    horizon = sweep(ctx, decided, cut_s, ledger, progress)
+    horizon, reach = _settle(ctx, horizon_of(decided), progress)
+    _delete_dead(ctx, horizon, verdicts(ctx, horizon, reach, cut_s, progress), ledger)
+    _discard_unfinished(ctx, horizon, cut_s, ledger)
     if exports.PROPERTY in decided.properties or _EXPORTED in ledger.tallies:
         _delete_exports(ctx, decided, cut_s, ledger)
     unsettled = tuple(sorted(unsettled_partners(ctx.store, decided)))
@@ -223,22 +225,14 @@ def run(
     return report
 
 
-def sweep(
-    ctx: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts, progress: Progress
-) -> Horizon:
-    """Delete what this committed decision, or one that went further, permits. [GC4] [GC5]"""
-    horizon, reach = _settle(ctx, horizon_of(decided), progress)
-    _delete_dead(ctx, horizon, verdicts(ctx, horizon, reach, cut_s, progress), ledger)
-    _discard_unfinished(ctx, horizon, cut_s, ledger)
-    return horizon
-
-
-def _make_room(ctx: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
+def sweep(ctx: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
     """Delete what the decision of an earlier gc already permits; the ledger gets only what was
-    deleted. [GC19]"""
-    progress("the store is full: deleting what an earlier gc has decided on")
+    deleted. [GC19] [CN5]"""
+    progress("deleting what an earlier gc has decided on")
+    horizon, reach = _settle(ctx, horizon_of(ctx.open().snapshot), progress)
     freed = GcCounts()
-    sweep(ctx, ctx.open().snapshot, cut_s, freed, progress)
+    _delete_dead(ctx, horizon, verdicts(ctx, horizon, reach, cut_s, progress), freed)
+    _discard_unfinished(ctx, horizon, cut_s, freed)
     for place, tally in freed.tallies.items():
         if place[0] == "delete":
             ledger.add(place, tally.count, tally.bytes)

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Sequence, Set
 from typing import Literal
 
 import msgspec
@@ -194,12 +193,13 @@ def rollback(
     lists. Deletes nothing.
     """
     head, back = plan_rollback(ctx, version, tag=tag, reason=reason, alone=alone)
-    outcome = commit(ctx, head, back)
-    return (
-        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(back.dropped)))
-        if outcome.committed
-        else outcome
-    )
+    return _told(commit(ctx, head, back), back.dropped)
+
+
+def _told(outcome: Outcome, keys: frozenset[str]) -> Outcome:
+    """The outcome, which says which keys were invalidated, if it committed. [KY7]"""
+    dropped = tuple(sorted(keys)) if outcome.committed else outcome.dropped_keys
+    return msgspec.structs.replace(outcome, dropped_keys=dropped)
 
 
 def plan_rollback(
@@ -316,7 +316,7 @@ def _dropped_keys(
     return dropped, {key: record for key, record in gone.items() if key not in dropped}
 
 
-def _records(ctx: TableContext, snapshot: Snapshot, keys: AbstractSet[str]) -> dict[str, KeyRecord]:
+def _records(ctx: TableContext, snapshot: Snapshot, keys: Set[str]) -> dict[str, KeyRecord]:
     """Key -> its newest record, for keys that have one. Reads only runs that may hold one of
     them."""
     newest: dict[str, KeyRecord] = {}
@@ -349,12 +349,7 @@ def rewind(
     source moves meanwhile.
     """
     head, back = plan_rewind(ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone)
-    outcome = commit(ctx, head, back)
-    return (
-        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(back.keys)))
-        if outcome.committed
-        else outcome
-    )
+    return _told(commit(ctx, head, back), back.keys)
 
 
 def plan_rewind(

@@ -69,7 +69,8 @@ class Versions(Sequence[int]):
 class Horizon(msgspec.Struct, frozen=True, kw_only=True):
     """How far a committed decision lets gc go. version: the version that made it; condemned:
     untracked files to delete; void: versions that were never a state; layouts: the columns that
-    the table's folders are made of, and those that they were made of before. [GC3] [GC5]"""
+    the table's folders are made of, and those that they were made of before; own: the ids of tables
+    whose jobs are this table's: with its own those that it was cloned from. [GC3] [GC5] [CN4]"""
 
     table_id: str
     version: int
@@ -79,12 +80,7 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
     condemned: frozenset[str] = frozenset()
     void: frozenset[int] = frozenset()
     layouts: tuple[tuple[PartitionColumn, ...], ...] = ((),)
-    cloned: frozenset[str] = frozenset()
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """The ids whose jobs are this table's: its own, and those it was cloned from. [CN4]"""
-        return (self.table_id, *self.cloned)
+    own: frozenset[str] = frozenset()
 
     @property
     def readable(self) -> Versions:
@@ -132,7 +128,7 @@ def horizon_of(snapshot: Snapshot) -> Horizon:
                 for layout in snapshot.former_folders
             ),
         ),
-        cloned=frozenset(snapshot.cloned),
+        own=frozenset((snapshot.table_id, *snapshot.cloned)),
     )
 
 

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 from tests.commits.tables import Hurried, Lake, stopped
 from tests.kit.faults import killed
-from tests.kit.sizes import rest_thorough
+from tests.kit.sizes import budgets, rest_thorough
 from tests.store.conftest import KINDS, QUICK_KINDS, root_of
 from tests.store.conftest import azure_root as azure_root
 from tests.store.conftest import gcs_root as gcs_root
@@ -29,8 +28,6 @@ from manifestcommit.errors import CorruptMetadataError, NotATableError, Snapshot
 from manifestcommit.format import object_names
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.protocol.spill_policy import Budgets
-from manifestcommit.runtime.environment import tune, tuning
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.local import LocalStore
 from manifestcommit.testing import FaultStore
@@ -64,9 +61,9 @@ def check_same(source: str, to: str) -> None:
 
 
 def check_whole(to: str) -> None:
-    """But for what the next decision of gc lets go, where a call ended before."""
+    """But for what gc lets go, where a call ended before it had deleted or listed that."""
     found = mc.Table(to).verify(deep=True)
-    left = [each for each in found.findings if each.kind not in ("version_leftover", "orphans")]
+    left = [each for each in found.findings if each.kind not in ("version_leftover", "orphans", "unlisted")]
     assert found.is_sound and not left, left
 
 
@@ -131,14 +128,10 @@ def test_every_kind_of_change_arrives_under_its_number(pair: tuple[str, str]) ->
 def test_manifests_runs_and_what_comes_back_are_copied(pair: tuple[str, str]) -> None:
     """Of a version with manifests only live files; those that a rollback brings back as soon as it does. [CN1]"""
     source, to = pair
-    budgets = Budgets(inline_entry_bytes=2_000, inline_keys=4, inline_jobs=4, inline_removed_bytes=1)
-    before = tune(msgspec.structs.replace(tuning(), budgets=budgets))
-    try:
+    with budgets(inline_entry_bytes=2_000, inline_keys=4, inline_jobs=4, inline_removed_bytes=1):
         for number in range(30):
             mc.write(pa.table({"id": [number], "day": [f"{number % 3}"]}), source, key=f"key {number}")
         mc.Table(source).delete("day = '0'")
-    finally:
-        tune(before)
     head = mc.Table(source).snapshot()
     assert head.manifests and head.key_runs and head.job_runs and head.removed_runs
     mc.clone(source, to)
@@ -293,6 +286,27 @@ def test_a_clone_that_began_long_ago_takes_no_place_above_what_was_written_since
     check_whole(to)
 
 
+def test_the_first_version_is_the_one_that_was_claimed(pair: tuple[str, str]) -> None:
+    """A call claimed version 2 and stalled; the table went on, and while a second call makes the first version, the stalled one goes on,
+    and the clone is written to. [CN2] [CN6]"""
+    source, to = pair
+    stalled = _Cloning(TableContext(open_store(source), Hurried()), TableContext(open_store(to), Hurried()), None, False)
+    assert stalled._claimed() is not None
+    for _ in range(3):
+        mc.write(DAY, source)
+
+    def overtake(call: Any) -> None:
+        if call.kind == "put_if_absent" and object_names.parse_version(call.name) and not overtaken:
+            overtaken.append(stalled.run().version)
+            mc.write(DAY, to, key="at the standby")
+
+    overtaken: list[int] = []
+    with pytest.raises(UsageError, match="a table of its own at version 3"):
+        cloning(open_store(source), FaultStore(open_store(to), on_call=overtake))
+    assert overtaken == [2] and ids(to) == [1, 1, 2, 2, 3, 3]
+    check_whole(to)
+
+
 # --- a standby ----------------------------------------------------------------------------------------------------------
 
 
@@ -356,9 +370,9 @@ def test_nothing_goes_that_the_source_may_bring_back(pair: tuple[str, str], tag:
     if tag:
         mc.Table(source).tag(tag)
     mc.Table(source).delete("id > 0")
-    for _ in range(3):
+    for _ in range(2):
         mc.write(DAY, source)
-    mc.clone(source, to)
+        mc.clone(source, to)
     collect(source, keep_versions=1 if tag else 100, keep_for="0s" if tag else "1d")
     for entry in old.added:
         open_store(to).put(entry.path, open_store(source).get(entry.path))

@@ -533,6 +533,6 @@ def test_progress_is_told_however_many_objects_are_compared_together(monkeypatch
     for number in range(2500):
         store.put(f"foreign/{number}", b"")
     told: list[str] = []
-    horizon = Horizon(table_id="0" * 16, version=1, fence=1, expired=1)
+    horizon = Horizon(table_id="0" * 16, own=frozenset({"0" * 16}), version=1, fence=1, expired=1)
     assert sum(1 for _ in gc_room.verdicts(TableContext(store), horizon, ReachableObjects(), 0.0, told.append)) == 2500
     assert told == [f"comparing: {number} objects" for number in ("0", "1,200", "2,100")]
