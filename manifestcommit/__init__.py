@@ -41,6 +41,7 @@ _HOMES = {
     "rows.row_change": "RowOutcome",
     "rows.clauses": "Delete Insert Update",
     "runtime.outcome": "JobMetrics JobResult JobResults Outcome",
+    "catalog.clone": "CloneReport clone",
     "catalog.lake": "Lake lake",
     "export.export_result": "Export",
     "job": "DroppedJobWarning Job begin commit commit_all write",

@@ -4,6 +4,7 @@ the module of a name when it is first used, and never this one.
 Internal: import them from `manifestcommit`.
 """
 
+from .catalog.clone import CloneReport, clone
 from .catalog.lake import Lake, lake
 from .commits.two_phase import JobInfo, Resolution
 from .export.export_result import Export
@@ -43,6 +44,7 @@ from .version import __version__
 
 __all__ = [
     "Adoption",
+    "CloneReport",
     "Compaction",
     "Conflict",
     "Delete",
@@ -86,6 +88,7 @@ __all__ = [
     "__version__",
     "attach",
     "begin",
+    "clone",
     "commit",
     "commit_all",
     "create_table",

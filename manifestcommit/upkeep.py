@@ -31,7 +31,7 @@ from .errors import (
     VersionNotFoundError,
 )
 from .format.object_names import parse_job_id
-from .format.snapshot import Snapshot
+from .format.snapshot import Snapshot, is_standby
 from .job import Path
 from .log import exports
 from .log.time_travel import parse_age
@@ -270,6 +270,8 @@ class _Upkeep:
         """Whether a step is due, by what the table is since its last step. [UK2]"""
         if step not in steps_of(self._snapshot.properties):
             return _Due("not due", f"the property {MAINTAIN_STEPS} leaves it out")
+        if step in ("compact", "manifests", "gc") and is_standby(self._snapshot):
+            return _Due("not due", "it is a clone, which `clone` keeps as its source is")
         due: _Due = getattr(self, f"_due_{step}")(self._snapshot)
         return due
 

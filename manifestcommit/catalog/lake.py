@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from ..job import Path
 from ..runtime.concurrency import map_concurrently
 from ..runtime.validation import optional, text
 from ..store import ObjectInfo, Store, open_store
+from ..store.base import is_remote
 from ..table import Table
 from ..table.functions import COMPANIONS, create_table
 from ..table.listing import Listing
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _AT_ONCE = 32  # list requests of a search
+_ASKED_S = 60  # how long the id of a table that was found is taken for the one that it has
+_NONE: Mapping[tuple[str, ...], str] = {}
 _MOST_PART = 255  # bytes of a part of a name, as file systems have it
 _NAME = text("the name of a table in the lake, its folders joined by dots", "'sales.orders'")
 _NAMESPACE = text("folders of the lake, joined by dots", "'sales'")
@@ -56,6 +61,7 @@ class Lake:
 
     def __init__(self, store: Store, options: Mapping[str, Any] | None) -> None:
         self._store, self._options = store, options
+        self._asked: dict[tuple[str, ...], tuple[str, float]] = {}  # ids, and when they were read
 
     @property
     def url(self) -> str:
@@ -68,6 +74,10 @@ class Lake:
     @checked(namespace=optional(_NAMESPACE))
     def tables(self, namespace: str | None = None) -> Listing:
         """Find the tables, with one list request for each and two for each other folder.
+
+        Behind a network, a table that this object found less than a minute ago costs none: one that
+        is new, or whose folder is gone, is noticed at once, and one that another process dropped
+        and created again keeps its former id in the list for that long.
 
         Folders whose names begin with `_` or `.` or contain `=`, as those of partitions do, are
         not searched, nor what is inside of a table.
@@ -86,7 +96,7 @@ class Lake:
         Spec: LK1, LK2.
         """
         within = () if namespace is None else parts_of(namespace, "namespace")
-        found = sorted(find_tables(self._store, within), key=lambda each: each.path)
+        found = sorted(self._find(within), key=lambda each: each.path)
         columns = {
             "name": [each.name for each in found],
             "url": [self._url(each.path) for each in found],
@@ -199,12 +209,21 @@ class Lake:
         Spec: LK4.
         """
         url = self._url(parts_of(name))
+        self._asked.pop(parts_of(name), None)
         table, *others = [open_store(url + each, self._options) for each in ("", *COMPANIONS)]
         if not _has_table(table):
             raise TableNotFoundError(f"there is no table {name!r} in {self.url}")
         stores = [*filter(_has_table, others), table]
         count = sum(_delete(store, store.list(object_names.MARKERS)) for store in reversed(stores))
         return count + sum(map(_delete_rest, stores))
+
+    def _find(self, within: tuple[str, ...]) -> list[FoundTable]:
+        now_s = time.monotonic() if is_remote(self._store) else math.inf  # a list there is cheap
+        known = {path: id for path, (id, at_s) in self._asked.items() if now_s - at_s < _ASKED_S}
+        found = find_tables(self._store, within, known)
+        new = {each.path: (each.table_id, now_s) for each in found if each.path not in known}
+        self._asked.update(new)
+        return found
 
     def _url(self, path: Sequence[str]) -> str:
         return "/".join([self.url.rstrip("/"), *path])
@@ -288,9 +307,11 @@ def parts_of(name: str, argument: str = "name") -> tuple[str, ...]:
     return parts
 
 
-def find_tables(store: Store, within: tuple[str, ...] = ()) -> list[FoundTable]:
+def find_tables(
+    store: Store, within: tuple[str, ...] = (), known: Mapping[tuple[str, ...], str] = _NONE
+) -> list[FoundTable]:
     """The tables in or below these folders: a list request for each table, two for each other
-    folder; 32 at the same time. [LK1]"""
+    folder; 32 at the same time. known: the ids of some, which are not asked for. [LK1]"""
     found, level, above = list[FoundTable](), [within], [within[:end] for end in range(len(within))]
     if any(map_concurrently(store, lambda path: _marker(store, path), above)):
         raise UsageError(
@@ -299,7 +320,10 @@ def find_tables(store: Store, within: tuple[str, ...] = ()) -> list[FoundTable]:
             given=repr(".".join(within)),
         )
     while level:
-        markers = map_concurrently(store, lambda path: _marker(store, path), level, limit=_AT_ONCE)
+        asked = [path for path in level if path not in known]
+        told = map_concurrently(store, lambda path: _marker(store, path), asked, limit=_AT_ONCE)
+        ids = {**known, **dict(zip(asked, told, strict=True))}
+        markers = [ids[path] for path in level]
         found += [
             FoundTable(path=path, table_id=marker)
             for path, marker in zip(level, markers, strict=True)

@@ -85,9 +85,11 @@ class RestError(Exception):
 
 
 class Index(NamedTuple):
-    """The tables by namespace and name, and when they were listed, in microseconds."""
+    """The tables by namespace and name, all that were found, with or without a name, and when they
+    were listed, in microseconds."""
 
     tables: dict[tuple[str, ...], dict[str, FoundTable]]
+    found: list[FoundTable]
     listed_us: int
 
 
@@ -120,8 +122,8 @@ class Catalog:
             return self._index
 
     def _read_rows(self) -> tuple[list[pages.Row], int]:
-        now_us = self.env.now_us()
-        return pages.read_rows(self.store, self.options, find_tables(self.store)), now_us
+        index = self.index()
+        return pages.read_rows(self.store, self.options, index.found), index.listed_us
 
     def below(self, path: Sequence[str]) -> Store:
         """The store at these folders of the lake."""
@@ -154,7 +156,7 @@ def indexed(found: Sequence[FoundTable], now_us: int) -> Index:
     for each in found:
         if each.name is not None:
             tables.setdefault(each.path[:-1] or (ROOT,), {})[each.path[-1]] = each
-    return Index(tables=tables, listed_us=now_us)
+    return Index(tables, [*found], now_us)
 
 
 class Export(NamedTuple):

@@ -1,4 +1,4 @@
-"""`manifestcommit tables` and `serve`: the tables below a prefix, by name."""
+"""`manifestcommit tables`, `serve` and `clone`: the tables below a prefix, and copies of tables."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import re
 import sys
 from pathlib import Path
 
+import msgspec
+
 from ..display import visible
 from ..errors import UsageError
 from ..terminal.render import counted
-from ..terminal.screen import print_table
+from ..terminal.screen import Steps, print_table
 from ..version import install
 from .inspect_table import rows_of
 from .options import command, storage_options_of
-from .output import written
+from .output import show, written
 
 _TOKEN = "MANIFESTCOMMIT_SERVE_TOKEN"
 _LEAST = 8  # characters of a token
@@ -127,3 +129,30 @@ def _token(file: str | None) -> str | None:
             argument=source,
         )
     return token
+
+
+@command(
+    """
+    clone: copy a table to another place, or bring the copy there up to date: a standby
+    PATH  the table
+    TO  where its copy is, or is to be: an empty place
+    --to-options FILE  --storage-options of the copy's own store
+    @dry-run
+    $ clone s3://lake/orders s3://standby/orders
+    $ clone /lake/orders s3://standby/orders --to-options standby.json --dry-run
+    """
+)
+def _clone(options: argparse.Namespace) -> int:
+    from ..catalog.clone import clone  # late: `--help` needs no pyarrow
+
+    with Steps() as steps:
+        done = clone(
+            options.path,
+            options.to,
+            dry_run=options.dry_run,
+            progress=steps,
+            storage_options=storage_options_of(options.storage_options),
+            to_options=storage_options_of(options.to_options),
+        )
+    show(options, msgspec.to_builtins(done))
+    return 0

@@ -8,7 +8,7 @@ here: what the version holds (protocol.apply), the retry after a lost race
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from ..errors import (
@@ -76,7 +76,8 @@ def settled_outcome(ctx: TableContext, head: Head, change: Change, *, sent: bool
 def is_fenced(snapshot: Snapshot, change: Change) -> bool:
     """Whether the change, or what it lists, is of before the fence: it cannot commit. [CM2]"""
     return change.since < snapshot.fence or any(
-        birth_of(job) < snapshot.fence for job in _jobs_listed(change)
+        birth_of(job) < snapshot.fence
+        for job in _jobs_listed(change, (snapshot.table_id, *snapshot.cloned))
     )
 
 
@@ -208,17 +209,15 @@ def birth_of(job: str) -> int:
     return object_names.parse_job_id(job).birth
 
 
-def _jobs_listed(change: Change) -> list[str]:
+def _jobs_listed(change: Change, own: Sequence[str]) -> list[str]:
     """The jobs that wrote what the change newly lists: adopted work may be older than the job, and
     so may a file that was in the table before, which gc takes by the job in its name whichever
     job lists it. [CM2] [GC5]"""
     if not isinstance(change, Write):
         return []
-    table_id = object_names.parse_job_id(change.job).table_id
-    jobs = [entry.job for entry in change.add] + [
-        object_names.job_of_manifest(ref.path) for ref in change.add_manifests
-    ]
-    writers = [writer_of(entry.path, table_id) for entry in change.add]
+    jobs = [entry.job for entry in change.add]
+    jobs += [object_names.job_of_manifest(ref.path) for ref in change.add_manifests]
+    writers = [writer_of(entry.path, own) for entry in change.add]
     return list(dict.fromkeys([*jobs, *(job for job in writers if job is not None)]))
 
 

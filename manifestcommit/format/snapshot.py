@@ -367,6 +367,20 @@ class HomeRecord(Stored, frozen=True, kw_only=True):
     root: str
 
 
+class Origin(Stored, frozen=True, kw_only=True):
+    """In a clone: the version of the other table that it was last made equal to. digest: of that
+    version's object; root: the other table's path. [CN3]"""
+
+    version: Count
+    digest: str
+    root: str
+
+
+def is_standby(snapshot: Snapshot) -> bool:
+    """Whether `clone` made this version, and no job of the table itself. [CN6]"""
+    return any(each.version == snapshot.version for each in snapshot.cloned.values())
+
+
 class Constraint(Stored, frozen=True, kw_only=True):
     """A condition that no row of the table violates. id: another one for every constraint that was
     ever added; condition: SQL on one row; columns: each column as the condition spells it -> its
@@ -475,6 +489,7 @@ class Snapshot(Stored, frozen=True, kw_only=True):
             table.
         rank: the place of this table in the order in which joint commits choose their home.
         constraints: name -> a condition that no row of the table violates.
+        cloned: id of each table that this one was cloned from -> the version that it last had.
         extra: the members that this release does not know, unchanged.
 
     Spec: OB2.
@@ -524,6 +539,7 @@ class Snapshot(Stored, frozen=True, kw_only=True):
     void: tuple[Count, ...] = ()
     rank: Int64 = 0
     constraints: dict[str, Constraint] = {}
+    cloned: dict[str, Origin] = {}
 
 
 def job_state(snapshot: Snapshot, job: str) -> Literal["committed", "given_up"] | None:
@@ -566,8 +582,8 @@ def check_together(together: Sequence[TogetherJob], job: str) -> None:
 
 
 def check_joint(snapshot: Snapshot) -> None:
-    """Check `pending`, `joint`, `homes`, `void` and `rank`; ValueError says which rule does not
-    hold. [OB16]"""
+    """Check `pending`, `joint`, `homes`, `void`, `rank` and `cloned`; ValueError says which rule
+    does not hold. [OB16] [CN3]"""
     if (snapshot.pending is not None) != (snapshot.format_version == PENDING_FORMAT_VERSION):
         raise ValueError("format_version 2 is that of a pending version, and of no other")
     if not -_BEYOND <= snapshot.rank < _BEYOND:
@@ -575,13 +591,12 @@ def check_joint(snapshot: Snapshot) -> None:
     _check_void(snapshot)
     if snapshot.pending is not None:
         _check_pending(snapshot, snapshot.pending)
-    _check_partners("joint", snapshot.joint, snapshot.table_id)
-    _check_partners("homes", snapshot.homes, snapshot.table_id)
+    _check_partners("joint", snapshot.joint, snapshot.table_id, range(2, _LONGEST))
+    _check_partners("homes", snapshot.homes, snapshot.table_id, range(2, snapshot.version + 1))
+    _check_partners("cloned", snapshot.cloned, snapshot.table_id, range(1, snapshot.version + 1))
     for table_id, record in snapshot.joint.items():
         if parse_job_id(record.attempt).table_id != snapshot.table_id:
             raise ValueError(f"joint holds an attempt of another home for table {table_id}")
-    if any(record.version > snapshot.version for record in snapshot.homes.values()):
-        raise ValueError("homes names a member that is above this version")
 
 
 def _check_void(snapshot: Snapshot) -> None:
@@ -610,12 +625,12 @@ def _check_pending(snapshot: Snapshot, pending: Pending) -> None:
 
 
 def _check_partners(
-    member: str, partners: Mapping[str, JointRecord] | Mapping[str, HomeRecord], own: str
+    member: str, partners: Mapping[str, JointRecord | HomeRecord | Origin], own: str, known: range
 ) -> None:
     for table_id, record in partners.items():
         if not is_table_id(table_id) or table_id == own:
             raise ValueError(f"{member} holds {shown(table_id)}, which is no other table's id")
-        if not 1 < record.version < _LONGEST:
+        if record.version not in known:
             raise ValueError(f"{member} holds an impossible version of table {table_id}")
         _check_root(record.root)
 

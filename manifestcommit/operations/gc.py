@@ -207,7 +207,7 @@ def run(
     try:
         decided = decide()
     except StoreFullError:
-        _make_room(ctx, cut_s, ledger, progress)
+        sweep(ctx, cut_s, ledger, progress)
         decided = _decide_again(ctx, decide, ledger)
     exports.before_deletion(ctx, decided)
     horizon, reach = _settle(ctx, horizon_of(decided), progress)
@@ -225,10 +225,10 @@ def run(
     return report
 
 
-def _make_room(ctx: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
+def sweep(ctx: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
     """Delete what the decision of an earlier gc already permits; the ledger gets only what was
-    deleted. [GC19]"""
-    progress("the store is full: deleting what an earlier gc has decided on")
+    deleted. [GC19] [CN5]"""
+    progress("deleting what an earlier gc has decided on")
     horizon, reach = _settle(ctx, horizon_of(ctx.open().snapshot), progress)
     freed = GcCounts()
     _delete_dead(ctx, horizon, verdicts(ctx, horizon, reach, cut_s, progress), freed)

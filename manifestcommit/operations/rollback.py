@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Literal
 
 import msgspec
@@ -316,7 +315,7 @@ def _dropped_keys(
     return dropped, {key: record for key, record in gone.items() if key not in dropped}
 
 
-def _records(ctx: TableContext, snapshot: Snapshot, keys: AbstractSet[str]) -> dict[str, KeyRecord]:
+def _records(ctx: TableContext, snapshot: Snapshot, keys: Set[str]) -> dict[str, KeyRecord]:
     """Key -> its newest record, for keys that have one. Reads only runs that may hold one of
     them."""
     newest: dict[str, KeyRecord] = {}

@@ -210,7 +210,7 @@ class Inventory:
         return _ORPHAN if verdict.action == "delete" else _UNLISTED
 
     def _left(self, name: str, verdict: Verdict) -> int:
-        if is_of_another_table(name, self._horizon.table_id):
+        if is_of_another_table(name, self._horizon.own):
             return _OTHER_TABLE
         if verdict.kind == "unknown":
             self._note(finding("foreign_name", name, f"gc leaves it: {verdict.reason}"))

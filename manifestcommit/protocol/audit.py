@@ -7,16 +7,16 @@ Pure: snapshots in, findings out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 from ..format import object_names
 from ..format.fields import WireValue
-from ..format.snapshot import Commit, Snapshot, Totals
+from ..format.snapshot import Commit, Snapshot, Totals, is_standby
 
 Severity = Literal["damage", "note"]
-Kind = Literal[
+_Damage = Literal[
     "version_missing",
     "version_unreadable",
     "version_replaced",
@@ -43,14 +43,17 @@ Kind = Literal[
     "file_partition_differs",
     "statistics_false",
     "constraint_violated",
+    "home_is_gone",
+    "joint_commit_torn",
+]
+# The table can be read and committed to regardless.
+_Note = Literal[
     "version_leftover",
     "version_skipped",
     "foreign_name",
     "intent",
     "hint_is_off",
     "export_is_behind",
-    "home_is_gone",
-    "joint_commit_torn",
     "member_is_undecided",
     "partner_is_unsettled",
     "probes",
@@ -60,26 +63,8 @@ Kind = Literal[
     "untracked_parquet",
     "other_table",
 ]
-
-# Notes, not damage: the table can be read and committed to regardless.
-NOTES: frozenset[Kind] = frozenset(
-    {
-        "version_leftover",
-        "version_skipped",
-        "foreign_name",
-        "intent",
-        "hint_is_off",
-        "export_is_behind",
-        "member_is_undecided",
-        "partner_is_unsettled",
-        "probes",
-        "orphans",
-        "unlisted",
-        "foreign_files",
-        "untracked_parquet",
-        "other_table",
-    }
-)
+Kind = Literal[_Damage, _Note]
+NOTES: frozenset[Kind] = frozenset(get_args(_Note))
 
 _RESTORE = "Restore the object from a bucket version or a backup."
 _RESTORE_OR_ROLL_BACK = (
@@ -269,7 +254,7 @@ def check_step(parent: Snapshot, child: Snapshot) -> Iterator[VerifyFinding]:
     yield from _check_totals(parent.totals, child, name)
     for commit in child.commits:
         birth = _birth(commit.job)
-        if birth is not None and birth < parent.fence:
+        if birth is not None and birth < parent.fence and not is_standby(child):
             yield finding(
                 "record_false",
                 name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Literal, overload
 
@@ -69,7 +69,8 @@ class Versions(Sequence[int]):
 class Horizon(msgspec.Struct, frozen=True, kw_only=True):
     """How far a committed decision lets gc go. version: the version that made it; condemned:
     untracked files to delete; void: versions that were never a state; layouts: the columns that
-    the table's folders are made of, and those that they were made of before. [GC3] [GC5]"""
+    the table's folders are made of, and those that they were made of before; own: the ids of tables
+    whose jobs are this table's: with its own those that it was cloned from. [GC3] [GC5] [CN4]"""
 
     table_id: str
     version: int
@@ -79,6 +80,7 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
     condemned: frozenset[str] = frozenset()
     void: frozenset[int] = frozenset()
     layouts: tuple[tuple[PartitionColumn, ...], ...] = ((),)
+    own: frozenset[str] = frozenset()
 
     @property
     def readable(self) -> Versions:
@@ -126,6 +128,7 @@ def horizon_of(snapshot: Snapshot) -> Horizon:
                 for layout in snapshot.former_folders
             ),
         ),
+        own=frozenset((snapshot.table_id, *snapshot.cloned)),
     )
 
 
@@ -178,14 +181,14 @@ def old_enough(head: Snapshot, at_age: int, now_s: float, policy: Policy) -> int
     return newest + 1 if newest else 0
 
 
-def writer_of(path: str, table_id: str) -> str | None:
+def writer_of(path: str, own: Collection[str]) -> str | None:
     """The job of this table that may have written a data file at this path; None: the file is
     untracked or was moved. [DF1] [CM2]
 
     It does not need the table's partition columns, and it accepts whatever `own_job` accepts.
     """
     job = object_names.job_of_data_file(path)
-    if job is None or object_names.parse_job_id(job).table_id != table_id:
+    if job is None or object_names.parse_job_id(job).table_id not in own:
         return None
     return job if _is_of_partitions(path.rpartition("/")[0]) else None
 
@@ -198,7 +201,7 @@ def own_job(path: str, horizon: Horizon) -> str | None:
     once made, for a value of its partition columns, in their order.
     """
     job = object_names.job_of_own_name(path)
-    if job is None or object_names.parse_job_id(job).table_id != horizon.table_id:
+    if job is None or object_names.parse_job_id(job).table_id not in horizon.own:
         return None
     return job if _is_own_folder(horizon.layouts, path.rpartition("/")[0]) else None
 
@@ -290,13 +293,13 @@ def job_in(name: str) -> str | None:
     return job if job is not None and object_names.is_job_id(job) else None
 
 
-def is_of_another_table(name: str, table_id: str) -> bool:
+def is_of_another_table(name: str, own: Collection[str]) -> bool:
     """Whether a name belongs to another table: it lies in that table's folder, or carries its id.
     Such an object is never this table's. [GC5] [LY6]"""
     if not name.startswith(f"{object_names.ROOM}/") and inner_root(name) is not None:
         return True
     job = job_in(name)
-    return job is not None and object_names.parse_job_id(job).table_id != table_id
+    return job is not None and object_names.parse_job_id(job).table_id not in own
 
 
 def classify_unfinished(
@@ -402,8 +405,7 @@ def _dead(kind: str, job: str, birth: int, fence: int) -> Verdict:
 def _own_job(job: str, horizon: Horizon) -> str | None:
     return (
         job
-        if object_names.is_job_id(job)
-        and object_names.parse_job_id(job).table_id == horizon.table_id
+        if object_names.is_job_id(job) and object_names.parse_job_id(job).table_id in horizon.own
         else None
     )
 

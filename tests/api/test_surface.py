@@ -206,6 +206,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "message": ("message", "--message"),
     "metadata": ("metadata", "--metadata"),
     "to": (None, "--to"),
+    "to_options": (None, "--to-options"),
     "source": (None, "SOURCE"),
     "position": (None, "POSITION"),
     "comment": (None, "TEXT"),
@@ -287,7 +288,7 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 def test_every_command_and_its_arguments_are_calls_and_parameters_of_python() -> None:
     """A command is a method of `Table`, or a function, of that name; what it takes, that takes."""
     seen: set[str] = set()
-    by_argument = {argument: name for name, (_, argument) in NAMES.items() if argument is not None}
+    by_argument = {argument: name for name, (_, argument) in NAMES.items() if argument is not None} | {"TO": "to"}
     for command, parser in commands().items():
         if command in WITHOUT_TABLE:
             continue

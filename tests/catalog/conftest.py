@@ -16,7 +16,7 @@ import pytest
 
 import manifestcommit as mc
 from manifestcommit.catalog import rest
-from manifestcommit.store import open_store
+from manifestcommit.store import StorageOptions, open_store
 
 ICEBERG = {"export.formats": "iceberg"}
 TOKEN = "not-for-logs"
@@ -86,8 +86,9 @@ def start() -> Iterator[Callable[..., Server]]:
     """Serves a lake until the test ends."""
     with ExitStack() as stack:
 
-        def begin(lake: mc.Lake, *, token: str | None = None, refresh_s: float = 0.0, **where: Any) -> Server:
-            return stack.enter_context(served(rest.Catalog(open_store(lake.url), refresh_s=refresh_s), token=token, **where))
+        def begin(lake: mc.Lake, *, token: str | None = None, refresh_s: float = 0.0, options: Any = None, **where: Any) -> Server:
+            catalog = rest.Catalog(open_store(lake.url, options), StorageOptions(options), refresh_s=refresh_s)
+            return stack.enter_context(served(catalog, token=token, **where))
 
         yield begin
 

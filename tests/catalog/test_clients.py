@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,9 @@ import duckdb
 import polars
 import pyarrow as pa
 import pytest
-from tests.catalog.conftest import TOKEN, Server
+from tests.catalog.conftest import ICEBERG, TOKEN, Server
 from tests.catalog.test_rest import stored
+from tests.clients.environments import python_of
 from tests.export.clients import duck
 
 import manifestcommit as mc
@@ -101,3 +103,42 @@ def test_polars_reads_a_table_of_the_catalog(lake: mc.Lake, catalog: Any) -> Non
         warnings.simplefilter("ignore")
         found = polars.scan_iceberg(catalog.load_table("sales.eu.orders")).filter(polars.col("n") > 1).collect()
     assert found["n"].to_list() == [2, 3]
+
+
+# Client -> what it runs in its own environment, with the server's address, its token, and the bucket, endpoint, key and secret.
+PROGRAMS = {
+    "chdb": """
+from chdb.session import Session
+
+session = Session()
+session.query("SET allow_database_iceberg = 1")
+session.query(
+    f"CREATE DATABASE lake ENGINE = DataLakeCatalog('{address}/v1', '{key}', '{secret}') SETTINGS catalog_type = 'rest', "
+    f"warehouse = 'lake', auth_header = 'Authorization: Bearer {token}', storage_endpoint = '{endpoint}/{bucket}'"
+)
+print(session.query("SELECT sum(n) FROM lake.`sales.eu.orders`"))
+""",
+    "daft": """
+import daft
+from pyiceberg.catalog import load_catalog
+
+store = {"s3.endpoint": endpoint, "s3.access-key-id": key, "s3.secret-access-key": secret, "s3.region": "us-east-1"}
+catalog = load_catalog("lake", type="rest", uri=address, token=token, **store)
+print(daft.read_iceberg(catalog.load_table("sales.eu.orders")).sum("n").to_pydict()["n"][0])
+""",
+}
+
+
+@pytest.mark.thorough  # installs them
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("client", PROGRAMS)
+def test_a_client_in_an_environment_of_its_own_finds_and_reads_a_table(rgw: Any, start: Callable[..., Server], client: str) -> None:
+    bucket, options = rgw.bucket(), rgw.storage_options
+    lake = mc.lake(f"s3://{bucket}/lake", options)
+    made = lake.create("sales.eu.orders", pa.schema([("n", pa.int64())]), properties=ICEBERG)
+    mc.write(pa.table({"n": [1, 2, 4]}), made.url, storage_options=options)
+    server = start(lake, token=TOKEN, options=options)
+    given = [server.address, TOKEN, bucket, *(options[name] for name in ("endpoint_url", "key", "secret"))]
+    program = "import sys\naddress, token, bucket, endpoint, key, secret = sys.argv[1:]\n" + PROGRAMS[client]
+    done = subprocess.run([python_of(client), "-c", program, *given], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.split()[-1:] == ["7"], done.stderr

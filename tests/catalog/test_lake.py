@@ -135,6 +135,35 @@ def test_a_bucket_itself_is_a_lake(rgw: Any) -> None:
     assert lake.drop("a") and names(lake.tables()) == ["b.c"]
 
 
+class Remote(Counting):
+    is_remote = True
+
+
+def test_a_table_that_was_found_is_not_asked_for_again_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But one that is new, gone or dropped is noticed at once. [LK1]"""
+    store = Remote(open_store(f"memory://asked{secrets.token_hex(4)}"))
+    lake, now_s = lake_module.Lake(store, None), 1000.0
+    monkeypatch.setattr(lake_module.time, "monotonic", lambda: now_s)
+    first = {folder: mark(store, folder) for folder in "abcdefgh"}
+
+    def listed() -> tuple[dict[str, str], int]:
+        store.reset()
+        found = lake.tables()
+        return dict(zip(names(found), found.column("table_id").to_pylist(), strict=True)), store.requests()["list"]
+
+    assert listed() == (first, 8 + 2) and listed() == (first, 2)
+    new = mark(store, "new")
+    store.delete([f"a/{object_names.marker_name(first.pop('a'))}"])
+    assert listed() == ({**first, "new": new}, 1 + 2)
+    lake.drop("b")
+    del first["b"]
+    assert listed() == ({**first, "new": new}, 2)
+    now_s += 60
+    store.delete([f"c/{object_names.marker_name(first['c'])}"])
+    first["c"] = mark(store, "c")
+    assert listed() == ({**first, "new": new}, 8 - 1 + 2)
+
+
 def test_a_store_of_a_users_own_is_asked_once_for_each_folder(tmp_path: Path) -> None:
     inner = open_store(tmp_path)
     for folder in "abc":

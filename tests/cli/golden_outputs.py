@@ -83,6 +83,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
         (["--to", "hudi"], ()),
     ],
     "create-table-sql": [(["lake.flights"], ())],
+    "clone": [(["memory://copy", "--dry-run"], ())],
     "tables": [([], ()), (["--namespace", "none"], ()), (["--namespace", "a..b", "--json"], ())],
     "serve": [(["--host", "0.0.0.0"], ())],
     "verify": [([], ())],

@@ -22,15 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
-from tests.export.clients import (
-    DELTA,
-    ICEBERG,
-    deltalake_query,
-    duckdb_iceberg,
-    expected,
-    local,
-    rows,
-)
+from tests.export.clients import DELTA, ICEBERG, deltalake_query, duckdb_iceberg, expected, local, rows
 from tests.export.kinds import KINDS, foreign, numbered
 from tests.kit.footers import changed
 from tests.kit.sizes import budgets

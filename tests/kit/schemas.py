@@ -11,17 +11,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from manifestcommit.format.fields import (
-    INTERVALS,
-    PRIMITIVES,
-    ArrayType,
-    Field,
-    FieldType,
-    MapType,
-    Schema,
-    StructType,
-    decimal_parts,
-)
+from manifestcommit.format.fields import INTERVALS, PRIMITIVES, ArrayType, Field, FieldType, MapType, Schema, StructType, decimal_parts
 
 HOSTILE_NAMES = [
     "a b",

@@ -26,7 +26,7 @@ from manifestcommit import checks, errors, store
 
 # First words of docstrings: whether a word is a verb in the imperative, no rule can say. Add to it what is one.
 _VERBS = """
-    Abort Add Adopt Advance Begin Check Close Commit Compact Compare Count Create Delete Describe Drop Expect Expire Export Find Forget
+    Abort Add Adopt Advance Begin Check Close Commit Compact Compare Copy Count Create Delete Describe Drop Expect Expire Export Find Forget
     Insert Keep List Load Look Make Measure Merge Move Name Open Overwrite Pass Prepare Probe Publish Read Record Register Remove Rename
     Replace Return Rewrite Roll Run Set Simulate Skip Tag Widen Write
 """

@@ -198,7 +198,8 @@ def test_no_key_is_forgotten_where_others_have_merged_the_runs() -> None:
 
 # --- a name ---------------------------------------------------------------------------------------------------------------
 
-HORIZON = Horizon(table_id=TABLE, version=20, fence=10, expired=8, tagged=frozenset({2, 12}), condemned=frozenset({"x/é%.csv"}),
+HORIZON = Horizon(
+    table_id=TABLE, own=frozenset({TABLE}), version=20, fence=10, expired=8, tagged=frozenset({2, 12}), condemned=frozenset({"x/é%.csv"}),
                   layouts=((PartitionColumn("day", "string"),),))  # fmt: skip
 LISTED = data(3, "day=1/")
 MANIFEST = object_names.manifest_name(job(3), b"m" * 16)
@@ -460,7 +461,7 @@ def test_what_was_never_finished(name: str, is_temporary: bool, is_old: bool, ex
 
 def test_versions_are_readable_at_a_head_only_if_each_of_them_is() -> None:
     """Not if only the lowest of them has a tag by then. [GC4] [RD3]"""
-    horizon = Horizon(table_id="0" * 16, version=12, fence=8, expired=8, tagged=frozenset({2}))
+    horizon = Horizon(table_id="0" * 16, own=frozenset({"0" * 16}), version=12, fence=8, expired=8, tagged=frozenset({2}))
 
     def at(expired: int, *tagged: int) -> bool:
         tags = {str(each): Tag(version=each) for each in tagged}
