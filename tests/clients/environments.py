@@ -18,13 +18,13 @@ FOLDER = Path(os.environ.get("MANIFESTCOMMIT_CLIENTS", REPO / ".venv-clients"))
 DEV = "dev"
 # Environment -> what pip installs there, the client first. Nothing here is needed by anything but this matrix, the packages of
 # `integrations`, and the dbt project of the docs (dbt-core 1.12 loads a part of itself from elsewhere while it is installed).
-_OURS = ("fsspec", "msgspec", "numpy", "pyarrow", "pytest", "rich", "sqlglot", "zstandard")  # what this package and its tests need
+_OURS = ("fsspec", "msgspec", "pyarrow", "pytest", "rich", "sqlglot", "zstandard")  # what this package and its tests need
 REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "airflow": ("apache-airflow>=3.3", *_OURS),
     "chdb": ("chdb>=4.4", "pyarrow"),
     "daft": ("daft>=0.7", "deltalake>=1.6", "pyiceberg[pyarrow]>=0.12"),
     "dagster": ("dagster>=1.13", "pandas", *_OURS),
-    "dbt": ("dbt-core>=1.10,<1.12", "dbt-duckdb>=1.11", "duckdb", "fsspec", "msgspec", "numpy", "pyarrow", "zstandard"),
+    "dbt": ("dbt-core>=1.10,<1.12", "dbt-duckdb>=1.11", "duckdb", "fsspec", "msgspec", "pyarrow", "zstandard"),
     "openlineage": ("openlineage-python>=1.54", *_OURS),
     "sail": ("pysail>=0.7", "pyspark-client>=4.1", "pandas", "pyarrow"),
     "validators": ("pandera[pandas]>=0.35", "great-expectations>=1.24", *_OURS),

@@ -52,9 +52,9 @@ PURE_MAY_IMPORT = {
     "__future__", "abc", "base64", "binascii", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime",
     "decimal", "difflib", "enum", "functools", "hashlib", "html", "io.BytesIO", "itertools", "json", "math", "numbers", "operator", "re",
     "reprlib", "string", "struct", "sys", "types", "typing", "unicodedata", "urllib.parse", "zlib", "msgspec",
-    "numpy", "pyarrow", "sqlglot", "zstandard",
+    "pyarrow", "sqlglot", "zstandard",
 }  # fmt: skip
-PURE_MAY_NOT_IMPORT_OF_THESE = {"pyarrow.fs", "pyarrow.flight", "pyarrow.csv", "pyarrow.feather", "numpy.random"}
+PURE_MAY_NOT_IMPORT_OF_THESE = {"pyarrow.fs", "pyarrow.flight", "pyarrow.csv", "pyarrow.feather"}
 PURE_MAY_NOT_CALL = {
     "open", "print", "input", "exec", "eval", "__import__", "datetime.now", "datetime.utcnow", "datetime.today", "date.today",
     "pa.memory_map", "pa.OSFile", "pa.output_stream", "pyarrow.memory_map", "pyarrow.OSFile",
@@ -141,7 +141,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 66_454, "modules": 221, "loaded": 70, "lines of tests": 85_997}
+CEILINGS = {"lines": 66_371, "modules": 221, "loaded": 70, "lines of tests": 85_995}
 WALKS = {
     "append": {"modules": 43, "switches": 339, "depth": 19},
     "read": {"modules": 25, "switches": 88, "depth": 15},
