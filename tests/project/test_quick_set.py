@@ -33,7 +33,7 @@ SHARES = {
     "rows": 0.7,
     "faults": 0.7,
     "fuzz": 0.21,
-    "integrations": 0.25,
+    "integrations": 0.2,
     "model": 0.15,
     "servers": 0.8,
     "simulator": 0.65,
