@@ -117,6 +117,10 @@ format: $(VENV)/dev.stamp  ## put the code into its standard form
 bench: $(VENV)/bench.stamp  ## every benchmark, one after another; BENCH_ARGS=--quick for a first look
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
+.PHONY: lambda-layer
+lambda-layer: $(BIN)/python  ## a layer for AWS Lambda with all that a function needs on S3, in build/lambda-layer
+	@$(or $(PYTHON),$(BIN)/python) integrations/aws_lambda/layer.py
+
 .PHONY: test-lowest test-newest test-versions test-turn test-clients changelog release-check
 
 # Tests of the rules, the engine and the API, without a Spark session; the tools that run them are not the lowest.

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,10 +41,10 @@ def adds(entries: pa.Table, schema: Schema, committed_ms: int, *, changes: bool)
     none = pa.array([], pa.string())
     columns = [
         paths(entries.column("path")),
-        pa.MapArray.from_arrays(pa.array(np.zeros(rows + 1, np.int32)), none, none),
+        pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows + 1), none, none),
         entries.column("bytes").combine_chunks(),
-        pa.array(np.full(rows, committed_ms, np.int64)),
-        pa.array(np.full(rows, changes)),
+        pa.repeat(pa.scalar(committed_ms, pa.int64()), rows),
+        pa.repeat(changes, rows),
         _stats(entries, schema),
     ]
     return pa.StructArray.from_arrays(columns, fields=list(ADD))
@@ -86,7 +85,7 @@ def _with_partition_bounds(entries: pa.Table) -> pa.Table:
             "min": value,
             "max": value,
             "nulls": pc.if_else(pc.is_valid(value), 0, entries.column("rows")),
-            "cuts": pa.array(np.zeros(len(value), np.int8)),
+            "cuts": pa.repeat(pa.scalar(0, pa.int8()), len(value)),
         }
         for kind, column in made.items():
             name = f"{kind}.{id}"

@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from functools import reduce
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,7 +21,6 @@ from ..format.arrow_schema import arrow_type
 from ..format.evolution import leaves
 from ..format.fields import FLOATS, FieldType, Schema, decimal_parts
 from . import avro
-from .avro import Pieces
 from .iceberg_schema import FIRST_PARTITION_ID, schema_json, spec_json
 
 _NO_NAME = re.compile("^[0-9]|[^A-Za-z0-9_]")  # what no name in Avro may have
@@ -65,8 +64,8 @@ def manifest_bytes(
     """The entries as a manifest. entries: a manifest's table in the schema's types, each with its
     version; location: what goes before each path."""
     rows = entries.num_rows
-    version = avro.longs(entries.column("added").to_numpy())
-    known = avro.optional(np.ones(rows, bool), version)
+    version = avro.longs(entries.column("added").combine_chunks())
+    known = avro.joined([avro.constant(b"\x02", rows), version])
     spec = spec_json(schema, partition_by)
     columns = schema_json(schema)
     return avro.container(
@@ -115,7 +114,7 @@ def _partition_bounds(
         column = entries.column(f"partition.{field_id}")
         ends = pc.min_max(column)
         lower, upper = (
-            single_values(pa.array([ends[end]], column.type), types[field_id]).data.tobytes()
+            single_values(pa.array([ends[end]], column.type), types[field_id])[0].as_py()
             if ends[end].is_valid
             else None
             for end in ("min", "max")
@@ -126,8 +125,8 @@ def _partition_bounds(
 def list_bytes(files: Sequence[ManifestFile], version: int) -> bytes:
     """The manifest list of one snapshot."""
 
-    def numbers(name: str) -> Pieces:
-        return avro.longs(np.array([getattr(file, name) for file in files], np.int64))
+    def numbers(name: str) -> pa.Array:
+        return avro.longs([getattr(file, name) for file in files])
 
     none = avro.constant(b"\x00", len(files))
     columns = [
@@ -171,7 +170,7 @@ def read_list(data: bytes) -> list[ManifestFile]:
         raise ValueError(f"it is no list of manifests: {error}") from None
 
 
-def single_values(array: pa.Array, kind: FieldType) -> Pieces:
+def single_values(array: pa.Array, kind: FieldType) -> pa.Array:
     """Each value as Iceberg's bytes of a single value; what null becomes means nothing."""
     if kind in ("string", "binary"):
         return avro.plain(array)
@@ -190,7 +189,7 @@ def _numbers(array: pa.Array, kind: FieldType) -> Any:
 
 
 def _filled(numbers: pa.Array) -> Any:
-    return (pc.fill_null(numbers, 0) if numbers.null_count else numbers).to_numpy()
+    return pc.fill_null(numbers, 0)
 
 
 def _unscaled(value: Decimal | None) -> bytes:
@@ -202,7 +201,7 @@ def _unscaled(value: Decimal | None) -> bytes:
 
 def _data_file(
     entries: pa.Table, schema: Schema, partition_by: Sequence[int], location: str
-) -> list[Pieces]:
+) -> list[pa.Array]:
     rows = entries.num_rows
     paths = pc.binary_join_element_wise(location, entries.column("path"), "/")
     return [
@@ -210,19 +209,19 @@ def _data_file(
         avro.texts(paths),
         avro.constant(b"\x0ePARQUET", rows),
         *_partition_values(entries, schema, partition_by),
-        avro.longs(entries.column("rows").to_numpy()),
-        avro.longs(entries.column("bytes").to_numpy()),
+        avro.longs(entries.column("rows").combine_chunks()),
+        avro.longs(entries.column("bytes").combine_chunks()),
         *_statistics(entries, schema),
     ]
 
 
 def _partition_values(
     entries: pa.Table, schema: Schema, partition_by: Sequence[int]
-) -> Iterator[Pieces]:
+) -> Iterator[pa.Array]:
     types = {field.id: field.type for field in schema.fields}
     for field_id in partition_by:
         column, kind = entries.column(f"partition.{field_id}").combine_chunks(), types[field_id]
-        known = column.is_valid().to_numpy(zero_copy_only=False)
+        known = column.is_valid()
         if kind == "string":
             values = avro.texts(column)
         elif isinstance(kind, str) and (parts := decimal_parts(kind)) is not None:
@@ -243,9 +242,11 @@ def _decimal_width(precision: int) -> int:
     return (int(10**precision).bit_length() + 8) // 8
 
 
-def _statistics(entries: pa.Table, schema: Schema) -> Iterator[Pieces]:
+def _statistics(entries: pa.Table, schema: Schema) -> Iterator[pa.Array]:
     """The maps from field id to counts and bounds, for each kind of statistics."""
-    counts, nulls, nans, lows, highs = (list[tuple[int, Any, Pieces]]() for _ in range(5))
+    counts, nulls, nans, lows, highs = (list[tuple[int, Any, pa.Array]]() for _ in range(5))
+    rows = entries.column("rows").combine_chunks()
+    rows_pieces = avro.longs(rows)
     for leaf in leaves(schema):
         if f"min.{leaf.id}" not in entries.column_names:
             continue
@@ -253,19 +254,18 @@ def _statistics(entries: pa.Table, schema: Schema) -> Iterator[Pieces]:
             name: entries.column(f"{name}.{leaf.id}").combine_chunks()
             for name in ("nulls", "nans", "min", "max")
         }
-        known = {
-            name: array.is_valid().to_numpy(zero_copy_only=False) for name, array in column.items()
-        }
+        known = {name: array.is_valid() for name, array in column.items()}
         number = {name: _filled(column[name]) for name in ("nulls", "nans")}
-        counts.append((leaf.id, known["nulls"], avro.longs(entries.column("rows").to_numpy())))
+        counts.append((leaf.id, known["nulls"], rows_pieces))
         nulls.append((leaf.id, known["nulls"], avro.longs(number["nulls"])))
         low, high = column["min"], column["max"]
         if leaf.type in FLOATS:
             # Daft leaves out a file whose count of NaN is that of its rows, for any filter
-            some = known["nans"] & (number["nans"] < entries.column("rows").to_numpy())
+            some = pc.and_(known["nans"], pc.less(number["nans"], rows))
             nans.append((leaf.id, some, avro.longs(number["nans"])))
             # some engines order NaN above every number, and prune by the upper bound alone
-            known["max"] &= known["nans"] & (number["nans"] == 0)
+            without = pc.and_(known["nans"], pc.equal(number["nans"], 0))
+            known["max"] = pc.and_(known["max"], without)
             low, high = (_signed_zeros(array, zero) for array, zero in ((low, -0.0), (high, 0.0)))
         lows.append((leaf.id, known["min"], avro.sized(single_values(low, leaf.type))))
         highs.append((leaf.id, known["max"], avro.sized(single_values(high, leaf.type))))
@@ -278,16 +278,16 @@ def _signed_zeros(array: pa.Array, zero: float) -> pa.Array:
     return pc.if_else(pc.equal(array, 0.0), pa.scalar(zero, array.type), array)
 
 
-def _map(columns: Sequence[tuple[int, Any, Pieces]], rows: int) -> Pieces:
+def _map(columns: Sequence[tuple[int, Any, pa.Array]], rows: int) -> pa.Array:
     """A union of null and a map, as an array of key and value, of what is known in each row."""
     items = [
         avro.where(known, pieces)
         for field_id, known, values in columns
         for pieces in (avro.constant(avro.long_bytes(field_id), rows), values)
     ]
-    count = np.sum([known for _, known, _ in columns], axis=0, dtype=np.int64)
-    count = np.broadcast_to(count, rows)
-    head = avro.where(count > 0, avro.longs(count))
+    none = pa.repeat(pa.scalar(0, pa.int64()), rows)
+    count = reduce(pc.add, (known.cast(pa.int64()) for _, known, _ in columns), none)
+    head = avro.where(pc.greater(count, 0), avro.longs(count))
     return avro.joined([avro.constant(b"\x02", rows), head, *items, avro.constant(b"\x00", rows)])
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -68,7 +67,7 @@ def dictionary_columns(group: pa.Table) -> list[str]:
     paths = parquet_paths(group.schema)
     if group.num_rows < SAMPLE_ROWS:
         return [leaf for leaves in paths.values() for leaf in leaves]
-    rows = pa.array(np.arange(0, group.num_rows, group.num_rows // SAMPLE_ROWS))
+    rows = pa.array(range(0, group.num_rows, group.num_rows // SAMPLE_ROWS))
     return [
         path
         for name, inside in paths.items()

@@ -10,10 +10,9 @@ nulls.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -602,10 +601,8 @@ def _list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
         if offsets[-1].as_py() - first == len(values):
             return _from_zero(offsets, first), values
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
-    # through numpy, without a validity buffer: pyarrow before 26 takes one for nulls
-    offsets = np.zeros(len(array) + 1, np.int32)
-    offsets[1:] = pc.cumulative_sum(lengths).cast(pa.int32()).to_numpy()
-    return pa.array(offsets), values
+    ends = pc.cumulative_sum(lengths).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), ends]), values
 
 
 def _map(array: pa.MapArray, type: MapType, target: pa.DataType, path: Path) -> pa.Array:
@@ -647,3 +644,16 @@ def _refusal(
         f"Column {show_path(path)} has the type {type_text(type)}; values of the Arrow type "
         f"{source} cannot be stored in it without a change{detail}.{ADVICE}"
     )
+
+
+def group_numbers(columns: Iterable[pa.ChunkedArray], rows: int) -> pa.DictionaryArray:
+    """For each row a number; rows have the same one where they are equal in all these columns, null
+    and null too. Its indices count the groups from 0."""
+    code = pa.repeat(pa.scalar(0, pa.int64()), rows)
+    groups = code.dictionary_encode()
+    for column in columns:
+        coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        code = pc.add(pc.multiply(code, len(coded.dictionary)), coded.indices.cast(pa.int64()))
+        groups = code.dictionary_encode()
+        code = groups.indices.cast(pa.int64())
+    return groups

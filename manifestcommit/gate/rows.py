@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from itertools import compress
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -163,11 +163,8 @@ class Splitter:
         if not any(pc.any(mask).as_py() for mask in masks.values()):
             return batch, batch.slice(0, 0), pa.array([], pa.list_(pa.string()))
         failed = reduce(pc.or_, masks.values()).combine_chunks()
-        marks = np.column_stack([mask.filter(failed).to_numpy() for mask in masks.values()])
-        which, ends = np.nonzero(marks)[1], np.cumsum(marks.sum(axis=1))
-        why = pa.ListArray.from_arrays(
-            pa.array([0, *ends], pa.int32()), pa.array(list(masks), pa.string()).take(which)
-        )
+        marks = zip(*(mask.filter(failed).to_pylist() for mask in masks.values()), strict=True)
+        why = pa.array([list(compress(masks, each)) for each in marks], pa.list_(pa.string()))
         return batch.filter(pc.invert(failed)), batch.filter(failed), why
 
 

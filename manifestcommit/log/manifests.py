@@ -15,7 +15,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -72,8 +71,8 @@ class ManifestParts:
             raise self._damaged("its footer is not the one that the head lists")
         # The system allocates memory only for filled pages; an allocator may zero memory that was
         # used before.
-        self._bytes = np.frombuffer(mmap.mmap(-1, ref.bytes), np.uint8)
-        self._bytes[self._end :] = np.frombuffer(data, np.uint8)
+        self._bytes = mmap.mmap(-1, ref.bytes)
+        self._bytes[self._end :] = data
         try:
             self._file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._bytes)))
             self.metadata: Any = self._file.metadata
@@ -156,7 +155,7 @@ class ManifestParts:
             known = self._digests[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES]
             if len(chunk) != end - start or _digest(chunk) != known:
                 raise self._damaged("its bytes are not those that its footer lists")
-            self._bytes[start:end] = np.frombuffer(chunk, np.uint8)
+            self._bytes[start:end] = chunk
             self.held_bytes += end - start
 
     def _get(self, start: int, end: int) -> bytes:

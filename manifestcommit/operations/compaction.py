@@ -5,15 +5,14 @@ commits that stay. [GC11] [GC16]
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +25,7 @@ from ..filter.arrow_expression import spark_order
 from ..filter.sql_expression import compile_condition
 from ..filter.sql_syntax import NotUnderstoodError
 from ..format import values
+from ..format.arrow_schema import group_numbers
 from ..format.change import MergeManifests, Write
 from ..format.entries import ManifestRef, pack_bins
 from ..format.fields import Schema, WireValue
@@ -69,7 +69,6 @@ _PLANNED = [*_COUNTED, "path", "rows", "sources"]
 _RANK = "#"  # of a partition
 
 Partition = tuple[WireValue, ...]
-Numbers = npt.NDArray[np.int64]
 
 
 class _Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +76,8 @@ class _Counted(msgspec.Struct, frozen=True, kw_only=True):
     inlined in the snapshot; table: the files, if they are kept."""
 
     ref: ManifestRef | None
-    places: Numbers
-    counts: Numbers
+    places: pa.Array
+    counts: pa.Array
     table: pa.Table | None = None
 
 
@@ -125,7 +124,7 @@ class SmallFiles:
                 matching = [
                     counted
                     for counted in self._counted
-                    if _between(_moved(counted.places, begins), window).any()
+                    if pc.any(_between(_moved(counted.places, begins), window)).as_py()
                 ]
                 put = partial(self._in_window, begins, window)
                 # No variable refers to the window here: the unsorted form is freed once it is
@@ -138,7 +137,7 @@ class SmallFiles:
 
     def _count(self, ref: ManifestRef | None) -> _Counted:
         table = self._table(ref, _PLANNED if self._keep else _COUNTED)
-        places, counts = np.unique(self._places(table), return_counts=True)
+        places, counts = pc.value_counts(self._places(table)).flatten()
         return _Counted(ref=ref, places=places, counts=counts, table=table if self._keep else None)
 
     def _table(self, ref: ManifestRef | None, columns: Sequence[str]) -> pa.Table:
@@ -150,16 +149,12 @@ class SmallFiles:
             table = reader.columns(ref, self._snapshot, self._removed.get(ref.path, 0), names)
         return table.filter(pc.less_equal(table.column("bytes"), self._largest))
 
-    def _places(self, table: pa.Table) -> Numbers:
+    def _places(self, table: pa.Table) -> pa.Array:
         newest = self._snapshot.version
-        ages = np.clip(table.column("added").to_numpy(), 0, newest) // (newest // _AGES + 1)
-        codes = np.zeros(table.num_rows, np.int64)
-        for name in self._by:
-            coded = table.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
-            codes = codes * len(coded.dictionary) + coded.indices.to_numpy()
-            codes = np.unique(codes, return_inverse=True)[1]
-        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
-        few = table.take(pa.array(first))
+        added = pc.max_element_wise(pc.min_element_wise(table.column("added"), newest), 0)
+        ages = pc.divide(added.combine_chunks(), newest // _AGES + 1)
+        groups = group_numbers(table.select(self._by).columns, table.num_rows).indices
+        few = table.take(pc.index_in(pc.unique(groups), groups))
         wires = [
             values.from_array(few.column(name), kind)
             for name, kind in zip(self._by, self._types, strict=True)
@@ -167,10 +162,9 @@ class SmallFiles:
         with self._lock:
             numbers = [
                 self._numbers.setdefault(row, len(self._numbers))
-                for row in _tuples(wires, len(first))
+                for row in _tuples(wires, few.num_rows)
             ]
-        places: Numbers = np.array(numbers, np.int64)[which] * _AGES + ages
-        return places
+        return pc.add(pc.multiply(pa.array(numbers, pa.int64()).take(groups), _AGES), ages)
 
     def _in_order(self) -> list[Partition]:
         every = list(self._numbers)
@@ -185,42 +179,48 @@ class SmallFiles:
         )
         return [every[number] for number in order.to_pylist()]
 
-    def _begins(self, chosen: frozenset[Partition]) -> Numbers:
-        """Where the places of each partition begin in the order, by the partition's number; -1: it
-        is skipped."""
-        files = np.zeros(len(self._numbers), np.int64)
+    def _begins(self, chosen: frozenset[Partition]) -> pa.Array:
+        """Where the places of each partition begin in the order, by the partition's number; null:
+        it is skipped."""
+        files = [0] * len(self._numbers)
         for counted in self._counted:
-            np.add.at(files, counted.places // _AGES, counted.counts)
-        begins = np.full(len(files), -1, np.int64)
+            for place, count in zip(
+                counted.places.to_pylist(), counted.counts.to_pylist(), strict=True
+            ):
+                files[place // _AGES] += count
+        begins: list[int | None] = [None] * len(files)
         for rank, partition in enumerate(self.partitions):
             number = self._numbers[partition]
             if partition in chosen and files[number] > 1:
                 begins[number] = rank * _AGES
-        return begins
+        return pa.array(begins, pa.int64())
 
-    def _windows(self, begins: Numbers) -> Iterator[tuple[int, int]]:
+    def _windows(self, begins: pa.Array) -> Iterator[tuple[int, int]]:
         """The first and the last place of each window, in order."""
-        none = np.array([], np.int64)
-        moved = np.concatenate(
-            [none, *(_moved(counted.places, begins) for counted in self._counted)]
-        )
-        counts = np.concatenate([none, *(counted.counts for counted in self._counted)])
-        places, which = np.unique(moved[moved >= 0], return_inverse=True)
-        files = np.bincount(which, counts[moved >= 0], len(places)).astype(np.int64)
-        begun = np.flatnonzero(np.diff((np.cumsum(files) - files) // WINDOW_FILES, prepend=-1))
-        for first, last in pairwise([*begun, len(places)]):
-            yield int(places[first]), int(places[last - 1])
+        files: Counter[int] = Counter()
+        for counted in self._counted:
+            moved = _moved(counted.places, begins).to_pylist()
+            for place, count in zip(moved, counted.counts.to_pylist(), strict=True):
+                if place is not None:
+                    files[place] += count
+        before = 0
+        windows: dict[int, list[int]] = {}
+        for place in sorted(files):
+            windows.setdefault(before // WINDOW_FILES, []).append(place)
+            before += files[place]
+        for places in windows.values():
+            yield places[0], places[-1]
 
-    def _in_window(self, begins: Numbers, window: tuple[int, int], counted: _Counted) -> pa.Table:
+    def _in_window(self, begins: pa.Array, window: tuple[int, int], counted: _Counted) -> pa.Table:
         groups = self._of_window(begins, window, counted)
         _give_back()
         return groups
 
-    def _of_window(self, begins: Numbers, window: tuple[int, int], counted: _Counted) -> pa.Table:
+    def _of_window(self, begins: pa.Array, window: tuple[int, int], counted: _Counted) -> pa.Table:
         table = counted.table if counted.table is not None else self._table(counted.ref, _PLANNED)
         places = _moved(self._places(table), begins)
-        ranked = table.select(_PLANNED).append_column(_RANK, pa.array(places // _AGES))
-        return ranked.filter(pa.array(_between(places, window)))
+        ranked = table.select(_PLANNED).append_column(_RANK, pc.divide(places, _AGES))
+        return ranked.filter(_between(places, window))
 
     def _in_values(self, table: pa.Table) -> Iterator[SmallFile]:
         table = table.sort_by([(name, "ascending") for name in (_RANK, "added", "path")])
@@ -251,16 +251,14 @@ def _tuples(columns: Sequence[Sequence[WireValue]], rows: int) -> Sequence[Parti
     return list(zip(*columns, strict=True)) if columns else [()] * rows
 
 
-def _moved(places: Numbers, begins: Numbers) -> Numbers:
-    """Places in the order, -1 for those that are skipped."""
-    begin = begins[places // _AGES]
-    moved: Numbers = np.where(begin < 0, -1, begin + places % _AGES)
-    return moved
+def _moved(places: pa.Array, begins: pa.Array) -> pa.Array:
+    """Places in the order, null for those that are skipped."""
+    number = pc.divide(places, _AGES)
+    return pc.add(begins.take(number), pc.subtract(places, pc.multiply(number, _AGES)))
 
 
-def _between(places: Numbers, window: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    inside: npt.NDArray[np.bool_] = (places >= window[0]) & (places <= window[1])
-    return inside
+def _between(places: pa.Array, window: tuple[int, int]) -> pa.BooleanArray:
+    return pc.and_(pc.greater_equal(places, window[0]), pc.less_equal(places, window[1]))
 
 
 _DESCRIBED = pa.schema(

@@ -6,12 +6,15 @@ classified by gc's rules for its name (protocol.retention).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import islice
-from typing import Any
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress, islice
+from typing import NamedTuple
 
 import msgspec
-import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..format import object_names
 from ..format.snapshot import Snapshot
@@ -26,7 +29,7 @@ from ..protocol.retention import (
     job_in,
     own_job,
 )
-from ..runtime.name_set import Hashes, hashes
+from ..runtime.name_set import Hashes, hashes, in_arrow, out_of_arrow
 from ..store import Store
 
 _EVERY = 5000  # objects that are processed together, between two calls of `progress`
@@ -50,15 +53,12 @@ _MISSING = 100_000  # names of missing data files that are kept, at most
 _NOWHERE: frozenset[str] = frozenset()
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """What an inventory says about some names, one array each. there: it exists; fits: it exists
-    with the requested length; sizes: -1 if it does not exist; fresh: it is looked up for the first
-    time."""
+class Looked(NamedTuple):
+    """What an inventory says about a name. size: None, it does not exist; fresh: it is looked up
+    for the first time."""
 
-    there: Any
-    fits: Any
-    sizes: Any
-    fresh: Any
+    size: int | None
+    fresh: bool
 
 
 class Youngest(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,50 +80,38 @@ class Inventory:
         self._store, self._horizon = store, horizon_of(head)
         self._strange = 0
         self._of_jobs: dict[str, int] = {}
-        hashed_names, sizes, classes, own = (
-            [np.array([], kind)] for kind in (np.int64, np.int64, np.uint8, np.int64)
-        )
+        hashed_names, sizes, own, classes = array("q"), array("q"), array("q"), bytearray()
         objects, count = store.list(""), 0
         while some := list(islice(objects, _EVERY)):
             progress(f"listing: {count:,} objects")
             count += len(some)
             names = [info.name for info in some]
-            hashed_names.append(hashes(names))
-            sizes.append(np.array([info.size_bytes for info in some], np.int64))
-            classes.append(np.fromiter(map(self._class_of, names), np.uint8, len(names)))
-            own.append(_own_names(names))
-        self._hashes: Hashes = np.concatenate(hashed_names)
-        order = np.argsort(self._hashes, kind="stable")
-        self._hashes = self._hashes[order]
-        self._sizes = np.concatenate(sizes)[order]
-        self._classes = np.concatenate(classes)[order]
-        self._own_names: Hashes = np.concatenate(own)[order]
+            hashed_names.extend(hashes(names))
+            sizes.extend(info.size_bytes for info in some)
+            classes.extend(map(self._class_of, names))
+            own.extend(_own_names(names))
+        order = pc.array_sort_indices(in_arrow(hashed_names))
+        self._hashes, self._sizes, self._own_names = (
+            out_of_arrow(in_arrow(each).take(order)) for each in (hashed_names, sizes, own)
+        )
+        self._classes = _bytes(classes).take(order)
         self._missing: list[str] = []
-        self._listed = np.zeros(len(order), bool)
+        self._listed = bytearray(count)
 
     @property
     def objects(self) -> int:
         """The number of objects."""
         return len(self._hashes)
 
-    def look(self, wanted: Hashes, sizes: Any) -> Looked:
-        """Look up the names with these hashes, and their sizes; from now on each counts as listed
-        by a version."""
-        at = np.searchsorted(self._hashes, wanted)
-        there = np.zeros(len(wanted), bool)
-        inside = at < len(self._hashes)
-        there[inside] = self._hashes[at[inside]] == wanted[inside]
-        places = np.full(len(wanted), -1, np.int64)
-        places[there] = self._sizes[at[there]]
-        fresh = np.ones(len(wanted), bool)
-        fresh[there] = ~self._listed[at[there]]
-        self._listed[at[there]] = True
-        return Looked(
-            there=there,
-            fits=there & (places == np.asarray(sizes, np.int64)),
-            sizes=places,
-            fresh=fresh,
-        )
+    def look(self, wanted: Iterable[int]) -> Iterator[Looked]:
+        """Look up the names with these hashes; from now on each counts as listed by a version."""
+        for each in wanted:
+            at = bisect_left(self._hashes, each)
+            if at == len(self._hashes) or self._hashes[at] != each:
+                yield Looked(None, True)
+            else:
+                fresh, self._listed[at] = not self._listed[at], True
+                yield Looked(self._sizes[at], fresh)
 
     def note_missing(self, path: str) -> None:
         """Note that a version lists this data file, which does not exist: a file of its name in
@@ -135,30 +123,34 @@ class Inventory:
         """The objects that no version lists, counted by class. Call it after every version was
         checked."""
         missing = []
-        unlisted = ~self._listed & np.isin(self._classes, (_ORPHAN, _UNLISTED))
-        listed = np.union1d(self._own_names[self._listed], _own_names(self._missing))
-        self._classes[unlisted & np.isin(self._own_names, listed)] = _FOREIGN
+        own, sizes = in_arrow(self._own_names), in_arrow(self._sizes)
+        is_listed = _bytes(self._listed).cast(pa.bool_())
+        is_left = pc.invert(is_listed)
+        listed = pa.concat_arrays([own.filter(is_listed), in_arrow(_own_names(self._missing))])
+        of_jobs = pc.is_in(self._classes, pa.array((_ORPHAN, _UNLISTED), pa.uint8()))
+        copied = pc.and_(pc.and_(is_left, of_jobs), pc.is_in(own, listed))
+        classes = pc.if_else(copied, pa.scalar(_FOREIGN, pa.uint8()), self._classes)
         for number, described in enumerate(_CLASSES):
-            of_it = (self._classes == number) & ~self._listed
-            count = int(of_it.sum())
+            of_it = pc.and_(pc.equal(classes, number), is_left)
+            count = of_it.true_count
             if described is not None and count:
                 kind, what = described
-                text = f"{what}: {count:,} of {int(self._sizes[of_it].sum()):,} bytes together"
+                text = (
+                    f"{what}: {count:,} of {pc.sum(sizes.filter(of_it)).as_py():,} bytes together"
+                )
                 if number == _PARQUET:
-                    text += f"; {self._names_of(of_it, count)}"
+                    text += f"; {self._names_of(in_arrow(self._hashes).filter(of_it), count)}"
                 missing.append(finding(kind, "", text))
         return missing
 
-    def _names_of(self, chosen: Any, count: int) -> str:
+    def _names_of(self, wanted: pa.Array, count: int) -> str:
         """The first names of these objects. Names are not kept, so this takes one more listing if
         there is something to name."""
-        wanted, names, objects = self._hashes[chosen], list[str](), self._store.list("")
+        names, objects = list[str](), self._store.list("")
         while len(names) < _PARQUET_NAMED and (
             some := [info.name for info in islice(objects, _EVERY)]
         ):
-            hashed = hashes(some)
-            at = np.minimum(np.searchsorted(wanted, hashed), len(wanted) - 1)
-            names += [some[number] for number in np.flatnonzero(wanted[at] == hashed)]
+            names += compress(some, pc.is_in(in_arrow(hashes(some)), wanted).to_pylist())
         names = names[:_PARQUET_NAMED]
         more = f", and {count - len(names):,} more" if count > len(names) else ""
         return ", ".join(map(repr, names)) + more
@@ -235,3 +227,7 @@ def _own_names(names: Sequence[str]) -> Hashes:
     """For each name, the hash of the file's own name, without its folder; for a metadata object,
     that of the whole name."""
     return hashes(name if name.startswith(_ROOM) else name.rpartition("/")[2] for name in names)
+
+
+def _bytes(some: bytearray) -> pa.Array:
+    return pa.Array.from_buffers(pa.uint8(), len(some), [None, pa.py_buffer(some)])

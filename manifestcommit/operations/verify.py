@@ -11,8 +11,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -228,9 +226,8 @@ class _Tally:
         if self._is_partition and len(self.values) < 2:
             self.values |= set(values.from_array(pc.unique(column), self.leaf.type)[:3])
         if pa.types.is_floating(wanted):
-            self._widen_by_floats(column.drop_null().to_numpy())
-        else:
-            self._widen(column)
+            column = self._without_nans(column)
+        self._widen(column)
 
     def contradictions(self, said: ColumnStats) -> Iterator[str]:
         """What an entry wrongly says about the leaf. A bound may be wider than the values, but
@@ -268,15 +265,12 @@ class _Tally:
         wires = values.from_array(pa.array([ends["min"], ends["max"]], column.type), type)
         self._extend(*(_ordered(wire, type) for wire in wires))
 
-    def _widen_by_floats(self, numbers: npt.NDArray[Any]) -> None:
-        """NaN bounds nothing. It uses numpy: Arrow takes ten times as long for the bounds of
-        floats, as long as for decoding them."""
-        if len(numbers) and np.isnan(numbers.min()):  # one NaN is enough for that
-            is_nan = np.isnan(numbers)
-            self._nans += int(is_nan.sum())
-            numbers = numbers[~is_nan]
-        if len(numbers):
-            self._extend(float(numbers.min()), float(numbers.max()))
+    def _without_nans(self, column: pa.Array) -> pa.Array:
+        """NaN bounds nothing."""
+        is_nan = pc.is_nan(column)
+        nans = pc.sum(is_nan).as_py()
+        self._nans += nans or 0
+        return column.filter(pc.invert(is_nan)) if nans else column
 
     def _extend(self, low: Any, high: Any) -> None:
         self._low = low if self._low is None else min(self._low, low)
@@ -407,17 +401,15 @@ class Contents:
             )
 
     def _is_there(self, path: str, size: int, version: int) -> bool:
-        looked = self._inventory.look(hashes([path]), [size])
-        if not looked.there[0]:
+        (looked,) = self._inventory.look(hashes([path]))
+        if looked.size is None:
             self._report(
                 finding("manifest_missing", path, f"it is missing; version {version} lists it")
             )
-        elif not looked.fits[0]:
-            text = (
-                f"it has {int(looked.sizes[0]):,} bytes, version {version} lists it with {size:,}"
-            )
+        elif looked.size != size:
+            text = f"it has {looked.size:,} bytes, version {version} lists it with {size:,}"
             self._report(finding("manifest_damaged", path, text))
-        return bool(looked.fits[0])
+        return looked.size == size
 
     def _collect(self, snapshot: Snapshot, removed: dict[str, int], is_head: bool) -> None:
         for ref in snapshot.manifests:
@@ -455,12 +447,8 @@ class Contents:
             self._sums = None if is_head else self._sums
             return
         paths = [entry.path for entry in fresh]
-        good = self._look(
-            hashes(paths),
-            np.array([entry.bytes for entry in fresh], np.int64),
-            paths.__getitem__,
-            snapshot.version,
-        )
+        sizes = [entry.bytes for entry in fresh]
+        good = self._look(hashes(paths), sizes, paths.__getitem__, snapshot.version)
         if self._files is not None:
             self._files.add([fresh[at] for at in good], schema, snapshot.partition_by)
         if is_head:
@@ -504,9 +492,8 @@ class Contents:
                 live.num_rows,
                 *(pc.sum(live.column(name)).as_py() or 0 for name in ("rows", "bytes")),
             )
-        good = self._look(
-            wanted, kept.column("bytes").to_numpy(), lambda at: paths[at].as_py(), listed.version
-        )
+        sizes = kept.column("bytes").to_pylist()
+        good = self._look(wanted, sizes, lambda at: paths[at].as_py(), listed.version)
         for start in range(0, len(good), _AT_ONCE) if self._files is not None else ():
             self._add_files(listed, kept.take(pa.array(good[start : start + _AT_ONCE], pa.int64())))
 
@@ -556,31 +543,26 @@ class Contents:
         return None
 
     def _look(
-        self,
-        wanted: Hashes,
-        sizes: npt.NDArray[np.int64],
-        path_of: Callable[[int], str],
-        version: int,
+        self, wanted: Hashes, sizes: Sequence[int], path_of: Callable[[int], str], version: int
     ) -> list[int]:
-        """Mask of the files that exist with their listed length and were not checked before; the
-        others are reported. [IV6]"""
-        looked = self._inventory.look(wanted, sizes)
-        for at in np.flatnonzero(~looked.fits).tolist():
-            if not looked.there[at]:
+        """The places of the files that exist with their listed length and were not checked before;
+        those of other lengths are reported. [IV6]"""
+        good = []
+        for at, looked in enumerate(self._inventory.look(wanted)):
+            if looked.size is None:
                 text = f"it is missing; version {version} lists it, with {sizes[at]:,} bytes"
                 self._report(finding("file_missing", path_of(at), text))
                 self._inventory.note_missing(path_of(at))
-            else:
+            elif looked.size != sizes[at]:
                 text = (
-                    f"it has {looked.sizes[at]:,} bytes, version {version} lists it with "
-                    f"{sizes[at]:,}"
+                    f"it has {looked.size:,} bytes, version {version} lists it with {sizes[at]:,}"
                 )
                 self._report(finding("file_size_differs", path_of(at), text))
-        good = np.flatnonzero(looked.fits & looked.fresh)
+            elif looked.fresh:
+                good.append(at)
         self.files += len(good)
-        self.bytes += int(sizes[good].sum())
-        rows: list[int] = good.tolist()
-        return rows
+        self.bytes += sum(sizes[at] for at in good)
+        return good
 
     def _count(self, files: int, rows: int, bytes: int) -> None:
         if self._sums is not None:
@@ -590,7 +572,7 @@ class Contents:
     def _repeated(self) -> Iterator[VerifyFinding]:
         """Paths that the latest version lists more than once: by hashes first, by names only if
         hashes repeat. [OB5] [IV6]"""
-        suspects = set(self._live.repeated().tolist())
+        suspects = self._live.repeated()
         times: dict[str, int] = {}
         for path in self._live_paths() if suspects else ():
             if hash(path) in suspects:

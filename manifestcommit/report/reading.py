@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ..commits.two_phase import list_jobs
@@ -142,9 +142,8 @@ def _entries(ctx: TableContext, snapshot: Snapshot) -> Iterator[pa.Table]:
 
 
 def _size_classes(table: pa.Table) -> list[int]:
-    sizes = table.column("bytes").to_numpy()
-    classes = np.searchsorted(SIZE_CLASSES, sizes, side="right")
-    return [int(each) for each in np.bincount(classes, minlength=len(SIZE_CLASSES) + 1)]
+    found = Counter(bisect_right(SIZE_CLASSES, size) for size in table.column("bytes").to_pylist())
+    return [found[each] for each in range(len(SIZE_CLASSES) + 1)]
 
 
 def _groups(table: pa.Table, snapshot: Snapshot) -> Iterator[Group]:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,9 +23,6 @@ from ..format.evolution import find_column
 from ..format.fields import Field, Schema, is_text, type_text
 from ..format.fields import shown as text
 from .conditions import complete, evaluated, evaluating, mask_of, session_of, shown, text_of
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
-Places = np.ndarray[Any, np.dtype[np.intp]]
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,29 +296,34 @@ class Rule(NamedTuple):
     form: pc.Expression | None = None
     set: Assignments | None = None
 
-    def selected(self, rows: pa.Table) -> Mask:
+    def selected(self, rows: pa.Table) -> pa.BooleanArray:
         """For each row whether the condition is true; null is not. [RC2]"""
         with evaluating(self.where):
-            mask = pc.fill_null(mask_of(rows, self.form), False)
-        return np.asarray(mask.to_numpy())
+            return pc.fill_null(mask_of(rows, self.form), False).combine_chunks()
 
 
-def first_that_applies(rows: pa.Table, rules: Sequence[Rule]) -> Iterator[tuple[Rule, Places]]:
+def first_that_applies(
+    rows: pa.Table, rules: Sequence[Rule]
+) -> Iterator[tuple[Rule, pa.BooleanArray]]:
     """For each rule the rows for which it is the first one whose condition is true. It is evaluated
     for the rows only that no earlier one has taken. [RC9]"""
-    left = np.arange(rows.num_rows)
+    left = pa.repeat(True, rows.num_rows)
     for rule in rules:
-        chosen, others = left, left[:0]
+        chosen = left
         if rule.form is not None:
-            is_true = rule.selected(taken(rows, left))
-            chosen, others = left[is_true], left[~is_true]
-        left = others
+            chosen = _within(left, rule.selected(taken(rows, left)))
+        left = pc.and_not(left, chosen)
         yield rule, chosen
 
 
-def taken(rows: pa.Table, places: Places) -> pa.Table:
-    """The rows at these places, which are in order and different."""
-    return rows if len(places) == rows.num_rows else rows.take(pa.array(places))
+def taken(rows: pa.Table, mask: pa.BooleanArray) -> pa.Table:
+    """The rows for which the mask is true."""
+    return rows if mask.true_count == rows.num_rows else rows.filter(mask)
+
+
+def _within(mask: pa.BooleanArray, inner: pa.BooleanArray) -> pa.BooleanArray:
+    """The mask of all rows of what `inner` is for those for which the mask is true."""
+    return inner if len(inner) == len(mask) else pc.replace_with_mask(mask, mask, inner)
 
 
 class Decided(NamedTuple):
@@ -330,18 +331,17 @@ class Decided(NamedTuple):
     the source's row with its key, or null."""
 
     rows: pa.Table
-    updated: Mask
-    deleted: Mask
+    updated: pa.BooleanArray
+    deleted: pa.BooleanArray
     found: pa.Array | None = None
 
     def remaining(self) -> pa.Table:
         """The rows that are not deleted."""
-        return self.rows.filter(pa.array(~self.deleted)) if self.deleted.any() else self.rows
+        return taken(self.rows, pc.invert(self.deleted))
 
     def part(self, start: int, count: int) -> Decided:
         """The same for some of the rows."""
-        where = slice(start, start + count)
-        return Decided(self.rows.slice(start, count), self.updated[where], self.deleted[where])
+        return Decided(*(each.slice(start, count) for each in self[:3]))
 
 
 class Rules:
@@ -361,7 +361,7 @@ class Rules:
         self._source, self._prefix = source, prefix
         self._lock = threading.Lock()
         # how many rows of the table have the key of each row of the source
-        self.times = np.zeros(0 if keys is None else keys.rows, dtype=np.int64)
+        self.times = [0] * (0 if keys is None else keys.rows)
         every = (*others, *matched)
         named = [_named([rule.form]) for rule in every if rule.form is not None]
         named += [rule.set.inputs for rule in every if rule.set is not None]
@@ -397,52 +397,52 @@ class Rules:
         """Count the keys of the source that were found, from any thread."""
         if decided.found is not None:
             with self._lock:
-                np.add.at(self.times, _numbers(decided.found), 1)
+                for number in decided.found.drop_null().to_pylist():
+                    self.times[number] += 1
 
     def decide(self, rows: pa.Table, *, new: bool = True, found: pa.Array | None = None) -> Decided:
         """Apply the rules to rows of the table. new: with new values; found: of an earlier look."""
         if self._keys is not None and (found is None or len(found) != rows.num_rows):
             found = self._keys.find(rows)
-        updated, deleted = np.zeros((2, rows.num_rows), dtype=bool)
+        updated = deleted = pa.repeat(False, rows.num_rows)
         made = rows
-        for rules, places, theirs in self._sides(rows.num_rows, found):
-            if not len(places) or not rules:
+        for rules, side, theirs in self._sides(rows.num_rows, found):
+            if not side.true_count or not rules:
                 continue
-            beside = self._beside(rows, places, theirs)
+            beside = self._beside(rows, side, theirs)
             for rule, chosen in first_that_applies(beside, rules):
-                at = places[chosen]
+                at = _within(side, chosen)
                 if rule.set is None:
-                    deleted[at] = True
+                    deleted = pc.or_(deleted, at)
                     continue
-                updated[at] = True
-                if new and len(at):
+                updated = pc.or_(updated, at)
+                if new and at.true_count:
                     made = _replaced(made, at, rule.set.new_values(taken(beside, chosen)))
         return Decided(made, updated, deleted, found)
 
     def _sides(
         self, count: int, found: pa.Array | None
-    ) -> Iterator[tuple[Sequence[Rule], Places, Places | None]]:
+    ) -> Iterator[tuple[Sequence[Rule], pa.BooleanArray, pa.Array | None]]:
         """The rows with a key of the source, and the source's rows for them, and the other rows."""
         if found is None:
-            yield self._others, np.arange(count), None
+            yield self._others, pa.repeat(True, count), None
             return
-        is_found = np.asarray(found.is_valid().to_numpy(zero_copy_only=False))
-        yield self._matched, np.flatnonzero(is_found), _numbers(found)
-        yield self._others, np.flatnonzero(~is_found), None
+        yield self._matched, found.is_valid(), found.drop_null()
+        yield self._others, found.is_null(), None
 
-    def _beside(self, rows: pa.Table, places: Places, theirs: Places | None) -> pa.Table:
+    def _beside(self, rows: pa.Table, side: pa.BooleanArray, theirs: pa.Array | None) -> pa.Table:
         """Rows of the table, beside the source's, in the columns that rules name."""
 
-        def needed(side: pa.Table, prefix: str) -> pa.Table:
-            names = side.column_names
+        def needed(table: pa.Table, prefix: str) -> pa.Table:
+            names = table.column_names
             if self._inputs is not None:
                 names = [name for name in names if prefix + name in self._inputs] or names[:1]
-            return side.select(names).rename_columns([prefix + name for name in names])
+            return table.select(names).rename_columns([prefix + name for name in names])
 
-        ours = taken(needed(rows, self._prefix), places)
+        ours = taken(needed(rows, self._prefix), side)
         if theirs is None or self._source is None:
             return ours
-        source = needed(self._source, "source.").take(pa.array(theirs))
+        source = needed(self._source, "source.").take(theirs)
         names = [*ours.column_names, *source.column_names]
         return pa.Table.from_arrays([*ours.columns, *source.columns], names)
 
@@ -451,7 +451,7 @@ def inserted(source: pa.Table, rules: Sequence[Rule]) -> Iterator[pa.Table]:
     """The rows of the table that clauses make of rows of the source. [RC9]"""
     rows = source.rename_columns([f"source.{name}" for name in source.column_names])
     for rule, chosen in first_that_applies(rows, rules):
-        if rule.set is not None and len(chosen):
+        if rule.set is not None and chosen.true_count:
             yield rule.set.whole_rows(taken(rows, chosen))
 
 
@@ -472,21 +472,20 @@ class Keys(Protocol):
         ...
 
 
-def _numbers(found: pa.Array) -> Places:
-    return np.asarray(found.drop_null().to_numpy(zero_copy_only=False))
+def _numbered(rows: int) -> pa.Array:
+    """The numbers of so many rows, from 0."""
+    return pc.indices_nonzero(pa.repeat(True, rows)).cast(pa.int64())
 
 
-def _replaced(rows: pa.Table, places: Places, new: pa.Table) -> pa.Table:
-    """The rows with these columns' values, in order, at these places."""
-    is_new = np.zeros(rows.num_rows, dtype=bool)
-    is_new[places] = True
-    mask, columns = pa.array(is_new), rows.columns
+def _replaced(rows: pa.Table, mask: pa.BooleanArray, new: pa.Table) -> pa.Table:
+    """The rows with these columns' values, in order, where the mask is true."""
+    columns = rows.columns
     for name, values in zip(new.column_names, new.columns, strict=True):
         place = rows.schema.get_field_index(name)
         new_values = values.cast(rows.schema.field(place).type).combine_chunks()
         columns[place] = (
             new_values
-            if len(places) == rows.num_rows
+            if len(new_values) == rows.num_rows
             else _replaced_in(columns[place].combine_chunks(), mask, new_values)
         )
     return pa.Table.from_arrays(columns, schema=rows.schema)
@@ -497,9 +496,9 @@ def _replaced_in(column: pa.Array, mask: pa.Array, values: pa.Array) -> pa.Array
     try:
         return pc.replace_with_mask(column, mask, values)
     except pa.ArrowNotImplementedError:  # nested types
-        places = np.arange(len(column))
-        places[pc.indices_nonzero(mask).to_numpy()] = len(column) + np.arange(len(values))
-        return pa.concat_arrays([column, values]).take(pa.array(places))
+        theirs = pc.add(_numbered(len(values)), len(column))
+        places = pc.replace_with_mask(_numbered(len(column)), mask, theirs)
+        return pa.concat_arrays([column, values]).take(places)
 
 
 class Compiled(NamedTuple):

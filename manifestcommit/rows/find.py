@@ -12,7 +12,6 @@ from operator import and_
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -28,7 +27,7 @@ from ..format.fields import Field, Schema
 from ..log.table_context import TableContext
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently
 from ..runtime.outcome import Kind
-from .clauses import Compiled, Places, Rule, Rules, inserted
+from .clauses import Compiled, Rule, Rules, inserted
 from .conditions import (
     Condition,
     evaluating,
@@ -410,8 +409,8 @@ class ArrowRows:
                 for rows in _grouped(scanner.to_batches(), rule.at_once):
                     decided = rule.decide(rows, new=False)
                     rule.count(decided)
-                    updated += int(decided.updated.sum())
-                    deleted += int(decided.deleted.sum())
+                    updated += decided.updated.true_count
+                    deleted += decided.deleted.true_count
                     found += [] if decided.found is None else [decided.found.cast(pa.int32())]
                 if keep and rule.filter is None and (updated or deleted):
                     self._hold(entry, found)
@@ -442,7 +441,7 @@ class ArrowRows:
                 own = None if found is None else found.slice(start, batch.num_rows)
                 start += batch.num_rows
                 decided = rule.decide(pa.Table.from_batches([batch]), found=own)
-                updated.append(int(decided.updated.sum()))
+                updated.append(decided.updated.true_count)
                 yield from decided.remaining().to_batches()
 
         return rewrite(self._ctx, change, entries, rows), sum(updated)
@@ -470,7 +469,7 @@ class ArrowRows:
         start = 0
         for path, rows in files.items():
             part = decided.part(start, rows.num_rows)
-            updated, deleted = counts[path] = int(part.updated.sum()), int(part.deleted.sum())
+            updated, deleted = counts[path] = part.updated.true_count, part.deleted.true_count
             if keep and (updated or deleted) and deleted < rows.num_rows:
                 self._kept[path] = (part.remaining(), updated)
             start += rows.num_rows
@@ -497,11 +496,11 @@ class ArrowMatch:
 
     @property
     def keys(self) -> int:
-        return int(np.count_nonzero(self.rule.times))
+        return len(self.rule.times) - self.rule.times.count(0)
 
     @property
     def most(self) -> int:
-        return int(self.rule.times.max(initial=0))
+        return max(self.rule.times, default=0)
 
     def members(self) -> Predicate | None:
         if self._keys is None or self._staged.rows > _FEW_KEYS:
@@ -509,22 +508,24 @@ class ArrowMatch:
         return self._keys.members()
 
     def write(self, first: int) -> NewFiles:
-        times = self.rule.times
-        often = np.maximum(times - (first - 1), 0) if first else (times == 0).astype(np.int64)
+        times = pa.array(self.rule.times, pa.int64())
+        often = pc.subtract(times, first - 1) if first else pc.equal(times, 0).cast(pa.int64())
+        often = pc.max_element_wise(often, 0)
         start = 0
 
         def repeated() -> Iterator[pa.RecordBatch]:
             nonlocal start
             fields = self._staged.plan.schema.fields
             for batch in staged_rows(self._ctx, self._staged.files, fields):
-                some = often[start : start + batch.num_rows]
+                some = often.slice(start, batch.num_rows).to_pylist()
                 start += batch.num_rows
-                yield batch.take(pa.array(np.repeat(np.arange(batch.num_rows), some)))
+                rows = [row for row, count in enumerate(some) for _ in range(count)]
+                yield batch.take(pa.array(rows, pa.int64()))
 
         return self._write(repeated())
 
     def insert(self) -> NewFiles:
-        rows = self._source.filter(pa.array(self.rule.times == 0))
+        rows = self._source.filter(pc.equal(pa.array(self.rule.times, pa.int64()), 0))
         pieces = inserted(rows, self._staged.rules.unmatched)
         return self._write(batch for piece in pieces for batch in piece.to_batches())
 
@@ -573,18 +574,20 @@ class KeyIndex:
         self._values: dict[int, pa.Array] = {}  # column -> its different values
         self._known: dict[int, pa.Array] = {}  # column -> the codes of those before it
         codes, size = self._codes(rows)
-        places = np.flatnonzero(codes.is_valid().to_numpy(zero_copy_only=False))
-        given = codes.drop_null().to_numpy()
-        self._complete = len(places)
-        self._table: Places | None = None
-        if size <= _SPARSE * len(places):  # code -> row
-            self._table = np.full(size, -1)
-            self._table[given] = places
-            twice = given[self._table[given] != places]
+        self._given = codes.drop_null()
+        self._places = pc.indices_nonzero(codes.is_valid()).cast(pa.int64())
+        self._table: pa.Array | None = None  # code -> row
+        if size <= _SPARSE * len(self._given):
+            table: list[int | None] = [None] * size
+            places, given = self._places.to_pylist(), self._given.to_pylist()
+            for place, code in zip(places, given, strict=True):
+                table[code] = place
+            self._table = pa.array(table, pa.int64())
+            is_twice = pc.not_equal(self._table.take(self._given), self._places)
+            twice = self._given.filter(is_twice)
         else:
-            order = np.argsort(given)
-            self._sorted, self._order = given[order], places[order]
-            twice = self._sorted[1:][self._sorted[1:] == self._sorted[:-1]]
+            found, counts = pc.value_counts(self._given).flatten()
+            twice = found.filter(pc.greater(counts, 1))
         if len(twice):
             self._refuse(rows, twice[0])
 
@@ -614,16 +617,9 @@ class KeyIndex:
     def find(self, rows: pa.Table) -> pa.Array:
         """For each row the number of the source's row that has its key; null: none has."""
         codes, _ = self._codes(rows)
-        if not self._complete:
-            return pa.nulls(rows.num_rows, pa.int64())
-        given = pc.fill_null(codes, 0).to_numpy()
         if self._table is not None:
-            found = self._table[given]
-            is_found = found >= 0
-        else:
-            places = np.minimum(np.searchsorted(self._sorted, given), len(self._sorted) - 1)
-            found, is_found = self._order[places], self._sorted[places] == given
-        return pa.array(found, mask=~(is_found & codes.is_valid().to_numpy(zero_copy_only=False)))
+            return self._table.take(codes)
+        return self._places.take(_index_in(codes, self._given))
 
     def _codes(self, rows: pa.Table) -> tuple[pa.Array, int]:
         """The code of each row, null where no row of the source has it for sure, and how many codes
@@ -662,10 +658,10 @@ class KeyIndex:
         ):
             yield name, column.unique().drop_null(), is_safe and column.null_count > 0
 
-    def _refuse(self, rows: pa.Table, code: int) -> None:
+    def _refuse(self, rows: pa.Table, code: pa.Scalar) -> None:
         codes, _ = self._codes(rows)
-        places = np.flatnonzero(pc.fill_null(pc.equal(codes, code), False).to_numpy(False))
-        key = zip(self.names, (column[places[0]] for column in self._columns), strict=True)
+        places = pc.indices_nonzero(pc.equal(codes, code))
+        key = zip(self.names, (column[places[0].as_py()] for column in self._columns), strict=True)
         shown = ", ".join(f"{name}={_value_text(value)}" for name, value in key)
         raise UsageError(
             f"the source has {len(places)} rows with the key {shown}; nothing "

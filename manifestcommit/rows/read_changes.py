@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -267,18 +266,16 @@ class _Files:
     def take(self, part: Counted) -> None:
         keys = _keys(part.rows, self._on)
         whole = row_bytes(part.rows) if None in keys else pa.nulls(0)
-        wanted = np.array(
-            [
-                (zlib.crc32(whole[row].as_py() if key is None else key) >> self._shift) % _FILES
-                for row, key in enumerate(keys)
-            ]
-        )
+        wanted: dict[int, list[int]] = {}
+        for row, key in enumerate(keys):
+            number = zlib.crc32(whole[row].as_py() if key is None else key) >> self._shift
+            wanted.setdefault(number % _FILES, []).append(row)
         rows = pa.RecordBatch.from_arrays(
             [pa.array(part.times, pa.int64()), *part.rows.columns],
             schema=pa.schema([pa.field("", pa.int64()), *part.rows.schema]),
         )
-        for number in np.unique(wanted).tolist():
-            some = rows.take(pa.array(np.flatnonzero(wanted == number)))
+        for number, chosen in wanted.items():
+            some = rows.take(pa.array(chosen, pa.int64()))
             if number not in self._writers:
                 self._writers[number] = pa.ipc.new_stream(self._files[number], rows.schema)
             self._writers[number].write_batch(some)
@@ -323,18 +320,18 @@ def _repeated(part: Counted, chosen: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """These rows, each as often as it was added or removed, in batches."""
     each = part.rows.nbytes // part.rows.num_rows
     most = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, each)))
-    pending, count = [], 0
+    pending: list[int] = []
     for row in chosen:
         left = abs(part.times[row])
         while left:
-            some = min(left, most - count)
-            pending.append(np.full(some, row))
-            left, count = left - some, count + some
-            if count == most:
-                yield part.rows.take(pa.array(np.concatenate(pending)))
-                pending, count = [], 0
+            some = min(left, most - len(pending))
+            pending += [row] * some
+            left -= some
+            if len(pending) == most:
+                yield part.rows.take(pa.array(pending, pa.int64()))
+                pending = []
     if pending:
-        yield part.rows.take(pa.array(np.concatenate(pending)))
+        yield part.rows.take(pa.array(pending, pa.int64()))
 
 
 def _keys(rows: pa.RecordBatch, on: Sequence[str]) -> list[bytes | None]:

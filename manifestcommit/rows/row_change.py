@@ -14,7 +14,6 @@ from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,7 +25,7 @@ from ..errors import DataFileMissingError, UsageError
 from ..files.row_buffer import record_batches
 from ..files.writer import DataFileWriter, WritePlan, plan_rewrite
 from ..format import manifest_table
-from ..format.arrow_schema import from_arrow, marked_schemas
+from ..format.arrow_schema import from_arrow, group_numbers, marked_schemas
 from ..format.change import MergeManifests, Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids
@@ -440,20 +439,17 @@ def _latest(rows: pa.Table, wanted: Latest) -> pa.Table:
     it. A null is the lowest; rows with a null in their key have no equals. [RC3]"""
     if not rows.num_rows:
         return rows
-    codes, alone = [], np.zeros(rows.num_rows, dtype=bool)
-    for name, is_safe in zip(wanted.keys, wanted.null_safe, strict=True):
-        column = rows.column(name).combine_chunks()
-        encoded = column.dictionary_encode(null_encoding="encode").indices
-        codes.append(encoded.to_numpy(zero_copy_only=False))
+    keys = [rows.column(name) for name in wanted.keys]
+    groups, by = group_numbers(keys, rows.num_rows).indices, rows.column(wanted.by).combine_chunks()
+    places = pc.rank(by, "ascending", tiebreaker="min")
+    places = pc.if_else(by.is_null(), pa.scalar(0, places.type), places)
+    found = pa.table({"group": groups, "place": places}).group_by("group")
+    highest = found.aggregate([("place", "max")]).sort_by("group").column("place_max")
+    chosen = pc.equal(places, highest.take(groups).combine_chunks())
+    for column, is_safe in zip(keys, wanted.null_safe, strict=True):
         if not is_safe:
-            alone |= column.is_null().to_numpy(zero_copy_only=False)
-    _, groups = np.unique(np.stack(codes), axis=1, return_inverse=True)
-    groups, by = groups.reshape(-1), rows.column(wanted.by).combine_chunks()
-    places = pc.rank(by, "ascending", tiebreaker="min").to_numpy()
-    places = np.where(by.is_null().to_numpy(zero_copy_only=False), 0, places)
-    highest = np.zeros(rows.num_rows, dtype=places.dtype)
-    np.maximum.at(highest, groups, places)
-    return rows.filter(pa.array((places == highest[groups]) | alone))
+            chosen = pc.or_(chosen, column.is_null().combine_chunks())
+    return rows.filter(chosen)
 
 
 def for_each_try(ctx: TableContext, rows: NewRows) -> NewRows:

@@ -5,12 +5,15 @@ Two names that share a hash (one pair in 2⁶⁴) look like one; callers explain
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable
+from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-Hashes = npt.NDArray[np.int64]
+Hashes: TypeAlias = "array[int]"
 
 _BUFFER = 1 << 20
 # The hash of a data file's name of this project takes these bits from the folder, and all others
@@ -24,7 +27,20 @@ _TABLE_AT, _RANDOM_AT = -58, -41  # the dashes before the last two parts
 def hashes(names: Iterable[str]) -> Hashes:
     """One hash for each name; also for one that UTF-8 cannot encode, which a file system may
     list."""
-    return np.fromiter(map(hash, names), np.int64)
+    return array("q", map(hash, names))
+
+
+def in_arrow(numbers: Hashes) -> pa.Array:
+    """The same numbers, whose memory is shared."""
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def out_of_arrow(numbers: pa.Array) -> Hashes:
+    """The same numbers, none of them null."""
+    found = array("q")
+    at = numbers.offset * found.itemsize
+    found.frombytes(memoryview(numbers.buffers()[1])[at : at + len(numbers) * found.itemsize])
+    return found
 
 
 def _key(name: str) -> int:
@@ -34,18 +50,12 @@ def _key(name: str) -> int:
     return hash(own) & ~_FOLDER_BITS | hash(folder) & _FOLDER_BITS
 
 
-def _keys(names: Iterable[str]) -> Hashes:
-    return np.fromiter(map(_key, names), np.int64)
-
-
 class Names:
     """A set of names. It is sorted, and new names are merged only now and then, so that adding
     stays cheap."""
 
     def __init__(self) -> None:
-        self._sorted: Hashes = np.array([], np.int64)
-        self._new: list[Hashes] = []
-        self._waiting = 0
+        self._sorted, self._new = array("q"), array("q")
 
     def __len__(self) -> int:
         self._settle()
@@ -53,53 +63,51 @@ class Names:
 
     def add(self, names: Iterable[str]) -> None:
         """Add names."""
-        some = _keys(names)
-        self._new.append(some)
-        self._waiting += len(some)
-        if self._waiting > max(_BUFFER, len(self._sorted) // 4):
+        self._new.extend(map(_key, names))
+        if len(self._new) > max(_BUFFER, len(self._sorted) // 4):
             self._settle()
 
-    def holds(self, names: Iterable[str]) -> npt.NDArray[np.bool_]:
+    def holds(self, names: Iterable[str]) -> list[bool]:
         """For each name, whether it is in the set."""
-        wanted = _keys(names)
-        return self._first_from(wanted) == wanted if len(self) else np.zeros(len(wanted), np.bool_)
+        self._settle()
+        ordered, count = self._sorted, len(self._sorted)
+        return [
+            (at := bisect_left(ordered, key)) < count and ordered[at] == key
+            for key in map(_key, names)
+        ]
 
     def holds_elsewhere(self, name: str) -> bool:
         """Whether the file name of this data file of ours is in the set, in any folder. [GC5]"""
-        if not len(self):
-            return False
-        wanted = _keys((name,)) & ~_FOLDER_BITS
-        return bool((self._first_from(wanted) & ~_FOLDER_BITS == wanted)[0])
-
-    def _first_from(self, wanted: Hashes) -> Hashes:
-        """For each hash the lowest one of the set that is not below it; any other if there is
-        none."""
-        at = self._sorted.searchsorted(wanted)
-        at[at == len(self._sorted)] = 0
-        hashes: Hashes = self._sorted[at]
-        return hashes
+        self._settle()
+        wanted = _key(name) & ~_FOLDER_BITS
+        at = bisect_left(self._sorted, wanted)
+        return at < len(self._sorted) and self._sorted[at] & ~_FOLDER_BITS == wanted
 
     def _settle(self) -> None:
         if self._new:
-            # np.unique would build a hash table first
-            ordered = np.sort(np.concatenate([self._sorted, *self._new]))
-            first = np.ones(len(ordered), np.bool_)
-            first[1:] = ordered[1:] != ordered[:-1]
-            self._sorted = ordered[first]
-            self._new, self._waiting = [], 0
+            self._sorted.extend(self._new)
+            ordered = _sorted(self._sorted)
+            others = ordered[1:].filter(pc.not_equal(ordered[1:], ordered[:-1]))
+            self._sorted = out_of_arrow(pa.concat_arrays([ordered[:1], others]))
+            self._new = array("q")
 
 
 class Repeats:
     """Finds names that may have been added twice."""
 
     def __init__(self) -> None:
-        self._hashes: list[Hashes] = []
+        self._hashes = array("q")
 
     def add(self, some: Hashes) -> None:
         """Add the hashes of further names."""
-        self._hashes.append(some)
+        self._hashes.extend(some)
 
-    def repeated(self) -> Hashes:
-        """Hashes that were added more than once, in order."""
-        ordered = np.sort(np.concatenate([np.array([], np.int64), *self._hashes]))
-        return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    def repeated(self) -> set[int]:
+        """Hashes that were added more than once."""
+        ordered = _sorted(self._hashes)
+        return set(ordered[1:].filter(pc.equal(ordered[1:], ordered[:-1])).to_pylist())
+
+
+def _sorted(numbers: Hashes) -> pa.Array:
+    every = in_arrow(numbers)
+    return every.take(pc.array_sort_indices(every))

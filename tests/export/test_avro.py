@@ -6,7 +6,6 @@ import contextlib
 import io
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -30,12 +29,12 @@ SCHEMA = {
 
 def written(rows: list[tuple[Any, ...]]) -> bytes:
     numbers, texts, data, flags = ([row[at] for row in rows] for at in range(4))
-    known = np.array([value is not None for value in data], bool)
+    known = pa.array([value is not None for value in data], pa.bool_())
     columns = [
-        avro.longs(np.array(numbers, np.int64)),
+        avro.longs(numbers),
         avro.texts(pa.array(texts, pa.string())),
         avro.optional(known, avro.texts(pa.array([value or b"" for value in data], pa.binary()))),
-        avro.fixed(np.array(flags, np.uint8)),
+        avro.fixed(pa.array(flags, pa.bool_()).cast(pa.uint8())),
     ]
     return avro.container(SCHEMA, columns, {"a": "b"})
 

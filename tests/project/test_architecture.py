@@ -52,9 +52,9 @@ PURE_MAY_IMPORT = {
     "__future__", "abc", "base64", "binascii", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime",
     "decimal", "difflib", "enum", "functools", "hashlib", "html", "io.BytesIO", "itertools", "json", "math", "numbers", "operator", "re",
     "reprlib", "string", "struct", "sys", "types", "typing", "unicodedata", "urllib.parse", "zlib", "msgspec",
-    "numpy", "pyarrow", "sqlglot", "zstandard",
+    "pyarrow", "sqlglot", "zstandard",
 }  # fmt: skip
-PURE_MAY_NOT_IMPORT_OF_THESE = {"pyarrow.fs", "pyarrow.flight", "pyarrow.csv", "pyarrow.feather", "numpy.random"}
+PURE_MAY_NOT_IMPORT_OF_THESE = {"pyarrow.fs", "pyarrow.flight", "pyarrow.csv", "pyarrow.feather"}
 PURE_MAY_NOT_CALL = {
     "open", "print", "input", "exec", "eval", "__import__", "datetime.now", "datetime.utcnow", "datetime.today", "date.today",
     "pa.memory_map", "pa.OSFile", "pa.output_stream", "pyarrow.memory_map", "pyarrow.OSFile",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,6 +140,18 @@ def test_a_key_is_found_by_all_of_its_columns(data: st.DataObject) -> None:
     asked = data.draw(st.lists(row, min_size=1, max_size=30))
     found = KeyIndex(keys, table(source)).find(table(asked))
     assert found.to_pylist() == [source.index(each) if None not in each and each in source else None for each in asked]
+
+
+def test_many_keys_beside_many_rows(tmp_path: Path) -> None:
+    """Ten thousand and more are looked up together. [RC3]"""
+    count = 30_000
+    mc.write(pa.table({"id": range(count), "v": [0.0] * count}), tmp_path / "t")
+    source = pa.table({"id": range(1, 2 * count, 2), "v": [1.0] * count})
+    outcome = Table(tmp_path / "t").merge(source, "id")
+    assert (outcome.rows_updated, outcome.rows_inserted) == (count // 2, count // 2)
+    found = Table(tmp_path / "t").dataset().to_table().sort_by("id")
+    assert found.num_rows == count + count // 2
+    assert pc.sum(found.column("v")).as_py() == count and found.column("id")[count].as_py() == count + 1
 
 
 FAR = {

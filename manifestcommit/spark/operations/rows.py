@@ -8,7 +8,6 @@ from functools import partial, reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Window
@@ -399,13 +398,13 @@ def _changes(work: _Work, path: str, batches: Batches) -> Iterator[pa.RecordBatc
     """The file of each row that changes or has a key of the source, what becomes of it, the key."""
     for batch in map(sound, batches):
         decided = work.decided(batch, new=False)
-        flags = [pa.array(each.astype("int64")) for each in (decided.updated, decided.deleted)]
+        flags = [each.cast(pa.int64()) for each in (decided.updated, decided.deleted)]
         keys = [batch.column("source." + key) for key in work.theirs]
         found = work.found(batch)
         names = [path, work.is_found, "updated", "deleted", *work.names]
         rows = pa.table([batch.column(path), found, *flags, *keys], names)
-        matters = decided.updated | decided.deleted | np.asarray(found)
-        yield from rows.filter(pa.array(matters)).to_batches()
+        matters = pc.or_(pc.or_(decided.updated, decided.deleted), found)
+        yield from rows.filter(matters).to_batches()
 
 
 def _remaining(work: _Work, batches: Batches) -> Iterator[pa.RecordBatch]:
