@@ -25,6 +25,7 @@ from manifestcommit.log.time_travel import choose_version, to_datetime
 from manifestcommit.log.version_chain import Head, read_version, walk_back
 from manifestcommit.operations import gc
 from manifestcommit.operations.rollback import rollback, tag
+from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.joint_outcome import attempt_of
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.rows.read_changes import RowFeed
@@ -165,6 +166,19 @@ def test_who_aborts_what_is_decided_changes_nothing() -> None:
     assert lake.moved() == [1, 1]
 
 
+def test_a_home_whose_fence_has_passed_the_job_has_aborted_it() -> None:
+    """Without a record, as long as the fence goes. [MT6] [MT9]"""
+    lake = Lake(2)
+    stopped(lake.parts(), 2)
+    for _ in range(2):
+        append(lake, 0)
+    gc.run(lake.at(lake.urls[0]), AT_ONCE)
+    assert lake.head(0).snapshot.fence > 1 and lake.head(1).is_void
+    before = lake.env.waited_us
+    append(lake, 1)
+    assert lake.env.waited_us == before and lake.head(1).snapshot.void == (2,)
+
+
 def test_the_coordinator_begins_its_next_attempt_where_others_aborted_one() -> None:
     """With the same jobs: each is committed once. [MT4] [MT9]"""
     lake = Lake(2)
@@ -263,6 +277,20 @@ def test_a_stream_stops_before_an_undecided_version() -> None:
     assert feed.advance(feed.beginning(1)).version == 4
 
 
+def test_to_abort_an_attempt_costs_what_a_commit_costs() -> None:
+    """The hint of the home's table is put as after any commit. [MT9] [CM11]"""
+    lake = Lake(2)
+    stopped(lake.parts(), 2)
+    pending = lake.newest(1).pending
+    assert pending is not None
+    store = CountingStore(open_store(lake.urls[0]))
+    home = TableContext(store, lake.env)
+    home.open()
+    store.calls.clear()
+    abort_attempt(home, attempt_of(pending))
+    assert Counter(call.kind for call in store.calls) == {"put_if_absent": 1, "list": 1, "put": 1}
+
+
 def test_a_stream_passes_a_void_version_over() -> None:
     """Also where its object lists files that the version added. [MT8] [SP8] [IV5]"""
     lake = Lake(2)
@@ -290,6 +318,27 @@ def test_a_hint_of_another_version_or_attempt_says_nothing() -> None:
     for hint in (b"1 " + attempt_of(pending).encode(), b"2 " + object_names.attempt_id(pending.job, 2).encode(), b"\xff"):
         store.put("_manifest/hint", hint)
         assert lake.head(1).version == 1
+
+
+def test_a_forged_hint_is_believed_of_a_member_and_verify_names_what_was_built_upon_it() -> None:
+    """Who may put it may create the next version, too. It never hides what the home has committed, and asks nobody. [MT7] [LY7] [MT10]"""
+    lake = Lake(2)
+    stopped(lake.parts(), 2)
+    pending = lake.newest(1).pending
+    assert pending is not None
+    store = CountingStore(open_store(lake.urls[1]))
+    store.put("_manifest/hint", f"2 {attempt_of(pending)}".encode())
+    store.calls.clear()
+    assert TableContext(store).open().version == 2 and len(store.calls) == 3 and lake.moved() == [0, 1]
+    assert append(lake, 1) == 3 and lake.head(1).snapshot.void == ()
+    report = verify(lake.at(lake.urls[1]))
+    assert not report.is_sound and any(pending.home in each.problem for each in report.findings)
+    committed = Lake(2)
+    stopped(committed.parts(), 5)
+    pending = committed.newest(1).pending
+    assert pending is not None
+    open_store(committed.urls[1]).put("_manifest/hint", f"2 {attempt_of(pending)} no".encode())
+    assert committed.moved() == [1, 1]
 
 
 def test_a_home_that_is_gone_or_another_table_is_an_error_and_no_answer() -> None:
@@ -350,6 +399,21 @@ def test_a_conflict_in_one_table_commits_nothing_in_any(which: int) -> None:
     append(lake, 0), append(lake, 1)
     assert lake.env.waited_us == before
     sound(lake)
+
+
+def test_a_conflict_after_a_member_was_placed_takes_one_abort() -> None:
+    """A create, a list and the hint in the home; before it the home's head is read once more, since the conflict may have gone. [MT9]"""
+    lake = Lake(2)
+    parts = lake.parts()
+    commit_jointly(lake.parts())
+    parts[1] = lake.parts([1])[0]
+    parts[0].ctx.open()
+    counting, calls = counted(parts)
+    counting[0].ctx.known = parts[0].ctx.known
+    home = msgspec.structs.replace(counting[0], head=parts[0].ctx.known)
+    assert [outcome.kind for outcome in commit_jointly([home, counting[1]])] == ["conflict", "aborted"]
+    assert Counter(kind for at, kind in calls() if at == lake.urls[0]) == {"put_if_absent": 1, "list": 2, "put": 1}
+    assert Counter(kind for at, kind in calls() if at == lake.urls[1]) == {"put_if_absent": 1, "list": 1}
 
 
 def test_what_is_decided_later_is_a_winner_since_a_birth_that_did_not_see_it() -> None:
@@ -492,3 +556,14 @@ def test_two_members_are_consistent_without_their_home() -> None:
     sessions = [lake.at(lake.urls[at]) for at in (1, 2)]
     heads = read_jointly([Overtaken(lake, sessions[0]), sessions[1]])
     assert len({head.snapshot.watermarks["s"] for head in heads}) == 1
+
+
+@pytest.mark.parametrize(("after", "requests"), [(2, 8), (DECIDED, 10), (5, 8), (6, 3)])
+def test_what_opening_a_table_costs_whose_newest_version_is_a_member(after: int, requests: int) -> None:
+    """A hint that is a version behind costs two, here and in the home; undecided: the state before is what the hint led to; decided and
+    untold: the home is asked; told: nothing more. [MT6] [MT7]"""
+    lake = Lake(2)
+    stopped(lake.parts(), after)
+    store = CountingStore(open_store(lake.urls[1]))
+    TableContext(store).open()
+    assert len(store.calls) == requests

@@ -8,10 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.commits.tables import stopped
 
 import manifestcommit as mc
 from manifestcommit.cli.exit_codes import NO, USAGE
 from manifestcommit.cli.main import main
+from manifestcommit.log.version_chain import open_head
+from manifestcommit.store import open_store
 from manifestcommit.transactions import PreparedTransaction
 
 DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})
@@ -161,6 +164,36 @@ def test_named_tables_and_table_objects(lake: list[str]) -> None:
     assert rows(lake[:2]) == [2, 2]
     with pytest.raises(mc.errors.UsageError, match="has no table 'orders'; it has 'facts', 'dimensions'"):
         tx["orders"]
+
+
+def test_the_rank_chooses_the_table_that_decides(lake: list[str]) -> None:
+    """[MT2]"""
+    mc.create_table(lake[1], DAY.schema, rank=-3)
+    mc.create_table(lake[1], DAY.schema, rank=-3)
+    with pytest.raises(mc.errors.UsageError, match=r"rank cannot be changed \(is -3, got "):
+        mc.create_table(lake[1], DAY.schema, rank=0)
+    with mc.transaction(lake) as tx:
+        for name in tx:
+            tx[name].write(DAY)
+    assert len(mc.Table(lake[1]).snapshot().joint) == 2 and mc.Table(lake[1]).snapshot().rank == -3
+
+
+def test_changes_of_rows_pass_a_void_version_over(lake: list[str]) -> None:
+    """[MT8] [CH1]"""
+    for path in lake[:2]:
+        mc.write(DAY, path)
+    coordinator = mc.transaction(lake[:2])
+    for name in coordinator:
+        coordinator[name].write(DAY)
+    parts = [coordinator[name]._job.as_part() for name in coordinator]
+    assert stopped(parts, 2) is None
+    member = next(path for path in lake[:2] if open_head(open_store(path)).top is not None)
+    mc.write(DAY.slice(0, 1), member)
+    assert mc.Table(member).snapshot().void == (3,)
+    assert mc.Table(member).changed_files(2)["added"].num_rows == 1
+    assert mc.Table(member).changed_rows(2).read_all().num_rows == 1
+    with pytest.raises(mc.errors.VersionNotFoundError, match="is void"):
+        mc.Table(member).changed_rows(3)
 
 
 WRONG: dict[str, Any] = {

@@ -731,6 +731,23 @@ def test_a_name_that_means_another_column_ends_what_is_shown(tmp_path: Path) -> 
     assert start in shown and start + 2 not in shown
 
 
+def test_regular_gcs_leave_nothing_of_rows_that_are_gone_for_good(tmp_path: Path) -> None:
+    """Each gc that expires a version puts a young checkpoint: the older one before it is what the log begins with. [EX4] [GC5]"""
+    url = str(tmp_path / "t")
+    people = pa.table({"name": ["Ada Lovelace", "Grace"]})
+    mc.create_table(url, people.schema, properties=BOTH)
+    mc.write(people, url)
+    table = mc.Table(url)
+    table.delete("name = 'Ada Lovelace'")
+    table.drop_removed()
+    for _ in range(4):
+        planned = table.plan_gc(grace="0s", keep_for="0s").num_rows
+        deleted = table.gc(grace="0s", keep_for="0s").deleted
+        assert sum(each.count for each in deleted.values()) >= planned > 0
+    log = [each for each in (tmp_path / "t").rglob("*") if each.is_file() and "_manifest" not in each.parts]
+    assert len(log) > 4 and not [each.name for each in log if b"Lovelace" in each.read_bytes()]
+
+
 def test_files_of_before_a_column_was_added_have_no_bounds_of_it(tmp_path: Path) -> None:
     """Not even where none of a struct's members has one in some of the files. [EX1] [EX8]"""
     url = str(tmp_path / "t")
@@ -952,6 +969,24 @@ def test_bounds_of_decimals_that_spark_2_wrote_are_refused_until_they_are_rewrit
             table.export(format)
         mc.write(table.to_arrow(), str(path), mode="overwrite")
     assert table.export(format).version == table.version
+
+
+@pytest.mark.parametrize("name", ["l", "l.list", "s"])
+def test_lists_with_two_levels_are_exported_whatever_pyarrow_calls_them(tmp_path: Path, name: str) -> None:
+    """`item` is pyarrow's former name of an element. [EX9]"""
+    path = str(tmp_path / "t")
+    inner = pa.array([[[1, None]], None, []], pa.list_(pa.list_(pa.int64())))
+    values = pa.StructArray.from_arrays([inner], ["a.b"]) if name == "s" else inner
+    Path(path).mkdir()
+    pq.write_table(
+        pa.table({name: values, "m": pa.array([[("k", [1])], None, []], pa.map_(pa.string(), pa.list_(pa.int64())))}),
+        f"{path}/a.parquet",
+        use_compliant_nested_type=False,
+    )
+    mc.Table(path).adopt()
+    mc.Table(path).export("delta")
+    found, schema = expected(mc.Table(path))
+    assert rows(deltalake_query(path), schema) == found
 
 
 def test_a_file_of_nan_alone_has_no_count_of_nan_in_iceberg(tmp_path: Path) -> None:

@@ -472,6 +472,24 @@ def test_columns_that_were_renamed_are_adopted_by_their_ids(
     assert rows(duckdb_iceberg(str(tmp_path / "t")), schema) == found
 
 
+def test_an_adoption_that_rewrites_and_dies_is_completed(tmp_path: Path) -> None:
+    """After every call of the store: nothing is listed twice, nothing is missing. [AF2] [AF4]"""
+    for number in range(1, 60):
+        root = str(tmp_path / str(number))
+        ice = ice_table(root, Schema(N, PART))
+        with_two_names(ice)
+        store = FaultStore(open_store(root), {number: "dies_after"})
+        session = TableContext(store)
+        with contextlib.suppress(Died):
+            adopt(session, source=source_of(session, document(ice), rewrite=True))
+        mc.Table(root).adopt(from_=document(ice), rewrite=True)
+        found, schema = expected(mc.Table(root))
+        assert found == rows(ice.scan().to_arrow(), schema)
+        if len(store.calls) < number:
+            break
+    assert number > 10
+
+
 @pytest.mark.parametrize("kind", [UUIDType(), TimeType()], ids=str)
 def test_types_that_a_table_cannot_have_are_refused(tmp_path: Path, kind: IcebergType) -> None:
     """[AF4]"""

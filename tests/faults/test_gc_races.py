@@ -33,8 +33,9 @@ from tests.faults.collected import (
     tag,
 )
 from tests.kit.sizes import budgets, some
-from tests.kit.tables import begin, change_of, clone, memory, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
 
+from manifestcommit.commits.task_recovery import Recovery
 from manifestcommit.commits.two_phase import commit_prepared, give_up, resolve_job
 from manifestcommit.errors import (
     CommitConflictError,
@@ -52,8 +53,9 @@ from manifestcommit.log.version_chain import list_versions, open_head, read_obje
 from manifestcommit.operations.adopt import UNFINISHED, adopt
 from manifestcommit.operations.gc import GcReport
 from manifestcommit.operations.gc import plan as look
-from manifestcommit.operations.rollback import rollback
+from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.protocol.conflict import is_readable
+from manifestcommit.rows.row_change import Declared, RowChange
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
 from manifestcommit.store.memory import MemoryStore
@@ -184,6 +186,49 @@ def test_a_file_that_was_removed_and_is_added_again_is_not_taken_by_a_gc_that_ru
 
 
 @pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("work", ["write", "delete", "merge", "adopt", "prepared", "recoverable", "rewind"])
+def test_work_whose_key_runs_two_gcs_take_while_it_begins_is_not_told_of_damage(work: str) -> None:
+    """The table is sound: what was read as the head has expired, and the newer one says what became of the key. [KY1] [RD3] [GC2]"""
+    base = memory()
+    parquet(base, "day=x/adopted.parquet", 200)
+    adopt(session(base))
+    with begin(base, "key 0") as early:
+        early.write(rows([0], day="x"))
+    second = begin(base, "key 0").prepare() if work == "prepared" else ""
+    for number in range(1, 5):
+        write(base, rows([number], day="x"), key=f"key {number}", watermarks={"s": (number, number + 1)})
+    runs = {run.path for run in open_head(base).snapshot.key_runs}
+    pending = [True]
+
+    def expire(call: FaultCall) -> None:
+        if call.name in runs and pending and pending.pop():
+            for number in range(20, 40):
+                write(base, rows([number], day="x"), key=f"key {number}")
+            gc(base, prepared_grace_s=0)
+            gc(base, prepared_grace_s=0)
+
+    store = FaultStore(base, on_call=expire)
+    if work == "adopt":
+        assert adopt(session(store)).already_adopted
+    elif work == "write":
+        assert begin(store, "key 0").already_committed
+    elif work == "prepared":
+        outcome = commit_prepared(session(store), second)
+        assert (outcome.kind, outcome.version) == ("already_committed", key_version(base, "key 0"))
+    elif work == "recoverable":
+        known, told = session(store), early.outcome
+        assert told is not None and known.open().version > told.version
+        assert Recovery(known, "key 0", "f").judged(change_of(early), told) == told
+    elif work == "rewind":
+        with pytest.raises(SnapshotExpiredError, match="keep_keys=True"):  # the history that names the keys has gone as well
+            rewind(session(store), "s", 1, reason="again")
+    else:
+        begun = RowChange(session(store), work, ["id = 1"], Declared(key="key 0"))  # type: ignore[arg-type]
+        assert begun.already_committed and begun.head.version == open_head(base).version
+    assert not pending and not runs & sizes(base).keys(), "nothing was taken away"
+
+
+@pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("ask", ["resolve", "commit", "abort", "add its file"])
 def test_who_asks_for_a_job_whose_runs_two_gcs_take_meanwhile_is_not_told_of_damage(ask: str) -> None:
     """What became of it may be forgotten by then, and is told so: who believes in damage takes the table back to a copy. [CM23] [RD3]"""
@@ -214,6 +259,26 @@ def test_who_asks_for_a_job_whose_runs_two_gcs_take_meanwhile_is_not_told_of_dam
         assert outcome.kind == "unknown" and "which may carry it" in str(outcome.reason)
     assert not pending and not runs & sizes(base).keys(), "nothing was taken away"
     assert read_ids(base) == [*range(9), *range(20, 40)]
+
+
+def test_an_adopted_file_that_was_replaced_is_added_again_or_goes() -> None:
+    """No job wrote it, so its name alone protects nothing; nor may it go while an older version that can be read lists it. [GC6] [AF2]"""
+    base = memory()
+    parquet(base, "day=x/foreign.parquet", 200)
+    adopt(session(base))
+    write(base, rows([1], day="x"), overwrite=None)
+    kept = clone(base)
+    gc(kept, foreign=True, keep_versions=3)
+    assert read_ids(kept) == [1] and read_ids(kept, 2) == [200]
+    outcomes = set()
+    for store, done, acted in interleaved(base, lambda store: gc(store, foreign=True), add_foreign):
+        check_readable(store)
+        assert isinstance(done, GcReport)
+        listed = read_ids(store) == [1, 200]
+        assert listed == ("day=x/foreign.parquet" in sizes(store)) == (not isinstance(acted, Exception)), acted
+        outcomes.add(listed)
+        check_now_and_then(store)
+    assert outcomes == {True, False}
 
 
 @pytest.mark.thorough
@@ -322,6 +387,23 @@ def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[
         forget(store)
 
 
+def test_a_version_that_a_stalled_writer_brings_back_is_deleted_again_and_trusted_by_no_one() -> None:
+    """[GC4] [GC7] [IV8]"""
+    base = table()
+    old = {version: base.get(object_names.version_name(version)) for version in (1, 3, 4)}
+
+    def bring_back(store: Store) -> None:
+        for version, data in old.items():
+            store.put_if_absent(object_names.version_name(version), data)
+
+    gc(base)
+    for store, done, _ in interleaved(base, gc, bring_back):
+        assert isinstance(done, GcReport)
+        check_readable(store)
+        check_clean(store)
+        assert read_object(store, 3) is None
+
+
 def test_the_only_copy_of_a_folder_that_is_being_adopted_is_not_condemned() -> None:
     """Crashed between the table and the list of its files, at every call there: they look foreign, and are the data. [GC6] [AF2] [IV7]"""
     base = memory()
@@ -364,9 +446,6 @@ def test_a_gc_that_slept_deletes_no_file_that_is_listed_by_now() -> None:
     check_clean(store)
 
 
-# --- who knows a head that is gone -----------------------------------------------------------------------------------------
-
-
 def test_a_gc_that_slept_deletes_nothing_of_a_table_that_was_made_anew() -> None:
     """[GC7]"""
     store = table()
@@ -381,6 +460,9 @@ def test_a_gc_that_slept_deletes_nothing_of_a_table_that_was_made_anew() -> None
         gc(paused(store, meanwhile), foreign=True)
     assert read_ids(store) == read_ids(store, 4) == [0, 1, 2]
     assert read_ids(store, 2) == [0]
+
+
+# --- who knows a head that is gone -----------------------------------------------------------------------------------------
 
 
 def spilled() -> MemoryStore:

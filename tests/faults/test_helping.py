@@ -13,6 +13,7 @@ import pytest
 from tests.kit.faults import FAULTS, carried, carry, intents, is_create, is_publishing, losing, publish, put_intent, rival, state_of
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import (
+    all_snapshots,
     begin,
     change_of,
     check_head,
@@ -36,6 +37,7 @@ from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.job import Job
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job
 from manifestcommit.errors import (
+    JobAbortedError,
     JobFencedError,
     ManifestCommitError,
     OutcomeUnknownError,
@@ -48,9 +50,11 @@ from manifestcommit.format.evolution import drop_column
 from manifestcommit.format.fields import mark_of
 from manifestcommit.format.watermark import Advance
 from manifestcommit.job import commit_all
+from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import MAX_INTENTS, open_head, read_object
 from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.alter import edit_schema
+from manifestcommit.operations.describe import trace
 from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
@@ -202,6 +206,23 @@ def test_who_loses_once_asks_nobody_and_who_loses_twice_asks_once() -> None:
         )
 
 
+def test_the_dead_hold_nobody_up_for_long() -> None:
+    """Who has asked lets those go first who were born before it: some turns, before each create, and no more. [CM19] [CM20]"""
+    store = table()
+    dead = [publish(store, 10 + number, key=KEY) for number in range(12)]
+    write(store, rows([9]), key=KEY)  # none of them applies any more
+    calls = losing(store, 1)
+    outcome = write(calls, rows([20]))
+    assert outcome.attempts == 2 and mine(store)[-1] == 20 and sorted(intents(store)) == sorted(dead)
+    eight = ["list"] * 8  # looks at a head that stays
+    names = [(call.kind, call.name) for call in calls.calls]
+    asked = next(index for index, (kind, name) in enumerate(names) if kind == "put_if_absent" and name.startswith(object_names.INTENTS))
+    after = [
+        kind for kind, name in names[asked + 1 :] if name.startswith(object_names.VERSIONS) and not name.startswith(object_names.INTENTS)
+    ]
+    assert after == [*eight, "put_if_absent", "get", "list", *eight, "put_if_absent", "list"], "its own creates between"
+
+
 def _written(store: Store, *ids: int, key: str | None = None, advance: tuple[int, int] | None = None, **more: tuple[Any, Any]) -> Any:
     job = begin(store, key)
     for source, each in {**({SOURCE: advance} if advance else {}), **more}.items():
@@ -302,6 +323,63 @@ def test_an_intent_that_lands_long_after_its_job_was_carried_is_not_carried_agai
     check_table(store)
 
 
+def test_the_owner_finds_itself_in_the_head_and_creates_nothing_more() -> None:
+    """It sleeps through being carried, and tells the version that carries it. [CM1] [CM20]"""
+    store, told = table(), list[Outcome]()
+
+    def others(call: FaultCall) -> None:
+        if call.kind == "list" and intents(store) and not told:
+            told.append(carry(store, 20))
+
+    outcome = write(losing(store, 2, then=others), rows([10]), key=KEY)
+    assert (outcome.kind, outcome.version, outcome.attempts) == ("committed", told[0].version, 2)
+    assert outcome.metrics is not None and outcome.metrics.kind == "committed" and outcome.metrics.rows_committed == 1
+    assert mine(store) == [1, 2, 10, 20] and intents(store) == [], "and it takes its intent away"
+    check_table(store)
+
+
+def test_the_version_that_is_told_is_the_recorded_one_not_one_that_was_brought_back() -> None:
+    """Its late create takes a name that gc had freed, while others had carried it elsewhere. [CM5] [IV8]"""
+    store = table()
+    change, base = change_of(_written(store, 10)), open_head(store)
+    put_intent(store, change)
+    rival(store)
+    version = carry(store, 20).version
+    assert version is not None and version > base.version + 1 and change.job in carried(store, version)
+    head = put_version(store, open_head(store), fence=version, expired=version)
+    store.delete([object_names.version_name(each) for each in range(1, version)])
+    own = session(FaultStore(store))
+    outcome = commit(own, base, change)
+    assert read_object(store, base.version + 1) is not None, "it did create it"
+    assert (outcome.kind, outcome.version) == ("committed", version)
+    assert head.version == open_head(store).version and mine(store) == [1, 2, 10, 20]
+
+
+def test_a_carrier_that_brings_a_deleted_version_back_commits_nobody() -> None:
+    """What it carried there is in no head, so it is still to be carried, or fenced, and told so. [CM5] [IV8]"""
+    store = table()
+    waiting, own = change_of(_written(store, 10)), _written(store, 20)
+    put_intent(store, waiting)
+    creates = 0
+
+    def sleep(call: FaultCall) -> None:
+        nonlocal creates
+        creates += is_create(call)
+        if is_create(call) and creates == 2:
+            for _ in range(2):
+                rival(store)
+            head = open_head(store)
+            put_version(store, head, fence=head.version, expired=head.version)
+            store.delete([object_names.version_name(each) for each in range(1, head.version)])
+
+    outcome = commit(session(losing(store, 1, then=sleep)), open_head(store), change_of(own))
+    assert creates == 2 and not outcome.committed and state_of(store, waiting.job) is None
+    back = [head for head in all_snapshots(store) if any(each.job == waiting.job for each in head.snapshot.commits)]
+    assert [head.version < open_head(store).snapshot.expired for head in back] == [True], "it did create it, below what is readable"
+    assert resolve(store, waiting.job) == ("forgotten", None) and 10 not in read_ids(store) and 20 not in read_ids(store)
+    check_head(store)
+
+
 def test_two_carriers_at_once_carry_it_once() -> None:
     """[CM20] [IV1]"""
     store = table()
@@ -339,6 +417,25 @@ def test_the_oldest_are_carried_first_and_never_more_than_the_bound() -> None:
     check_table(store)
 
 
+def test_where_everything_spills_those_who_were_carried_are_found(set_budgets: SetBudgets) -> None:
+    """Jobs, keys and entries in runs and manifests: nobody is carried twice, nobody is forgotten. [CM12] [CM20] [OB11]"""
+    set_budgets(inline_entry_bytes=600, inline_keys=1, inline_jobs=1, fan_in=2)
+    store = table()
+    jobs = []
+    for number in range(6):
+        jobs.append(publish(store, 10 + number, key=f"{KEY} {number}" if number % 3 else None))
+        if number % 2:
+            version = carry(store, 30 + number).version
+            assert version is not None
+            snapshot = read_object(store, version)
+            assert snapshot is not None and all(snapshot.snapshot.recent_jobs[job] == version for job in carried(store, version))
+    assert all(find_job(session(store), open_head(store).snapshot, job)[1] == in_chain(store, job)[0] for job in jobs)
+    assert open_head(store).snapshot.job_runs and open_head(store).snapshot.key_runs
+    assert mine(store) == sorted([1, 2, *range(10, 16), 31, 33, 35])
+    assert verify(session(store), deep=True).is_sound
+    check_table(store)
+
+
 # --- what must not be carried ---------------------------------------------------------------------------------------------
 
 
@@ -353,6 +450,19 @@ def test_an_intent_whose_key_was_committed_is_not_carried(set_budgets: SetBudget
     carry(store, 20)
     assert mine(store) == [1, 2, 10, 20] and state_of(store, job) is None
     check_table(store)
+
+
+def test_of_two_intents_with_one_key_and_a_carrier_of_that_key_one_is_committed() -> None:
+    """[CM20] [KY5]"""
+    for own_key in (None, KEY):
+        store = table()
+        for _ in range(2):
+            publish(store, 10, key=KEY)
+        outcome = carry(store, 10 if own_key else 20, key=own_key)
+        assert outcome.kind == "committed" and mine(store) == ([1, 2, 10] if own_key else [1, 2, 10, 20])
+        carry(store, 30)
+        assert mine(store).count(10) == 1
+        check_table(store)
 
 
 def test_who_helps_does_not_lose_by_it() -> None:
@@ -418,6 +528,28 @@ def test_an_intent_below_the_fence_is_not_carried_and_its_owner_is_fenced() -> N
     assert report.deleted["intent"].count == 1 and report.deleted["data file"].count >= 1 and intents(store) == []
     carry(store, 21)
     assert mine(store) == [1, 2, 20, 21] and resolve(store, job) == ("forgotten", None)
+    check_head(store)
+
+
+def test_gc_beside_helping_takes_only_what_the_fence_has_settled() -> None:
+    """[CM22] [GC5] [IV7]"""
+    store = table()
+    dead = publish(store, 10)
+    for _ in range(2):
+        rival(store)
+    young, kept = publish(store, 11, key=KEY), open_head(store).version
+    policy = Policy(grace_s=0, keep_for_s=0)
+    plan = gc_engine.plan(session(store), policy)
+    assert object_names.intent_name(dead) in plan["name"].to_pylist()
+    born = object_names.parse_job_id(young).birth
+    put_version(store, open_head(store), fence=born, expired=born)
+    gc_engine.run(session(store), msgspec.structs.replace(policy, grace_s=3600, keep_for_s=3600))
+    assert intents(store) == [young] and kept >= born
+    carry(store, 20)
+    assert mine(store) == [1, 2, 11, 20] and key_version(store, KEY) is not None
+    gc_engine.run(session(store), policy)
+    gc_engine.run(session(store), policy)
+    assert intents(store) == [] and mine(store) == [1, 2, 11, 20]
     check_head(store)
 
 
@@ -504,6 +636,21 @@ def test_giving_up_and_carrying_race_for_one_decision() -> None:
     check_table(store)
 
 
+def test_a_job_whose_key_another_committed_is_given_up_before_it_says_so() -> None:
+    """Were the key dropped later, the intent would be carried as well, and the rerun's rows be there twice. [CM21] [KY3]"""
+    store, done = table(), False
+
+    def beat(call: FaultCall) -> None:
+        nonlocal done
+        if call.kind == "list" and intents(store) and not done:
+            done = True
+            write(store, rows([10]), key=KEY, watermarks={SOURCE: (5, 9)})
+
+    outcome = write(losing(store, 2, then=beat), rows([10]), key=KEY, watermarks={SOURCE: (5, 9)})
+    assert outcome.already_committed and state_of(store, outcome.job_id) == "given up"
+    assert mine(store).count(10) == 1
+
+
 def test_contention_is_told_once_the_job_is_given_up_and_is_unknown_where_it_cannot_be() -> None:
     """[CM8] [CM21]"""
     store = table()
@@ -549,6 +696,21 @@ def test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_
     carry(store, 22)
     assert resolve(store, job)[0] == "committed" == give_up(session(store), job).kind and mine(store).count(12) == 1
     check_table(store)
+
+
+def test_an_owner_that_others_gave_up_is_told_so() -> None:
+    """[AB4] [CM21]"""
+    store = table()
+
+    def abort(call: FaultCall) -> None:
+        for job in intents(store) if call.kind == "list" else ():
+            if state_of(store, job) is None:
+                assert give_up(session(store), job).kind == "aborted"
+
+    with pytest.raises(JobAbortedError):
+        write(losing(store, 2, then=abort), rows([10]))
+    carry(store, 20)
+    assert mine(store) == [1, 2, 20]
 
 
 # --- crashes --------------------------------------------------------------------------------------------------------------
@@ -717,6 +879,28 @@ def test_a_dead_attempt_at_a_range_is_not_carried_once_the_range_is_to_be_done_a
     assert mine(store) == ([1, 2, 12, 13, 20] if undo == "rollback" else [1, 2, 11, 12, 13, 20])
 
 
+@pytest.mark.parametrize("undo", ["rollback", "rewind"])
+@pytest.mark.parametrize("why", ["below the fence", "of another table", "of another table and a later release"])
+def test_what_nobody_can_carry_any_more_does_not_keep_work_from_being_undone(undo: str, why: str) -> None:
+    """It cannot be given up either, and gc leaves what is another table's: nothing could be undone ever again. [CM21] [CM22]"""
+    store = table()
+    before = open_head(store).version
+    if why == "below the fence":
+        dead = put_intent(store, change_of(_written(store, 10, key="k", advance=(5, 7))))
+        write(store, rows([11]), key="k", watermarks={SOURCE: (5, 7)})
+        put_version(store, open_head(store), fence=open_head(store).version)
+    else:
+        earlier = table()
+        dead = put_intent(earlier, change_of(_written(earlier, 10, key="k", advance=(5, 7))))
+        if "later" in why:
+            a_later_release_publishes(earlier)
+        write(store, rows([11]), key="k", watermarks={SOURCE: (5, 7)})
+        store.put(object_names.intent_name(dead), earlier.get(object_names.intent_name(dead)))  # it lands late
+    undone = rollback(session(store), before, reason="x") if undo == "rollback" else rewind(session(store), SOURCE, 5, reason="x")
+    assert undone.committed and undone.dropped_keys == ("k",) and intents(store) == [dead]
+    assert carry(store, 20).committed and in_chain(store, dead) == []
+
+
 def unreadable(store: Store) -> FaultStore:
     """The store fails whoever reads an intent."""
 
@@ -778,6 +962,15 @@ def test_texts_that_come_back_within_one_version_are_undone_commit_by_commit() -
     assert carry(store, 20).committed and positions(store)["opaque"] == "a"
     write(store, rows([12]), key="to c", watermarks={"opaque": ("a", "c")})
     assert rewind(session(store), "opaque", "b", reason="x").dropped_keys == ("to a", "to c")
+
+
+def test_lineage_tells_the_files_of_the_commit_not_of_its_whole_version() -> None:
+    """[CM24] [RD9]"""
+    store = table()
+    version = shared(store)
+    found = [trace(session(store), SOURCE, position) for position in (5, 8, 11)]
+    assert [None if each is None else (each.version, len(each.files)) for each in found] == [(version, 1)] * 3
+    assert len({each.files[0].path for each in found if each is not None}) == 3
 
 
 def test_a_rollback_undoes_all_that_a_version_carried_and_none_of_it_comes_back() -> None:

@@ -22,6 +22,8 @@ from manifestcommit.format.snapshot import Commit
 from manifestcommit.job import Job
 from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version
+from manifestcommit.operations.rollback import rewind
+from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
@@ -74,6 +76,20 @@ def test_a_stalled_writer_above_the_fence_builds_on_the_head_and_commits_once() 
     assert outcome.kind == "committed" and outcome.version == 8
     assert read_ids(store) == [2, 3, 4, 5, 6, 77]
     check_head(store)
+
+
+def test_a_version_that_came_back_is_acknowledged_where_the_head_says_that_its_job_is_committed() -> None:
+    """The job had committed, its answer was lost, its version was expired and deleted: it is in the head all the same. [CM5]"""
+    store = table(3)
+    job, base = stalled(store)
+    first = commit(session(store), base, change_of(job))
+    assert first.version == 4
+    for number in range(5, 8):
+        write(store, rows([number]))
+    expire(store, fence=7, expired=7)
+    again = commit(session(store), base, change_of(job))
+    assert again.committed and again.version == 4
+    assert read_ids(store).count(77) == 1
 
 
 def test_a_version_that_came_back_is_not_told_where_another_driver_committed_the_job() -> None:
@@ -164,6 +180,40 @@ def test_a_second_look_does_not_trust_a_version_that_came_back() -> None:
     slow = FaultStore(store, on_call=came_back(store))
     found = newest_above(slow, 3)
     assert found is not None and found.version == 7
+
+
+def test_a_stream_is_given_no_rows_of_a_version_that_came_back() -> None:
+    """It would be given files that were never committed, and would lose for good those that were. [SP8] [RD1]"""
+    store = table(3)
+    schema = open_head(store).snapshot.schema
+    assert schema is not None
+    waiting: list[Callable[[FaultCall], None]] = []
+    slow = FaultStore(store, on_call=lambda call: waiting[0](call) if waiting else None)
+    feed = Feed(session(slow), columns=schema.fields, pinned=3)
+    start = feed.beginning(4)
+    waiting.append(came_back(store))
+    with pytest.raises(SnapshotExpiredError):
+        feed.between(start, feed.advance(start))
+
+
+def test_a_rewind_does_not_ask_a_version_that_came_back_which_keys_to_drop() -> None:
+    """The key of the work that it undoes would stay, so that a rerun leaves that work out: its rows are lost. [WM5] [RD3] [KY3]"""
+    store = table(3)
+    job, base = stalled(store)
+    write(store, rows([4]), key="undone", watermarks={"other": (0, 5)})
+    write(store, rows([5]), watermarks={"other": (5, 9)})
+    got: list[FaultCall] = []
+
+    def overtake(call: FaultCall) -> None:
+        if (call.kind, call.name) == ("get", object_names.version_name(4)) and not got:
+            got.append(call)
+            expire(store, fence=5, expired=5)
+            assert not commit(session(store), base, change_of(job)).committed
+            assert read_object(store, 4) is not None, "it did create it"
+
+    with pytest.raises(SnapshotExpiredError):
+        rewind(session(FaultStore(store, on_call=overtake)), "other", 0, reason="to be done again")
+    assert got and positions(store) == {"other": 9}
 
 
 def test_readers_get_through_however_fast_others_commit() -> None:
@@ -259,6 +309,36 @@ def test_a_job_that_lists_again_a_file_of_a_fenced_job_is_fenced() -> None:
     assert read_ids(store) == [4]
 
 
+def test_a_fenced_job_whose_create_was_sent_reads_the_history_before_it_says_so() -> None:
+    """It lost once, then slept, then was fenced; every version since its birth can be read and none has it. [CM2]"""
+    store = table(3)
+    job, base = stalled(store)
+
+    def beat_and_fence(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and open_head(store).version == 3:
+            write(store, rows([4]))
+            put_version(store, open_head(store), fence=5, expired=1)
+
+    outcome = commit(session(calls := FaultStore(store, on_call=beat_and_fence)), base, change_of(job))
+    assert outcome.kind == "fenced" and read_ids(store) == [2, 3, 4]
+    last = [(call.kind, object_names.parse_version(call.name)) for call in calls.calls[-3:]]
+    assert last == [("get", 4), ("get", 5), ("list", None)], "one list tells that nothing stands above"
+
+
+def test_a_fenced_job_that_had_committed_is_not_told_that_it_had_not() -> None:
+    """Its record left `recent_jobs`, as gc may do; the history since its birth still has it. [CM2]"""
+    store = table(3)
+    job, base = stalled(store)
+
+    def answer_lost_for_long(call: FaultCall) -> None:
+        if call.kind == "list" and open_head(store).version == 4:
+            write(store, rows([5]))
+            put_version(store, open_head(store), fence=6, expired=1, recent_jobs={})
+
+    outcome = commit(session(FaultStore(store, on_call=answer_lost_for_long)), base, change_of(job))
+    assert outcome.committed and outcome.version == 4 and read_ids(store) == [2, 3, 5, 77]
+
+
 def test_a_fenced_job_that_another_process_had_committed_is_not_told_that_it_had_not() -> None:
     """It is finished from two places; the second comes when the fence has passed it and its record is gone. [CM2] [AB3] [IV2]"""
     store = table(3)
@@ -270,6 +350,26 @@ def test_a_fenced_job_that_another_process_had_committed_is_not_told_that_it_had
     again = commit(session(store), open_head(store), change, committers=Committers.ANY_PROCESS)
     assert (again.kind, again.version) == ("committed", 4), "its rows are there: whoever ran it again would double them"
     assert read_ids(store) == [2, 3, 5, 77]
+
+
+def test_a_fenced_job_whose_history_is_gone_is_unknown() -> None:
+    """It may have been in a version that was deleted. [CM2] [CM6]"""
+    store = table(3)
+    job, base = stalled(store)
+
+    def beat_and_expire(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and open_head(store).version == 3:
+            for number in (4, 5, 6):
+                write(store, rows([number]))
+            put_version(store, open_head(store), fence=6, expired=6)
+
+    def forget(call: FaultCall) -> None:
+        beat_and_expire(call)
+        if call.kind == "list" and open_head(store).snapshot.expired == 6:
+            store.delete([object_names.version_name(version) for version in range(1, 6)])
+
+    outcome = commit(session(FaultStore(store, on_call=forget)), base, change_of(job))
+    assert outcome.kind == "unknown" and 77 not in read_ids(store)
 
 
 @pytest.mark.parametrize("expired", [5, 7])
@@ -362,6 +462,18 @@ def test_a_job_does_not_commit_into_another_table_at_its_root(with_rows: bool) -
 
 
 # --- reading beside gc --------------------------------------------------------------------------------------------------
+
+
+def test_a_version_that_came_back_from_the_dead_is_not_read() -> None:
+    """[RD3]"""
+    store = table(5)
+    body = store.get(object_names.version_name(2))
+    expire(store, fence=4, expired=4)
+    store.put_if_absent(object_names.version_name(2), body)
+    head = open_head(store)
+    with pytest.raises(SnapshotExpiredError, match="the oldest readable version is 4"):
+        read_version(store, head, 2)
+    assert read_version(store, head, 4).version == 4
 
 
 def test_a_version_that_expires_while_it_is_read_is_not_given_out() -> None:

@@ -15,6 +15,8 @@ from tests.kit.tables import begin, check_head, check_table, clone, in_chain, me
 import manifestcommit as mc
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
 from manifestcommit.errors import (
+    CommitConflictError,
+    JobAbortedError,
     StoreError,
     StoreUnclearError,
     UsageError,
@@ -143,6 +145,23 @@ def test_a_create_that_lands_late_never_undoes_what_was_told(first: str, second:
     check_decided(store, job, {told}, 77)
 
 
+@pytest.mark.parametrize("first", FINISHERS)
+@pytest.mark.parametrize("second", FINISHERS)
+def test_a_create_that_lands_at_any_call_of_the_second_finisher_decides_or_is_too_late(first: str, second: str) -> None:
+    """[AB4] [CM1] [CM4]"""
+    landed = []
+    for number in range(1, 12):
+        store, job = stalled(first)
+
+        def between(call: FaultCall, number: int = number, store: Stalls = store) -> None:
+            if call.number == number:
+                landed.append(store.land())
+
+        told = decision(FINISHERS[second](FaultStore(store, on_call=between), job))
+        check_decided(store, job, {told}, 77)
+    assert set(landed) == {True, False}
+
+
 # --- faults at every call ----------------------------------------------------------------------------------------------------
 
 
@@ -168,6 +187,27 @@ def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_byte
             use()
     assert job.prepare() == job.id
     assert commit(store, job.id).version == 4 and read_ids(store) == [2, 3, 77]
+
+
+# --- conflicts leave it prepared -----------------------------------------------------------------------------------------------
+
+
+def test_a_prepared_overwrite_that_lost_conflicts_each_time_until_it_is_given_up() -> None:
+    """[AB3] [AB4] [CF5]"""
+    store = table(3)
+    job = begin(store)
+    job.overwrite(None)
+    job.write(rows([77]))
+    name = job.prepare()
+    write(store, rows([4]))
+    for _ in range(3):
+        with pytest.raises(CommitConflictError):
+            commit(store, name)
+    assert read_ids(store) == [2, 3, 4] and open_head(store).version == 4
+    assert give_up(session(store), name).kind == "aborted"
+    with pytest.raises(JobAbortedError):
+        commit(store, name)
+    assert read_ids(store) == [2, 3, 4]
 
 
 # --- the fence ------------------------------------------------------------------------------------------------------------------
@@ -256,6 +296,21 @@ def test_a_fence_between_the_births_of_job_and_give_up_does_not_let_it_be_given_
 
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("first", FINISHERS)
+def test_a_decision_that_was_spilled_into_a_run_is_found(first: str) -> None:
+    """[CM1] [AB3] [AB4] [CM12]"""
+    store = table(3)
+    job = prepared(store, 77)
+    told = decision(FINISHERS[first](store, job))
+    for number in range(4):
+        write(store, rows([100 + number]))
+    snapshot = open_head(store).snapshot
+    assert job not in snapshot.recent_jobs and snapshot.job_runs
+    assert find_job(session(store), snapshot, job)[0] == {"commit": "committed", "abort": "given_up"}[first]
+    check_decided(store, job, {told}, 77)
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("first", FINISHERS)
 def test_a_decision_that_is_spilled_after_the_look_is_found_before_the_create(first: str) -> None:
     """Between the committer's look and its prepared object another one decides, and the record is spilled at once. [CM1] [AB3]"""
     store = table(3)
@@ -267,6 +322,29 @@ def test_a_decision_that_is_spilled_after_the_look_is_found_before_the_create(fi
             told.add(decision(FINISHERS[first](store, job)))
             for number in range(4):
                 write(store, rows([100 + number]))
+
+    told.add(decision(commit_prepared(session(FaultStore(store, on_call=between)), job)))
+    check_decided(store, job, told, 77)
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("first", FINISHERS)
+def test_a_decision_that_is_spilled_while_an_old_head_conflicts_is_found_in_the_new_one(first: str) -> None:
+    """A gap at the head that the committer knows is closed, another one decides, and its record is spilled: no create was sent yet.
+
+    Looking into the head only, it would commit what was given up, or report an overlap with itself. [CM1] [AB3] [AB4]
+    """
+    store = table(3)
+    job, before = prepared(store, 77, advance=(7, 9)), prepared(store, 66, advance=(5, 7))
+    told: set[tuple[str, int | None]] = set()
+
+    def between(call: FaultCall) -> None:
+        if call.name == object_names.prepared_name(job) and not told:
+            commit(store, before)
+            told.add(decision(FINISHERS[first](store, job)))
+            for number in range(4):
+                write(store, rows([100 + number]))
+            assert job not in open_head(store).snapshot.recent_jobs
 
     told.add(decision(commit_prepared(session(FaultStore(store, on_call=between)), job)))
     check_decided(store, job, told, 77)
@@ -333,6 +411,14 @@ class Stopping:
         time.sleep(600)
 
 
+def write_and_die(root: str, reached: Any) -> None:
+    job = mc.begin(root, key="epoch 1")
+    job.write(rows([7, 8]))
+    Path(root, "name of the job").write_text(job.id)
+    reached.value = 1
+    time.sleep(600)
+
+
 def prepare_and_die(root: str, where: str, reached: Any) -> None:
     stopping = Stopping(root, where, reached)
     job = begin(stopping.store, "epoch 1")
@@ -372,6 +458,20 @@ def test_another_process_commits_what_this_one_prepared(root: str) -> None:
     in_process(commit_all, root, [job])
     in_process(commit_all, root, [job, job])
     assert in_chain(store, job) == [3] and read_ids(store) == [1, 7] and mc.commit(root, job).version == 3
+
+
+def test_a_task_that_dies_before_the_checkpoint_leaves_nothing_to_commit(root: str) -> None:
+    """Killed after it wrote its files: they are in no version, its id commits nothing, its rerun writes them once. [AB3] [IV5]"""
+    store = LocalStore(root)
+    killed(write_and_die, root)
+    assert mc.Table(root).resolve(dead_job(root)) == "not_committed"
+    for finish in (mc.commit, lambda path, job: mc.Table(path).abort(job)):
+        with pytest.raises(UsageError, match="holds no prepared job"):
+            finish(root, dead_job(root))
+    assert read_ids(store) == [1]
+    in_process(publish_epoch, root)
+    assert read_ids(store) == [1, 7, 8]
+    check_table(store)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["at its put", "after it"])

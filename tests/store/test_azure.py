@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import pickle
 import secrets
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.kit.proxy import Fault, FaultProxy, Rule, to
 from tests.store.places import Place, names, sent
@@ -54,6 +57,18 @@ def test_each_call_to_azure_is_one_request(store: Store, proxy: FaultProxy) -> N
     with pytest.raises(FileNotFoundError):
         store.get("v/1")
     assert sent(proxy) == ["GET"]
+
+
+def test_a_parquet_file_on_azure_is_one_request_to_write_and_two_to_read(store: Store, proxy: FaultProxy) -> None:
+    """Azure has no range that counts from the end: its length is asked for first. [ST8]"""
+    table = pa.table({"a": range(100)})
+    output = store.create_output("a b/%2F.parquet")
+    pq.write_table(table, output)
+    output.close()
+    assert sent(proxy) == ["PUT"]
+    filesystem, base = store.filesystem()
+    assert pq.ParquetFile(filesystem.open_input_file(f"{base}/a b/%2F.parquet")).metadata.num_rows == 100
+    assert sent(proxy) == ["HEAD", "GET"]
 
 
 def test_outputs_on_azure_appear_whole_or_never(store: Store, proxy: FaultProxy) -> None:
@@ -239,6 +254,29 @@ def test_an_azure_url_that_names_no_place_is_refused(azurite: Any) -> None:
         open_store("abfs://c@acc.dfs.core.windows.net/t", azurite.storage_options)
     with pytest.raises(UsageError, match="credentials"):
         open_store(f"abfs://acc:{azurite.key}@host/t")
+
+
+def write_after_fork(store: Store, place: Place, answers: Any) -> None:
+    store.put("from the child", store.get("from the parent"))
+    answers.put((names(store), mc.Table(f"{place.url}/t", storage_options=place.options).snapshot().version))
+
+
+def test_a_forked_process_uses_the_store_of_its_parent_on_azure(azurite: Any, azure_root: Place) -> None:
+    """[ST13]"""
+    place = azure_root.named(f"{azure_root.url}/{secrets.token_hex(8)}")
+    store = place.open()
+    mc.write(pa.table({"x": [1]}), f"{place.url}/t", storage_options=place.options)
+    store.put("from the parent", b"x")
+    fork = multiprocessing.get_context("fork")
+    answers = fork.Queue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python says that forking with threads is dangerous; it is, and it is done
+        child = fork.Process(target=write_after_fork, args=(store, place, answers))
+        child.start()
+    found, version = answers.get(timeout=60)
+    child.join(30)
+    assert child.exitcode == 0 and version == 2 and {"from the child", "from the parent"} <= set(found)
+    assert store.get("from the child") == b"x"
 
 
 FORKING = """

@@ -549,6 +549,20 @@ def test_an_honest_store_is_safe_and_stays_as_it_was(place: Place) -> None:
     assert leftovers(place) == ["_manifest/hint", "day=1/x.parquet"] and store.get("_manifest/hint") == b"7"
 
 
+def test_a_proof_has_85_calls_all_of_them_in_a_place_of_its_own() -> None:
+    """[ST12]"""
+    folders = set()
+    for _ in range(2):
+        store = CountingStore(Honest())
+        prove(store)
+        assert store.requests() == {"put_if_absent": 71, "get": 4, "list": 4, "delete": 6}
+        found = [re.fullmatch(r"(_manifest/doctor/[0-9a-f]{32}/).*", call.name) for call in store.calls]
+        assert all(found)
+        folders.add(*{match[1] for match in found if match})
+        assert store.sent_bytes() < 1.2e6
+    assert len(folders) == 2
+
+
 def test_an_examination_has_its_budget() -> None:
     """[ST12]"""
     store = CountingStore(Honest())

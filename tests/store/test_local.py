@@ -94,6 +94,18 @@ def test_a_scan_that_misses_a_name_is_scanned_again(local: LocalStore, monkeypat
     assert len(scans) == 3, "one that missed it, two that agree"
 
 
+def test_a_list_that_is_given_up_holds_no_folder_open(local: LocalStore) -> None:
+    """A head is found by the first names of a list; a long-lived reader would run out of descriptors. [ST3]"""
+    for number in range(3):
+        local.put(f"a/b/{number}", b"")
+    before = len(os.listdir("/dev/fd"))
+    given_up = [local.list("") for _ in range(5)]
+    assert [next(each).name for each in given_up] == ["a/b/0"] * 5
+    assert len(os.listdir("/dev/fd")) > before
+    given_up.clear()
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_a_folder_that_is_removed_while_it_is_listed_holds_nothing(local: LocalStore, tmp_path: Path) -> None:
     """Someone clears partitions away beside a gc: each is listed as it was when it was read. [ST3]"""
     for folder in ("day=1", "day=2"):
@@ -444,6 +456,18 @@ def test_a_folder_in_a_folder_is_gone_through_and_no_object(local: LocalStore) -
     assert names(local, "v/", "v/0!") == ["v/0/deep", "v/5"]
     assert names(local, "v/", "v/00") == ["v/5"]
     assert names(local, "v/0/d") == ["v/0/deep"]
+
+
+def test_a_put_over_an_object_leaves_nothing_else(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ext4 writes out what is renamed over a file, at each commit's hint; names are swapped instead, where the kernel can. [ST2] [ST8]"""
+    local.put("a/hint", b"1")
+    with monkeypatch.context() as patched:
+        patched.setattr("os.replace", lambda *_: pytest.fail("renamed over it"))
+        local.put("a/hint", b"22")
+    assert local.get("a/hint") == b"22" and names(local) == ["a/hint"] and list(local.unfinished()) == []
+    monkeypatch.setattr(linux, "_rename", None)
+    local.put("a/hint", b"333")
+    assert local.get("a/hint") == b"333" and names(local) == ["a/hint"] and list(local.unfinished()) == []
 
 
 def test_a_put_never_takes_the_place_of_a_folder(local: LocalStore) -> None:

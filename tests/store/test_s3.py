@@ -11,10 +11,13 @@ import multiprocessing
 import os
 import pickle
 import secrets
+import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import dateutil.parser
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -115,6 +118,19 @@ def test_a_small_parquet_file_is_one_request_to_write_and_one_to_read(store: Sto
     assert sent(proxy) == ["GET"]
 
 
+def test_a_column_is_read_without_the_others(store: Store, proxy: FaultProxy) -> None:
+    """[ST8]"""
+    noise = secrets.token_bytes(4_000_000)
+    table = pa.table({"wide": [noise[start : start + 4000] for start in range(0, 4_000_000, 4000)], "narrow": range(1000)})
+    output = store.create_output("x.parquet")
+    pq.write_table(table, output, compression="none", use_dictionary=False)
+    output.close()
+    proxy.reset()
+    with store.open_input("x.parquet") as stream:
+        assert pq.ParquetFile(stream, pre_buffer=True).read(columns=["narrow"]).equals(table.select(["narrow"]))
+    assert sum(each.answer_bytes for each in proxy.requests) < 100_000
+
+
 def test_a_large_output_goes_up_in_parts_of_one_size(store: Store, proxy: FaultProxy) -> None:
     """[ST2]"""
     output = store.create_output("big")
@@ -151,6 +167,39 @@ def test_discarding_an_upload_leaves_all_others_alone(store: Store, proxy: Fault
         output.close()
     assert names(store) == sorted(others)
     assert not [each for each in proxy.requests if each.method == "GET" and "uploads" in each.query], "nobody looks for the others'"
+
+
+@pytest.mark.thorough
+def test_a_list_has_as_many_requests_as_pages_and_begins_where_it_is_told(store: Store, proxy: FaultProxy) -> None:
+    """[ST3] [CM11]"""
+    written = [f"versions/{number:020d}.json.zst" for number in range(1, 1101)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda name: store.put(name, b""), written))
+    proxy.reset()
+    assert names(store, "versions/") == written
+    assert len(sent(proxy)) == 2
+    assert names(store, "versions/", written[1050]) == written[1050:]
+    assert len(sent(proxy)) == 1
+    store.delete(written)
+    assert len(sent(proxy)) == 2
+    assert names(store) == []
+
+
+def test_a_list_parses_its_times_without_a_search_for_their_form(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That search was three quarters of the time that a listing of many objects took. [GC5] [ST3]"""
+    for name in ("a", "b"):
+        store.put(name, b"")
+    searched = []
+
+    def parse(text: str, **options: Any) -> Any:
+        searched.append(text)
+        return parse_any(text, **options)
+
+    parse_any = dateutil.parser.parse
+    monkeypatch.setattr("dateutil.parser.parse", parse)
+    listed = list(store.list(""))
+    assert [info.name for info in listed] == ["a", "b"] and not searched
+    assert all(abs(info.modified - time.time()) < 60 for info in listed)
 
 
 TIMES = ("2026-11-28T10:00:00Z", "2026-11-28 10:00Z", "20261128T100000Z", "20261128Z", "Sat, 28 Nov 2026 10:00:00 GMT")

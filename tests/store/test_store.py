@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import secrets
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -242,6 +244,18 @@ def test_many_delete_the_same_objects_at_once(store: Store, place: Place) -> Non
     assert names(store) == []
 
 
+def test_another_instance_reads_what_was_written(place: Place) -> None:
+    """No instance answers from a memory of its own. [ST3] [ST8]"""
+    first, second = place.open(), place.open()
+    assert names(second, "v/") == []
+    first.put_if_absent("v/1", b"1")
+    assert names(second, "v/") == ["v/1"] and second.get("v/1") == b"1"
+    second.put("v/1", b"2")
+    assert first.get("v/1") == b"2"
+    first.delete(["v/1"])
+    assert names(second, "v/") == [] and second.put_if_absent("v/1", b"3")
+
+
 # --- list ---------------------------------------------------------------------------------------------------------------
 
 
@@ -360,6 +374,22 @@ def test_parquet_files_go_through_outputs_and_the_filesystem(store: Store) -> No
         assert pq.read_table(stream).equals(table)
 
 
+@pytest.mark.thorough
+def test_many_threads_read_one_file_each_from_its_beginning(store: Store) -> None:
+    """A stream has a position of its own. [ST8] [RD2]"""
+    table = pa.table({"a": range(200_000), "b": [str(number) for number in range(200_000)]})
+    output = store.create_output("x.parquet")
+    pq.write_table(table, output, row_group_size=1000)
+    output.close()
+    filesystem, base = store.filesystem()
+
+    def read(_: int) -> bool:
+        return bool(pq.read_table(f"{base}/x.parquet", filesystem=filesystem, use_threads=False).equals(table))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(24)))
+
+
 def test_each_answer_of_a_service_tells_its_time(store: Store) -> None:
     """A folder's and this memory's clock is this machine's. [CM14]"""
     is_service = is_remote(store)
@@ -371,3 +401,14 @@ def test_each_answer_of_a_service_tells_its_time(store: Store) -> None:
         told = now_of(fresh)
         assert (told is not None) == is_service
         assert told is None or abs(told - time.time()) < 900
+
+
+def test_a_process_that_ends_just_after_a_scan_ends_well() -> None:
+    """Threads of pyarrow still let go of what they read from Python: four of five such processes aborted."""
+    code = (
+        "import secrets, pyarrow as pa, manifestcommit as mc; url = 'memory://' + secrets.token_hex(4)\n"
+        "for day in range(6): mc.write(pa.table({'id': range(300), 'day': [day] * 300}), url, partition_by='day')\n"
+        "mc.Table(url).to_arrow()"
+    )
+    ends = [subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode for _ in range(3)]
+    assert ends == [0, 0, 0]

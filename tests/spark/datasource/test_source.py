@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -279,6 +280,25 @@ def test_the_library_call_overwrites_as_told_whatever_the_session_says(spark, ta
     finally:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     assert load(spark, table) == [(100, "2013-01-01")]
+
+
+@pytest.mark.thorough
+def test_time_travel(spark, table: str) -> None:
+    """[RD4]"""
+    version = mc.Table(table).snapshot().version
+    frame(spark, 10, 20).write.format(FORMAT).mode("append").save(table)
+    between = dt.datetime.fromtimestamp(mc.Table(table).snapshot().committed_at / 1e6, dt.UTC) - dt.timedelta(microseconds=1)
+    assert load(spark, table, version=version) == rows(0, 10)
+    assert load(spark, table, asOf=between.isoformat()) == rows(0, 10)
+    assert load(spark, table, version=version + 1) == rows(0, 20)
+    with pytest.raises(Exception, match="VersionNotFoundError"):
+        load(spark, table, version=99)
+    with pytest.raises(Exception, match="no tag"):
+        load(spark, table, tag="none")
+    with pytest.raises(Exception, match="give one of"):
+        load(spark, table, version=1, tag="x")
+    with pytest.raises(Exception, match="TableNotFoundError"):
+        load(spark, table + "-not")
 
 
 @pytest.mark.needs("format")

@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.kit.tables import begin, change_of, session
+from tests.kit.tables import begin, change_of, put_version, session
 from tests.spark.clusters import REPO, end, environment, wait_for
 
 import manifestcommit as mc
+from manifestcommit import register
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.errors import UsageError
@@ -131,6 +132,19 @@ def test_available_now_ends_and_honours_the_limit_within_versions(spark, root: s
 
 
 @pytest.mark.thorough
+def test_a_stream_can_start_at_a_version(spark, root: str, tmp_path: Path) -> None:
+    """Inclusive; the next one may still have to come; columns are chosen as in a batch read. [SP8]"""
+    add(root, 0, 2)
+    third = add(root, 10, 2)
+    add(root, 20)
+    assert Query(spark, root, tmp_path / "a", startingVersion=third, columns="id").finish() == [(0, [10, 11, 20])]
+    waiting = Query(spark, root, tmp_path / "b", startingVersion=third + 2)
+    assert [ids for _, ids in waiting.finish() if ids] == []
+    add(root, 30)
+    assert [ids for _, ids in Query(spark, root, tmp_path / "b").finish() if ids] == [[30]]
+
+
+@pytest.mark.thorough
 def test_a_batch_that_was_planned_and_not_finished_is_repeated_with_the_same_files(spark, root: str, tmp_path: Path) -> None:
     """As after a driver's death in its very first batch, and a compaction: what a stream began with is in the checkpoint. [SP8] [GC11]"""
     add(root, 0, 3)
@@ -203,6 +217,70 @@ def refused(spark: Any, *said: str) -> Iterator[None]:
         yield
     for each in said:
         assert each in str(raised.value), str(raised.value)
+
+
+@pytest.mark.thorough
+def test_replacements_are_no_data_and_overwrites_are_as_the_option_says(spark, root: str, tmp_path: Path) -> None:
+    """[SP8]"""
+    add(root, 0, 2)
+    start = add(root, 10, 2)
+    assert replace_all(root) == start + 1
+    version = mc.write(pa.table({"id": [100], "the `day`, %": ["new"]}), root, mode="overwrite").version
+    add(root, 20)
+    for choice, expected in (("files", [(0, [10, 11]), (1, [20, 100])]), ("SKIP", [(0, [10, 11]), (1, [20])])):
+        assert Query(spark, root, tmp_path / choice, startingVersion=start, onOverwrite=choice, maxFilesPerTrigger=2).finish() == expected
+    failing = Query(spark, root, tmp_path / "fail", startingVersion=start)
+    with refused(spark, f"version {version} of", "overwrite by job v", 'option("onOverwrite", "files")', '"skip"'):
+        failing.finish()
+    assert failing.batches == [(0, [10, 11])], "what comes before it is given first"
+    assert Query(spark, root, tmp_path / "fail", onOverwrite="files").finish() == [(1, [20, 100])]
+
+
+@pytest.mark.thorough
+def test_files_that_a_rollback_brings_back_are_not_missed(spark, root: str, tmp_path: Path) -> None:
+    """The stream began when the table was empty; the restored files keep the version that added them. [SP8] [CF13]"""
+    full = add(root, 1, 2)
+    with mc.begin(root) as job:
+        job.overwrite(None)
+    query = Query(spark, root, tmp_path / "checkpoint")
+    query.finish()
+    assert query.ids == []
+    back = mc.Table(root).rollback(full, reason="that was a mistake").version
+    add(root, 3)
+    for choice in ("fail", "files"):
+        with refused(spark, f"version {back} of", "rollback by job", "brought back 2 files"):
+            Query(spark, root, tmp_path / "checkpoint", onOverwrite=choice).finish()
+    assert Query(spark, root, tmp_path / "checkpoint", onOverwrite="skip").finish() == [(1, [3])]
+    assert [ids for _, ids in Query(spark, root, tmp_path / "another").finish()] == [[1, 2, 3]]
+
+
+@pytest.mark.thorough
+def test_versions_that_expired_are_never_skipped(spark, root: str, tmp_path: Path) -> None:
+    """[SP8] [RD3]"""
+    add(root, 0)
+    assert Query(spark, root, tmp_path / "c").finish() == [(0, [0])]
+    missed = add(root, 10)
+    left = add(root, 20)
+    store = open_store(root)
+    put_version(store, open_head(store), fence=left, expired=left)
+    said = (f"needs version {missed}", f"oldest readable version is {left}", "new checkpoint", f'"startingVersion", {left}')
+    with refused(spark, "SnapshotExpiredError", *said):
+        Query(spark, root, tmp_path / "c").finish()
+    with refused(spark, "SnapshotExpiredError"):
+        Query(spark, root, tmp_path / "d", startingVersion=missed).finish()
+    assert Query(spark, root, tmp_path / "e", startingVersion=left).finish() == [(0, [20])]
+
+
+@pytest.mark.thorough
+def test_another_table_in_the_place_of_the_first_is_refused(spark, root: str, tmp_path: Path) -> None:
+    """[SP8]"""
+    add(root, 0)
+    Query(spark, root, tmp_path / "c").finish()
+    other = str(tmp_path / "other")
+    for first in (0, 10, 20):
+        add(other, first)
+    with refused(spark, "TableNotFoundError", "checkpoint is of the table"):
+        Query(spark, other, tmp_path / "c").finish()
 
 
 @pytest.mark.thorough
@@ -286,3 +364,20 @@ def test_what_is_refused_reaches_the_user(spark, root: str, tmp_path: Path) -> N
         Query(spark, root, tmp_path / "c", version=2).finish()
     with refused(spark, "does not know the option startingversion"):
         spark.read.format(FORMAT).option("startingVersion", 1).load(root).count()
+
+
+@pytest.mark.thorough
+def test_a_stream_of_a_table_on_s3(spark, rgw: Any, tmp_path: Path) -> None:
+    """With the options that the session was given, which stand in no checkpoint. [SP8] [SE1]"""
+    root, options = f"s3://{rgw.bucket()}/a b%20c+d=e#f", rgw.storage_options
+    for first in (0, 2, 4):
+        mc.write(pa.table({"id": [first, first + 1]}), root, storage_options=options)
+    register(spark, storage_options=options)
+    try:
+        assert Query(spark, root, tmp_path / "c", maxFilesPerTrigger=2).finish() == [(0, [0, 1, 2, 3]), (1, [4, 5])]
+        mc.write(pa.table({"id": [6]}), root, storage_options=options)
+        assert Query(spark, root, tmp_path / "c").finish() == [(2, [6])]
+    finally:
+        register(spark)
+    told = b"".join(path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file())
+    assert told and options["secret"].encode() not in told and options["key"].encode() not in told

@@ -48,6 +48,26 @@ def test_columns_change_with_the_rows_also_where_others_were_faster(
     assert [row for row in rows(path, "id", "more") if row[1]] == [(2, "more")]
 
 
+@pytest.mark.parametrize("clauses", [{}, TAKE], ids=["rows", "clauses"])
+def test_keys_of_other_names_and_nulls_and_the_last_row(spark: Any, tmp_path: Path, clauses: dict[str, Any]) -> None:
+    """[RC3]"""
+    path = tmp_path / "t"
+    mc.write(pa.table({"a": ["x", None, None], "b": [1, 1, None], "v": [1, 2, 3]}), path)
+    given = [(None, 1, 19, 1), (None, 1, 20, 2), (None, None, 30, 1), ("y", None, 40, 1)]
+    df, table = spark.createDataFrame(given, "k string, b long, v long, ts long"), mc.Table(path)
+    source = df if clauses else df.select("k", "b", "v")
+    keyed: dict[str, Any] = {"on": {"a": "k", "b": "b"}, "null_safe": True, **clauses}
+    with pytest.raises(mc.errors.UsageError, match="2 rows with the key a=None"):
+        table.merge(source, **keyed)
+    keep: dict[str, Any] = {"keep": "last", "by": "ts" if clauses else "v"}
+    for times in range(2):
+        outcome = table.merge(source, **keyed, **keep)
+        assert (outcome.rows_updated, outcome.rows_inserted) == ((2, 1) if not times else (3, 0))
+        assert rows(path, "a", "b", "v") == [("x", 1, 1), ("y", None, 40), (None, 1, 20), (None, None, 30)]
+    outcome = table.merge(source, **{**keyed, "null_safe": ["a"]}, **keep)
+    assert (outcome.rows_updated, outcome.rows_inserted) == (1, 2)
+
+
 def test_statements_say_the_same(spark: Any, path: Path) -> None:
     """[SP48] [RC12] [RC3]"""
     spark.createDataFrame(ROWS, SOURCE).createOrReplaceTempView("evolving")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -157,6 +158,27 @@ def test_of_several_tables_the_rerun_computes_the_rest_and_commits_all(start: Ca
 
 
 @pytest.mark.thorough
+def test_a_driver_that_was_only_stopped_is_told_the_same(start: Callable[..., Run], root: str) -> None:
+    """The rerun goes on with its job and commits; woken, it computes what it had begun, and no row is doubled. [AB6] [CM1] [IV5]"""
+    old = start(root, 6, "old", 3)
+    waits(old, root, 3)
+    wait_for(lambda: len(computed(old.folder, "old")) >= 5, what="two tasks to be under way")
+    os.killpg(old.process.pid, signal.SIGSTOP)
+    try:
+        rerun = start(root, 6, "rerun", 6)
+        result = rerun.result()
+    finally:
+        os.killpg(old.process.pid, signal.SIGCONT)
+    assert computed(rerun.folder, "rerun") == Counter(range(3, 6))
+    told = old.result()
+    assert (told["job"], told["version"]) == (result["job"], result["version"]), "the same commit, whoever made it"
+    assert rows_of(root) == sorted(({COLUMN: n} for n in range(60)), key=str)
+    files = {str(path.relative_to(root)) for path in Path(root).glob("*.parquet")}
+    assert len(files) > len(listed(root)) == 6, "what the woken driver wrote is there and unlisted"
+    assert [commit["operation"] for commit in mc.Table(root).history()] == ["append", "create"]
+
+
+@pytest.mark.thorough
 def test_killed_executors_and_late_attempts_yield_one_output_for_each_task(driver: Driver, root: str) -> None:
     """One executor dies when a task's files are durable, and an attempt that fell silent writes after the commit. [AB6] [SP2] [IV5]"""
     scratch = driver.scratch
@@ -211,6 +233,16 @@ def test_a_job_that_reads_our_tables_is_taken_over(spark, root: str, said: Calla
     tasks = len(finished(root))
     assert tasks and ADOPTED.format(tasks, tasks) in said()[-1]
     exact(df, root)
+
+
+def test_another_fingerprint_takes_nothing_over(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """And is exact; what the first run finished stays unlisted. [AB6]"""
+    attempt(spark.range(0, 100, 1, 4), root, fingerprint="as of Monday")
+    other = spark.range(0, 101, 1, 4)
+    job = attempt(other, root, fingerprint="as of Tuesday")
+    assert ADOPTED.format(0, 4) in said()[-1] and len(finished(root)) == 8
+    assert job.commit().job_id == job.id
+    exact(other, root)
 
 
 def test_the_fingerprint_alone_tells_the_work(spark, root: str, said: Callable[[], list[str]]) -> None:
@@ -268,6 +300,19 @@ def test_every_type_and_name_comes_through(spark, root: str) -> None:
 
 
 @pytest.mark.thorough
+def test_partitions_without_rows_are_finished_too(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """A task that wrote nothing is not one that was lost. [AB6]"""
+    df = spark.range(0, 40, 1, 4).where("id < 10")
+    attempt(df, root)
+    attempt(df, root).commit()
+    assert ADOPTED.format(4, 4) in said()[-1] and len(finished(root)) == 4
+    exact(df, root)
+    for number, empty in enumerate((spark.range(0), spark.sql("select * from values (1) as t(id) where id > 1"))):
+        job = attempt(empty, f"{root}-{number}")
+        assert job.commit().committed and mc.Table(f"{root}-{number}").dataset().count_rows() == 0
+
+
+@pytest.mark.thorough
 def test_a_task_with_very_many_files_leaves_a_manifest(spark, root: str, said: Callable[[], list[str]]) -> None:
     """[SP9] [AB6] [OB6]"""
     pads = [f"repeat('{n:02d}', 50) as pad{n}" for n in range(30)]
@@ -278,6 +323,15 @@ def test_a_task_with_very_many_files_leaves_a_manifest(spark, root: str, said: C
     assert document["manifests"][0]["files"] == 250 and "entries" not in document
     attempt(df, root, partition_by=["part"]).commit()
     assert ADOPTED.format(1, 1) in said()[-1] and mc.Table(root).dataset().count_rows() == 250
+
+
+@pytest.mark.thorough
+def test_a_refusal_in_a_task_keeps_its_type(spark, root: str) -> None:
+    """[SC3] [SP6]"""
+    mc.create_table(root, spark.range(1).schema)
+    with pytest.raises(mc.errors.SchemaMismatchError, match="id"):
+        attempt(spark.range(0, 4, 1, 2).selectExpr("nullif(id, 3) as id"), root)
+    assert len(finished(root)) <= 1, "the task that was refused is not finished"
 
 
 @pytest.mark.thorough
