@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -126,19 +128,41 @@ store = {"s3.endpoint": endpoint, "s3.access-key-id": key, "s3.secret-access-key
 catalog = load_catalog("lake", type="rest", uri=address, token=token, **store)
 print(daft.read_iceberg(catalog.load_table("sales.eu.orders")).sum("n").to_pydict()["n"][0])
 """,
+    "sail": """
+import os
+
+os.environ["AWS_ENDPOINT_URL"], os.environ["AWS_ALLOW_HTTP"], os.environ["AWS_REGION"] = endpoint, "true", "us-east-1"
+os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"] = key, secret
+os.environ["SAIL_CATALOG__LIST"] = f'[{{type="iceberg-rest", name="lake", uri="{address}", oauth_access_token="{token}"}}]'
+os.environ["SAIL_CATALOG__DEFAULT_CATALOG"] = '"lake"'
+from pysail.spark import SparkConnectServer
+
+server = SparkConnectServer("127.0.0.1", 0)
+server.start(background=True)
+from pyspark.sql import SparkSession
+
+session = SparkSession.builder.remote(f"sc://localhost:{server.listening_address[1]}").getOrCreate()
+print(session.sql("SELECT sum(n) FROM sales.eu.orders").collect()[0][0])
+session.stop()
+server.stop()
+""",
 }
 
 
 @pytest.mark.thorough  # installs them
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("client", PROGRAMS)
-def test_a_client_in_an_environment_of_its_own_finds_and_reads_a_table(rgw: Any, start: Callable[..., Server], client: str) -> None:
+def test_a_client_in_an_environment_of_its_own_finds_and_reads_a_table(
+    tmp_path: Path, rgw: Any, start: Callable[..., Server], client: str
+) -> None:
     bucket, options = rgw.bucket(), rgw.storage_options
     lake = mc.lake(f"s3://{bucket}/lake", options)
     made = lake.create("sales.eu.orders", pa.schema([("n", pa.int64())]), properties=ICEBERG)
     mc.write(pa.table({"n": [1, 2, 4]}), made.url, storage_options=options)
     server = start(lake, token=TOKEN, options=options)
     given = [server.address, TOKEN, bucket, *(options[name] for name in ("endpoint_url", "key", "secret"))]
-    program = "import sys\naddress, token, bucket, endpoint, key, secret = sys.argv[1:]\n" + PROGRAMS[client]
-    done = subprocess.run([python_of(client), "-c", program, *given], capture_output=True, text=True, check=False)
+    program = tmp_path / "program.py"
+    program.write_text("import sys\naddress, token, bucket, endpoint, key, secret = sys.argv[1:]\n" + PROGRAMS[client])
+    env = {"PATH": os.environ["PATH"]}  # this process' has settings of another Spark
+    done = subprocess.run([python_of(client), program, *given], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.split()[-1:] == ["7"], done.stderr
