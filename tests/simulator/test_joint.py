@@ -161,7 +161,7 @@ def test_the_simulator_finds_what_reading_one_after_the_other_misses(monkeypatch
     """Without MT12 a read of all tables shows half of a transfer. [MT12]"""
 
     def alone(urls: list[str]) -> list[mc.PinnedTable]:
-        return [PinnedTable(table, table.version, {}) for table in map(mc.Table, urls)]
+        return [PinnedTable(table, table._ctx.open()) for table in map(mc.Table, urls)]
 
     monkeypatch.setattr(mc, "read_together", alone, raising=False)
     with pytest.raises(PipelineViolationError):
