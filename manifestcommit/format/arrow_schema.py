@@ -602,7 +602,9 @@ def _list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
             return _from_zero(offsets, first), values
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
     ends = pc.cumulative_sum(lengths).cast(pa.int32())
-    return pa.concat_arrays([pa.array([0], pa.int32()), ends]), values
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends]).buffers()[1]
+    # without a validity buffer: pyarrow before 26 takes one for nulls
+    return pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, offsets]), values
 
 
 def _map(array: pa.MapArray, type: MapType, target: pa.DataType, path: Path) -> pa.Array:

