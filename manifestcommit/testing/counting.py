@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from ..store.base import ObjectInfo, Output, Store, is_remote, store_beside
+from .faults import PassingOutput, PassingStore
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +38,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     received: int = 0
 
 
-class CountingStore:
+class CountingStore(PassingStore):
     """A store that passes every call to another one unchanged, and records it.
 
     What its other methods do, `manifestcommit.store.Store` says. One `delete` of n names is n
@@ -56,12 +57,8 @@ class CountingStore:
     """
 
     def __init__(self, inner: Store) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.calls: list[Call] = []
-
-    @property
-    def url(self) -> str:
-        return self._inner.url
 
     def beside(self, scheme: str, rest: str) -> CountingStore | None:
         """Open another table path in the same store, whose calls count with those of this one.
@@ -133,16 +130,9 @@ class CountingStore:
         )
 
     @property
-    def identity(self) -> str:
-        return self._inner.identity
-
-    @property
     def is_remote(self) -> bool:
         """Return what the inner store says, so that it gets the same calls as without this one."""
         return is_remote(self._inner)
-
-    def parent(self) -> Store | None:
-        return self._inner.parent()
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         data = b""
@@ -182,39 +172,23 @@ class CountingStore:
         self._record("open_input", name)
         return self._inner.open_input(name)
 
-    def filesystem(self) -> tuple[Any, str]:
-        return self._inner.filesystem()
-
     def _record(self, kind: str, name: str, *, sent: int = 0, received: int = 0) -> None:
         self.calls.append(Call(kind=kind, name=name, sent=sent, received=received))
 
 
-class _CountedOutput:
+class _CountedOutput(PassingOutput):
     """An output is one call, recorded when it is closed; a discarded one is not recorded."""
 
     def __init__(self, store: CountingStore, name: str, inner: Output) -> None:
-        self._store, self._name, self._inner = store, name, inner
-        self._sent = 0
-
-    @property
-    def closed(self) -> bool:
-        return self._inner.closed
+        super().__init__(inner)
+        self._store, self._name, self._sent = store, name, 0
 
     def write(self, data: Any, /) -> int:
         written = self._inner.write(data)
         self._sent += written
         return written
 
-    def tell(self) -> int:
-        return self._inner.tell()
-
-    def flush(self) -> None:
-        self._inner.flush()
-
     def close(self) -> None:
         if not self._inner.closed:
             self._store._record("output", self._name, sent=self._sent)
         self._inner.close()
-
-    def discard(self) -> None:
-        self._inner.discard()

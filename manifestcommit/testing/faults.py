@@ -49,7 +49,52 @@ class FaultCall(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-class FaultStore:
+class PassingStore:
+    """Passes on to another store what does not concern the stores of this package. inner: that
+    store."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def identity(self) -> str:
+        return self._inner.identity
+
+    def parent(self) -> Store | None:
+        return self._inner.parent()
+
+    def filesystem(self) -> tuple[Any, str]:
+        return self._inner.filesystem()
+
+
+class PassingOutput:
+    """Passes on everything but `close`. inner: the output."""
+
+    def __init__(self, inner: Output) -> None:
+        self._inner = inner
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
+    def write(self, data: Any, /) -> int:
+        return self._inner.write(data)
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+    def flush(self) -> None:
+        self._inner.flush()
+
+    def discard(self) -> None:
+        self._inner.discard()
+
+
+class FaultStore(PassingStore):
     """A store that passes every call to another one, and fails at the calls that a test names.
 
     What its other methods do, `manifestcommit.store.Store` says. Calls are numbered from 1 on. It
@@ -85,7 +130,7 @@ class FaultStore:
         *,
         on_call: Callable[[FaultCall], None] | None = None,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._faults = dict(faults or {})
         if unknown := sorted({*self._faults.values()} - {*get_args(Fault)}):
             raise UsageError(f"{unknown[0]!r} is no fault; there are {', '.join(get_args(Fault))}")
@@ -112,10 +157,6 @@ class FaultStore:
         return store_beside(self._inner, f"{scheme}://{rest}")
 
     @property
-    def url(self) -> str:
-        return self._inner.url
-
-    @property
     def count(self) -> int:
         """Return the number of calls so far."""
         return len(self.calls)
@@ -124,13 +165,6 @@ class FaultStore:
     def is_dead(self) -> bool:
         """Return whether the simulated process has died."""
         return self._dead
-
-    @property
-    def identity(self) -> str:
-        return self._inner.identity
-
-    def parent(self) -> Store | None:
-        return self._inner.parent()
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         return self._call("get", name, lambda: self._inner.get(name, start, end))
@@ -163,9 +197,6 @@ class FaultStore:
 
     def open_input(self, name: str) -> BinaryIO:
         return self._open("open_input", name, self._inner.open_input, lambda source: source.close())
-
-    def filesystem(self) -> tuple[Any, str]:
-        return self._inner.filesystem()
 
     def _open(
         self,
@@ -220,25 +251,13 @@ class FaultStore:
         raise Died(f"at call {call.number}, {call.kind} {call.name}")
 
 
-class _FaultOutput:
+class _FaultOutput(PassingOutput):
     """An output whose `close` is a call of its own; that of a dead process never becomes
     visible."""
 
     def __init__(self, store: FaultStore, name: str, inner: Output) -> None:
-        self._store, self._name, self._inner = store, name, inner
-
-    @property
-    def closed(self) -> bool:
-        return self._inner.closed
-
-    def write(self, data: Any, /) -> int:
-        return self._inner.write(data)
-
-    def tell(self) -> int:
-        return self._inner.tell()
-
-    def flush(self) -> None:
-        self._inner.flush()
+        super().__init__(inner)
+        self._store, self._name = store, name
 
     def close(self) -> None:
         if self._inner.closed:
@@ -252,6 +271,3 @@ class _FaultOutput:
             if not self._inner.closed:
                 self._inner.discard()
             raise
-
-    def discard(self) -> None:
-        self._inner.discard()

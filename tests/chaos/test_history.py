@@ -85,6 +85,8 @@ LIES: dict[str, tuple[str, Callable[[list[Operation]], list[Operation]], str]] =
     "a read that lost a job": ("plain", lie("read", at=None, version=4, items=()), "different rows"),
     "a stale read": ("plain", lie("read", at=None), "stale"),
     "a job that was told to be refused": ("plain", lie("publish", outcome="refused", version=None, rule="conflict"), "never to be"),
+    "a job that was told to be aborted": ("plain", lie("publish", outcome="refused", version=None, rule="aborted"), "never to be"),
+    "a job that was told to come too late": ("plain", lie("publish", outcome="refused", version=None, rule="overlap"), "never to be"),
     "another version": ("plain", lie("publish", version=3), "at version"),
     "a version that is not there": ("plain", lie("publish", version=99), "at version 99"),
     "a job that is in no version": ("plain", lie("publish", job="v3-no-such-job"), "which does not carry it"),

@@ -35,8 +35,9 @@ from manifestcommit.protocol.retention import writer_of
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
 from manifestcommit.testing.history.operation import Operation
-from manifestcommit.testing.scheduler import Actor, Scheduler
-from manifestcommit.testing.simulated_store import Watcher
+from manifestcommit.testing.scheduler import Actor, Scheduler, onlooker
+from manifestcommit.testing.simulated_store import SimulatedStore, Space, Watcher
+from manifestcommit.testing.trace import Trace
 
 
 class Act(msgspec.Struct, kw_only=True):
@@ -438,3 +439,12 @@ class Oracle(Watcher):
         error = ViolationError(said)
         self._scheduler.fail(error)
         raise error
+
+
+class WatchedSpace(Space):
+    """A space that an oracle watches."""
+
+    def __init__(self, scheduler: Scheduler, trace: Trace) -> None:
+        super().__init__(scheduler, trace)
+        self.oracle = Oracle(scheduler, SimulatedStore(self, onlooker(scheduler)))
+        self.watcher = self.oracle

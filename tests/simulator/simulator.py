@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
-from tests.simulator.oracle import Oracle, ViolationError
+from tests.simulator.oracle import ViolationError, WatchedSpace
 from tests.simulator.run_history import History
 from tests.simulator.themes import THEMES, Theme, program
 from tests.simulator.workers import QUERY, SCHEMA, Work, Worker, World, refused_by
@@ -29,8 +29,7 @@ from manifestcommit.testing.choices import Choices, Point
 from manifestcommit.testing.history.checker import check
 from manifestcommit.testing.history.joint import check_joint
 from manifestcommit.testing.history.operation import Contradiction, Operation
-from manifestcommit.testing.scheduler import Actor, Scheduler, onlooker
-from manifestcommit.testing.simulated_store import SimulatedStore, Space
+from manifestcommit.testing.scheduler import Actor, Scheduler
 from manifestcommit.testing.trace import Trace
 
 _TIGHT = Budgets(inline_entry_bytes=1500, inline_keys=1, inline_jobs=2, inline_removed_bytes=4, fan_in=3)
@@ -128,19 +127,16 @@ def _worlds(theme: Theme, choices: Choices) -> World:
 
 
 def _world(theme: Theme, scheduler: Scheduler, trace: Trace, which: int) -> World:
-    choices = scheduler.choices
-    space = Space(scheduler, trace)
-    oracle = Oracle(scheduler, SimulatedStore(space, onlooker(scheduler)))
-    space.watcher = oracle
-    space.tells_times = not choices.pick("store tells no times", 2, 0.15)
+    space = WatchedSpace(scheduler, trace)
+    space.tells_times = not scheduler.choices.pick("store tells no times", 2, 0.15)
     history = History()
     if theme.versions:
         before = _start(theme.versions, theme.tight, space.tells_times, which)
         space.objects = dict(before.space.objects)
         scheduler.now_us = max(scheduler.now_us, before.scheduler.now_us)
-        oracle.resume(before.oracle)
+        space.oracle.resume(before.oracle)
         history = History(before.history.operations)
-    return World(scheduler=scheduler, trace=trace, space=space, oracle=oracle, history=history)
+    return World(scheduler=scheduler, trace=trace, space=space, history=history)
 
 
 @functools.cache
@@ -148,10 +144,9 @@ def _start(versions: int, tight: bool, tells_times: bool, which: int) -> World:
     """A table with some history, the same for all runs where it is table `which`: files in two partitions, one overwritten, a tag, a key, a
     source."""
     scheduler, trace = Scheduler(Choices()), Trace()
-    space = Space(scheduler, trace)
-    oracle = Oracle(scheduler, SimulatedStore(space, onlooker(scheduler)))
-    space.watcher, space.tells_times = oracle, tells_times
-    world = World(scheduler=scheduler, trace=trace, space=space, oracle=oracle, history=History())
+    space = WatchedSpace(scheduler, trace)
+    space.tells_times = tells_times
+    world = World(scheduler=scheduler, trace=trace, space=space, history=History())
     worker = Worker(world, Actor(scheduler, "setup", _SETUP + 64_000 * bool(which) + which))
     create_table(worker.ctx, schema=SCHEMA, partition_by=(2,), properties={})
     deeds: list[Callable[[], None]] = [
@@ -165,7 +160,7 @@ def _start(versions: int, tight: bool, tells_times: bool, which: int) -> World:
     for deed in deeds[: versions - 1]:
         scheduler.now_us += 3_600_000_000
         deed()
-    assert len(oracle.chain) == versions, trace.text()
+    assert len(world.oracle.chain) == versions, trace.text()
     scheduler.now_us += 3_600_000_000
     return world
 

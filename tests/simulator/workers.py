@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.simulator.oracle import Oracle
+from tests.simulator.oracle import Oracle, WatchedSpace
 from tests.simulator.run_history import History
 from tests.simulator.version_rules import birth_of, refusing
 
@@ -61,7 +61,7 @@ from manifestcommit.testing.history.commit_groups import FOR_EVER
 from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, UNDONE, Operation
 from manifestcommit.testing.history.recorder import Running
 from manifestcommit.testing.scheduler import Actor, Died, Scheduler
-from manifestcommit.testing.simulated_store import SimulatedStore, Space
+from manifestcommit.testing.simulated_store import SimulatedStore
 from manifestcommit.testing.trace import Trace
 
 SCHEMA = Schema(fields=(Field(id=1, name="id", type="long"), Field(id=2, name="day", type="string")))
@@ -97,14 +97,17 @@ class World(msgspec.Struct, kw_only=True):
 
     scheduler: Scheduler
     trace: Trace
-    space: Space
-    oracle: Oracle
+    space: WatchedSpace
     history: History
     prepared: list[str] = []
     url: str = "sim://table"
     beside: dict[str, World] = {}
     joint: list[dict[str, str]] = []
     together: list[dict[str, str]] = []
+
+    @property
+    def oracle(self) -> Oracle:
+        return self.space.oracle
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
