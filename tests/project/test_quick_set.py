@@ -25,6 +25,7 @@ KILLERS: dict[str, str] = {
 # How many tests there are at the least, and how much of each folder is quick; the folders named here are what is repeated at length.
 IN_ALL, WITH_SPARK, SHARE = 6500, 250, 0.9
 SHARES = {
+    "chaos": 0.89,
     "docs": 0.75,
     "doors": 0.22,
     "e2e": 0.33,
@@ -33,7 +34,7 @@ SHARES = {
     "rows": 0.7,
     "faults": 0.7,
     "fuzz": 0.21,
-    "integrations": 0.2,
+    "integrations": 0.16,
     "model": 0.15,
     "servers": 0.8,
     "simulator": 0.65,

@@ -66,7 +66,7 @@ QUICK, SLOW = ("files", "table"), ("kafka", "postgres")
 @pytest.mark.parametrize("kind", [*QUICK, *(pytest.param(each, marks=pytest.mark.thorough) for each in SLOW)])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_loader_that_dies_at_any_request_and_is_run_again_loads_each_row_once(tmp_path: Path, kind: str, moment: str) -> None:
-    """Each death at a later request than the one before, until one load lives to its end."""
+    """Each death at a later request than the one before, until one load lives to its end. [LD1] [LD2]"""
     deaths = 0
     with ORIGINS[kind](tmp_path, random.Random(3)) as origin:
         for _ in range(3):
