@@ -76,7 +76,7 @@ def run(theme: Theme, choices: Choices, *, name: str = "", seed: int | None = No
                 _let_arrive(world)
                 for each in world.beside.values() or (world,):
                     _close(each)
-                    if (wrong := check((*each.history.operations, *_versions(each)))) is not None:
+                    if (wrong := check((*_settled(each), *_versions(each)))) is not None:
                         raise ContradictionError(wrong)
                 if (wrong := check_joint(_histories(world))) is not None:
                     raise ContradictionError(wrong)
@@ -190,6 +190,16 @@ def _close(world: World) -> None:
                 raise
             return  # nobody got as far as creating one
     world.oracle.check_end(world.space.objects)
+
+
+def _settled(world: World) -> Iterator[Operation]:
+    """The history. Of processes that ran one job, each with files of its own, those whose files its version has say what it added."""
+    chain, versions = world.oracle.chain, world.oracle.committed()
+    for each in world.history.operations:
+        live = chain[versions[each.job] - 1].files.keys() if each.job in versions else each.adds.keys()
+        others = (other for other in world.history.operations if other.job == each.job and other.adds)
+        is_other = bool(each.adds.keys() - live) and any(other.adds.keys() <= live for other in others)
+        yield msgspec.structs.replace(each, adds={}) if is_other else each
 
 
 def _versions(world: World) -> Iterator[Operation]:
