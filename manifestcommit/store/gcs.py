@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 _OWN_HOST = "https://storage.googleapis.com"
 _LOGIN_S = 6.0  # two attempts of google-auth to reach a metadata server that does not answer
-_LISTED = "items(name,size,timeCreated,generation),prefixes,nextPageToken"
+_LISTED = "kind,items(name,size,timeCreated,generation),prefixes,nextPageToken"
 _UNIT = 256 * 1024  # parts of a resumable upload have multiples of it, except the last
 
 
@@ -227,6 +227,8 @@ class GcsBackend(HttpBackend):
             query["pageToken"] = mark
         answer = self.ask(Request("GET", prefix, query, place=self._objects))
         found = json.loads(answer.body)
+        if found["kind"] != "storage#objects":  # a proxy's page must not pass for an empty list
+            raise KeyError("kind")
         return Page(
             objects=[_info(item) for item in found.get("items", ())],
             mark=str(found.get("nextPageToken") or ""),

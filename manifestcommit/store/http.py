@@ -255,8 +255,8 @@ class HttpBackend(Backend):
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         try:
             return self.listed(prefix, start_from, mark, delimiter)
-        except (KeyError, ValueError) as error:
-            raise self.malformed(prefix, f"it lacks {error}") from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise self.malformed(prefix, f"no list of objects ({error})") from None
 
     def _fetch(
         self, key: str, headers: Mapping[str, str], into: memoryview | None = None

@@ -40,6 +40,7 @@ class StandIn(ThreadingHTTPServer):
         self.sessions: dict[str, tuple[str, bytearray]] = {}
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.refuse: list[int] = []  # statuses of the next answers, -1: carried out, not answered
+        self.instead = b""  # the body of all answers to GET
         self.lock = threading.Lock()
 
 
@@ -56,6 +57,9 @@ class Answers(BaseHTTPRequestHandler):
             refused = self.server.refuse.pop(0) if self.server.refuse else 0
             if refused > 0:
                 self.reply(refused, json.dumps({"error": {"message": "scripted", "errors": [{"reason": "scripted"}]}}).encode())
+                return
+            if self.command == "GET" and self.server.instead:
+                self.reply(200, self.server.instead)
                 return
             if "/b/bucket/o" not in url.path:
                 self.reply(404, b'{"error": {"message": "The specified bucket does not exist.", "errors": [{"reason": "notFound"}]}}')
@@ -103,7 +107,10 @@ class Answers(BaseHTTPRequestHandler):
         first = query.get("pageToken", query.get("startOffset", ""))
         found = sorted(name for name in self.server.objects if name.startswith(query["prefix"]) and name >= first)
         item = {"timeCreated": "2026-01-02T03:04:05.678Z"}
-        page: dict[str, Any] = {"items": [{"name": name, "size": str(len(self.server.objects[name])), **item} for name in found[:2]]}
+        page: dict[str, Any] = {
+            "kind": "storage#objects",
+            "items": [{"name": name, "size": str(len(self.server.objects[name])), **item} for name in found[:2]],
+        }
         return 200, json.dumps(page | ({"nextPageToken": found[2]} if len(found) > 2 else {})).encode()
 
     def go_on(self, session: str, body: bytes) -> tuple[Any, ...]:
@@ -249,6 +256,27 @@ def test_a_busy_gcs_is_asked_again_by_us_alone(gcs: Store, google: StandIn, monk
     with pytest.raises(StoreUnclearError):
         gcs.put_if_absent("v/2", b"mine")
     assert asked(google) == ["POST"] and google.objects["lake/t/v/2"] == b"mine"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>Welcome</html>",
+        b"{}",
+        b"[]",
+        b"null",
+        b'{"kind": "storage#objects", "items": [1]}',
+        b'{"kind": "storage#objects", "items": 1}',
+    ],
+)
+def test_an_answer_that_is_no_list_of_gcs_is_no_empty_list(
+    gcs: Store, google: StandIn, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[ST3] [CM5]"""
+    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)  # no pauses
+    google.instead = body
+    with pytest.raises(StoreError, match="the response is malformed: no list of objects"):
+        names(gcs)
 
 
 def test_a_missing_bucket_and_a_place_on_gcs(gcs: Store, google: StandIn) -> None:
