@@ -178,8 +178,8 @@ class Lake:
         raise UsageError(
             f"{name!r} cannot be renamed to {new_name!r}: the name is the path of its objects, "
             "which no store moves at once, and a copy would lack its history and its jobs. Write "
-            f"its rows to the new table (mc.write(mc.Table({old!r}).to_batches(), {new!r}, key=…)),"
-            f" let its readers and writers follow, and drop {name!r}"
+            f"its rows to the new table (mc.write(mc.Table({old!r}).to_arrow(), {new!r}, key=…)), "
+            f"let its readers and writers follow, and drop {name!r}"
         )
 
     @checked(name=_NAME)

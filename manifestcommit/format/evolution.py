@@ -313,15 +313,14 @@ def add_column(
         raise UsageError(
             f"The table has a column {name!r} already; column names do not differ in case only."
         )
-    nested = {path for path, (_, found) in there.items() if not isinstance(found.type, str)}
-    ends = [at for at, letter in enumerate(name) if letter == "." and name[:at].lower() in nested]
-    parent, above = there[name[: ends[-1]].lower()] if ends else ((), None)
-    if above is not None and not isinstance(above.type, StructType):
+    outer, _, own = name.rpartition(".")
+    parent, above = there.get(outer.lower(), ((), None))
+    if "." in name and (above is None or not own or not isinstance(above.type, StructType)):
+        what = "no column" if above is None else type_text(above.type)
         raise UsageError(
-            f"{shown(name)} cannot be added: {show_path(parent)} is {type_text(above.type)}, and "
-            "only a struct gets members."
+            f"{shown(name)} is the path of a member, and {shown(outer)} is {what}: only a struct "
+            "gets members. A column whose name has a dot comes with data (merge_schema=True)."
         )
-    own = name[ends[-1] + 1 :] if ends else name
     field = _with_new_ids(Field(id=1, name=own, type=type, metadata=metadata or {}), draw)
     check_schema(Schema(fields=(field,)))
     if above is not None:

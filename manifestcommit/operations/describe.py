@@ -62,7 +62,11 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
         "rank": snapshot.rank,
         "decided_by": sorted(record.root for record in snapshot.homes.values()),
         "decides_for": sorted(record.root for record in snapshot.joint.values()),
-        "columns": [_column(field) for field in fields],
+        "columns": [
+            _column(path, field)
+            for path, field in walk(fields)
+            if len(path) == 1 or comment_of(field) is not None
+        ],
         "commits": [
             {
                 "job": commit.job,
@@ -91,10 +95,10 @@ def _constraints(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _column(field: Field) -> dict[str, Any]:
+def _column(path: tuple[str, ...], field: Field) -> dict[str, Any]:
     return {
         "id": field.id,
-        "name": field.name,
+        "name": ".".join(path),
         "type": type_text(field.type),
         "nullable": field.nullable,
         "comment": comment_of(field),

@@ -499,6 +499,7 @@ def test_members_of_structs_are_added_and_widened_by_their_paths(root: Path) -> 
     table.widen_column("S.L.element.x", "long")
     table.add_column("s.c", "bigint")
     table.comment_column("s.b", "by path")
+    assert [(each["name"], each["comment"]) for each in table.describe()["columns"]][1:3] == [("s", None), ("s.b", "by path")]
     old = {"a": 1, "l": [{"x": 2, "y": None}], "b": None, "c": None}
     new = {"a": 2, "l": [{"x": 2**40, "y": 3}], "b": "new", "c": 4}
     mc.write(pa.table({"id": [2], "s": pa.array([new], table.schema.field("s").type), "S.A": ["other"]}), root)
@@ -508,6 +509,10 @@ def test_members_of_structs_are_added_and_widened_by_their_paths(root: Path) -> 
         lambda: table.widen_column("s.a", "string"): "'s.a' cannot become",
         lambda: table.add_column("s.B", "int"): "already",
         lambda: table.add_column("s.l.z", "int"): "only a struct",
+        lambda: table.add_column("z.a", "int"): "is no column",
+        lambda: table.add_column("s.q.z", "int"): "is no column",
+        lambda: table.add_column("s.", "int"): "path of a member",
+        lambda: table.add_column(".", "int"): "path of a member",
         lambda: table.drop_column("s.b"): "only a whole column",
         lambda: table.rename_column("s.b", "d"): "only a whole column",
         lambda: table.add_column("s.n\0", "int"): "NUL",
