@@ -199,6 +199,8 @@ class _Cloning:
     def _check_standby(self, own: Head) -> None:
         """UsageError where what is there is no clone of this table, or one no more. [CN6]"""
         url, source = self._to.store.url, self._source.store.url
+        if own.snapshot.table_id == self._id:
+            raise UsageError(f"{url} is the table {source} itself; nothing was copied")
         origin = own.snapshot.cloned.get(self._id)
         if origin is None:
             raise UsageError(
@@ -259,7 +261,7 @@ class _Cloning:
                 )
                 create(store, CLAIM, msgspec.json.encode(claim), self._to.env)
                 continue
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise CorruptMetadataError(
                     codec.damaged(CLAIM, str(error)), object_name=CLAIM
                 ) from None

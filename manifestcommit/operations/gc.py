@@ -19,8 +19,14 @@ import pyarrow as pa
 
 from ..commits.joint_commit import unsettled_partners
 from ..display import ReprMixin, html_members, html_table, line
-from ..errors import StoreDeniedError, StoreError, StoreFullError, TableNotFoundError
-from ..format.snapshot import Snapshot
+from ..errors import (
+    StoreDeniedError,
+    StoreError,
+    StoreFullError,
+    TableNotFoundError,
+    UsageError,
+)
+from ..format.snapshot import Snapshot, is_standby
 from ..log import exports
 from ..log.table_context import TableContext
 from ..log.version_chain import open_head
@@ -189,7 +195,14 @@ def run(
     of their manifests, one listing of everything below the table path, and one delete request per
     1,000 objects.
     """
-    now_s = store_time(ctx, ctx.known or ctx.open(), writing=True)
+    head = ctx.known or ctx.open()
+    if is_standby(head.snapshot):
+        raise UsageError(
+            f"{ctx.store.url} is a clone, and gc would make a table of its own of it: `clone` "
+            "deletes there what gc of its source has decided; nothing was deleted. After a "
+            "failover, write to it first."
+        )
+    now_s = store_time(ctx, head, writing=True)
     ledger = GcCounts()
     forgotten: list[ForgottenKeys] = []
     cut_s = now_s - policy.grace_s

@@ -329,6 +329,25 @@ def test_a_standby_goes_on_exactly_once(pair: tuple[str, str]) -> None:
     check_same(to, back)
 
 
+@pytest.mark.parametrize("claim", [b"", b'{"table_id": "\xca"}', b"[" * 1000, b"{}", b'{"table_id": "x", "source_id": "y", "version": -1}'])
+def test_a_claim_that_is_none_is_damage(pair: tuple[str, str], claim: bytes) -> None:
+    """[CN2] [OB4]"""
+    source, to = pair
+    open_store(to).put(CLAIM, claim)
+    with pytest.raises(mc.errors.CorruptMetadataError, match="clone is damaged"):
+        mc.clone(source, to)
+
+
+def test_gc_makes_no_table_of_its_own_of_a_clone(pair: tuple[str, str]) -> None:
+    """[CN6]"""
+    source, to = pair
+    mc.clone(source, to)
+    with pytest.raises(UsageError, match="is a clone, and gc would make a table of its own"):
+        mc.gc(to)
+    mc.write(DAY, source)
+    assert mc.clone(source, to).versions == 1
+
+
 def test_gc_of_a_clone_takes_what_jobs_of_its_source_wrote(pair: tuple[str, str]) -> None:
     """[CN4]"""
     source, to = pair

@@ -23,6 +23,7 @@ from tests.fuzz.mutate import mutate_bytes, mutate_document, mutate_table, neste
 from tests.kit.sizes import budgets
 
 import manifestcommit as mc
+from manifestcommit.catalog.clone import CLAIM
 from manifestcommit.commits.prepared_job import read_prepared
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Prepared
@@ -71,6 +72,9 @@ class Table:
         self.prepared = self._prepare("p", 20)
         self.published = self._publish(21)
         self.recoverable = self._recoverable()
+        self.claim = self.sound_claim = msgspec.json.encode(
+            {"table_id": "0" * 15 + "1", "source_id": table.snapshot().table_id, "version": table.version}
+        )
         self.objects = {info.name: self.store.get(info.name) for info in self.store.list("")}
         self.head = max(name for name in self.objects if object_names.parse_version(name))
         self.moment = to_datetime(table.snapshot(5).committed_at)
@@ -102,6 +106,7 @@ class Table:
 
     def restore(self) -> None:
         """As it was made."""
+        self.claim = self.sound_claim
         self.store.delete([info.name for info in self.store.list("") if info.name not in self.objects])
         for name, data in self.objects.items():
             self.store.put(name, data)
@@ -228,6 +233,12 @@ def hostile_hint(table: Table, dice: random.Random) -> None:
     table.store.put(object_names.HINT, some)
 
 
+def hostile_claim(table: Table, dice: random.Random) -> None:
+    """What a clone is to be, at its place."""
+    document = msgspec.json.encode(mutate_document(msgspec.json.decode(table.sound_claim), dice))
+    table.claim = dice.choice([document, document, mutate_bytes(table.sound_claim, dice), dice.randbytes(dice.randrange(2000))])
+
+
 def hostile_names(table: Table, dice: random.Random) -> None:
     """Objects that nobody of this library has named, wherever names are read."""
     for _ in range(dice.choice([1, 2, 5])):
@@ -267,11 +278,12 @@ HOSTILE_OBJECTS: Mapping[str, Callable[[Table, random.Random], None]] = {
     "mark": hostile_mark,
     "marker": hostile_marker,
     "hint": hostile_hint,
+    "claim": hostile_claim,
     "names": hostile_names,
 }
 
 # Where these are hostile the table itself is sound, and has to stay so, whatever is committed on the way.
-SOUND = frozenset({"prepared", "intent", "task", "mark"})
+SOUND = frozenset({"claim", "prepared", "intent", "task", "mark"})
 
 
 # --- what reads it --------------------------------------------------------------------------------------------------------
@@ -289,6 +301,12 @@ def looking(table: Table) -> dict[str, Reader]:
     def by_parts() -> Any:
         with mock.patch.object(manifests, "PART_BYTES", 0):
             return opened().files(filter=values & day)
+
+    def cloned() -> Any:
+        to = MemoryStore("fuzz-clone")
+        to.delete([info.name for info in to.list("")])
+        to.put(CLAIM, table.claim)
+        return mc.clone(url, to.url)
 
     return {
         "snapshot": lambda: opened().snapshot(),
@@ -313,6 +331,7 @@ def looking(table: Table) -> dict[str, Reader]:
         "rows of a day": lambda: opened().dataset().to_table(filter=day),
         "rows of values": lambda: opened().dataset(version=3).to_table(filter=values),
         "gc": lambda: mc.Table(url).plan_gc(grace="0s", keep_for="0s"),
+        "clone": cloned,
     }
 
 
@@ -349,6 +368,7 @@ def readers(table: Table) -> dict[str, Reader]:
 
 # What jobs leave for others is read by few.
 _NARROW = {
+    "claim": ("clone",),
     "prepared": ("jobs", "resolve", "recover", "commit", "collect"),
     "intent": ("jobs", "append", "commit published", "recover", "collect"),
     "task": ("jobs", "rerun", "give up", "collect"),
