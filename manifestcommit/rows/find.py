@@ -59,6 +59,7 @@ LOG = logging.getLogger("manifestcommit.jobs")
 # is left to an active session.
 FEW_BYTES = 1 << 30
 _MOST_FOUND = 32 << 20  # rows of files of which it is kept, in 4 bytes each, what was found
+_MOST_CODES = 1 << 63  # what a whole number of Arrow holds
 _SPARSE = 4  # codes of keys for each that there is, of which a table is made
 _FEW_KEYS = 10_000  # by whose values, besides their bounds, files are skipped
 
@@ -628,17 +629,23 @@ class KeyIndex:
         for at, name in enumerate(self.names):
             column = rows.column(name).combine_chunks()
             part, parts = self._part(at, column)
-            if self._is_null_safe[at]:  # one more code, of null
-                part = pc.if_else(column.is_null(), pa.scalar(parts, pa.int64()), part)
-                parts += 1
-            if size * parts >= 1 << 63:
+            if at in self._known or size * parts >= _MOST_CODES:
                 known = self._known.setdefault(at, code.unique().drop_null())
                 code, size = _index_in(code, known), len(known)
+            if size * parts >= _MOST_CODES:  # the span of this column alone is too wide
+                self._spans[at] = None
+                part, parts = self._part(at, column)
             code, size = pc.add(pc.multiply(code, parts), part), size * parts
         return code, size
 
     def _part(self, at: int, column: pa.Array) -> tuple[pa.Array, int]:
-        """The code of each value of a column."""
+        """The code of each value of a column, a null's the last where it is equal to nulls."""
+        codes, count = self._codes_of(at, column)
+        if not self._is_null_safe[at]:
+            return codes, count
+        return pc.if_else(column.is_null(), pa.scalar(count, pa.int64()), codes), count + 1
+
+    def _codes_of(self, at: int, column: pa.Array) -> tuple[pa.Array, int]:
         span = self._spans[at]
         if span is None and at not in self._values:
             encoded = column.dictionary_encode()

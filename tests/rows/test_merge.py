@@ -109,6 +109,7 @@ def test_rows_say_where_they_came_from(tmp_path: Path) -> None:
 
 KINDS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.int8(), [-1, 0, 1, 2, None]),
+    (pa.int64(), [0, 1, 2**53 - 1, 2**62 - 2, None]),
     (pa.string(), ["", "a", "é", "a b", None]),
     (pa.bool_(), [True, False, None]),
     (pa.binary(), [b"", b"\x00", b"a", None]),
@@ -140,6 +141,19 @@ def test_a_key_is_found_by_all_of_its_columns(data: st.DataObject) -> None:
     asked = data.draw(st.lists(row, min_size=1, max_size=30))
     found = KeyIndex(keys, table(source)).find(table(asked))
     assert found.to_pylist() == [source.index(each) if None not in each and each in source else None for each in asked]
+
+
+@pytest.mark.parametrize("end", [2**31, 2**53 - 1, 2**62 - 2, 2**63 - 1])
+@pytest.mark.parametrize("null_safe", [False, True])
+def test_wide_keys_are_no_others(end: int, null_safe: bool) -> None:
+    """Codes of two columns together that no whole number holds. [RC3]"""
+    source = pa.table({"a": range(4000), "b": pa.array([*range(3999), end], pa.int64()), "c": [0] * 4000})
+    fields = from_arrow(source.schema, itertools.count(1).__next__).fields
+    safe = frozenset(field.id for field in fields) if null_safe else frozenset()
+    index = KeyIndex(MergeKeys(fields, ("a", "b", "c"), safe), source)
+    other = pa.table({"a": range(2048, 6048), "b": pa.array(range(4000), pa.int64()), "c": [0] * 4000})
+    assert index.find(other).null_count == 4000
+    assert index.find(source).to_pylist() == list(range(4000))
 
 
 def test_many_keys_beside_many_rows(tmp_path: Path) -> None:
