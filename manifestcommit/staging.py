@@ -74,6 +74,7 @@ class Staged:
 
     Raises:
         UsageError: the table holds no prepared job of this id.
+        TableNotFoundError: there is no table at the path.
 
     Spec: CK5, CK6.
     """
@@ -91,6 +92,7 @@ class Staged:
             raise UsageError(str(error)) from None
         found = read_prepared(self._ctx, job_id)
         if found is None:
+            self._ctx.open()  # TableNotFoundError
             raise UsageError(
                 f"{self.url} holds no staged job {job_id}; nothing was done. Table.jobs lists "
                 "those that wait, and Table.resolve says what became of one."
@@ -577,6 +579,7 @@ def staged(path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None
 
     Raises:
         UsageError: the table holds no prepared job of this id.
+        TableNotFoundError: there is no table at the path.
 
     Example:
         `staged("/lake/flights", job_id).publish()`

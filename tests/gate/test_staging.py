@@ -116,6 +116,8 @@ def test_what_was_decided_is_no_view_any_more(path: Path) -> None:
     assert staged.abort() == "committed" and ids(mc.Table(path).to_arrow()) == [1, 2, 3, 4]
     with pytest.raises(mc.errors.UsageError, match="holds no staged job"):
         mc.staged(path, staged.job_id[:-8] + "0" * 8)
+    with pytest.raises(mc.errors.TableNotFoundError):
+        mc.staged(path.parent / "order", staged.job_id)
 
 
 def test_rows_of_a_view_say_the_version_below_it(path: Path) -> None:
