@@ -237,7 +237,8 @@ def checked(**own: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
             try:
                 given = signature.bind(*args, **kwargs)
             except TypeError as error:
-                problem = f"{named}(): {error}"
+                several = " (several names are one list)" if "columns" in rules else ""
+                problem = f"{named}(): {error}{several}"
             del args, kwargs
             if problem:
                 raise TypeError(problem)  # here: the frames of the other one hold what was given

@@ -3,8 +3,9 @@
 A check of the job's own rows holds for good. One that reads the whole table, as it would be with
 the job, holds for the version that it has seen: `publish` repeats it where others have changed rows
 since, and one that reads another table where that has a newer version. A callable is a check, too:
-it gets the job's own rows as a pyarrow table, and fails where it raises an error, returns False, or
-a result whose `success` is False; `on_table` hands it the whole table.
+it gets the job's own rows as a pyarrow table. It holds where it returns True or None, or a result
+or dict whose `success` is True; it fails where it returns False, or such a `success`, or raises;
+any other answer is a `UsageError`. `on_table` hands it the whole table.
 """
 
 from __future__ import annotations
@@ -115,12 +116,14 @@ def expect_rows(*, at_least: int | None = None, at_most: int | None = None) -> C
         The check.
 
     Raises:
-        UsageError: neither is given.
+        UsageError: neither is given, or `at_least` is above `at_most`.
 
     Spec: CK6.
     """
     if at_least is None and at_most is None:
         raise UsageError("expect_rows: expected at_least=… or at_most=…, or both")
+    if at_least is not None and at_most is not None and at_least > at_most:
+        raise UsageError(f"expect_rows: at_least={at_least} is above at_most={at_most}")
     limits = {"at_least": at_least, "at_most": at_most}
     said = ", ".join(f"{name}={limit}" for name, limit in limits.items() if limit is not None)
 
@@ -202,8 +205,8 @@ def on_table(check: Callable[[Any], Any]) -> Check:
     """Make a check of a callable that looks at the whole table, as it would be with the job.
 
     Args:
-        check: gets the table's rows as a pyarrow table, in memory; it fails where it raises an
-            error or returns False.
+        check: gets the table's rows as a pyarrow table, in memory; what it returns is judged as
+            that of any callable.
 
     Returns:
         The check.
@@ -239,21 +242,22 @@ def _called(given: Any) -> str:
 
 
 def _judged(check: Callable[[Any], Any], rows: Any) -> str | None:
+    """Why it fails; UsageError where what it says is neither yes nor no."""
     try:
         said = check(rows)
     except Exception as error:  # of whatever library
         return f"{type(error).__name__}: {error}"
-    return "it returned False" if _is_false(said) else None
-
-
-def _is_false(said: Any) -> bool:
-    """Whether it is False, of Python, pyarrow or numpy, or a result without success. What is no
-    truth value, such as a frame that a validator returns, is not."""
-    value = said.as_py() if hasattr(said, "as_py") else getattr(said, "success", said)
-    is_numpy = type(value).__module__ == "numpy" and str(getattr(value, "dtype", "")) == "bool"
-    if is_numpy and getattr(value, "ndim", 1) == 0:
-        value = bool(value)
-    return value is False
+    value: Any = said.get("success") if isinstance(said, dict) else getattr(said, "success", said)
+    if hasattr(value, "as_py"):  # a scalar of pyarrow
+        value = value.as_py()
+    elif getattr(value, "ndim", 1) == 0:  # of numpy
+        value = value.item()
+    if said is not None and not isinstance(value, bool):
+        raise UsageError(
+            f"the check {_called(check)} returned neither yes nor no, but a {type(said).__name__}: "
+            "let it return True or None where it holds, else False; or a result that has `success`"
+        )
+    return "it returned False" if value is False else None
 
 
 def _too_old(times: Any, now_us: int, most_us: int) -> str | None:

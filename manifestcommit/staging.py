@@ -9,6 +9,7 @@ Internal: import from `manifestcommit`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from .commits.create_version import settled_outcome
 from .commits.job import JointUnit
 from .commits.prepared_job import read_prepared
 from .commits.two_phase import commit_prepared
-from .errors import CheckFailedError, TableNotFoundError, UsageError
+from .errors import CheckFailedError, DataFileMissingError, TableNotFoundError, UsageError
 from .filter.predicate import partitions_of
 from .format import object_names
 from .format.change import Prepared, Write
@@ -73,6 +74,7 @@ class Staged:
 
     Raises:
         UsageError: the table holds no prepared job of this id.
+        TableNotFoundError: there is no table at the path.
 
     Spec: CK5, CK6.
     """
@@ -90,6 +92,7 @@ class Staged:
             raise UsageError(str(error)) from None
         found = read_prepared(self._ctx, job_id)
         if found is None:
+            self._ctx.open()  # TableNotFoundError
             raise UsageError(
                 f"{self.url} holds no staged job {job_id}; nothing was done. Table.jobs lists "
                 "those that wait, and Table.resolve says what became of one."
@@ -252,7 +255,9 @@ class Staged:
             A `pyarrow.Table`.
 
         Raises:
-            DataFileMissingError: gc has deleted a file of the job, which is fenced.
+            DataFileMissingError: a file of the job is gone.
+            JobFencedError: so it is, and the job has expired: write it again.
+            OutcomeUnknownError: as for `publish`.
             UsageError: the table has no such column.
 
         Spec: CK5.
@@ -261,13 +266,19 @@ class Staged:
 
         own = self._own()
         names = chosen(own, columns)
-        opened = open_dataset(self._ctx, own, entries_table(self._ctx, own))
-        return opened.to_table(columns=names)
+        try:
+            opened = open_dataset(self._ctx, own, entries_table(self._ctx, own))
+            return opened.to_table(columns=names)
+        except DataFileMissingError:
+            self._is_committed()
+            raise
 
     def check(self, *checks: Check | Callable[[pa.Table], Any]) -> None:
         """Check the job; `publish` of this object then commits only where all checks hold.
 
         Of a job that is committed already, as one with its key may be, nothing is checked.
+        It binds this object only: another process, or `manifestcommit commit`, publishes the job
+        all the same. Let the task that checks fail, so that the one that publishes does not run.
 
         Those of the job's own rows hold for good. Those that read the table hold for the version
         that they have seen, and `publish` repeats them where others have changed rows since.
@@ -278,8 +289,12 @@ class Staged:
 
         Raises:
             CheckFailedError: some failed; all were made, and the job stays staged.
-            UsageError: an argument is no check; or as for `to_arrow`.
+            UsageError: an argument is no check, or answers neither yes nor no; or as for
+                `to_arrow`.
             CommitConflictError: as for `to_arrow`.
+            JobAbortedError: as for `publish`.
+            JobFencedError: as for `publish`.
+            OutcomeUnknownError: as for `publish`.
 
         Example:
             `staged.check(checks.expect("amount > 0"), checks.expect_unique("id"))`
@@ -329,6 +344,7 @@ class Staged:
                 "nothing was published"
             )
         if self._failed:
+            self._is_committed()  # what has expired, or was aborted, says so
             names = [name if url == self.url else f"{name} of {url}" for url, name in self._failed]
             raise CheckFailedError(
                 f"{self.url}: checks of job {self.job_id} did not hold "
@@ -400,8 +416,7 @@ class Staged:
     def _run(self, checks: list[Check]) -> None:
         """Make these checks, those of the table all on one version; none of a job whose work is
         committed already."""
-        settled = settled_outcome(self._ctx, self._ctx.open(), self._prepared.change, sent=True)
-        if settled is not None and settled.committed:
+        if self._is_committed():
             return
         if any(each.reads_table for each in checks):
             self._applied.pinned = self._applied.open()
@@ -423,6 +438,13 @@ class Staged:
         if base is not None:
             known = base.version if self._audited is None else self._audited
             self._audited = min(base.version, known)
+
+    def _is_committed(self) -> bool:
+        """Whether the job's work is; the error of `publish` where it never can be."""
+        settled = settled_outcome(self._ctx, self._ctx.open(), self._prepared.change, sent=True)
+        if settled is not None:
+            committed_or_raise(settled, self.url)
+        return settled is not None
 
     def _made(self, check: Check) -> str | None:
         """Make a check. One that reads another table holds for that version. [CK9]"""
@@ -450,8 +472,13 @@ class Staged:
         own = self._own()
         if own.schema is None or not self.count:
             return None
-        bound = bind(self._ctx, {"check": condition}, own.schema)
-        found = first_violation(self._ctx, own, bound)
+        try:
+            bound = bind(self._ctx, {"check": condition}, own.schema)
+            found = first_violation(self._ctx, own, bound)
+        except UsageError as error:  # in the words of a constraint, and there is none
+            why = re.sub(r"(the |constraints: )?constraint 'check': ", "", str(error))
+            why = why.replace("; nothing was changed", "")
+            raise UsageError(f"the check expect: {why}") from error
         if found is None:
             return None
         return f"{found.rows:,} rows violate it, such as {'; '.join(found.examples)}"
@@ -552,6 +579,7 @@ def staged(path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None
 
     Raises:
         UsageError: the table holds no prepared job of this id.
+        TableNotFoundError: there is no table at the path.
 
     Example:
         `staged("/lake/flights", job_id).publish()`

@@ -38,8 +38,9 @@ from .rows.conditions import Condition as RowsRead
 from .rows.conditions import shown
 from .rows.row_change import Declared, RowChange
 from .runtime.outcome import Outcome, error_of
-from .runtime.validation import Ranges, wrong
+from .runtime.validation import Ranges, flag, wrong
 from .store import StorageOptions, open_store
+from .store.options import split_url
 from .table import Resolution
 from .table.row_changes import RowChanges
 from .table.table import Table
@@ -157,6 +158,7 @@ class PreparedTransaction:
             raise wrong("jobs", jobs, "a mapping of table paths to job ids, as `jobs` of one has")
         self.jobs: dict[str, str] = dict(jobs)
         self._storage_options = StorageOptions(storage_options)
+        self._names = {path: path for path in jobs}  # or as the transaction calls its tables
 
     def __repr__(self) -> str:
         return f"PreparedTransaction({self.jobs!r})"
@@ -168,16 +170,20 @@ class PreparedTransaction:
         To publish any of them commits all.
 
         Returns:
-            Path of a table, as in `jobs` -> its staged job.
+            Path of a table, as in `jobs` -> its staged job. `staged[table]` also takes what
+            `tx[table]` does; the names that a mapping gave are known where it was prepared.
 
         Raises:
-            UsageError: a table holds no prepared job of that id.
+            UsageError: a table holds no prepared job of that id; `staged[table]` raises it for
+                what is no table of the transaction.
 
         Spec: CK5.
         """
         from .staging import Staged  # late: few jobs are staged
 
-        found = {url: Staged(url, job, self._storage_options) for url, job in self.jobs.items()}
+        options = self._storage_options
+        found = _StagedJobs({url: Staged(url, job, options) for url, job in self.jobs.items()})
+        found.names = self._names
         failed: set[tuple[str, str]] = set()  # one that fails keeps all from being published
         for each in found.values():
             each._failed = failed
@@ -513,6 +519,28 @@ def place_of(
     return table, storage_options
 
 
+def _named(table: Any, urls: Mapping[str, str], whose: str) -> str:
+    """The name, of name -> URL, that is meant by a name, its last part, a path or a `Table`."""
+    if isinstance(table, str | os.PathLike | Table):
+        ends = [name for name in urls if name.rstrip("/").rpartition("/")[2] == table]
+        if table in urls or len(ends) == 1:
+            return str(table) if table in urls else ends[0]
+        place = split_url(table.url if isinstance(table, Table) else table)
+        for name, url in urls.items():
+            if split_url(url) == place:
+                return name
+    raise UsageError(f"{whose} has no table {table!r}; it has {', '.join(map(repr, urls))}")
+
+
+class _StagedJobs(dict[str, "Staged"]):
+    """The parts of a transaction by their paths, and by what else `tx[table]` takes."""
+
+    names: Mapping[str, str]
+
+    def __missing__(self, table: Any) -> Staged:
+        return self[self.names[_named(table, self.names, "the transaction")]]
+
+
 class Transaction:
     """One commit of several tables, made by `transaction`; leave its block to commit.
 
@@ -533,11 +561,12 @@ class Transaction:
             job._in_transaction = True  # nobody ends it alone: that would be half of the work [MT1]
         self.outcome: JointOutcome | None = None
 
-    def __getitem__(self, table: str) -> Job:
-        """Return the job of a table, by its name or path as it was given.
+    def __getitem__(self, table: Path | Table) -> Job:
+        """Return the job of a table.
 
         Args:
-            table: the name; of a path also its last part, where no other table has the same.
+            table: its name, any path of it, or a `Table`; of a path that was given also the last
+                part, where no other table has the same.
 
         Returns:
             The job: write into it and advance its sources, and leave the commit to the transaction.
@@ -550,7 +579,7 @@ class Transaction:
             raise self._changed(job)
         return job
 
-    def rows(self, table: str) -> TransactionRows:
+    def rows(self, table: Path | Table) -> TransactionRows:
         """Return what changes rows of a table as part of this transaction.
 
         Its methods are those of `Table`: `delete`, `update`, `merge` and `overwrite_where`. They
@@ -561,7 +590,7 @@ class Transaction:
         looks at the rows again.
 
         Args:
-            table: the name, as for `tx[table]`.
+            table: as for `tx[table]`.
 
         Returns:
             An object with these methods.
@@ -577,8 +606,13 @@ class Transaction:
         """
         return TransactionRows(self, self._job(table))
 
+    @checked(own=flag)
     def read(
-        self, table: str, *, filter: str | pc.Expression | None = None, own: bool = False
+        self,
+        table: Path | Table,
+        *,
+        filter: str | pc.Expression | None = None,
+        own: bool = False,
     ) -> PinnedTable:
         """Return a table as it was when this transaction began, for what is computed from its rows.
 
@@ -588,7 +622,7 @@ class Transaction:
         needs the right to write there.
 
         Args:
-            table: the name, as for `tx[table]`.
+            table: as for `tx[table]`.
             filter: read only the rows for which this is true: SQL that is evaluated without Spark
                 and without a clock, or a pyarrow expression. Only writes to partitions in which it
                 can be true conflict then. By default, the whole table counts as read.
@@ -629,13 +663,9 @@ class Transaction:
                 self._rows[job].pin(self._pinned[job])
         return PinnedTable(opened, head, condition)
 
-    def _job(self, table: str) -> Job:
-        job = self._jobs.get(table) if isinstance(table, str) else None
-        if job is None:
-            raise UsageError(
-                f"this transaction has no table {table!r}; it has {', '.join(map(repr, self))}"
-            )
-        return job
+    def _job(self, table: Path | Table) -> Job:
+        urls = {name: job._job.url for name, job in self._jobs.items()}
+        return self._jobs[_named(table, urls, "this transaction")]
 
     def _check_rows(self, job: Job) -> None:
         """UsageError where the rows of this table cannot be changed here any more."""
@@ -662,7 +692,7 @@ class Transaction:
 
     def _units(self, act: Act) -> list[JointUnit]:
         """What each table contributes. act: what is done, once, but for preparing."""
-        jobs = [self._jobs[name] for name in self]
+        jobs = [*self._jobs.values()]
         for job in jobs:
             job._check_home()
         with self._lock:
@@ -678,11 +708,7 @@ class Transaction:
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of its tables, each once, as they were given."""
-        seen: set[int] = set()
-        for name, job in self._jobs.items():
-            if id(job) not in seen:
-                seen.add(id(job))
-                yield name
+        return iter(self._jobs)
 
     @property
     def already_committed(self) -> bool:
@@ -757,7 +783,9 @@ class Transaction:
         """
         refuse_recoverable(self._jobs.values())
         prepared = prepare_units(self._units(Act.SEAL))
-        return PreparedTransaction(prepared, next(iter(self._jobs.values()))._storage_options)
+        made = PreparedTransaction(prepared, next(iter(self._jobs.values()))._storage_options)
+        made._names = dict(zip(self, prepared, strict=True))
+        return made
 
     def abort(self) -> None:
         """Abort: nothing becomes visible in any table, and nothing is deleted.
@@ -898,7 +926,11 @@ def transaction(
                     "tables: jobs have a key, a message and so on of their own, from begin(…): "
                     "give the transaction none. Nothing was done."
                 )
-            return _of_jobs(members)
+            begun = checked_jobs(members)
+            if len(begun) < 2:
+                raise UsageError("tables: expected 2 to 32 jobs, got 1: commit it by its commit()")
+            check_places([job._job.ctx.store for job in begun])
+            return Transaction({job._job.url: job for job in begun})
     named = named_tables(members)
     if len(named) < 2:
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
@@ -915,26 +947,4 @@ def transaction(
             metadata=metadata,
             storage_options=options,
         )
-    return Transaction(_with_short_names(jobs), fingerprint)
-
-
-def _of_jobs(jobs: Iterable[Any]) -> Transaction:
-    """A transaction of jobs that were begun already. [MT1] [MT13]"""
-    given = checked_jobs(jobs)
-    if len(given) < 2:
-        raise UsageError(
-            "tables: expected 2 to 32 jobs, got 1: commit it by its own commit(). Nothing was done."
-        )
-    check_places([job._job.ctx.store for job in given])
-    return Transaction(_with_short_names({job._job.url: job for job in given}))
-
-
-def _with_short_names(jobs: dict[str, Job]) -> dict[str, Job]:
-    """The jobs by their names, and by the last part of each where no other has the same."""
-    short = [name.rstrip("/").rpartition("/")[2] for name in jobs]
-    last = {
-        end: job
-        for end, job in zip(short, jobs.values(), strict=True)
-        if short.count(end) == 1 and end not in jobs
-    }
-    return {**jobs, **last}
+    return Transaction(jobs, fingerprint)

@@ -194,7 +194,7 @@ class JobState(enum.Enum):
     CHANGING = "changes rows of its table in a transaction, which allows one change"
     ENDED = "was committed or refused"
     SEALED = "may have been prepared, and others may finish it: prepare it again to be sure"
-    PREPARED = "was prepared: commit it or abort it by its id"
+    PREPARED = "was prepared, and takes no more rows: commit it or abort it by its id"
     ABORTED = "was aborted"
 
 
@@ -832,5 +832,5 @@ class Job(JointUnit):
 
     def enter(self, act: Act) -> None:
         if (state := after(self._state, act)) is None:
-            raise UsageError(f"this job {self._state.value}; begin a new one")
+            raise UsageError(f"this job {self._state.value}; begin a new one for other work")
         self._state = state

@@ -375,7 +375,7 @@ def _readable(name: str, condition: str) -> Iterator[None]:
         why = str(error).rstrip(".")
         if isinstance(error, NotUnderstoodError):
             why += (
-                ". A constraint is evaluated without Spark and without a clock, with times in UTC "
+                ". It is evaluated without Spark and without a clock, with times in UTC "
                 "(docs/reference/conditions.md)"
             )
         raise UsageError(

@@ -207,12 +207,13 @@ def _check_constrained(
     assert snapshot.schema is not None
     edited = apply_edits(snapshot.schema, edits)
     known = {field.id for _, field in walk(edited.fields)}
-    for name, each in snapshot.constraints.items():
-        lost = next((column for column, id in each.columns.items() if id not in known), None)
-        if lost is not None:
+    lost = {f.id: ".".join(at) for at, f in walk(snapshot.schema.fields) if f.id not in known}
+    for name, text in gate().texts_of(snapshot).items():
+        named = [lost[id] for id in snapshot.constraints[name].columns.values() if id in lost]
+        if named:
             raise UsageError(
-                f"{ctx.store.url}: the constraint {name!r} ({each.condition}) names the column "
-                f"{lost!r}; nothing was changed. Drop the constraint first: "
+                f"{ctx.store.url}: the constraint {name!r} ({text}) names the column "
+                f"{named[0]!r}; nothing was changed. Drop the constraint first: "
                 f"Table.drop_constraint({name!r})."
             )
     gate().check_schema(snapshot, edited)

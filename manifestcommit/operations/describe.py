@@ -13,12 +13,12 @@ from ..display import ReprMixin, relative_path
 from ..errors import SnapshotExpiredError, UsageError
 from ..format import manifest_table
 from ..format.entries import SourceRange
-from ..format.fields import Field, is_text, shown, type_text, walk
+from ..format.fields import Field, is_text, shown, type_text
 from ..format.snapshot import REPLACE, Commit, Snapshot, known_parts
 from ..format.spark_json import comment_of
 from ..format.watermark import Position
 from ..log import exports
-from ..log.table_context import TableContext
+from ..log.table_context import TableContext, gate
 from ..log.time_travel import Step, steps, to_datetime
 from ..log.version_chain import Head, read_version
 from ..protocol.conflict import describe_touch
@@ -57,7 +57,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
             for name, tag in snapshot.tags.items()
         },
         "properties": snapshot.properties,
-        "constraints": _constraints(snapshot),
+        "constraints": gate().texts_of(snapshot) if snapshot.constraints else {},
         "joint": joint_of(snapshot, url),
         "rank": snapshot.rank,
         "decided_by": sorted(record.root for record in snapshot.homes.values()),
@@ -79,19 +79,6 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
             }
             for commit in snapshot.commits
         ],
-    }
-
-
-def _constraints(snapshot: Snapshot) -> dict[str, Any]:
-    """Name -> the condition, and what the table calls each column of it."""
-    fields = snapshot.schema.fields if snapshot.schema else ()
-    columns = {field.id: ".".join(path) for path, field in walk(fields)}
-    return {
-        name: {
-            "condition": each.condition,
-            "columns": {text: columns.get(id) for text, id in each.columns.items()},
-        }
-        for name, each in sorted(snapshot.constraints.items())
     }
 
 

@@ -701,6 +701,6 @@ def _needed(library: str, method: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"Table.{method} needs {library}, which is not installed; nothing was read. "
-            f"pip install {library}, or use Table.to_arrow"
+            f"{method}() needs {library}, which is not installed; nothing was read. "
+            f"pip install {library}, or use to_arrow()"
         ) from error

@@ -349,4 +349,4 @@ def test_without_duckdb_the_error_says_so(tmp_path: Path) -> None:
     mc.write(day(), str(tmp_path))
     code = f"import sys; sys.modules['duckdb'] = None\nimport manifestcommit as mc\nmc.Table({str(tmp_path)!r}).duckdb()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "UsageError: Table.duckdb needs duckdb, which is not installed" in done.stderr
+    assert "UsageError: duckdb() needs duckdb, which is not installed" in done.stderr

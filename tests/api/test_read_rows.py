@@ -141,10 +141,7 @@ def without(*libraries: str, call: str, table: mc.Table) -> str:
 def test_a_library_that_is_missing_is_named_with_the_way_out(table: mc.Table, library: str) -> None:
     """[SE3]"""
     told = without(library, call=f"t.to_{library}()", table=table)
-    assert (
-        told
-        == f"Table.to_{library} needs {library}, which is not installed; nothing was read. pip install {library}, or use Table.to_arrow\n"
-    )
+    assert told == f"to_{library}() needs {library}, which is not installed; nothing was read. pip install {library}, or use to_arrow()\n"
 
 
 def test_rows_are_read_without_the_libraries_that_are_not_asked_for(table: mc.Table) -> None:

@@ -116,6 +116,8 @@ def test_what_was_decided_is_no_view_any_more(path: Path) -> None:
     assert staged.abort() == "committed" and ids(mc.Table(path).to_arrow()) == [1, 2, 3, 4]
     with pytest.raises(mc.errors.UsageError, match="holds no staged job"):
         mc.staged(path, staged.job_id[:-8] + "0" * 8)
+    with pytest.raises(mc.errors.TableNotFoundError):
+        mc.staged(path.parent / "order", staged.job_id)
 
 
 def test_rows_of_a_view_say_the_version_below_it(path: Path) -> None:
@@ -160,8 +162,10 @@ def test_a_staged_job_that_has_expired_says_so(path: Path) -> None:
     for number in (5, 6):
         mc.write(rows(number), path)
         gc.run(staged._ctx, Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0))
-    with pytest.raises(mc.errors.OutcomeUnknownError, match="it has expired, and version"):
-        staged.publish()
+    staged._failed.add((staged.url, "a check"))  # to make it again would not help
+    for call in (staged.publish, staged.rows, lambda: staged.check(checks.expect("amount > 0")), lambda: staged.check(len), staged.publish):
+        with pytest.raises(mc.errors.OutcomeUnknownError, match="it has expired, and version"):
+            call()
 
 
 def test_own_rows_have_the_names_of_now(path: Path) -> None:
@@ -453,14 +457,51 @@ def test_what_is_equal_comes_twice(tmp_path: Path) -> None:
             staged.check(checks.expect_unique(column))
 
 
-@pytest.mark.parametrize(
-    "said", [False, np.False_, pa.scalar(False), SimpleNamespace(success=False)], ids=["Python", "numpy", "pyarrow", "a result"]
-)
-def test_a_check_fails_by_any_false(tmp_path: Path, said: object) -> None:
+def answers(value: bool) -> list[object]:
+    return [value, np.bool_(value), pa.scalar(value), SimpleNamespace(success=value), {"success": value}, {"success": np.bool_(value)}]
+
+
+def test_a_check_fails_by_any_false_and_holds_by_any_true(tmp_path: Path) -> None:
     """[CK6]"""
     staged = mc.write(pa.table({"id": [1]}), tmp_path / "t", publish=False)
-    with pytest.raises(mc.errors.CheckFailedError):
-        staged.check(lambda _: said)
+    for said in answers(False):
+        for check in (lambda _: said, checks.on_table(lambda _: said)):  # noqa: B023
+            with pytest.raises(mc.errors.CheckFailedError):
+                staged.check(check)
+    staged = mc.staged(tmp_path / "t", staged.job_id)
+    for said in (None, *answers(True)):
+        staged.check(lambda _: said)  # noqa: B023
+    assert staged.publish().committed
+
+
+@pytest.mark.parametrize(
+    "said",
+    [(False, "bad"), pa.array([True, False]), pa.scalar(None, pa.bool_()), 0, 1, "no", {"ok": False}, {"success": None}, np.array([True])],
+    ids=str,
+)
+def test_an_answer_that_is_neither_yes_nor_no_is_refused(tmp_path: Path, said: object) -> None:
+    """[CK6]"""
+    staged = mc.write(pa.table({"id": [1]}), tmp_path / "t", publish=False)
+
+    def sane(_: pa.Table) -> object:
+        return said
+
+    for check in (sane, checks.on_table(sane)):
+        with pytest.raises(mc.errors.UsageError, match=f"check sane returned neither yes nor no, but a {type(said).__name__}"):
+            staged.check(check)
+
+
+def test_a_condition_that_cannot_be_evaluated_is_named_as_a_check(path: Path) -> None:
+    """[CK6]"""
+    staged = stage(path, rows(4))
+    for condition, why in (("amout > 0", "The table has no column 'amout'"), ("1 = 1", "expected a condition"), ("day > 1", "")):
+        with pytest.raises(mc.errors.UsageError, match=f"^the check expect: .*{why}") as refused:
+            staged.check(checks.expect(condition))
+        assert "constraint" not in str(refused.value) and "changed" not in str(refused.value)
+    with pytest.raises(mc.errors.UsageError, match="at_least=5 is above at_most=1"):
+        checks.expect_rows(at_least=5, at_most=1)
+    with pytest.raises(TypeError, match="several names are one list"):
+        checks.expect_unique("id", "day")  # type: ignore[call-arg]
 
 
 def test_two_checks_of_one_name_are_two_and_what_failed_is_not_published(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, ConstraintError, UsageError
+from manifestcommit.transactions import PreparedTransaction
 
 
 def rows(*given: tuple[str, int]) -> pa.Table:
@@ -200,3 +201,43 @@ def test_own_rows_are_held_to_constraints_that_nobody_has_checked(lake: tuple[mc
     assert pairs(tx.read("silver", own=True))[-1] == ("we", -1)  # as of its beginning
     with pytest.raises(ConstraintError):
         tx.commit()
+
+
+def test_a_table_of_a_transaction_goes_by_its_name_its_paths_and_its_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in what it prepares. [MT1] [MT11]"""
+    rows = pa.table({"x": [1]})
+    paths = [tmp_path / name for name in ("sales", "customers")]
+    for path in paths:
+        mc.write(rows, path)
+    monkeypatch.chdir(tmp_path)
+    sales, customers = map(mc.Table, paths)
+    for tables in ([sales, customers], {"c": customers, "s": sales}, ["customers", paths[0]]):
+        with mc.transaction(tables) as tx:  # type: ignore[arg-type]
+            names = [sales, paths[0], str(paths[0]), "./sales", sales.url, "s" if "c" in tables else "sales"]
+            assert {tx[name]._job.url for name in names} == {tx.read(name).url for name in names} == {sales.url}
+            tx.rows(customers).delete(where="x = 1")
+            with pytest.raises(mc.errors.UsageError, match="this transaction has no table 'sale'; it has '"):
+                tx["sale"]
+            tx["sales"].write(rows) if "c" not in tables else tx["s"].write(rows)
+            prepared = tx.prepare()
+            staged = prepared.staged
+            assert {staged[name].url for name in names} == {sales.url} and list(staged) == list(prepared.jobs)
+            with pytest.raises(mc.errors.UsageError, match="has no table 'sale'; it has "):
+                staged["sale"]
+            with pytest.raises(mc.errors.UsageError, match="prepared, and takes no more rows: commit it or abort it"):
+                tx[sales].write(rows)
+            elsewhere = PreparedTransaction(prepared.jobs).staged
+            assert elsewhere["sales"].url == elsewhere[sales].url == sales.url
+            assert prepared.abort() == "aborted"
+
+
+def test_what_is_no_filter_is_not_called_one_of_spark(tmp_path: Path) -> None:
+    """[MT16] [SE3]"""
+    for name in "ab":
+        mc.write(pa.table({"x": [1]}), tmp_path / name)
+    tx = mc.transaction([tmp_path / "a", tmp_path / "b"])
+    for filter in (True, 3, ["x > 0"]):
+        with pytest.raises(mc.errors.UsageError, match=r"^invalid filter .*expected") as refused:
+            tx.read("a", filter=filter)  # type: ignore[arg-type]
+        assert "is a Spark Column" not in str(refused.value)
+    tx.abort()
