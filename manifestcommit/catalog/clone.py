@@ -355,7 +355,12 @@ class _Cloning:
         there = self._there
         far = next(filter(is_remote, (self._source.store, self._to.store)), self._to.store)
         listed = self._listed(snapshot, before)
-        missing = (each for each in listed if there.get(each.name) != each.bytes)
+        # A name that no job has made may have got another content of the same length.
+        missing = (
+            each
+            for each in listed
+            if there.get(each.name) != each.bytes or not _is_unique(each.name)
+        )
         while some := list(itertools.islice(missing, 256)):
             if not self._is_dry:
                 for each in map_in_batches(far, partial(self._copy, snapshot), some):
@@ -413,6 +418,12 @@ class _Cloning:
                 raise
             output.close()
         return each
+
+
+def _is_unique(name: str) -> bool:
+    """Whether a job made this name, so that nothing else has it ever."""
+    is_own = name.startswith(object_names.MANIFESTS)
+    return is_own or object_names.job_of_data_file(name) is not None
 
 
 def _check_copied(each: _Object, count: int, hashed: Any) -> None:

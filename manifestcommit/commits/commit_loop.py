@@ -108,7 +108,12 @@ def find_winners(
         snapshot = seen[version].snapshot
         others = (commit for commit in snapshot.commits if commit.job != change.job)
         winners += [
-            InterveningCommit(version=version, commit=commit, watermarks=snapshot.watermarks)
+            InterveningCommit(
+                version=version,
+                commit=commit,
+                watermarks=snapshot.watermarks,
+                constraints=snapshot.constraints,
+            )
             for commit in others
         ]
     return winners

@@ -13,7 +13,7 @@ from ..display import ReprMixin, relative_path
 from ..errors import SnapshotExpiredError, UsageError
 from ..format import manifest_table
 from ..format.entries import SourceRange
-from ..format.fields import Field, is_text, shown, type_text
+from ..format.fields import Field, is_text, shown, type_text, walk
 from ..format.snapshot import REPLACE, Commit, Snapshot, known_parts
 from ..format.spark_json import comment_of
 from ..format.watermark import Position

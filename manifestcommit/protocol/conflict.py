@@ -25,7 +25,7 @@ from ..format.change import (
 from ..format.evolution import SchemaConflict, apply_edits, can_widen
 from ..format.fields import Field, members, type_text, walk
 from ..format.partitioning import PartitionPattern, first_overlap, of_partition
-from ..format.snapshot import MOST_CONSTRAINTS, REPLACE, Commit, Snapshot
+from ..format.snapshot import MOST_CONSTRAINTS, REPLACE, Commit, Constraint, Snapshot
 from ..format.watermark import WatermarkMismatch, find_mismatch
 from .apply import constraints_after, given_and_taken
 from .change_feed import held, judge, record_of
@@ -33,11 +33,13 @@ from .joint_outcome import last_state, partners_since
 
 
 class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit that landed after the change's base version; watermarks: those of its version."""
+    """One commit that landed after the change's base version; watermarks, constraints: those of its
+    version."""
 
     version: int
     commit: Commit
     watermarks: dict[str, int | str] = {}
+    constraints: dict[str, Constraint] = {}
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -593,10 +595,11 @@ def constraint_is_other(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """The change adds a constraint with a name that another one has, or one too many, or drops one
-    that is gone. [CK3]"""
+    that is gone, or was: another one may have its name by now. [CK3]"""
     there = {each.lower() for each in head.constraints}
     for name, constraint in change.constrain.items():
-        if constraint is None and name not in head.constraints:
+        was_there = (name in each.constraints for each in winners)
+        if constraint is None and not (name in head.constraints and all(was_there)):
             return Conflict(
                 rule="constraint_is_other",
                 mine=f"drops the constraint {name!r}",

@@ -13,6 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
@@ -109,7 +110,7 @@ class PostgresRows:
         self._dsn, self._given, self._column = dsn, table_or_query, xid_column
         self._query_name, self._on_failover = query_name, on_failover
         self._relation: _Relation | None = None
-        self._held: psycopg.Connection[Any] | None = None
+        self._held: dict[int, psycopg.Connection[Any]] = {}  # by thread
         self._warned: set[int] = set()
         self.held_back = ""
 
@@ -128,7 +129,7 @@ class PostgresRows:
         """Yield ranges of transactions that are over, up to the oldest that is not; none without
         rows."""
         with self._asking() as connection:
-            self._held = connection  # by all that asks until the chunks are loaded
+            self._held[get_ident()] = connection  # by all that asks until the chunks are loaded
             try:
                 first, start, end = self._range(positions)
                 while (upto := self._next_end(connection, start, end, max_bytes)) is not None:
@@ -138,7 +139,7 @@ class PostgresRows:
                     )
                     first = start = upto
             finally:
-                self._held = None
+                self._held.pop(get_ident(), None)
 
     def _range(
         self, positions: Mapping[str, Position], *, whole: bool = False
@@ -384,7 +385,7 @@ class PostgresRows:
     # --- what is there ----------------------------------------------------------------------------
 
     def _asking(self) -> _Asking:
-        return _Asking(self._dsn, self._held)
+        return _Asking(self._dsn, self._held.get(get_ident()))
 
     def _now(self, connection: psycopg.Connection[Any]) -> _Relation:
         return self._look(connection, with_top=False)

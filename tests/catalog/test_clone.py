@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.commits.tables import Hurried, Lake, stopped
 from tests.kit.faults import killed
@@ -327,6 +328,22 @@ def test_a_standby_goes_on_exactly_once(pair: tuple[str, str]) -> None:
     back = f"{to}-back"
     mc.clone(to, back)
     check_same(to, back)
+
+
+def test_another_file_of_the_same_name_and_length_is_copied(tmp_path: Path) -> None:
+    """Names of files that were added are not the table's own. [CN1]"""
+    source, to, name = tmp_path / "a", tmp_path / "b", "part.parquet"
+    mc.write(pa.table({"id": pa.array([1], pa.int64())}), source)
+    for value in (10, 20):
+        table = pa.table({"id": pa.array([value] * 3, pa.int64())})
+        pq.write_table(table, source / name, compression="none", write_statistics=False, use_dictionary=False)
+        with mc.begin(source) as job:
+            job.add_files([name])
+        mc.clone(source, to)
+        assert mc.Table(to).to_arrow().sort_by("id") == mc.Table(source).to_arrow().sort_by("id")
+        mc.Table(source).delete(f"id = {value}")
+        mc.clone(source, to)
+        (source / name).unlink()
 
 
 @pytest.mark.parametrize("claim", [b"", b'{"table_id": "\xca"}', b"[" * 1000, b"{}", b'{"table_id": "x", "source_id": "y", "version": -1}'])

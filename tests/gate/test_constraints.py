@@ -465,6 +465,22 @@ def test_of_two_that_add_a_constraint_of_one_name_one_is_told(tmp_path: Path, mo
     assert mc.Table(path).constraints() == {"Positive": "amount >= 1"}
 
 
+def test_who_drops_a_constraint_drops_no_other_of_its_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[CK3]"""
+    commit = constraints.commit
+
+    def beside(*given: Any) -> Any:
+        monkeypatch.setattr(constraints, "commit", commit)
+        mc.Table(path).drop_constraint("positive")
+        mc.Table(path).add_constraint("positive", "amount IS NOT NULL")
+        return commit(*given)
+
+    monkeypatch.setattr(constraints, "commit", beside)
+    with pytest.raises(mc.errors.CommitConflictError, match="constraint_is_other"):
+        mc.Table(path).drop_constraint("positive")
+    assert mc.Table(path).constraints()["positive"] == "amount IS NOT NULL"
+
+
 def test_of_two_that_drop_a_constraint_one_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[CK3]"""
     commit = constraints.commit

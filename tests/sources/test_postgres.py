@@ -212,10 +212,8 @@ def test_all_rows_at_once_replace_the_table(server: Server, orders: str, tmp_pat
 def test_two_loaders_at_once_load_each_row_once(server: Server, orders: str, tmp_path: Path) -> None:
     server.run("".join(f"INSERT INTO {orders} (id, note) VALUES ({number}, repeat('x', 100));" for number in range(30)))
     outcomes: list[Any] = []
-    loaders = [
-        threading.Thread(target=lambda: outcomes.append(mc.load(source_of(server, orders), tmp_path / "t", max_bytes=700)))
-        for _ in range(2)
-    ]
+    source = source_of(server, orders)  # one, which both ask at once
+    loaders = [threading.Thread(target=lambda: outcomes.append(mc.load(source, tmp_path / "t", max_bytes=700))) for _ in range(2)]
     for each in loaders:
         each.start()
     for each in loaders:
