@@ -233,6 +233,44 @@ def test_wrong_arguments_are_named(landing: Path, arguments: Any, message: str) 
         mc.sources.files(landing, **arguments)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"delimiter": ";;"}, "delimiter to be one ASCII character"),
+        ({"quote_char": "''"}, "quote_char to be one ASCII character, or False"),
+        ({"escape_char": True}, "escape_char to be one ASCII character, or False"),
+        ({"decimal_point": ".."}, "decimal_point to be one ASCII character"),
+        ({"column_types": {"id": "strng"}}, "column_types to be a type for each column"),
+        ({"default_column_type": "strng"}, "default_column_type to be a type"),
+        ({"encoding": "utf-99"}, "encoding to be an encoding that Python has"),
+        ({"encoding": "hex"}, "encoding to be an encoding that Python has"),
+        ({"null_values": 3}, "null_values to be a list of texts"),
+        ({"null_values": "NULL"}, "null_values to be a list of texts"),
+        ({"column_names": 3}, "column_names to be a list of texts"),
+        ({"skip_rows": "x"}, "skip_rows to be a whole number"),
+        ({"skip_rows": -1}, "skip_rows to be a whole number"),
+        ({"block_size": 2**70}, "block_size to be a whole number"),
+        ({"use_threads": "no"}, "use_threads to be True or False"),
+        ({"column_names": ["a"], "autogenerate_column_names": True}, "options that go together"),
+        ({"validate": 1}, "names of options"),
+        ({3: 1, "equals": 2}, "names of options"),
+        ([3], "options of pyarrow.csv"),
+    ],
+)
+def test_values_of_csv_options_are_checked_before_anything_is_read(landing: Path, options: Any, expected: str) -> None:
+    with pytest.raises(UsageError, match=rf"invalid csv_options .*expected {expected}"):
+        mc.sources.files(landing, csv_options=options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"quote_char": False}, {"escape_char": "\\"}, {"encoding": "latin-1"}, {"column_types": {"id": pa.int32()}}, {"skip_rows": 0}],
+)
+def test_values_of_csv_options_that_pyarrow_takes_are_taken(tmp_path: Path, landing: Path, options: Any) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    assert mc.load(mc.sources.files(landing, csv_options=options), tmp_path / "t").rows == 1
+
+
 @pytest.mark.parametrize("place", ["landing", "landing/t", "."])
 def test_a_table_inside_of_what_it_loads_is_refused(tmp_path: Path, landing: Path, place: str) -> None:
     put(landing, "a.csv", "id\n1\n")
