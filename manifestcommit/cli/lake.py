@@ -152,7 +152,7 @@ def _clone(options: argparse.Namespace) -> int:
             dry_run=options.dry_run,
             progress=steps,
             storage_options=storage_options_of(options.storage_options),
-            to_options=storage_options_of(options.to_options),
+            to_options=storage_options_of(options.to_options, "to_options"),
         )
     show(options, msgspec.to_builtins(done))
     return 0

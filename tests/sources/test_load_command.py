@@ -32,3 +32,49 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
 def test_a_wrong_value_of_a_csv_option_is_a_wrong_use(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "load", "t", "landing", "--csv-options", '{"delimiter": ";;"}')
     assert said == ("manifestcommit: invalid --csv-options ';;': expected delimiter to be one ASCII character\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong", "takers"),
+    [
+        ("landing", ["--xid-column", "tx"], "postgres:"),
+        ("landing", ["--servers", "x:1"], "kafka:"),
+        ("landing", ["--start", "latest"], "kafka:"),
+        ("landing", ["--on", "id"], "table:"),
+        ("table:orders", ["--pattern", "*.csv"], "files"),
+        ("table:orders", ["--file-column", "f"], "files"),
+        ("kafka:topic", ["--source-options", "file"], "files and table:"),
+        ("postgres:orders", ["--csv-options", "{}"], "files"),
+    ],
+)
+@pytest.mark.parametrize("command", ["load", "follow"])
+def test_an_option_of_another_kind_of_source_is_refused(
+    lake: Path, capsys: pytest.CaptureFixture[str], command: str, source: str, wrong: list[str], takers: str
+) -> None:
+    said = refused(capsys, command, "t", source, *wrong)
+    assert said.startswith(f"manifestcommit: invalid {wrong[0]}: it is for {takers}, and the source is of ")
+    assert not (lake / "t").exists()
+
+
+def test_a_key_that_the_followed_table_has_not_is_refused_where_nothing_is_new(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """[LD5]"""
+    mc.load(mc.sources.table("orders", on="id"), "changes")
+    assert "idd" in refused(capsys, "load", "changes", "table:orders", "--on", "idd")
+    assert main(["load", "changes", "table:orders", "--on", "id"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "arguments"),
+    [
+        ("--source-options", ["load", "t", "landing"]),
+        ("--kafka-settings", ["load", "t", "kafka:topic"]),
+        ("--storage-options", ["load", "t", "landing"]),
+        ("--to-options", ["clone", "orders", "copy"]),
+    ],
+)
+def test_a_file_of_options_that_cannot_be_read_is_named_by_its_option(
+    lake: Path, capsys: pytest.CaptureFixture[str], option: str, arguments: list[str]
+) -> None:
+    """[SE1]"""
+    said = refused(capsys, *arguments, option, "none.json")
+    assert said.startswith(f"manifestcommit: invalid {option}: expected the name of a JSON file, which cannot be read")
