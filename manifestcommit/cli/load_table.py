@@ -181,7 +181,8 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """
     load: load what a source has and the table does not, each row exactly once
     @source
-    --restart  replace the table's rows by the whole source, and go on from there
+    --restart  replace the table's rows by the whole source, and go on from there;
+        files and Kafka cannot be loaded so
     --dry-run  only say what would be loaded
     @note
     @kinds

@@ -135,11 +135,12 @@ class LandingFiles:
                 "other: the table's own files would be loaded. Use two folders side by side."
             )
         beside = companion_url(table.url, FILES, "Load into a path below it.")
-        if self.url.startswith("file://") and not os.path.isdir(self.url.removeprefix("file://")):
-            raise SourceError(
-                f"{self.name}: there is no such folder; nothing was loaded. Make it, or mend the "
-                "path."
-            )
+        place = self.url.removeprefix("file://")
+        if place != self.url and not os.path.isdir(place):
+            told = "there is no such folder; nothing was loaded. Make it, or mend the path."
+            if os.path.exists(place):
+                told = "it is a file; nothing was loaded. Give its folder, and its name as pattern."
+            raise SourceError(f"{self.name}: {told}")
         own = copy.copy(self)  # one source may be loaded into several tables at once
         own._table, own._ledger = table, Table(beside, options)
         own._began = time.time()

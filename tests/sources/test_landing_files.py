@@ -482,8 +482,8 @@ def test_a_source_of_ones_own_is_two_questions(tmp_path: Path, monkeypatch: pyte
 def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path: Path) -> None:
     """A typo in a schedule would load nothing for ever. [LD3]"""
     (tmp_path / "file").touch()
-    for name in ("none", "file"):
-        with pytest.raises(SourceError, match=rf"{name}: there is no such folder; nothing was loaded"):
+    for name, told in (("none", "there is no such folder"), ("file", "it is a file")):
+        with pytest.raises(SourceError, match=rf"{name}: {told}; nothing was loaded"):
             mc.load(mc.sources.files(tmp_path / name), tmp_path / "t")
     (tmp_path / "empty").mkdir()
     assert mc.load(mc.sources.files(tmp_path / "empty"), tmp_path / "t").chunks == 0

@@ -78,3 +78,25 @@ def test_a_file_of_options_that_cannot_be_read_is_named_by_its_option(
     """[SE1]"""
     said = refused(capsys, *arguments, option, "none.json")
     assert said.startswith(f"manifestcommit: invalid {option}: expected the name of a JSON file, which cannot be read")
+
+
+@pytest.mark.parametrize("wrong", [["--partition-by", "day"], ["--csv-options", '{"column_types": {"id;note": "int64"}}']])
+def test_a_first_load_that_fails_leaves_no_table(lake: Path, capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
+    """[LD3]"""
+    refused(capsys, "load", "t", "landing", *wrong, code=2 if "day" in wrong else 3)
+    assert mc.lake(lake).tables()["name"].to_pylist() == ["orders"]
+    assert not (lake / "t.files").exists()
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_files_cannot_be_loaded_again_as_a_whole(lake: Path, capsys: pytest.CaptureFixture[str], dry: list[str]) -> None:
+    """[LD4]"""
+    assert "cannot be loaded as a whole" in refused(capsys, "load", "t", "landing", "--restart", *dry, code=3)
+
+
+def test_a_dry_restart_says_what_it_would_load(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """[LD5]"""
+    mc.load(mc.sources.table("orders"), "changes")
+    assert main(["load", "changes", "table:orders", "--restart", "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("all of version 2\n1 commit would load this")
+    assert mc.Table("changes").to_arrow().num_rows == 1
