@@ -53,7 +53,10 @@ def _tables(options: argparse.Namespace) -> int:
         return 0
     if rows:
         print_table(["name", "url"], [(each["name"] or "", each["url"]) for each in rows])
-    print(f"{counted(len(rows), 'table')} in {visible(opened.url)}", file=sys.stderr)
+    place = opened.url.removeprefix("file://")
+    told = "; there is no such folder" * (place != opened.url and not os.path.exists(place))
+    within = "" if options.namespace is None else f"{options.namespace} of "
+    print(visible(f"{counted(len(rows), 'table')} in {within}{opened.url}{told}"), file=sys.stderr)
     return 0
 
 
