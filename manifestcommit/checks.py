@@ -130,7 +130,7 @@ def expect_rows(*, at_least: int | None = None, at_most: int | None = None) -> C
     def run(staged: Any) -> str | None:
         count = staged.count
         fits = (at_least or 0) <= count and (at_most is None or count <= at_most)
-        return None if fits else f"the job adds {count:,} rows"
+        return None if fits else f"the job adds {count:,} row{'s' * (count != 1)}"
 
     return Check(name=f"expect_rows({said})", reads_table=False, run=run)
 
@@ -293,7 +293,8 @@ def _unknown(values: Any, known: Any) -> str | None:
     if not len(lacking):
         return None
     few = ", ".join(repr(value) for value in lacking.slice(0, 3).to_pylist())
-    return f"{len(lacking):,} values are not there, such as {few[:300]}"
+    many = "1 value is" if len(lacking) == 1 else f"{len(lacking):,} values are"
+    return f"{many} not there, such as {few[:300]}"
 
 
 def _repeated(rows: Any) -> str | None:

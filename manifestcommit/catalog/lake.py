@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -90,12 +91,15 @@ class Lake:
             null where a folder cannot be part of one; `Table` opens it by its URL.
 
         Raises:
-            UsageError: the namespace is no name or inside of a table, or the prefix is a table.
+            UsageError: the namespace is no name or inside of a table, or the prefix is a table or a
+                file.
             StoreError: the store failed.
 
         Spec: LK1, LK2.
         """
         within = () if namespace is None else parts_of(namespace, "namespace")
+        if os.path.isfile(self.url.removeprefix("file://")):
+            raise UsageError(f"{self.url} is a file, and a lake is a folder of tables")
         found = sorted(self._find(within), key=lambda each: each.path)
         columns = {
             "name": [each.name for each in found],

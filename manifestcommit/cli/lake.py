@@ -53,7 +53,10 @@ def _tables(options: argparse.Namespace) -> int:
         return 0
     if rows:
         print_table(["name", "url"], [(each["name"] or "", each["url"]) for each in rows])
-    print(f"{counted(len(rows), 'table')} in {visible(opened.url)}", file=sys.stderr)
+    place = opened.url.removeprefix("file://")
+    told = "; there is no such folder" * (place != opened.url and not os.path.exists(place))
+    within = "" if options.namespace is None else f"{options.namespace} of "
+    print(visible(f"{counted(len(rows), 'table')} in {within}{opened.url}{told}"), file=sys.stderr)
     return 0
 
 
@@ -152,7 +155,7 @@ def _clone(options: argparse.Namespace) -> int:
             dry_run=options.dry_run,
             progress=steps,
             storage_options=storage_options_of(options.storage_options),
-            to_options=storage_options_of(options.to_options),
+            to_options=storage_options_of(options.to_options, "to_options"),
         )
     show(options, msgspec.to_builtins(done))
     return 0

@@ -21,7 +21,7 @@ SHARED["@source"] = """
     SOURCE  a folder or a URL where files land; table:URL, the changes of a table; postgres:TABLE,
         rows of PostgreSQL; or kafka:TOPIC, records of Kafka
     --on A,B  the key, of the changes of a table
-    --source-options FILE  --storage-options of the source's own store
+    --source-options FILE  --storage-options of the source's own store, of files and of a table
     --max-bytes SIZE  of one commit
     --max-errors N  skip and record so many files that cannot be decoded (default: 0)
     --partition-by A,B  for the table's first rows
@@ -65,10 +65,31 @@ _DEFAULTS: dict[str, Any] = {
     "max_bytes": "512MB",
     "max_errors": 0,
 }
-_TABLE = "table:"
-_KAFKA = "kafka:"
-_POSTGRES = "postgres:"
+_FILES, _TABLE, _KAFKA, _POSTGRES = "files", "table:", "kafka:", "postgres:"
+# What only some kinds of sources take.
+_OF_KINDS = {
+    "input_format pattern file_column settle on_changed csv_options": (_FILES,),
+    "source_options": (_FILES, _TABLE),
+    "on": (_TABLE,),
+    "dsn_file xid_column query_name on_failover": (_POSTGRES,),
+    "servers kafka_settings value record_columns start on_broken on_lost": (_KAFKA,),
+}
 _URL_OF_POSTGRES = ("postgres://", "postgresql://")
+
+
+def _kind(options: argparse.Namespace) -> str:
+    """The kind of source; UsageError where an option of another kind is given."""
+    prefixes = (_TABLE, _KAFKA, _POSTGRES)
+    kind = next((each for each in prefixes if options.source.startswith(each)), _FILES)
+    for names, takers in _OF_KINDS.items():
+        for name in names.split():
+            if kind not in takers and getattr(options, name) != options.parser.get_default(name):
+                raise UsageError(
+                    f"it is for {' and '.join(takers)}, and the source is of {kind}; nothing was "
+                    "loaded. Leave it out",
+                    argument=name,
+                )
+    return kind
 
 
 def _source(options: argparse.Namespace) -> Any:
@@ -79,7 +100,8 @@ def _source(options: argparse.Namespace) -> Any:
             "a connection string on the command line is seen by all users of this machine: write "
             "it into a file, and give postgres:TABLE --dsn-file FILE"
         )
-    if options.source.startswith(_POSTGRES):
+    kind = _kind(options)
+    if kind == _POSTGRES:
         return sources.postgres(
             _dsn(options.dsn_file),
             options.source.removeprefix(_POSTGRES),
@@ -87,7 +109,7 @@ def _source(options: argparse.Namespace) -> Any:
             query_name=options.query_name,
             on_failover=options.on_failover,
         )
-    if options.source.startswith(_KAFKA):
+    if kind == _KAFKA:
         return sources.kafka(
             options.servers or "",
             options.source.removeprefix(_KAFKA),
@@ -96,10 +118,10 @@ def _source(options: argparse.Namespace) -> Any:
             start=options.start,
             on_broken=options.on_broken,
             on_lost=options.on_lost,
-            settings=storage_options_of(options.kafka_settings),
+            settings=storage_options_of(options.kafka_settings, "kafka_settings"),
         )
-    given = storage_options_of(options.source_options)
-    if options.source.startswith(_TABLE):
+    given = storage_options_of(options.source_options, "source_options")
+    if kind == _TABLE:
         return sources.table(
             options.source.removeprefix(_TABLE), on=_names(options.on), storage_options=given
         )
@@ -159,7 +181,8 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """
     load: load what a source has and the table does not, each row exactly once
     @source
-    --restart  replace the table's rows by the whole source, and go on from there
+    --restart  replace the table's rows by the whole source, and go on from there;
+        files and Kafka cannot be loaded so
     --dry-run  only say what would be loaded
     @note
     @kinds

@@ -250,9 +250,9 @@ def context_of(options: argparse.Namespace, path: str | None = None) -> TableCon
     return TableContext(open_store(chosen, storage_options_of(options.storage_options)))
 
 
-def storage_options_of(file: str | None) -> dict[str, Any] | None:
-    """What the file holds. Neither its content nor its name is ever repeated: who mistook the
-    option may have written a secret there."""
+def storage_options_of(file: str | None, name: str = "storage_options") -> dict[str, Any] | None:
+    """What the option's file holds. Neither its content nor its name is ever repeated: who mistook
+    the option may have written a secret there."""
     if file is None:
         return None
     try:
@@ -261,14 +261,14 @@ def storage_options_of(file: str | None) -> dict[str, Any] | None:
     except OSError as error:
         raise UsageError(
             f"expected the name of a JSON file, which cannot be read: {error.strerror}",
-            argument="--storage-options",
+            argument=name,
         ) from None
     except (ValueError, RecursionError):  # not JSON, not UTF-8, or no name of a file at all
         given = None
     if not isinstance(given, dict):
         raise UsageError(
             'expected the name of a file with one JSON object, such as {"endpoint_url": …}',
-            argument="--storage-options",
+            argument=name,
         )
     return given
 

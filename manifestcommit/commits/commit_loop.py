@@ -660,7 +660,7 @@ class _CommitLoop:
             return None
         return Conflict(
             rule=CONSTRAINT_VIOLATED,
-            mine=f"adds {found.rows:,} rows that violate it",
+            mine=f"adds {found.rows:,} row{'s' * (found.rows != 1)} that violate it",
             winner=f"the table has the constraint {found.constraint!r}: {found.condition}",
             violation=found,
         )

@@ -55,6 +55,8 @@ class FollowedTable:
                 f"{self.name}: there is no table; nothing was loaded. Look at its path, or create "
                 "it first."
             ) from error
+        if self._on is not None:  # refuses a column that it has not, also where nothing is new
+            self._followed.changed_rows(snapshot.version, snapshot.version, on=self._on)
         name = f"{self.name}#{snapshot.table_id}"
         if any(each.startswith(f"{self.name}#") and each != name for each in positions):
             raise self._made_again()

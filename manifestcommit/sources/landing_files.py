@@ -32,7 +32,7 @@ from ..errors import (
 from ..files.foreign_footer import FooterJudge
 from ..format.fields import is_unicode
 from ..log.time_travel import parse_age
-from ..runtime.validation import anything, one_of, optional, text, wrong
+from ..runtime.validation import anything, mapping, one_of, optional, text, wrong
 from ..store import ObjectInfo, StorageOptions, Store, open_store
 from ..store.base import is_remote
 from ..table.functions import FILES, companion_url
@@ -119,7 +119,7 @@ class LandingFiles:
         if settle_s is None:
             settle_s = 0.0 if is_remote(self._store) else _SETTLE_ON_DISK_S
         self._settle_s = settle_s
-        self._csv_options = dict(csv_options)
+        self._csv_options = csv_options
         self._table: Table | None = None
         self._ledger: Table | None = None
         self._columns: pa.Schema | None = None  # that are known, of the chunk that is read
@@ -135,11 +135,12 @@ class LandingFiles:
                 "other: the table's own files would be loaded. Use two folders side by side."
             )
         beside = companion_url(table.url, FILES, "Load into a path below it.")
-        if self.url.startswith("file://") and not os.path.isdir(self.url.removeprefix("file://")):
-            raise SourceError(
-                f"{self.name}: there is no such folder; nothing was loaded. Make it, or mend the "
-                "path."
-            )
+        place = self.url.removeprefix("file://")
+        if place != self.url and not os.path.isdir(place):
+            told = "there is no such folder; nothing was loaded. Make it, or mend the path."
+            if os.path.exists(place):
+                told = "it is a file; nothing was loaded. Give its folder, and its name as pattern."
+            raise SourceError(f"{self.name}: {told}")
         own = copy.copy(self)  # one source may be loaded into several tables at once
         own._table, own._ledger = table, Table(beside, options)
         own._began = time.time()
@@ -465,8 +466,12 @@ def _csv_kinds() -> dict[str, tuple[Any, set[str]]]:
     from pyarrow import csv  # late: most loads read one format
 
     kinds = (csv.ReadOptions, csv.ParseOptions, csv.ConvertOptions)
-    names = [{name for name in dir(kind) if not name.startswith("_")} for kind in kinds]
+    names = [{name for name in dir(kind) if _is_option(kind, name)} for kind in kinds]
     return dict(zip(_CSV_GROUPS, zip(kinds, names, strict=True), strict=True))
+
+
+def _is_option(kind: Any, name: str) -> bool:
+    return not name.startswith("_") and not callable(getattr(kind, name))
 
 
 def _csv(stream: BinaryIO, expected: pa.Schema | None, given: Mapping[str, Any]) -> Any:
@@ -505,13 +510,51 @@ def _groups(files: Sequence[ObjectInfo], max_bytes: int) -> Iterator[tuple[Objec
         yield tuple(group)
 
 
-def _check_csv_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(given).difference(*(names for _, names in _csv_kinds().values())))
+_CHARACTER = "one ASCII character"
+_CSV_VALUES: dict[str | type, str] = {  # of an option, or of all that are so by default
+    bool: "True or False",
+    int: "a whole number",
+    list: "a list of texts",
+    dict: "a type for each column, such as {'id': 'int64'}",
+    str: _CHARACTER,
+    "quote_char": f"{_CHARACTER}, or False",
+    "escape_char": f"{_CHARACTER}, or False",
+    "encoding": "an encoding that Python has, such as 'latin-1'",
+    "default_column_type": "a type, such as 'string'",
+    "invalid_row_handler": "a function",
+}
+
+
+def _csv_choice(name: str, value: Any) -> dict[str, Any]:
+    """Options of pyarrow.csv, each of a value that it takes; pyarrow itself checks some late, or
+    takes the letters of a text for texts."""
+    given = dict(mapping("options of pyarrow.csv", "{'delimiter': ';'}")(name, value))
+    kinds = _csv_kinds().values()
+    unknown = sorted(map(str, set(given).difference(*(names for _, names in kinds))))
     if unknown:
-        raise wrong(
-            "csv_options", unknown[0], "names of options of pyarrow.csv", "{'delimiter': ';'}"
-        )
-    return dict(given)
+        raise wrong(name, unknown[0], "names of options of pyarrow.csv", "{'delimiter': ';'}")
+    for option, chosen in given.items():
+        kind = next(kind for kind, names in kinds if option in names)
+        usual = getattr(kind(), option)
+        expected = _CSV_VALUES.get(option) or _CSV_VALUES[type(usual)]
+        fits = not isinstance(chosen, str) or not isinstance(usual, list | bool)
+        if expected == _CSV_VALUES[bool]:
+            fits = isinstance(chosen, bool)
+        with contextlib.suppress(
+            ValueError, TypeError, LookupError, OverflowError, pa.ArrowException
+        ):
+            if option == "encoding":
+                "".encode(chosen)
+            kind(**{option: chosen}).validate()
+            if fits or option == "escape_char":
+                continue
+        raise wrong(name, chosen, f"{option} to be {expected}")
+    try:
+        for kind, names in kinds:
+            kind(**{option: given[option] for option in names.intersection(given)}).validate()
+    except pa.ArrowException as error:
+        raise wrong(name, given, f"options that go together: {error}") from None
+    return given
 
 
 _CHANGED = ("append", "replace", "error")
@@ -524,7 +567,7 @@ _CHANGED = ("append", "replace", "error")
     file_column=optional(text("the name of a column", "'_file'")),
     settle=anything,  # by `parse_age`
     on_changed=one_of(*_CHANGED),
-    csv_options=anything,  # by the names that pyarrow has
+    csv_options=optional(_csv_choice),
 )
 def files(
     path: str | os.PathLike[str],
@@ -586,6 +629,6 @@ def files(
         file_column=file_column,
         settle_s=None if settle is None else parse_age(settle, "settle"),
         on_changed=on_changed,
-        csv_options=_check_csv_options(csv_options or {}),
+        csv_options=csv_options or {},
         storage_options=StorageOptions(storage_options),
     )

@@ -122,7 +122,8 @@ def load(
             skipped; one more ends the load. By default 0.
         restart: replace all rows of the table by the whole source, in one commit, and go on from
             there, with the source's columns: for a follower whose source no longer has the changes
-            since its position, or has a column of another type. By default False.
+            since its position, or has a column of another type. Files and topics cannot be loaded
+            so. By default False.
         dry_run: read no row and commit nothing; `planned` of the outcome has the chunks. By default
             False.
         message: what the commits are for, as for `write`; by default what each chunk is.
@@ -155,7 +156,7 @@ def load(
         note={"message": message, "metadata": metadata},
     )
     if dry_run:
-        chunks = loader.plan()
+        chunks = loader.plan(restart=restart)
         return LoadOutcome(
             url=loader.url,
             chunks=len(chunks),
@@ -302,8 +303,10 @@ class _Loader:
         except TableNotFoundError:
             return {}
 
-    def plan(self) -> list[Chunk]:
+    def plan(self, *, restart: bool = False) -> list[Chunk]:
         """What there is to load."""
+        if restart:
+            return [self.whole()]
         for _ in range(STARTS):
             try:
                 return list(_chunks(self._source, self.positions(), self._max_bytes))
@@ -328,15 +331,20 @@ class _Loader:
             broken=dict(self._broken),
         )
 
-    def restart(self, steps: Steps) -> None:
-        """Replace the table's rows by the whole source."""
+    def whole(self) -> Chunk:
+        """The whole source, as one chunk; SourceError where its kind cannot be loaded so."""
         copy = getattr(self._source, "copy", None)
         if copy is None:
             raise SourceError(
                 f"{self._source.name}: this kind of source cannot be loaded as a whole in one "
                 "commit; nothing was done. Load it into a new table."
             )
-        self._commit(copy(self.positions()), steps, replace_all=True)
+        found: Chunk = copy(self.positions())
+        return found
+
+    def restart(self, steps: Steps) -> None:
+        """Replace the table's rows by the whole source."""
+        self._commit(self.whole(), steps, replace_all=True)
 
     def load_next(self, steps: Steps) -> bool:
         """Commit the next chunk; False where there is none. [LD2]
@@ -441,7 +449,6 @@ class _Loader:
                 self._fill(job, chunk, replace_all=replace_all)
             assert job.outcome is not None
             return _counted(job.outcome)
-        self._make_companions()
         places = [os.fspath(self._path), *self._companions.values()]
         rows = None
         with transaction(places, storage_options=self._options, **note) as tx:
@@ -449,6 +456,7 @@ class _Loader:
                 self._fill(tx[places[0]], chunk, replace_all=replace_all)
             else:
                 _, rows = self._replaced(tx.rows(places[0]), chunk, replaced)
+            self._make_companions()  # not before the rows: a load that fails leaves no table
             for suffix, data in self._source.beside(chunk).items():
                 tx[self._companions[suffix]].write(data)
         assert tx.outcome is not None

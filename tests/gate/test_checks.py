@@ -79,6 +79,10 @@ def test_values_are_in_another_table(orders: Path, customers: str) -> None:
     assert staged.publish().committed
     with pytest.raises(mc.errors.CheckFailedError, match="2 values are not there, such as 40, 50"):
         stage(orders, {"id": [5, 6, 7], "customer": [40, 50, 40]}).check(check)
+    with pytest.raises(mc.errors.CheckFailedError, match="1 value is not there, such as 40"):
+        stage(orders, {"id": [5], "customer": [40]}).check(check)
+    with pytest.raises(mc.errors.CheckFailedError, match=r"the job adds 1 row\b"):
+        stage(orders, {"id": [5], "customer": [30]}).check(checks.expect_rows(at_least=2))
 
 
 @pytest.mark.parametrize(

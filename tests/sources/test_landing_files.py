@@ -233,6 +233,44 @@ def test_wrong_arguments_are_named(landing: Path, arguments: Any, message: str) 
         mc.sources.files(landing, **arguments)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"delimiter": ";;"}, "delimiter to be one ASCII character"),
+        ({"quote_char": "''"}, "quote_char to be one ASCII character, or False"),
+        ({"escape_char": True}, "escape_char to be one ASCII character, or False"),
+        ({"decimal_point": ".."}, "decimal_point to be one ASCII character"),
+        ({"column_types": {"id": "strng"}}, "column_types to be a type for each column"),
+        ({"default_column_type": "strng"}, "default_column_type to be a type"),
+        ({"encoding": "utf-99"}, "encoding to be an encoding that Python has"),
+        ({"encoding": "hex"}, "encoding to be an encoding that Python has"),
+        ({"null_values": 3}, "null_values to be a list of texts"),
+        ({"null_values": "NULL"}, "null_values to be a list of texts"),
+        ({"column_names": 3}, "column_names to be a list of texts"),
+        ({"skip_rows": "x"}, "skip_rows to be a whole number"),
+        ({"skip_rows": -1}, "skip_rows to be a whole number"),
+        ({"block_size": 2**70}, "block_size to be a whole number"),
+        ({"use_threads": "no"}, "use_threads to be True or False"),
+        ({"column_names": ["a"], "autogenerate_column_names": True}, "options that go together"),
+        ({"validate": 1}, "names of options"),
+        ({3: 1, "equals": 2}, "names of options"),
+        ([3], "options of pyarrow.csv"),
+    ],
+)
+def test_values_of_csv_options_are_checked_before_anything_is_read(landing: Path, options: Any, expected: str) -> None:
+    with pytest.raises(UsageError, match=rf"invalid csv_options .*expected {expected}"):
+        mc.sources.files(landing, csv_options=options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"quote_char": False}, {"escape_char": "\\"}, {"encoding": "latin-1"}, {"column_types": {"id": pa.int32()}}, {"skip_rows": 0}],
+)
+def test_values_of_csv_options_that_pyarrow_takes_are_taken(tmp_path: Path, landing: Path, options: Any) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    assert mc.load(mc.sources.files(landing, csv_options=options), tmp_path / "t").rows == 1
+
+
 @pytest.mark.parametrize("place", ["landing", "landing/t", "."])
 def test_a_table_inside_of_what_it_loads_is_refused(tmp_path: Path, landing: Path, place: str) -> None:
     put(landing, "a.csv", "id\n1\n")
@@ -444,8 +482,8 @@ def test_a_source_of_ones_own_is_two_questions(tmp_path: Path, monkeypatch: pyte
 def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path: Path) -> None:
     """A typo in a schedule would load nothing for ever. [LD3]"""
     (tmp_path / "file").touch()
-    for name in ("none", "file"):
-        with pytest.raises(SourceError, match=rf"{name}: there is no such folder; nothing was loaded"):
+    for name, told in (("none", "there is no such folder"), ("file", "it is a file")):
+        with pytest.raises(SourceError, match=rf"{name}: {told}; nothing was loaded"):
             mc.load(mc.sources.files(tmp_path / name), tmp_path / "t")
     (tmp_path / "empty").mkdir()
     assert mc.load(mc.sources.files(tmp_path / "empty"), tmp_path / "t").chunks == 0

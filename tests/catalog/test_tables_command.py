@@ -1,0 +1,22 @@
+"""`manifestcommit tables` says where it found none. [LK1]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.cli.main import main
+from manifestcommit.errors import UsageError
+
+
+def test_a_place_without_tables_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="/file is a file, and a lake is a folder of tables"):
+        mc.lake(tmp_path / "file").tables()
+    assert main(["tables", str(tmp_path / "file")]) == 2
+    assert main(["tables", str(tmp_path / "none")]) == 0
+    assert capsys.readouterr().err.endswith(f"0 tables in file://{tmp_path}/none; there is no such folder\n")
+    assert main(["tables", str(tmp_path), "--namespace", "sales.eu"]) == 0
+    assert capsys.readouterr().err == f"0 tables in sales.eu of file://{tmp_path}\n"
