@@ -196,7 +196,7 @@ def run(
     1,000 objects.
     """
     head = ctx.known or ctx.open()
-    if is_standby(head.snapshot):
+    if head.snapshot.cloned and is_standby(head.snapshot):
         raise UsageError(
             f"{ctx.store.url} is a clone, and gc would make a table of its own of it: `clone` "
             "deletes there what gc of its source has decided; nothing was deleted. After a "

@@ -579,11 +579,9 @@ class KeyIndex:
         self._places = pc.indices_nonzero(codes.is_valid()).cast(pa.int64())
         self._table: pa.Array | None = None  # code -> row
         if size <= _SPARSE * len(self._given):
-            table: list[int | None] = [None] * size
-            places, given = self._places.to_pylist(), self._given.to_pylist()
-            for place, code in zip(places, given, strict=True):
-                table[code] = place
-            self._table = pa.array(table, pa.int64())
+            rest = pa.nulls(max(0, size - len(self._given)), pa.int64())  # as long as the table is
+            at = pc.inverse_permutation(pa.concat_arrays([self._given, rest]))
+            self._table = self._places.take(at)
             is_twice = pc.not_equal(self._table.take(self._given), self._places)
             twice = self._given.filter(is_twice)
         else:
