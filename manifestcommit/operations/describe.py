@@ -62,11 +62,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
         "rank": snapshot.rank,
         "decided_by": sorted(record.root for record in snapshot.homes.values()),
         "decides_for": sorted(record.root for record in snapshot.joint.values()),
-        "columns": [
-            _column(path, field)
-            for path, field in walk(fields)
-            if len(path) == 1 or comment_of(field) is not None
-        ],
+        "columns": list(_columns(fields)),
         "commits": [
             {
                 "job": commit.job,
@@ -82,14 +78,18 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
     }
 
 
-def _column(path: tuple[str, ...], field: Field) -> dict[str, Any]:
-    return {
-        "id": field.id,
-        "name": ".".join(path),
-        "type": type_text(field.type),
-        "nullable": field.nullable,
-        "comment": comment_of(field),
-    }
+def _columns(fields: tuple[Field, ...]) -> Iterator[dict[str, Any]]:
+    """Every column, and each member that has a comment, by its path."""
+    for path, field in walk(fields):
+        comment = comment_of(field)
+        if len(path) == 1 or comment is not None:
+            yield {
+                "id": field.id,
+                "name": ".".join(path),
+                "type": type_text(field.type),
+                "nullable": field.nullable,
+                "comment": comment,
+            }
 
 
 def said_of(commit: Commit) -> dict[str, Any]:
