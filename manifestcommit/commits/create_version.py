@@ -1,9 +1,7 @@
 """One version's object: created by this job, or by another. [CM3] [CM4] [CM6] [CM13]
 
 A create has one of three outcomes: this job created the version; it lost the race, because another
-job created it first; or the response was lost, which is resolved here by a re-put and a read. Not
-here: what the version holds (protocol.apply), the retry after a lost race
-(commits.commit_loop).
+job created it first; or the response was lost, which is resolved here by a re-put and a read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A job from begin to outcome: what it declares, the files it gathers, and its one commit. [CM1]
 [KY3] [SC3]
 
-No Spark here: `plan_write` says how files must be written, `add_written` takes what came of it. Not
-here: the commit loop (commits.commit_loop).
+No Spark here: `plan_write` says how files must be written, `add_written` takes what came of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Actions and checkpoints of a Delta log. [EX3] [EX5]
 
 Pure. A version of the log is a version of the table. The log is not partitioned: data files hold
-their partition columns, and Delta takes a partition value that is an empty string for null. Not
-here: where objects are put (export.delta_export).
+their partition columns, and Delta takes a partition value that is an empty string for null.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Manifests and manifest lists of Iceberg v2, as bytes. [EX5]
 
 Pure. A manifest holds entries of one schema and one partitioning, all of them as existing files
-with the version that added each, so that it does not change when later versions list it again. Not
-here: their names and where they are put (export.iceberg_export).
+with the version that added each, so that it does not change when later versions list it again.
 """
 
 from __future__ import annotations

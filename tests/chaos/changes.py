@@ -1,7 +1,6 @@
 """Changes of rows in one table: what each does, said once for the library and once in plain Python, which tells what must be there.
 
-A row change is serializable: each version holds what all changes up to it do, one after the other. [RC2] [RC3] [RC7] [RC9] [RC10] Not
-here: who makes them, and when (changer).
+A row change is serializable: each version holds what all changes up to it do, one after the other. [RC2] [RC3] [RC7] [RC9] [RC10]
 """
 
 from __future__ import annotations

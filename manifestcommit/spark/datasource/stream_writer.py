@@ -2,9 +2,7 @@
 twice. [SP7] [KY6]
 
 Spark plans every batch in one process (there the batch's job begins), writes in tasks, and commits
-in a third process, which knows nothing of the first: the plan travels in the tasks' messages. Not
-here: the options (spark.datasource.source), how tasks write (spark.write.arrow_writer), the outcome
-of a batch (commits.commit_loop).
+in a third process, which knows nothing of the first: the plan travels in the tasks' messages.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ and nowhere else. [SE1]
 Spark shows the options of a data source in plans, environment variables set after the session began
 reach no task, and large broadcasts are files. A class that no module contains is pickled by value:
 its bytes carry the options into the processes that plan, write, read and commit, in classic and
-Connect sessions alike. Nothing prints those bytes but py4j's own log, from which they are kept. Not
-here: the data sources (spark.datasource.source, spark.read.scan, spark.write.arrow_writer).
+Connect sessions alike. Nothing prints those bytes but py4j's own log, from which they are kept.
 """
 
 from __future__ import annotations
