@@ -45,6 +45,7 @@ from ..store.base import is_remote, missing_file
 CLAIM = f"{object_names.ROOM}/clone"  # there until the first version is
 _MOST_CLAIM = 1024  # bytes
 _CHUNK = 8 << 20
+_COLUMNS = ("path", "bytes", "digest", "added")  # of an entry
 _OLD_S = 86_400  # of what dead writers have left
 Progress = Callable[[str], None]
 
@@ -148,11 +149,17 @@ class _Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Object(NamedTuple):
-    """An object that a version lists. digest: None: it is not known."""
+    """An object that a version lists. digest: None: it is not known; added: the version that added
+    a data file; 0: the first one that is copied, or it is metadata."""
 
     name: str
     bytes: int
     digest: str | None
+    added: int = 0
+
+    @property
+    def is_metadata(self) -> bool:
+        return self.name.startswith(object_names.MANIFESTS)
 
 
 class _Cloning:
@@ -355,18 +362,16 @@ class _Cloning:
         there = self._there
         far = next(filter(is_remote, (self._source.store, self._to.store)), self._to.store)
         listed = self._listed(snapshot, before)
-        # A name that no job has made may have got another content of the same length.
+        below = before.version if before else snapshot.version
         missing = (
-            each
-            for each in listed
-            if there.get(each.name) != each.bytes or not _is_unique(each.name)
+            each for each in listed if there.get(each.name) != each.bytes or _is_other(each, below)
         )
         while some := list(itertools.islice(missing, 256)):
             if not self._is_dry:
                 for each in map_in_batches(far, partial(self._copy, snapshot), some):
                     self._say(f"copied {each.name}, {each.bytes:,} bytes")
             there.update({each.name: each.bytes for each in some})
-            data = [each for each in some if not each.name.startswith(object_names.MANIFESTS)]
+            data = [each for each in some if not each.is_metadata]
             self._counts["files"] += len(data)
             self._counts["bytes"] += sum(each.bytes for each in data)
 
@@ -376,7 +381,7 @@ class _Cloning:
         known = {entry.path for entry in before.added} if before else set()
         for entry in snapshot.added:
             if entry.path not in known:
-                yield _Object(entry.path, entry.bytes, entry.digest)
+                yield _Object(entry.path, entry.bytes, entry.digest, entry.added)
         removed = reader.removed(snapshot)
         gone = self._to.manifests.removed(before) if before else {}
         old = {ref.path for ref in before.manifests} if before else set()
@@ -384,7 +389,7 @@ class _Cloning:
             now = removed.get(ref.path, 0)
             if ref.path not in old or gone.get(ref.path, 0) & ~now:  # some are back
                 live = reader.live(ref, snapshot, now, keep=False)
-                columns = (live.column(name).to_pylist() for name in ("path", "bytes", "digest"))
+                columns = (live.column(name).to_pylist() for name in _COLUMNS)
                 yield from itertools.starmap(_Object, zip(*columns, strict=True))
         runs = (*snapshot.removed_runs, *snapshot.key_runs, *snapshot.job_runs)
         others: list[ManifestRef | RunRef] = [*snapshot.manifests, *runs]
@@ -392,7 +397,7 @@ class _Cloning:
 
     def _copy(self, snapshot: Snapshot, each: _Object) -> _Object:
         """Copy one object, whose bytes are those that the version says. [CN1]"""
-        if each.name.startswith(object_names.MANIFESTS):
+        if each.is_metadata:
             data = self._source.store.get(each.name, 0, each.bytes + 1)
             _check_copied(each, len(data), hashlib.sha256(data))
             create_own(self._to.store, each.name, data, self._to.env)
@@ -420,10 +425,10 @@ class _Cloning:
         return each
 
 
-def _is_unique(name: str) -> bool:
-    """Whether a job made this name, so that nothing else has it ever."""
-    is_own = name.startswith(object_names.MANIFESTS)
-    return is_own or object_names.job_of_data_file(name) is not None
+def _is_other(each: _Object, below: int) -> bool:
+    """Whether it may have another content than what has its name and length: it was added above
+    this version, and no job made its name."""
+    return each.added > below and object_names.job_of_data_file(each.name) is None
 
 
 def _check_copied(each: _Object, count: int, hashed: Any) -> None:

@@ -346,6 +346,21 @@ def test_another_file_of_the_same_name_and_length_is_copied(tmp_path: Path) -> N
         (source / name).unlink()
 
 
+def test_files_of_others_are_copied_once_whichever_manifest_lists_them(tmp_path: Path) -> None:
+    """[CN1]"""
+    source, to = tmp_path / "a", tmp_path / "b"
+    with budgets(inline_entry_bytes=0):
+        mc.write(pa.table({"id": pa.array([1], pa.int64())}), source)
+        for number in range(3):
+            pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), source / f"part{number}.parquet")
+            with mc.begin(source) as job:
+                job.add_files([f"part{number}.parquet"])
+        assert mc.clone(source, to).files == 4
+        mc.Table(source).compact(only_manifests=True)
+    done = mc.clone(source, to)
+    assert (done.versions, done.files) == (1, 0) and mc.Table(to).to_arrow().num_rows == 4
+
+
 @pytest.mark.parametrize("claim", [b"", b'{"table_id": "\xca"}', b"[" * 1000, b"{}", b'{"table_id": "x", "source_id": "y", "version": -1}'])
 def test_a_claim_that_is_none_is_damage(pair: tuple[str, str], claim: bytes) -> None:
     """[CN2] [OB4]"""
