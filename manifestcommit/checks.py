@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from .arguments import age, checked
+from .display import counted
 from .errors import UsageError
 from .log.time_travel import parse_age
 from .runtime.validation import function, names, optional, root, text, whole
@@ -130,7 +131,7 @@ def expect_rows(*, at_least: int | None = None, at_most: int | None = None) -> C
     def run(staged: Any) -> str | None:
         count = staged.count
         fits = (at_least or 0) <= count and (at_most is None or count <= at_most)
-        return None if fits else f"the job adds {count:,} row{'s' * (count != 1)}"
+        return None if fits else f"the job adds {counted(count, 'row')}"
 
     return Check(name=f"expect_rows({said})", reads_table=False, run=run)
 

@@ -20,6 +20,11 @@ _CELL = 60
 _TEXT, _ID = 32, 52  # characters of a text in a repr; of one for which there is room, such as an id
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 row`, `2 rows`, `1,000 rows`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def visible(text: str) -> str:
     """The text with everything escaped that a terminal would obey instead of showing it."""
     return "".join(

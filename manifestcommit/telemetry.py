@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .display import visible
+from .display import counted, visible
 from .runtime.outcome import JobMetrics, observers
 
 if TYPE_CHECKING:
@@ -202,8 +202,8 @@ def count_checks(table: str, held: Iterable[bool]) -> None:
 
 def record_table(figures: TableMetrics) -> None:
     """Log the metrics of a table, and set its gauges."""
-    waiting = f"{_some(figures.prepared_jobs, 'prepared job')}, {figures.running_jobs:,} running"
-    holds = f"{_some(figures.files, 'file')}, {_some(figures.rows, 'row')}"
+    waiting = f"{counted(figures.prepared_jobs, 'prepared job')}, {figures.running_jobs:,} running"
+    holds = f"{counted(figures.files, 'file')}, {counted(figures.rows, 'row')}"
     text = f"{visible(figures.table)} is at version {figures.version:,}: {holds}, {waiting}"
     with contextlib.suppress(Exception):  # a sink that is broken is no reason to answer nothing
         LOG.info("%s", text, extra={"manifestcommit": msgspec.to_builtins(figures)})
@@ -225,16 +225,12 @@ def log(figures: JobMetrics) -> None:
         table=visible(figures.table),
         job=f"job {figures.job}" if figures.job else "a job",
         version=figures.version or 0,
-        work=f"{_some(files, 'file')}, {_some(rows, 'row')}, {_size(size)}",
+        work=f"{counted(files, 'file')}, {counted(rows, 'row')}, {_size(size)}",
         seconds=figures.seconds,
-        attempts=_some(figures.attempts, "attempt"),
+        attempts=counted(figures.attempts, "attempt"),
         kind=f"{figures.kind.replace('_', ' ')}{f' ({figures.rule})' if figures.rule else ''}",
     )
     LOG.log(level, "%s", sentence, extra={"manifestcommit": msgspec.to_builtins(figures)})
-
-
-def _some(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _size(size_bytes: float) -> str:

@@ -23,6 +23,7 @@ from .arguments import checked
 from .catalog.lake import Lake, marker_at
 from .commits.prepared_job import read_prepared
 from .commits.two_phase import JobInfo
+from .display import counted
 from .errors import (
     CommitConflictError,
     ManifestCommitError,
@@ -294,9 +295,7 @@ class _Upkeep:
         if not behind:
             return _Due("not due", "each export shows the newest version")
         parts = [
-            f"{format} has none"
-            if lag is None
-            else f"{format} is {_counted(lag, 'version')} behind"
+            f"{format} has none" if lag is None else f"{format} is {counted(lag, 'version')} behind"
             for format, lag in behind.items()
         ]
         return _Due("due", ", ".join(parts))
@@ -319,9 +318,9 @@ class _Upkeep:
         groups = [row for row in rows if row["action"] != "merge"]
         if not groups:
             why = f"no partition has {MIN_FILES} small files that are worth one"
-            return _Due("not due", f"{why}, of {_counted(snapshot.totals.files, 'file')}")
+            return _Due("not due", f"{why}, of {counted(snapshot.totals.files, 'file')}")
         files, size = sum(row["files"] for row in groups), sum(row["bytes"] for row in groups)
-        reason = f"{_counted(files, 'small file')} can become {len(groups):,}"
+        reason = f"{counted(files, 'small file')} can become {len(groups):,}"
         if job := self._replaces_files():
             return _Due("waits", f"{reason}, and job {job} is prepared to replace files", size)
         if all(row["action"] == "left" for row in groups):
@@ -348,11 +347,11 @@ class _Upkeep:
         budget.left_bytes -= self._planned  # an error may come after some commits
         made = self._table.compact(min_files=MIN_FILES, max_bytes=most, progress=self._say, **note)
         budget.left_bytes = most - made.bytes_before
-        parts = [f"{_counted(made.files_before, 'file')} became {made.files_after:,}"]
+        parts = [f"{counted(made.files_before, 'file')} became {made.files_after:,}"]
         if made.lost:
-            parts.append(f"others changed {_counted(len(made.lost), 'group')} meanwhile")
+            parts.append(f"others changed {counted(len(made.lost), 'group')} meanwhile")
         if made.left_groups:
-            parts.append(f"{_counted(made.left_groups, 'group')} left for the next call")
+            parts.append(f"{counted(made.left_groups, 'group')} left for the next call")
         return _Done("; ".join(parts), made.bytes_before)
 
     def _due_manifests(self, snapshot: Snapshot) -> _Due:
@@ -360,13 +359,13 @@ class _Upkeep:
             return _Due("not due", "compaction has merged them")
         merges = self._table.plan_compaction(only_manifests=True).column("files").to_pylist()
         if sum(merges) >= MIN_FILES or 1 in merges:
-            return _Due("due", f"{_counted(sum(merges), 'manifest')} can become {len(merges):,}")
-        what = _counted(len(snapshot.manifests), "manifest")
+            return _Due("due", f"{counted(sum(merges), 'manifest')} can become {len(merges):,}")
+        what = counted(len(snapshot.manifests), "manifest")
         return _Due("not due", f"no {MIN_FILES} small manifests can become fewer, of {what}")
 
     def _do_manifests(self, note: Mapping[str, Any]) -> _Done:
         made = self._table.compact(only_manifests=True, progress=self._say, **note)
-        before = _counted(made.manifests_before, "manifest")
+        before = counted(made.manifests_before, "manifest")
         return _Done(f"{before} became {made.manifests_after:,}")
 
     # verification and gc
@@ -376,7 +375,7 @@ class _Upkeep:
         if due.state == "due" and self._run.is_dry:
             dead = self._table.plan_gc().to_arrow().filter(pc.field("action") == "delete")
             size = pc.sum(dead.column("bytes")).as_py() or 0
-            what = f"{due.reason}; {_counted(len(dead), 'object')} would be deleted"
+            what = f"{due.reason}; {counted(len(dead), 'object')} would be deleted"
             return _Due("due", what, size)
         if "verify" not in steps_of(snapshot.properties):
             verified = "done"  # as far as the table's owner is concerned
@@ -406,7 +405,7 @@ class _Upkeep:
             is_young = job.since > now_s - policy.prepared_grace_s
             if is_young and parse_job_id(job.job).birth <= snapshot.fence:
                 return _Due("waits", f"job {job.job} is prepared, and holds the fence")
-        what = _counted(snapshot.version - snapshot.fence, "version")
+        what = counted(snapshot.version - snapshot.fence, "version")
         return _Due("due", f"{what} after version {snapshot.fence}, {age_s / DAY_S:.1f} days old")
 
     def _version(self, snapshot: Snapshot, version: int) -> Snapshot:
@@ -422,11 +421,11 @@ class _Upkeep:
 
     def _do_verify(self, note: Mapping[str, Any]) -> _Done:
         found = self._table.verify(progress=self._say)
-        looked = f"{_counted(found.versions, 'version')}, {_counted(found.files, 'file')}"
+        looked = f"{counted(found.versions, 'version')}, {counted(found.files, 'file')}"
         if found.is_sound:
             return _Done(f"whole: {looked}")
         worst = found.findings[0]
-        damage = f"{_counted(found.damages, 'finding')}, such as {worst.object}: {worst.problem}"
+        damage = f"{counted(found.damages, 'finding')}, such as {worst.object}: {worst.problem}"
         return _Done(f"damaged: {damage}", failed=True)
 
     def _do_gc(self, note: Mapping[str, Any]) -> _Done:
@@ -434,7 +433,7 @@ class _Upkeep:
         count = sum(each.count for each in report.deleted.values())
         size = sum(each.bytes for each in report.deleted.values())
         kept = f"readable from version {report.expired} on"
-        return _Done(f"deleted {_counted(count, 'object')}; {kept}", size)
+        return _Done(f"deleted {counted(count, 'object')}; {kept}", size)
 
 
 def _first_above_fence(snapshot: Snapshot) -> int:
@@ -445,7 +444,3 @@ def _first_above_fence(snapshot: Snapshot) -> int:
 
 def _is_of_gc(snapshot: Snapshot) -> bool:
     return bool(snapshot.commits) and all(each.operation == "gc" for each in snapshot.commits)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from ..runtime.concurrency import map_concurrently
 from ..runtime.validation import optional, text
 from ..store import ObjectInfo, Store, open_store
 from ..store.base import is_remote
+from ..store.options import split_url
 from ..table import Table
 from ..table.functions import COMPANIONS, create_table
 from ..table.listing import Listing
@@ -98,7 +98,8 @@ class Lake:
         Spec: LK1, LK2.
         """
         within = () if namespace is None else parts_of(namespace, "namespace")
-        if os.path.isfile(self.url.removeprefix("file://")):
+        scheme, place = split_url(self.url)
+        if scheme == "file" and os.path.isfile(place):
             raise UsageError(f"{self.url} is a file, and a lake is a folder of tables")
         found = sorted(self._find(within), key=lambda each: each.path)
         columns = {
@@ -222,7 +223,9 @@ class Lake:
         return count + sum(map(_delete_rest, stores))
 
     def _find(self, within: tuple[str, ...]) -> list[FoundTable]:
-        now_s = time.monotonic() if is_remote(self._store) else math.inf  # a list there is cheap
+        if not is_remote(self._store):  # a list there is cheap
+            return find_tables(self._store, within)
+        now_s = time.monotonic()
         known = {path: id for path, (id, at_s) in self._asked.items() if now_s - at_s < _ASKED_S}
         found = find_tables(self._store, within, known)
         new = {each.path: (each.table_id, now_s) for each in found if each.path not in known}

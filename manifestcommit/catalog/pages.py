@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from ..commits.two_phase import JobInfo, list_jobs
+from ..display import counted
 from ..errors import ManifestCommitError
 from ..format.fields import type_text
 from ..format.snapshot import Snapshot
@@ -31,7 +32,6 @@ from ..report.reading import read_report
 from ..runtime.concurrency import map_concurrently
 from ..store import StorageOptions, Store, open_store
 from ..table import Table
-from ..terminal.render import counted
 from ..version import __version__
 from .lake import FoundTable
 

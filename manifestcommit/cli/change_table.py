@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..display import counted
 from ..errors import UsageError
 from ..format.fields import type_text
-from ..terminal.render import counted
 from .options import (
     command,
     context_of,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..display import visible
-from ..terminal.render import counted
+from ..display import counted, visible
 from ..terminal.screen import Steps
 from .options import command, table_of
 from .output import show

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..display import counted
 from ..errors import UsageError
-from ..terminal.render import counted, plain_text, print_json, quoted
+from ..terminal.render import plain_text, print_json, quoted
 from ..terminal.screen import print_table
 from .options import chosen, command, positive, table_of
 from .output import show, size_cell, size_text, written

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..display import visible
+from ..display import counted, visible
 from ..errors import UsageError
 from ..format.object_names import is_job_id
-from ..terminal.render import counted, other_tables
+from ..terminal.render import other_tables
 from .options import command, context_of, note_of, storage_options_of, table_of
 from .output import show, written
 from .safety import Plan, decided

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from ..display import visible
+from ..display import counted, visible
 from ..errors import UsageError
-from ..terminal.render import counted
+from ..store.options import split_url
 from ..terminal.screen import Steps, print_table
 from ..version import install
 from .inspect_table import rows_of
@@ -53,8 +53,8 @@ def _tables(options: argparse.Namespace) -> int:
         return 0
     if rows:
         print_table(["name", "url"], [(each["name"] or "", each["url"]) for each in rows])
-    place = opened.url.removeprefix("file://")
-    told = "; there is no such folder" * (place != opened.url and not os.path.exists(place))
+    scheme, place = split_url(opened.url)
+    told = "; there is no such folder" * (scheme == "file" and not os.path.exists(place))
     within = "" if options.namespace is None else f"{options.namespace} of "
     print(visible(f"{counted(len(rows), 'table')} in {within}{opened.url}{told}"), file=sys.stderr)
     return 0

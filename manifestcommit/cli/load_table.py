@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ..display import visible
+from ..display import counted, visible
 from ..errors import UsageError
-from ..terminal.render import counted
 from .options import SHARED, command, note_of, storage_options_of
 from .output import written
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..display import counted
 from ..errors import UsageError
-from ..terminal.render import counted
 from ..terminal.screen import Steps, print_table
 from .options import command, note_of, table_of
 from .output import show, size_cell, size_text, written

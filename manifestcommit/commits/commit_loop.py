@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..display import counted
 from ..errors import (
     CorruptMetadataError,
     JobFencedError,
@@ -660,7 +661,7 @@ class _CommitLoop:
             return None
         return Conflict(
             rule=CONSTRAINT_VIOLATED,
-            mine=f"adds {found.rows:,} row{'s' * (found.rows != 1)} that violate it",
+            mine=f"adds {counted(found.rows, 'row')} that violate it",
             winner=f"the table has the constraint {found.constraint!r}: {found.condition}",
             violation=found,
         )

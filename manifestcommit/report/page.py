@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from ..display import counted
 from ..errors import UsageError
-from ..terminal.render import counted
 from ..version import __version__, install
 from . import drawing
 from .data import SIZE_CLASSES, ReportData

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ..arguments import checked
-from ..display import visible
+from ..display import counted, visible
 from ..errors import SourceError, TableNotFoundError, UsageError
 from ..runtime.validation import one_of, optional, text, wrong
 from ..store import StorageOptions
 from ..table.functions import REFUSED
 from ..table.table import Table
-from ..terminal.render import counted
 from ..version import install
 from .avro_rows import avro_decoder
 from .chunk import BrokenInputError, Chunk, Position

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arguments import checked
-from ..display import visible
+from ..display import counted, visible
 from ..errors import (
     ManifestCommitError,
     SourceError,
@@ -35,9 +35,10 @@ from ..log.time_travel import parse_age
 from ..runtime.validation import anything, mapping, one_of, optional, text, wrong
 from ..store import ObjectInfo, StorageOptions, Store, open_store
 from ..store.base import is_remote
+from ..store.options import split_url
 from ..table.functions import FILES, companion_url
 from ..table.table import Table
-from ..terminal.render import counted, size
+from ..terminal.render import size
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
 from .json_rows import arrow_schema
 
@@ -135,8 +136,8 @@ class LandingFiles:
                 "other: the table's own files would be loaded. Use two folders side by side."
             )
         beside = companion_url(table.url, FILES, "Load into a path below it.")
-        place = self.url.removeprefix("file://")
-        if place != self.url and not os.path.isdir(place):
+        scheme, place = split_url(self.url)
+        if scheme == "file" and not os.path.isdir(place):
             told = "there is no such folder; nothing was loaded. Make it, or mend the path."
             if os.path.exists(place):
                 told = "it is a file; nothing was loaded. Give its folder, and its name as pattern."

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..display import relative_path, visible
+from ..display import counted, relative_path, visible
 
 # a whole number with its thousands marked, or a size
 _NUMBER = re.compile(r"-?[0-9][0-9,]*|[0-9][0-9,]*(\.[0-9])? ([KMGTP]i)?B")
@@ -46,11 +46,6 @@ def laid_out(
         for i in range(len(names))
     ]
     return cells, right
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 row`, `2 rows`, `1,000 rows`."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def size(count: int, *, exact: bool = False) -> str:

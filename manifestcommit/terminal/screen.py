@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from typing import IO, Any, Self
 
-from ..display import visible
-from .render import counted, laid_out, render_table, size, text_width
+from ..display import counted, visible
+from .render import laid_out, render_table, size, text_width
 
 _MOST = 1000  # rows that are fitted to the terminal
 _SHORT, _LEAST, _GAP = 20, 12, 2  # characters: never wrapped, the least of others, between two
