@@ -4,9 +4,9 @@
 # Guess:     values of partitions are those of Iceberg's specification, as they are for Daft's days, months and years and for its buckets of
 #            integers, texts and dates: whoever filters by a value finds the row, whichever engine wrote it.
 # Behaviour: bucket of a decimal is another number wherever its unscaled value is zero, negative, or has the top bit of its first byte set
-#            (1.28 is 128; 1.27 is right). hour of an instant before 1970 with a fraction is rounded to zero: the last half second of 1969 is hour 0, though its day
-#            is right. pyiceberg prunes such a file when it is asked for the value, and so does Daft itself: a count without filter has
-#            the rows, a filter by their own value has not.
+#            (1.28 is 128; 1.27 is right). hour of an instant before 1970 with a fraction is rounded to zero: the last half second of 1969 is
+#            hour 0, though its day is right. pyiceberg prunes such a file when it is asked for the value, and so does Daft itself: a count
+#            without filter has the rows, a filter by their own value has not.
 # Versions:  daft 0.7.26, pyiceberg 0.12.0 (its transforms by pyiceberg-core 0.11.0), pyarrow 25.0.1
 # Date:      2026-11-29
 # Matters:   a table with one of these partitions that Daft appends to loses rows for every reader that prunes, and a delete or an upsert by
