@@ -74,8 +74,8 @@ test: ruff  ## lint, and every safeguard's tests: minutes; what only repeats the
 test-rest: $(VENV)/dev.stamp  ## the tests that `make test` leaves out
 	$(call run_tests,thorough,20,20)
 
-test-rest-turn: override PYTEST_ARGS += --turn 2
-test-rest-turn: test-rest  ## half of them, the other half on the next day: what CI runs
+test-rest-turn: override PYTEST_ARGS += --turn 3
+test-rest-turn: test-rest  ## a third of them, another each day: what CI runs
 
 test-all: test test-rest  ## lint and all tests: what every change has to pass
 

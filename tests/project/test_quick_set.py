@@ -124,7 +124,7 @@ def test_every_change_passes_all_tests() -> None:
 
 
 def test_a_turn_is_a_part_and_all_turns_are_all(tmp_path: Path) -> None:
-    """Each test has one turn, in CI's runs of half of them, too; what it leaves to other days is said."""
+    """Each test has one turn, in CI's runs of a third of them, too; what it leaves to other days is said."""
     cases = {f"test_it.py::test_one[{number}]" for number in range(24)}
     (tmp_path / "test_it.py").write_text("import pytest\n\n@pytest.mark.parametrize('n', range(24))\ndef test_one(n):\n    assert n >= 0\n")
     run: list[str] = []
