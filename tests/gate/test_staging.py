@@ -147,6 +147,8 @@ def test_a_staged_job_whose_key_another_one_committed_is_listed_as_committed_and
     mc.write(rows(4), path, key="day 1", watermarks={"s": (0, 10)})
     found = {each.job: (each.state, each.version) for each in table.jobs()}
     assert found == {staged.job_id: ("committed", table.version), other.job_id: ("staged", None)}
+    said = {job: (table.resolve(job), table.resolve(job).version) for job in found}
+    assert said == {staged.job_id: ("committed", table.version), other.job_id: ("pending", None)}
     again = stage(path, rows(4), key="day 1", watermarks={"s": (0, 10)})  # it holds no work from the beginning
     assert staged.publish().already_committed and again.publish().already_committed and ids(table.to_arrow()) == [1, 2, 3, 4]
     assert other.abort() == "aborted"
