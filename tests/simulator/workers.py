@@ -200,6 +200,8 @@ class Worker:
         except (*EXPECTED, TableNotFoundError, NotATableError, CorruptMetadataError) as error:
             if isinstance(error, TableNotFoundError | NotATableError | CorruptMetadataError) and not world.oracle.removed_tables:
                 raise
+            if isinstance(error, UsageError) and isinstance(error.__context__, CorruptMetadataError):
+                world.oracle.fail(f"{name} would have written what no reader accepts: {error.__context__} [OB4]")
             if isinstance(error, TableNotFoundError):
                 world.oracle.told_gone(running.operation.job)
             running.refused(error)
