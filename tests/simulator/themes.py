@@ -204,6 +204,8 @@ _DEEDS |= {
     "merge": functools.partial(_change_rows, "merge"),
     "overwrite where": functools.partial(_change_rows, "overwrite"),
     "prepare range": lambda c, plan: _of(Worker.prepare, _in_range(_keyed(c, plan))),
+    "stage": lambda c, plan: _of(Worker.prepare, (_keyed if c.pick(f"keyed {plan}", 2) else _work)(c, plan), held=True),
+    "audit": lambda c, plan: _of(Worker.audit, c.pick(f"which {plan}", 4)),
     "keep keys": _keep_keys,
     "gc states": _collect_states,
     "remake": lambda c, plan: _of(Worker.remake),
@@ -347,6 +349,16 @@ THEMES: dict[str, Theme] = {
         },
         versions=1,
         eager=True,
+    ),
+    "staged": Theme(
+        actors={
+            "a": ("stage", "append_keyed"),
+            "b": ("stage", "audit"),
+            "c": ("audit", "recover"),
+            "d": ("append", "overwrite", "delete", "update", "finish"),
+            "gc": ("gc", "recover"),
+        },
+        versions=3,
     ),
     "gate joint": Theme(
         actors={

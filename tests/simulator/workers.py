@@ -237,13 +237,16 @@ class Worker:
             running.note(gives_up=job.id)
         return outcome
 
-    def prepare(self, work: Work) -> None:
-        """One job's first phase: from its first request on others may finish it."""
-        self.attempt("prepare", msgspec.to_builtins(work), lambda running: self._prepare(running, work))
+    def prepare(self, work: Work, *, held: bool = False) -> None:
+        """One job's first phase: from its first request on others may finish it. held: it is staged, for whoever looks at it."""
+        self.attempt("prepare", {"held": held, **msgspec.to_builtins(work)}, lambda running: self._prepare(running, work, held=held))
 
-    def _prepare(self, running: Running, work: Work) -> str:
+    def _prepare(self, running: Running, work: Work, *, held: bool) -> str:
         job, _ = self.written(running, work, shared=True)
         self.world.prepared.append(job.id)
+        if held:
+            self.world.oracle.staged.add(job.id)
+        job.seal(held=held)
         return job.prepare()
 
     def written(self, running: Running, work: Work, *, shared: bool = False) -> tuple[Job, Operation]:
@@ -375,6 +378,18 @@ class Worker:
                 gives_up=gives_up,
                 **shared_job(job),
             )
+
+    def audit(self, which: int) -> None:
+        """Look at a prepared job as a change of the newest version, and commit it only as long as no rows change. [CK6]"""
+        if job := self._prepared(which):
+            self._since = len(self.world.oracle.chain)
+            self.attempt("commit", {"job": job}, lambda running: self._audit(running, job), **shared_job(job))
+
+    def _audit(self, running: Running, job: str) -> Outcome:
+        version = self.ctx.open().version
+        with self.world.oracle.publishing(self.actor, version):
+            outcome = commit_prepared(self.ctx, job, audited=version)
+        return self.settled(running, outcome, self.declared(job))
 
     def recover(self, *, abort: bool) -> None:
         """Commit or abort all prepared jobs."""
