@@ -90,10 +90,17 @@ EXPECTED = (
 )
 
 
+class Split(msgspec.Struct, frozen=True, kw_only=True):
+    """A write of a row of each day with a quarantine. jobs: in the table, and in the quarantine; key: None: without one."""
+
+    key: str | None
+    jobs: tuple[str, ...]
+
+
 class World(msgspec.Struct, kw_only=True):
     """What the actors of a run share. prepared: ids of jobs that any of them may finish; beside: path -> the world of each table of the
-    run; joint: table id -> job of each joint commit that was tried; together: the same of those that any of them may finish. Both are
-    the same in all of these."""
+    run; joint: table id -> job of each joint commit that was tried; together: the same of those that any of them may finish; splits:
+    writes with a quarantine. All three are the same in all of these."""
 
     scheduler: Scheduler
     trace: Trace
@@ -104,6 +111,7 @@ class World(msgspec.Struct, kw_only=True):
     beside: dict[str, World] = {}
     joint: list[dict[str, str]] = []
     together: list[dict[str, str]] = []
+    splits: list[Split] = []
 
     @property
     def oracle(self) -> Oracle:
@@ -269,6 +277,12 @@ class Worker:
         adds = {} if job.already_committed else self._write(job, work)
         emptied = () if not work.replaces else (EVERYTHING if work.replaces == "all" else repr((day,)),)
         running.note(adds=adds, empties=emptied, scope=emptied if work.serializable else ())
+        self.world.oracle.declare(running.operation)
+        return job, running.operation
+
+    def declare_job(self, running: Running, job: Job) -> tuple[Job, Operation]:
+        """Report and record a job that has written all that it is to commit."""
+        running.note(**_identity(job.id), key=job.key, adds=_added(job.change().add))
         self.world.oracle.declare(running.operation)
         return job, running.operation
 
