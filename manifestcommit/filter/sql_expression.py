@@ -126,7 +126,7 @@ def compile_condition(
 
 
 def truth_of(found: Typed) -> pc.Expression:
-    """A value as a condition; IncompleteError for one that is none."""
+    """A value as a condition; IncompleteError where it is neither true nor false."""
     if found.type not in ("boolean", "void"):
         raise IncompleteError(f"{type_text(found.type)} values are neither true nor false")
     return found.expression if found.type == "boolean" else _null("boolean")

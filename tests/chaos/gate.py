@@ -78,7 +78,9 @@ class Filler(DyingActor):
             for batch in (unfinished := self.board.own()):
                 self.note("rerun", key=batch.key)
                 self.persist(batch)
-            if not unfinished and phase == "run":
+            if not unfinished and phase == "run" and self.likely(0.04):
+                self.set_back()
+            elif not unfinished and phase == "run":
                 batch = self.draw()
                 self.note("bringing", key=batch.key, ids=batch.ids)
                 self.board.put([batch])
@@ -98,6 +100,19 @@ class Filler(DyingActor):
         start = None if stands is None else int(stands)
         return Batch(key=key, kind=kind, ids=ids, numbers=numbers, shelf=self.dice.choice(SHELVES), start=start)
 
+    def set_back(self) -> None:
+        """Its source begins anew a little earlier: what was read from there stays, and keys that were committed with it are dropped. [WM5]"""
+        table, source = self.table(TABLE), _FEED + self.name
+        stands = int(table.watermarks().get(source) or 0)
+        if stands:
+            try:
+                table.rewind(source, max(0, stands - 2), reason="chaos", alone=True)
+                self.note("set back", source=source)
+            except (*_AGAIN, mc.errors.OutcomeUnknownError, mc.errors.UsageError) as error:
+                if isinstance(error, mc.errors.UsageError) and "has never been" not in str(error):
+                    raise
+                self.note("conflict", error=type(error).__name__, kind="rewind")
+
     def persist(self, batch: Batch) -> None:
         for tried in range(_RERUNS):
             self.pause(0.1 * tried)
@@ -112,7 +127,7 @@ class Filler(DyingActor):
                     raise
                 return self.note("brought", key=batch.key, kind=batch.kind)
             except mc.errors.WatermarkGapError:
-                return self.note("set back", key=batch.key)  # by a rollback: nothing waits for it
+                return self.note("gone back", key=batch.key)  # by a rollback: nothing waits for it
             except _AGAIN as error:
                 self.note("conflict", error=type(error).__name__, kind=batch.kind)
             except mc.errors.OutcomeUnknownError as error:
