@@ -101,7 +101,7 @@ class Filler(DyingActor):
         return Batch(key=key, kind=kind, ids=ids, numbers=numbers, shelf=self.dice.choice(SHELVES), start=start)
 
     def set_back(self) -> None:
-        """Its source begins anew a little earlier: what was read from there stays, and keys that were committed with it are dropped. [WM5]"""
+        """Its source begins anew a little earlier: what was read from there stays. [WM5]"""
         table, source = self.table(TABLE), _FEED + self.name
         stands = int(table.watermarks().get(source) or 0)
         if stands:
