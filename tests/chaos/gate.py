@@ -328,7 +328,7 @@ class Streamer(Lander):
             from tests.spark.clusters import environment
 
             ensure_java()
-            scratch = self.folder / f"spark {self.incarnation}"
+            scratch = self.folder / f"spark-{self.incarnation}"
             scratch.mkdir(exist_ok=True)
             os.environ.update(environment(scratch, hooks=False))
             from pyspark.sql import SparkSession
