@@ -21,6 +21,7 @@ ALL = (
     "contention",
     "joint_commits",
     "costs",
+    "constraints",
     "plan",
     "gc",
     "row_changes",

@@ -86,11 +86,7 @@ def write_quarantined(
         for source, (start, end) in (watermarks or {}).items():
             tx["rows"].advance(source, start, end)
         rows, refused = tx["rows"]._job, tx["refused"]._job
-        if rows.already_committed or refused.already_committed:
-            rows.is_declared = refused.is_declared = True
-        else:
-            found = _write(data, rows, refused, layout, given)
-            _check_most(rows.url, found, max_violations)
+        _check_most(rows.url, split(data, rows, refused, layout, given), max_violations)
     assert tx.outcome is not None
     return next(iter(tx.outcome.outcomes.values()))
 
@@ -144,26 +140,30 @@ def _check_most(url: str, found: Found, most: int | float | None) -> None:
         )
 
 
-def _write(
+def split(
     data: Any, rows: EngineJob, refused: EngineJob, layout: Any, given: StorageOptions
 ) -> Found:
     """Split the rows while they are written, in this process or in Spark's tasks, and hand the
-    files to the two jobs."""
+    files to the two jobs; none where one of them finds its key committed. [CK7]"""
+    if rows.already_committed or refused.already_committed:
+        rows.is_declared = refused.is_declared = True
+        return Found()
     if is_spark_dataframe(data):
         from .format.spark_json import from_spark
         from .spark.read.provenance import check_running, marks_of
 
         check_running(data.sparkSession)
         rows.based_on.take(marks_of(data))
-        split = _plan(rows, refused, from_spark(data.schema.jsonValue()), layout)
-        return _write_in_tasks(data, split, rows, refused, given)
+        plans = _plan(rows, refused, from_spark(data.schema.jsonValue()), layout)
+        return _write_in_tasks(data, plans, rows, refused, given)
     schema, batches = record_batches(data)
     rows.based_on.take(arrow_marks(schema.metadata))
-    split = _plan(rows, refused, from_arrow(schema, rows.ctx.new_field_id), layout)
+    plans = _plan(rows, refused, from_arrow(schema, rows.ctx.new_field_id), layout)
     total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
     with Progress(f"writing to {rows.url}", total if isinstance(total, int) else None) as progress:
         stores = (rows.ctx.store, refused.ctx.store)
-        kept, others, found = split.write(batches, stores, task=0, progress=progress)
+        attempt = rows.ctx.env.randomness(8).hex()
+        kept, others, found = plans.write(batches, stores, attempt=attempt, progress=progress)
     rows.add_written(kept.entries, intake=kept.intake)
     refused.add_written(others.entries, intake=others.intake)
     return found
@@ -199,13 +199,14 @@ class _Split(msgspec.Struct, frozen=True, kw_only=True):
         batches: Iterable[pa.RecordBatch],
         stores: tuple[Store, Store],
         *,
-        task: int,
+        attempt: str,
+        task: int = 0,
         progress: Any = None,
     ) -> tuple[_Written, _Written, Found]:
-        """Write each row into files of one of the two tables, under names that no other attempt
-        has. [CK7] [SP1]"""
+        """Write each row into files of one of the two tables. attempt: random digits that no other
+        attempt has. [CK7] [SP1]"""
         splitter, found, size = Splitter(self.kept), Found(), 0
-        name: dict[str, Any] = {"task": task, "attempt": secrets.token_hex(8)}
+        name: dict[str, Any] = {"task": task, "attempt": attempt}
         # these rows are checked here
         plan = msgspec.structs.replace(self.kept, constraints={})
         with (
@@ -283,7 +284,8 @@ def _split_in_task(
     task = task_context().partitionId()
     stores = (open_store(split.kept.url, given), open_store(split.refused.url, given))
     given_rows = map(sound, without_fillers(batches, filler))
-    kept, refused, found = split.write(given_rows, stores, task=task)
+    attempt = secrets.token_hex(8)
+    kept, refused, found = split.write(given_rows, stores, task=task, attempt=attempt)
     messages = [
         task_message(
             store,

@@ -9,7 +9,6 @@ Internal: import from `manifestcommit`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from .format.evolution import SchemaConflict, apply_edits
 from .format.fields import Schema
 from .format.partitioning import PartitionPattern
 from .format.snapshot import Snapshot
-from .gate.rows import bind, check_change, first_violation, own_state
+from .gate.rows import check_change, expected, own_state
 from .log.table_context import TableContext
 from .log.version_chain import Head
 from .protocol.apply import apply
@@ -472,16 +471,8 @@ class Staged:
         own = self._own()
         if own.schema is None or not self.count:
             return None
-        try:
-            bound = bind(self._ctx, {"check": condition}, own.schema)
-            found = first_violation(self._ctx, own, bound)
-        except UsageError as error:  # in the words of a constraint, and there is none
-            why = re.sub(r"(the |constraints: )?constraint 'check': ", "", str(error))
-            why = why.replace("; nothing was changed", "")
-            raise UsageError(f"the check expect: {why}") from error
-        if found is None:
-            return None
-        return f"{found.rows:,} rows violate it, such as {'; '.join(found.examples)}"
+        found = expected(self._ctx, own, condition)
+        return None if found is None else f"{found.count} it, such as {'; '.join(found.examples)}"
 
 
 class _Applied(TableContext):

@@ -151,31 +151,39 @@ def _found(
         return FoundJob(info=info, is_waiting=True, error=error)
     if prepared is None:
         return FoundJob(info=info, is_waiting=True)
-    if prepared.change.together:
-        info = _jointly(ctx, info, prepared)
-    is_held = prepared.held and info.state == "prepared"
-    if is_held and (version := done_at(ctx, head, prepared)) is not None:
-        return FoundJob(info=msgspec.structs.replace(info, state="committed", version=version))
+    try:
+        said = _decision(ctx, head, prepared)
+    except ManifestCommitError:
+        said = None  # as far as that can be asked
+    is_held = prepared.held and state == "prepared" and said is None
+    if said is not None:
+        state, version = said
     return FoundJob(
-        info=msgspec.structs.replace(info, state="staged") if is_held else info,
-        is_waiting=info.state in ("prepared", "fenced"),
+        info=msgspec.structs.replace(
+            info,
+            state="staged" if is_held else state,
+            version=version,
+            together=_roots(prepared),
+        ),
+        is_waiting=state in ("prepared", "fenced"),
         is_held=is_held,
         advances=() if prepared.done is not None else prepared.change.advances,
     )
 
 
-def _jointly(ctx: TableContext, info: JobInfo, prepared: Prepared) -> JobInfo:
-    """The same with the tables that it was prepared with, and as their home has decided, as far as
-    that can be asked. [MT11]"""
-    roots = tuple(each.root for each in prepared.change.together)
-    try:
-        said = home_says(ctx, prepared)
-    except ManifestCommitError:
-        said = None
-    info = msgspec.structs.replace(info, together=roots)
-    if said is None or said.kind not in ("committed", "aborted", "fenced"):
-        return info
-    return msgspec.structs.replace(info, state=said.kind, version=said.version)
+def _decision(
+    ctx: TableContext, head: Head, prepared: Prepared
+) -> tuple[Literal["committed", "aborted", "fenced"], int | None] | None:
+    """What became of a prepared job that the head does not record: what the home of those that were
+    prepared with it says, or the version that has its work, where it is staged and another one has
+    committed that. None: nobody has decided. [MT11] [CK5]"""
+    said = home_says(ctx, prepared) if prepared.change.together else None
+    if said is not None and said.kind in ("committed", "aborted", "fenced"):
+        return said.kind, said.version
+    if not prepared.held or prepared.change.birth < head.snapshot.fence:
+        return None
+    version = done_at(ctx, head, prepared)
+    return None if version is None else ("committed", version)
 
 
 def _state(
@@ -195,7 +203,8 @@ class Resolution(str):
     """The answer of `resolve` and `abort`: a text that also has a version.
 
     Attributes:
-        version: the version that holds the job, where the text is "committed"; None: elsewhere.
+        version: the version that holds the job, where the text is "committed", or its work where
+            another job has committed its key while it was staged; None: elsewhere.
         together: of a job that is committed or aborted with those of other tables, the paths of
             the tables that are known here, this one among them; none for any other.
 
@@ -229,13 +238,11 @@ def resolve_job(ctx: TableContext, job_id: str) -> Resolution:
     if (undecided := _undecided(ctx, head, job_id)) is not None:
         return undecided
     prepared = read_prepared(ctx, job_id)
-    if prepared is not None and prepared.change.together:
-        roots = _roots(prepared)
-        said = home_says(ctx, prepared)
-        if said is None or said.kind == "unknown":
-            return Resolution("pending", together=roots)
-        return Resolution("committed" if said.committed else "aborted", said.version, roots)
-    if prepared is not None or is_published(ctx, job_id):
+    if prepared is not None:
+        decided, version = _decision(ctx, head, prepared) or ("pending", None)
+        status = "aborted" if decided == "fenced" else decided
+        return Resolution(status, version, _roots(prepared))
+    if is_published(ctx, job_id):
         return Resolution("pending")
     # The writer that carried it since the head was read has removed its intent.
     newest = newest_above(ctx.store, head.version, head) or ctx.open()

@@ -122,9 +122,13 @@ def compile_condition(
     NotUnderstoodError where only Spark can tell; IncompleteError for what is no condition, in Spark
     either; UsageError for a column that does not exist.
     """
-    found = compile_value(text, columns_of(schema), session)
+    return truth_of(compile_value(text, columns_of(schema), session))
+
+
+def truth_of(found: Typed) -> pc.Expression:
+    """A value as a condition; IncompleteError where it is neither true nor false."""
     if found.type not in ("boolean", "void"):
-        raise IncompleteError(f"a {type_text(found.type)} is neither true nor false")
+        raise IncompleteError(f"{type_text(found.type)} values are neither true nor false")
     return found.expression if found.type == "boolean" else _null("boolean")
 
 
@@ -323,7 +327,7 @@ class _Compiler:
         if found.type == "void":
             return _null("boolean")
         if found.type != "boolean":
-            raise NotUnderstoodError(f"a {type_text(found.type)} is neither true nor false")
+            raise NotUnderstoodError(f"{type_text(found.type)} values are neither true nor false")
         return found.expression
 
     def _column(self, node: Any) -> Typed:

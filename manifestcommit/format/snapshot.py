@@ -426,12 +426,19 @@ def check_constraints(constraints: Mapping[str, Constraint | None]) -> None:
         if constraint is None:
             continue
         if not _CONSTRAINT_ID.fullmatch(constraint.id):
-            raise ValueError(f"constraint {name!r} has an id that is not 16 hexadecimal digits")
-        if not 0 < len(constraint.condition) <= MAX_CONDITION or not constraint.columns:
-            raise ValueError(
-                f"constraint {name!r}: expected a condition of 1 to {MAX_CONDITION:,} characters "
-                "that names a column"
-            )
+            raise ValueError(f"the constraint {name!r} has an id that is not 16 hexadecimal digits")
+        try:
+            check_condition(constraint)
+        except ValueError as error:
+            raise ValueError(f"the constraint {name!r}: {error}") from None
+
+
+def check_condition(constraint: Constraint) -> None:
+    """Check the condition of a constraint; ValueError says what was expected. [CK1]"""
+    if not 0 < len(constraint.condition) <= MAX_CONDITION or not constraint.columns:
+        raise ValueError(
+            f"expected a condition of 1 to {MAX_CONDITION:,} characters that names a column"
+        )
 
 
 class Snapshot(Stored, frozen=True, kw_only=True):

@@ -21,14 +21,14 @@ from ..errors import UsageError
 from ..files.writer import WritePlan
 from ..filter.arrow_expression import parse_expression, spark_order
 from ..filter.predicate import ColumnPath, Not, Predicate
-from ..filter.sql_expression import Session, columns_of, compile_value
-from ..filter.sql_syntax import IncompleteError, NotUnderstoodError, parse
+from ..filter.sql_expression import Session, columns_of, compile_value, truth_of
+from ..filter.sql_syntax import NotUnderstoodError, parse
 from ..format import arrow_schema
 from ..format.arrow_schema import Conformer
 from ..format.change import Write
 from ..format.evolution import apply_edits
-from ..format.fields import Field, Schema, StructType, shown, type_text
-from ..format.snapshot import Constraint, Snapshot, check_constraints, never_null
+from ..format.fields import Field, Schema, StructType, shown
+from ..format.snapshot import Constraint, Snapshot, check_condition, check_constraints, never_null
 from ..log.table_context import TableContext
 from ..protocol.conflict import Violation
 from ..rows.conditions import evaluating, mask_of
@@ -46,10 +46,12 @@ _ANYWHERE = Session(is_utc=True)
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """A constraint as it is evaluated on rows with these columns. fails: what bounds have to rule
-    out; columns: the top-level columns that it reads -> what the table calls them."""
+    """A constraint as it is evaluated on rows with these columns. what: what errors call it; fails:
+    what bounds have to rule out; columns: the top-level columns that it reads -> what the table
+    calls them."""
 
     name: str
+    what: str
     condition: str
     form: Any
     fails: Predicate
@@ -63,23 +65,23 @@ def bind(ctx: TableContext, conditions: Mapping[str, str], schema: Schema) -> di
     for name, condition in conditions.items():
         if not isinstance(name, str) or not isinstance(condition, str):
             raise UsageError(
-                f"constraint {shown(name)}: expected SQL text, got {shown(condition)}; nothing was "
-                "changed"
+                f"{_named(name)}: expected SQL text, got {shown(condition)}; nothing was done"
             )
-        bound[name] = Constraint(
-            id=ctx.env.randomness(8).hex(),
-            condition=condition,
-            columns=_columns_named(name, condition, schema),
-        )
+        bound[name] = _bound(ctx, _named(name), condition, schema)
         _check_of(name, bound[name], schema, physical=False)
     try:
         check_constraints(bound)
     except ValueError as error:
-        raise UsageError(f"constraints: {error}; nothing was changed") from None
+        raise UsageError(f"{error}; nothing was done") from None
     return bound
 
 
-def _columns_named(name: str, condition: str, schema: Schema) -> dict[str, int]:
+def _named(name: object) -> str:
+    """What errors call a constraint."""
+    return f"the constraint {shown(name)}"
+
+
+def _bound(ctx: TableContext, what: str, condition: str, schema: Schema) -> Constraint:
     columns: dict[str, int] = {}
     resolve = columns_of(schema)
 
@@ -88,9 +90,9 @@ def _columns_named(name: str, condition: str, schema: Schema) -> dict[str, int]:
         columns[_spelled(names)] = field.id
         return path, field
 
-    with _readable(name, condition):
-        _compiled(condition, noted)
-    return columns
+    with _readable(what, condition):
+        truth_of(compile_value(condition, noted, _ANYWHERE))
+    return Constraint(id=ctx.env.randomness(8).hex(), condition=condition, columns=columns)
 
 
 def check_schema(snapshot: Snapshot, schema: Schema) -> None:
@@ -212,16 +214,24 @@ def first_violation(
     assert snapshot.schema is not None
     for name, constraint in constraints.items():
         check = _check_of(name, constraint, snapshot.schema, physical=False)
-        entries = entries_table(ctx, snapshot, check.fails, in_order=False)
-        if seen:
-            known = pc.is_in(entries.column("path"), value_set=pa.array(sorted(seen), pa.string()))
-            entries = entries.filter(pc.invert(known))
-        found = _read(ctx, snapshot, entries, check)
+        found = _found(ctx, snapshot, check, set() if seen is None else seen)
         if found is not None:
             return found
-        if seen is not None:
-            seen.update(entries.column("path").to_pylist())
     return None
+
+
+def expected(ctx: TableContext, snapshot: Snapshot, condition: str) -> Violation | None:
+    """What violates a condition that is no constraint of the table, among the snapshot's rows.
+    UsageError as for `bind`. [CK6]"""
+    assert snapshot.schema is not None
+    what = "the check expect"
+    bound = _bound(ctx, what, condition, snapshot.schema)
+    try:
+        check_condition(bound)
+    except ValueError as error:
+        raise UsageError(f"{what}: {error}; nothing was done") from None
+    check = _check_of("", bound, snapshot.schema, physical=False, what=what)
+    return _found(ctx, snapshot, check, set())
 
 
 def violation(ctx: TableContext, snapshot: Snapshot, name: str) -> Violation | None:
@@ -265,10 +275,12 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _read(
-    ctx: TableContext, snapshot: Snapshot, entries: pa.Table, check: Check
-) -> Violation | None:
-    """Read these files, several at a time."""
+def _found(ctx: TableContext, snapshot: Snapshot, check: Check, seen: set[str]) -> Violation | None:
+    """What violates the condition, in files whose bounds leave it open, several read at a time."""
+    entries = entries_table(ctx, snapshot, check.fails, in_order=False)
+    if seen:
+        known = pc.is_in(entries.column("path"), value_set=pa.array(sorted(seen), pa.string()))
+        entries = entries.filter(pc.invert(known))
 
     def one(entry: pa.Table) -> Violation | None:
         batches = scan(ctx, snapshot, entry, list(check.columns))
@@ -280,7 +292,10 @@ def _read(
         )
 
     found = map_concurrently(ctx.store, one, each_of(entries))
-    return _together(found) if any(found) else None
+    if any(found):
+        return _together(found)
+    seen.update(entries.column("path").to_pylist())
+    return None
 
 
 def _violation(check: Check, rows: pa.Table) -> Violation | None:
@@ -304,7 +319,7 @@ def _violation(check: Check, rows: pa.Table) -> Violation | None:
 
 def _failed(check: Check, rows: pa.Table) -> pa.ChunkedArray:
     """For each row, whether the condition is false: true and null pass."""
-    with evaluating(check.condition, f"the constraint {check.name!r}:"):
+    with evaluating(check.condition, f"{check.what}:"):
         mask = mask_of(rows, check.form)
     return pc.fill_null(pc.invert(mask), False)
 
@@ -326,9 +341,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"
 
 
-def _check_of(name: str, constraint: Constraint, schema: Schema, *, physical: bool) -> Check:
+def _check_of(
+    name: str, constraint: Constraint, schema: Schema, *, physical: bool, what: str = ""
+) -> Check:
     """The constraint on rows with these columns, whatever they are called by now. physical: rows
-    have the names of data files."""
+    have the names of data files; what: what errors call it; by default a constraint of that
+    name."""
+    what = what or _named(name)
     places = dict(_places(schema.fields, (), physical=physical))
     called = {(f.file_name if physical else f.name): f.name for f in schema.fields}
     top: dict[str, str] = {}
@@ -340,16 +359,18 @@ def _check_of(name: str, constraint: Constraint, schema: Schema, *, physical: bo
         top[found[0][0]] = called[found[0][0]]
         return found
 
-    with _readable(name, constraint.condition):
-        form = _compiled(constraint.condition, resolve)
+    with _readable(what, constraint.condition):
+        form = truth_of(compile_value(constraint.condition, resolve, _ANYWHERE))
     columns = arrow_schema.arrow_schema(schema, physical=physical, ids=False)
-    what = f"the constraint {name!r}:"
-    predicate = parse_expression(form, columns, what)
+    predicate = parse_expression(form, columns, f"{what}:")
     form = spark_order(form, columns)
-    with evaluating(constraint.condition, what):  # its types are checked before any row is read
+    with evaluating(
+        constraint.condition, f"{what}:"
+    ):  # its types are checked before any row is read
         mask_of(columns.empty_table(), form)
     return Check(
         name=name,
+        what=what,
         condition=text_of(constraint, schema),
         form=form,
         fails=Not(arg=predicate),
@@ -357,18 +378,9 @@ def _check_of(name: str, constraint: Constraint, schema: Schema, *, physical: bo
     )
 
 
-def _compiled(condition: str, resolve: Any) -> pc.Expression:
-    found = compile_value(condition, resolve, _ANYWHERE)
-    if found.type == "void":
-        return pc.scalar(pa.scalar(None, pa.bool_()))
-    if found.type != "boolean":
-        raise IncompleteError(f"a {type_text(found.type)} is neither true nor false")
-    return found.expression
-
-
 @contextmanager
-def _readable(name: str, condition: str) -> Iterator[None]:
-    """Inside this block, a condition is compiled; UsageError that names the constraint."""
+def _readable(what: str, condition: str) -> Iterator[None]:
+    """Inside this block, a condition is compiled; UsageError that says of what it is."""
     try:
         yield
     except UsageError as error:
@@ -378,9 +390,7 @@ def _readable(name: str, condition: str) -> Iterator[None]:
                 ". It is evaluated without Spark and without a clock, with times in UTC "
                 "(docs/reference/conditions.md)"
             )
-        raise UsageError(
-            f"constraint {shown(name)}: {shown(condition)}: {why}; nothing was changed"
-        ) from error
+        raise UsageError(f"{what}: {shown(condition)}: {why}; nothing was done") from error
 
 
 def _places(

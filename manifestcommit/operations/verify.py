@@ -852,7 +852,7 @@ def _violations(ctx: TableContext, snapshot: Snapshot) -> Iterator[VerifyFinding
         except (ManifestCommitError, OSError):
             continue
         if found is not None:
-            text = f"{found.rows:,} rows violate the constraint {name!r} ({found.condition})"
+            text = f"{found.count} the constraint {name!r} ({found.condition})"
             yield finding("constraint_violated", found.files[0], text)
 
 

@@ -61,6 +61,11 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
+    @property
+    def count(self) -> str:
+        """How many rows it is, as the beginning of a sentence."""
+        return "1 row violates" if self.rows == 1 else f"{self.rows:,} rows violate"
+
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     """Why a change cannot be applied.

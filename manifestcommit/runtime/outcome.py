@@ -451,7 +451,6 @@ def committed_or_raise(outcome: Outcome, url: str) -> Outcome:
 def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> ConstraintError:
     """The error of rows that violate a constraint. is_new: it was to be added, and the rows are
     those of the table. [CK2] [CK3]"""
-    rows = "1 row violates" if found.rows == 1 else f"{found.rows:,} rows violate"
     files = f", in {', '.join(found.files)}" if found.files else ""
     remedy = (
         "Nothing was committed. Correct or leave out these rows; if they are right, "
@@ -464,8 +463,8 @@ def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> Con
         )
     such = f", such as {'; '.join(found.examples)}" if found.examples else ""
     return ConstraintError(
-        f"{url}: {rows} the constraint {found.constraint!r} ({found.condition}){such}{files}. "
-        f"{remedy}",
+        f"{url}: {found.count} the constraint {found.constraint!r} ({found.condition}){such}{files}"
+        f". {remedy}",
         constraint=found.constraint,
         violations=found.rows,
         examples=found.examples,

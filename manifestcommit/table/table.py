@@ -326,8 +326,9 @@ class Table(RowChanges, Constrained, TableReads):
             job_id: the job's id, as `OutcomeUnknownError`, `Job.id` and `jobs` name it.
 
         Returns:
-            A text: "committed" (with `version`); "not_committed": nothing of it is in the table as
-            of this call, and a process that still runs it may commit it later, unless it is fenced;
+            A text: "committed" (with `version`), by itself or, while it was staged, by another job
+            with its key; "not_committed": nothing of it is in the table as of this call, and a
+            process that still runs it may commit it later, unless it is fenced;
             "pending": it is prepared, or was published to others that commit at the same time, and
             any process may commit or abort it; "aborted"; or "forgotten": it began so long ago that
             the table no longer records what became of it.
@@ -335,7 +336,7 @@ class Table(RowChanges, Constrained, TableReads):
         Raises:
             UsageError: the id is not of a job of this table.
 
-        Spec: CM23.
+        Spec: CM23, CK5.
         """
         return resolve_job(self._ctx, job_id)
 

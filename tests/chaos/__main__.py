@@ -46,11 +46,14 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--rounds", type=int, default=100, help="of races: how many on each store (default: 100)")
     parser.add_argument("--only", type=int, default=None, help="of races: the number of one round, which is played --rounds times")
+    parser.add_argument("--spark", action="store_true", help="of gate: with a query of Spark that streams beside them")
     parser.add_argument("--usual-budgets", action="store_true", help="spill as in real life, not after a few commits")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output; progress on standard error")
     given = parser.parse_args(arguments)
     if min(given.minutes, given.writers, given.rounds, given.only or 1) <= 0:
         parser.error("--minutes, --writers, --rounds and --only are more than 0")
+    if given.spark and given.about != "gate":
+        parser.error("--spark is of --about gate")
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
     summaries: list[Summary | races.Summary] = []
     unavailable = False
@@ -78,7 +81,7 @@ def _run(given: argparse.Namespace, seed: int, store: Literal["local", "s3"]) ->
         slower: dict[str, Any] = {"per_second": 25.0, "kill_every_s": 2.0} if store == "s3" else {}
         settings = Settings(
             seed=seed, seconds=given.minutes * 60, store=store, writers=given.writers, sources=6, tight=not given.usual_budgets,
-            exports=given.about == "tables", about=given.about, **slower,
+            exports=given.about == "tables", about=given.about, spark=given.spark, **slower,
         )  # fmt: skip
         summary = run(settings, say, server)
         report(summary, say)

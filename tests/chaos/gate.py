@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -78,7 +79,9 @@ class Filler(DyingActor):
             for batch in (unfinished := self.board.own()):
                 self.note("rerun", key=batch.key)
                 self.persist(batch)
-            if not unfinished and phase == "run":
+            if not unfinished and phase == "run" and self.likely(0.04):
+                self.set_back()
+            elif not unfinished and phase == "run":
                 batch = self.draw()
                 self.note("bringing", key=batch.key, ids=batch.ids)
                 self.board.put([batch])
@@ -98,6 +101,19 @@ class Filler(DyingActor):
         start = None if stands is None else int(stands)
         return Batch(key=key, kind=kind, ids=ids, numbers=numbers, shelf=self.dice.choice(SHELVES), start=start)
 
+    def set_back(self) -> None:
+        """Its source begins anew a little earlier: what was read from there stays. [WM5]"""
+        table, source = self.table(TABLE), _FEED + self.name
+        stands = int(table.watermarks().get(source) or 0)
+        if stands:
+            try:
+                table.rewind(source, max(0, stands - 2), reason="chaos", alone=True)
+                self.note("set back", source=source)
+            except (*_AGAIN, mc.errors.OutcomeUnknownError, mc.errors.UsageError) as error:
+                if isinstance(error, mc.errors.UsageError) and "has never been" not in str(error):
+                    raise
+                self.note("conflict", error=type(error).__name__, kind="rewind")
+
     def persist(self, batch: Batch) -> None:
         for tried in range(_RERUNS):
             self.pause(0.1 * tried)
@@ -112,7 +128,7 @@ class Filler(DyingActor):
                     raise
                 return self.note("brought", key=batch.key, kind=batch.kind)
             except mc.errors.WatermarkGapError:
-                return self.note("set back", key=batch.key)  # by a rollback: nothing waits for it
+                return self.note("gone back", key=batch.key)  # by a rollback: nothing waits for it
             except _AGAIN as error:
                 self.note("conflict", error=type(error).__name__, kind=batch.kind)
             except mc.errors.OutcomeUnknownError as error:
@@ -224,27 +240,39 @@ class Ruler(DyingActor):
         self.note("rolled back", tables=len(moved))
 
 
-class Loader(DyingActor):
-    """Files land, and are loaded; one with a row that violates a constraint waits until that is dropped."""
+class Lander(DyingActor):
+    """Files land in a folder of its own, and all that landed is in the table at the end."""
+
+    kind, bad = "", 0.0
 
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name, incarnation)
-        self.landing = self.folder / "landing"
+        self.landing = self.folder / self.kind
         self.landing.mkdir(exist_ok=True)
         self._count = itertools.count()
 
+    def land(self) -> None:
+        """One more file."""
+        key = f"{self.name}.{self.incarnation}-{next(self._count)}"
+        ids = tuple(self.dice.randrange(1 << 62) for _ in range(4))
+        numbers = tuple(self.dice.randint(-12, 95) if self.likely(self.bad) else _GOOD for _ in ids)
+        self.note("bringing", key=key, ids=ids)
+        data = io.BytesIO()
+        pq.write_table(Batch(key=key, kind="strict", ids=ids, numbers=numbers, shelf=SHELVES[0]).rows, data)
+        part = self.landing / f".{key}"
+        part.write_bytes(data.getvalue())
+        self.note("brought", key=key, kind=self.kind)
+        part.rename(self.landing / f"{key}.parquet")
+
+
+class Loader(Lander):
+    """Loads what landed; a file with a row that violates a constraint waits until that is dropped."""
+
+    kind, bad = "load", 0.02
+
     def turn(self, phase: Phase) -> None:
         if phase == "run":
-            key = f"{self.name}.{self.incarnation}-{next(self._count)}"
-            ids = tuple(self.dice.randrange(1 << 62) for _ in range(4))
-            numbers = tuple(self.dice.randint(-12, 95) if self.likely(0.02) else _GOOD for _ in ids)
-            self.note("bringing", key=key, ids=ids)
-            data = io.BytesIO()
-            pq.write_table(Batch(key=key, kind="strict", ids=ids, numbers=numbers, shelf=SHELVES[0]).rows, data)
-            part = self.landing / f".{key}"
-            part.write_bytes(data.getvalue())
-            self.note("brought", key=key, kind="load")  # it lands now, and all that landed is loaded at the end
-            part.rename(self.landing / f"{key}.parquet")
+            self.land()
         try:
             source = mc.sources.files(str(self.landing), settle="0s")
             loaded = mc.load(source, self.world.urls[TABLE], storage_options=self.world.options)
@@ -258,6 +286,56 @@ class Loader(DyingActor):
         except mc.errors.StoreError as error:
             self.failed(error)
         self.pause(1.0)
+
+
+class Streamer(Lander):
+    """A query of Spark streams what landed, by writes with a quarantine. It dies where commits do, and before its checkpoint."""
+
+    kind, bad = "stream of Spark", 0.3
+    _session: Any = None
+
+    def turn(self, phase: Phase) -> None:
+        if phase == "run":
+            self.land()
+        try:
+            self.query()
+            if phase != "run":
+                put_file(self.folder / "streamed up", True)
+        except Exception as error:  # as Spark shows what the batch raised
+            known = (*_AGAIN, mc.errors.OutcomeUnknownError, mc.errors.ConstraintError, mc.errors.StoreError)
+            found = next((each.__name__ for each in known if each.__name__ in str(error)), None)
+            if found is None:
+                raise
+            self.note("conflict", error=found, kind=self.kind)
+        self.pause(1.0)
+
+    def query(self) -> None:
+        """One run of the query, over all that is there."""
+        rows = self.spark().readStream.schema("id long, shelf string, n long, batch string").parquet(str(self.landing))
+        sink = rows.writeStream.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True)
+        sink.foreachBatch(self.take).start().awaitTermination()
+
+    def take(self, rows: Any, number: int) -> None:
+        key, options = f"{self.name} {number}", self.world.options
+        outcome = mc.write(rows, self.world.urls[TABLE], key=key, on_violation="quarantine", storage_options=options)
+        self.note("streamed", batch=number, already=outcome.already_committed)
+        self.maybe_die("streamed, and no checkpoint says so", 0.1)
+
+    def spark(self) -> Any:
+        """The session of this process, from its first query on."""
+        if self._session is None:
+            from examples.flights.java import ensure_java
+            from tests.spark.clusters import environment
+
+            ensure_java()
+            scratch = self.folder / f"spark-{self.incarnation}"
+            scratch.mkdir(exist_ok=True)
+            os.environ.update(environment(scratch, hooks=False))
+            from pyspark.sql import SparkSession
+
+            made = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+            self._session = made.config("spark.sql.shuffle.partitions", "1").config("spark.driver.memory", "600m").getOrCreate()
+        return self._session
 
 
 class Inspector(Actor):
@@ -324,7 +402,8 @@ class Gate:
 
     def is_drained(self, world: World) -> bool:
         folder = Path(world.folder)
-        return not any((folder / "units").glob("*.json")) and bool(get_file(folder / "caught up"))
+        up = bool(get_file(folder / "caught up")) and (bool(get_file(folder / "streamed up")) or not world.spark)
+        return up and not any((folder / "units").glob("*.json"))
 
     def check(self, world: World, told: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
         findings = []

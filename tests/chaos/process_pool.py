@@ -25,7 +25,7 @@ from tests.chaos.auditor import Auditor, Janitor
 from tests.chaos.changer import Changer, Sweeper, Watcher
 from tests.chaos.committer import Closer, Collector, Committer
 from tests.chaos.foreigner import Exporter, Foreigner
-from tests.chaos.gate import Filler, Inspector, Keeper, Loader, Ruler
+from tests.chaos.gate import Filler, Inspector, Keeper, Loader, Ruler, Streamer
 from tests.chaos.reader import Reader
 from tests.chaos.transfers import Clerk, Manager, Teller
 from tests.chaos.world import Actor, World, tighten
@@ -34,7 +34,7 @@ from tests.chaos.writer import Producer, Writer
 assert pyarrow.dataset  # loaded here, once: it is what a reader loads late
 
 _CAST = (Producer, Writer, Committer, Reader, Collector, Closer, Teller, Clerk, Auditor, Janitor, Manager, Changer, Watcher, Sweeper)
-_CAST += (Exporter, Foreigner, Filler, Ruler, Loader, Inspector, Keeper)
+_CAST += (Exporter, Foreigner, Filler, Ruler, Loader, Inspector, Keeper, Streamer)
 ROLES: dict[str, type[Actor]] = {each.__name__.lower(): each for each in _CAST}
 REPO = Path(__file__).resolve().parents[2]
 _GRACE_S = 10.0

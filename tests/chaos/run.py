@@ -46,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     times as long;
     exports: whether two tables are exported, by their commits and by others, and read by other engines;
     about: single tables, transfers between several tables by joint commits, changes of rows, or constraints;
+    spark: whether a query of Spark streams into the table of constraints, too; it starts too slowly to be killed at any moment;
     timeout_s: how long a client behind the proxy waits for an answer; drain_s: how long the rest may take when nothing goes wrong any more.
     """
 
@@ -64,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     exports: bool = False
     about: Literal["tables", "joint", "rows", "gate"] = "tables"
     drain_s: float = 180.0
+    spark: bool = False
 
     @property
     def scene(self) -> Scene:
@@ -165,7 +167,7 @@ class _Stage:
         self.restarts = True
 
     def play(self, pool: ProcessPool) -> None:
-        for name in self.scene.actors(self.settings):
+        for name in [*self.scene.actors(self.settings), *(["streamer 0"] if self.settings.spark else [])]:
             self._start(pool, name, 0)
         self._storm(pool)
         if not self.findings:
@@ -335,6 +337,7 @@ def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: Fau
         faulty=proxy is not None,
         tight=settings.tight,
         per_second=settings.per_second,
+        spark=settings.spark,
     )
 
 

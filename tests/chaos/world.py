@@ -57,6 +57,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     faulty: bool = False
     tight: bool = True
     per_second: float = 60.0  # records that come into the log
+    spark: bool = False  # whether a query of Spark plays
 
     @property
     def log(self) -> Log:

@@ -92,7 +92,7 @@ def test_what_only_spark_may_know_is_not_understood(text: str) -> None:
         ("= 1 OR i = 2", "missing before '='"),
         ("i", "neither true nor false"),
         ("i + 1", "neither true nor false"),
-        ("s", "a string is neither true nor false"),
+        ("s", "string values are neither true nor false"),
         ("s = 'a", "quote before 'a'"),
         ("s = \"a'", "quote before"),
         ("`i = 1", "quote before 'i = 1'"),

@@ -85,7 +85,7 @@ def test_a_pyarrow_expression_means_what_it_means_to_a_reader(base: Any, tmp_pat
         ("day = 2013-01-01", "(?s)without Spark.*pyarrow.*pip install"),
         ("id = ", "^invalid where 'id = ': it ends too early; nothing was done$"),
         ("id == = 3", "^invalid where 'id == = 3': a value is missing before '='; nothing was done$"),
-        ("id", "^invalid where 'id': a long is neither true nor false; nothing was done$"),
+        ("id", "^invalid where 'id': long values are neither true nor false; nothing was done$"),
         ("id / 0 = 1", "(?s)cannot be evaluated.*divide by zero.*nothing was done"),
         ("id + 9223372036854775807 > 0", "(?s)cannot be evaluated.*overflow"),
         (pc.field("nope") == 1, "nope"),

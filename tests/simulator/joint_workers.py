@@ -5,21 +5,28 @@ recorded in its history. [MT1] [MT11] [MT12]
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import msgspec
-from tests.simulator.workers import Work, Worker, shared_job
+import pyarrow as pa
+from tests.simulator.oracle import Oracle
+from tests.simulator.version_rules import birth_of, refusing
+from tests.simulator.workers import DAYS, Split, Work, Worker, World, shared_job
 
 from manifestcommit.commits.job import Job, prepare_jointly
 from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
 from manifestcommit.commits.joint_two_phase import check_together, together_of
 from manifestcommit.commits.two_phase import commit_prepared, give_up, settle_prepared
 from manifestcommit.errors import JobAbortedError, JobFencedError, StoreError, UsageError
+from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import TogetherJob
 from manifestcommit.log.table_context import TableContext
+from manifestcommit.quarantine import split
 from manifestcommit.runtime.outcome import JobResult, Outcome
+from manifestcommit.store import StorageOptions
 from manifestcommit.testing.history.commit_groups import FOR_EVER
 from manifestcommit.testing.history.operation import EVERYTHING, Operation
 from manifestcommit.testing.history.recorder import REFUSALS, Running
@@ -32,21 +39,58 @@ _ELSEWHERE = "another table"
 def publish_together(crew: Sequence[Worker], work: Work) -> None:
     """One job in each of these tables, committed by one commit. crew: this actor in each table."""
     with _attempting(crew, "publish together", msgspec.to_builtins(work)) as running:
-        written = [worker.written(each, work) for worker, each in zip(crew, running, strict=True)]
-        told = [each for _, each in written]
-        crew[0].world.joint.append({each.table: each.job for each in told})
-        for worker in crew:
-            worker.asks()
-        try:
-            outcomes = commit_jointly([job.as_part() for job, _ in written])
-        except StoreError as error:  # before anything was decided
-            for worker, each, one in zip(crew, told, running, strict=True):
-                worker.world.oracle.told_not(each.job, f"not committed ({type(error).__name__})")
-                one.refused("store")
-            raise
-        for worker, each, outcome, one in zip(crew, told, outcomes, running, strict=True):
-            _settled(worker, one, outcome, each)
-            worker.note(f"publish together: {outcome.kind} {outcome.version}")
+        _commit_together(crew, running, [worker.written(each, work) for worker, each in zip(crew, running, strict=True)])
+
+
+def quarantine(crew: Sequence[Worker], work: Work) -> None:
+    """A row of each day for the first of these two tables; what violates a constraint of it goes into the second, by one commit. [CK7]"""
+    rows = pa.table({"id": range(len(DAYS)), "day": pa.array(DAYS, pa.string())})
+    with _attempting(crew, "quarantine", msgspec.to_builtins(work)) as running:
+        jobs = [Job(worker.ctx, key=work.key, fingerprint=work.key) for worker in crew]
+        split(rows, jobs[0], jobs[1], (["day"], False, None, None), StorageOptions(None))
+        written = [worker.declare_job(one, job) for worker, one, job in zip(crew, running, jobs, strict=True)]
+        crew[0].world.splits.append(Split(key=work.key, jobs=tuple(each.job for _, each in written)))
+        _commit_together(crew, running, written)
+
+
+def check_splits(world: World) -> None:
+    """Of each write, every row is once in the table or in its quarantine, or none is in either, and a row is refused where a constraint of
+    the version at which the write began refuses it; of each key there is one write. [CK7] [KY3]"""
+    oracle, done = world.oracle, Counter[str]()
+    for each in world.splits:
+        kept, refused = (_rows_of(beside.oracle, job) for beside, job in zip(world.beside.values(), each.jobs, strict=True))
+        if not kept and not refused:
+            continue
+        held = {one.condition for one in oracle.chain[birth_of(each.jobs[0]) - 1].snapshot.constraints.values()}
+        if sorted(map(repr, kept + refused)) != sorted(map(repr, DAYS)) or any(refusing(day) not in held for day in refused):
+            oracle.fail(f"of {each} the rows {kept} are in the table, and {refused} in its quarantine [CK7]")
+        done[each.key or each.jobs[0]] += 1
+        if done[each.key or each.jobs[0]] > 1:
+            oracle.fail(f"the rows of {each.key!r} were written twice [CK7] [KY3]")
+
+
+def _rows_of(oracle: Oracle, job: str) -> list[Any]:
+    """The days of the rows that a job has committed."""
+    version = oracle.committed().get(job)
+    files = oracle.chain[version - 1].files if version is not None else {}
+    return [day for path, (day,) in files.items() if object_names.job_of_data_file(path) == job]
+
+
+def _commit_together(crew: Sequence[Worker], running: Sequence[Running], written: Sequence[tuple[Job, Operation]]) -> None:
+    told = [each for _, each in written]
+    crew[0].world.joint.append({each.table: each.job for each in told})
+    for worker in crew:
+        worker.asks()
+    try:
+        outcomes = commit_jointly([job.as_part() for job, _ in written])
+    except StoreError as error:  # before anything was decided
+        for worker, each, one in zip(crew, told, running, strict=True):
+            worker.world.oracle.told_not(each.job, f"not committed ({type(error).__name__})")
+            one.refused("store")
+        raise
+    for worker, each, outcome, one in zip(crew, told, outcomes, running, strict=True):
+        _settled(worker, one, outcome, each)
+        worker.note(f"publish together: {outcome.kind} {outcome.version}")
 
 
 def _settled(worker: Worker, running: Running, outcome: Outcome, told: Operation) -> None:

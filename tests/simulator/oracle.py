@@ -7,6 +7,7 @@ again.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -41,13 +42,15 @@ from manifestcommit.testing.trace import Trace
 
 
 class Act(msgspec.Struct, kw_only=True):
-    """One `recover` of an actor. number: the actor's; began, ended: how many random draws it had made by then, which identify its commits,
-    however late they land; since: the latest version at its beginning; waiting: the jobs that were prepared by then."""
+    """One `recover` of an actor, or one commit of a job that it has looked at. number: the actor's; began, ended: how many random draws it
+    had made by then, which identify its commits, however late they land; since: the latest version at its beginning; waiting: the jobs
+    that were prepared by then; audited: the version that the job was looked at as a change of, None: it is a `recover`."""
 
     number: int
     began: int
     since: int
-    waiting: tuple[str, ...]
+    waiting: tuple[str, ...] = ()
+    audited: int | None = None
     ended: int | None = None
 
     def made(self, commit_id: str) -> bool:
@@ -55,6 +58,15 @@ class Act(msgspec.Struct, kw_only=True):
         drawn = bytes.fromhex(commit_id.rpartition(".")[2])
         number, count = int.from_bytes(drawn[:2], "big"), int.from_bytes(drawn[2:], "big")
         return number == self.number and self.began < count and (self.ended is None or count <= self.ended)
+
+
+def looked_at_before(act: Act, step: Step) -> str | None:
+    """A job that was looked at as a change of one version is committed only as long as no rows have changed since. [CK6]"""
+    assert act.audited is not None
+    for before, later in itertools.pairwise((*step.chain[act.audited - 1 :], step.old)):
+        if before.files != later.files:
+            return f"it was looked at as a change of version {act.audited}, and version {later.version} has other rows [CK6]"
+    return None
 
 
 def out_of_turn(act: Act, step: Step, names: Collection[str]) -> str | None:
@@ -110,6 +122,7 @@ class Oracle(Watcher):
         self._acts: list[Act] = []
         self.homes: dict[str, Oracle] = {}  # table id -> that of a table that may decide for this
         self._deciding: dict[str, str] = {}  # job -> that of the home which it is prepared with
+        self.staged: set[str] = set()  # jobs that wait for whoever looks at them
 
     def resume(self, other: Oracle) -> None:
         """Continue from the state of another oracle."""
@@ -158,11 +171,17 @@ class Oracle(Watcher):
         """An actor is about to prepare the job together with others, of which that one decides. [MT11]"""
         self._deciding[job] = deciding
 
-    @contextlib.contextmanager
-    def recovering(self, actor: Actor) -> Iterator[None]:
+    def recovering(self, actor: Actor) -> contextlib.AbstractContextManager[None]:
         """An actor commits all prepared jobs. [WM7]"""
         waiting = tuple(job for job in self._declared if object_names.prepared_name(job) in self._sizes)
-        act = Act(number=actor.number, began=actor.drawn, since=len(self.chain), waiting=waiting)
+        return self._acting(Act(number=actor.number, began=actor.drawn, since=len(self.chain), waiting=waiting))
+
+    def publishing(self, actor: Actor, audited: int) -> contextlib.AbstractContextManager[None]:
+        """An actor commits a job that it has looked at as a change of that version. [CK6]"""
+        return self._acting(Act(number=actor.number, began=actor.drawn, since=len(self.chain), audited=audited))
+
+    @contextlib.contextmanager
+    def _acting(self, act: Act) -> Iterator[None]:
         self._acts.append(act)
         try:
             yield
@@ -313,8 +332,7 @@ class Oracle(Watcher):
             found = list(broken(step))
             for act in self._acts:
                 if act.made(commit.commit_id):
-                    said = out_of_turn(act, step, self._undecided())
-                    found += [said] if said is not None else []
+                    found += self._misses(act, step)
             for each in found:
                 self.fail(f"version {version} ({commit.operation} by job {commit.job}): {each}")
         for job in sorted(new.carried):
@@ -327,6 +345,15 @@ class Oracle(Watcher):
                 self.fail(f"version {version} lists {entry}, which is not there in its length [IV6] [CM18]")
         self._carried |= dict.fromkeys(new.carried, version)
         self.chain.append(new)
+
+    def _misses(self, act: Act, step: Step) -> Iterator[str]:
+        """What is wrong with a commit of this act."""
+        job = step.new.commit.job
+        if act.audited is None and job in self.staged:
+            yield f"recover commits job {job}, which waits for whoever looks at it [CK5]"
+        said = out_of_turn(act, step, self._undecided()) if act.audited is None else looked_at_before(act, step)
+        if said is not None:
+            yield said
 
     def _undecided(self) -> Collection[str]:
         """The objects that exist, without those of prepared jobs that never commit, since what decides for them does not. [MT11] [WM7]"""

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
+from tests.simulator.joint_workers import check_splits
 from tests.simulator.oracle import ViolationError, WatchedSpace
 from tests.simulator.run_history import History
 from tests.simulator.themes import THEMES, Theme, program
@@ -78,6 +79,7 @@ def run(theme: Theme, choices: Choices, *, name: str = "", seed: int | None = No
                     _close(each)
                     if (wrong := check((*_settled(each), *_versions(each)))) is not None:
                         raise ContradictionError(wrong)
+                check_splits(world)
                 if (wrong := check_joint(_histories(world))) is not None:
                     raise ContradictionError(wrong)
             except Exception as error:
@@ -118,7 +120,7 @@ def _worlds(theme: Theme, choices: Choices) -> World:
         for which, each in enumerate((first, *others)):
             first.beside[f"table {which}"] = each
             each.url, each.beside = f"sim://table {which}", first.beside
-            each.joint, each.together = first.joint, first.together
+            each.joint, each.together, each.splits = first.joint, first.together, first.splits
             each.history = History(each.history.operations, beside=first.history)
         oracles = {each.oracle.head.snapshot.table_id: each.oracle for each in first.beside.values()}
         for oracle in oracles.values():

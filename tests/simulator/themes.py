@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from tests.simulator.joint_workers import finish_together, prepare_together, publish_together, read_together, recover_together
+from tests.simulator.joint_workers import (
+    finish_together,
+    prepare_together,
+    publish_together,
+    quarantine,
+    read_together,
+    recover_together,
+)
 from tests.simulator.workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
 
 from manifestcommit.protocol.retention import DAY_S, Policy
@@ -160,6 +167,12 @@ def _prepare_together(choices: Choices, plan: str) -> JointDeed:
     return lambda crew: prepare_together(_without(crew, left_out), work)
 
 
+def _quarantine(choices: Choices, plan: str) -> JointDeed:
+    number = choices.pick(f"key {plan}", 4)
+    work = Work(number=KEYS + number if number else None, advances=False)
+    return lambda crew: quarantine(crew, work)
+
+
 def _without(crew: Sequence[Worker], left_out: int) -> Sequence[Worker]:
     """All but one of the tables; 0: all."""
     return [worker for number, worker in enumerate(crew, start=1) if number != left_out]
@@ -204,6 +217,8 @@ _DEEDS |= {
     "merge": functools.partial(_change_rows, "merge"),
     "overwrite where": functools.partial(_change_rows, "overwrite"),
     "prepare range": lambda c, plan: _of(Worker.prepare, _in_range(_keyed(c, plan))),
+    "stage": lambda c, plan: _of(Worker.prepare, (_keyed if c.pick(f"keyed {plan}", 2) else _work)(c, plan), held=True),
+    "audit": lambda c, plan: _of(Worker.audit, c.pick(f"which {plan}", 4)),
     "keep keys": _keep_keys,
     "gc states": _collect_states,
     "remake": lambda c, plan: _of(Worker.remake),
@@ -225,6 +240,7 @@ _JOINT_DEEDS: dict[str, Callable[[Choices, str], JointDeed]] = {
     "recover together": lambda c, plan: functools.partial(
         recover_together, abort=bool(c.pick(f"abort {plan}", 2, 0.2)), first=c.pick(f"first {plan}", 3)
     ),
+    "quarantine": _quarantine,
     "read together": lambda c, plan: read_together,
 }
 _CONSTRAINTS = ("constrain", "constrain", "unconstrain")
@@ -348,6 +364,16 @@ THEMES: dict[str, Theme] = {
         versions=1,
         eager=True,
     ),
+    "staged": Theme(
+        actors={
+            "a": ("stage", "append_keyed"),
+            "b": ("stage", "audit"),
+            "c": ("audit", "recover"),
+            "d": ("append", "overwrite", "delete", "update", "finish"),
+            "gc": ("gc", "recover"),
+        },
+        versions=3,
+    ),
     "gate joint": Theme(
         actors={
             "a": ("publish together", "prepare together"),
@@ -358,6 +384,16 @@ THEMES: dict[str, Theme] = {
         versions=1,
         tables=2,
         tight=True,
+    ),
+    "quarantine": Theme(
+        actors={
+            "a": ("quarantine",),
+            "b": ("quarantine", "append", "delete", "merge"),
+            "c": (*_CONSTRAINTS, "quarantine"),
+            "d": (*_CONSTRAINTS, "gc states", "read together", "read"),
+        },
+        versions=1,
+        tables=2,
     ),
     "everything": Theme(actors={"a": _EVERYTHING, "b": _EVERYTHING, "c": _EVERYTHING, "d": _EVERYTHING, "gc": ("gc",)}),
 }

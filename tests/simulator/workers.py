@@ -90,10 +90,17 @@ EXPECTED = (
 )
 
 
+class Split(msgspec.Struct, frozen=True, kw_only=True):
+    """A write of a row of each day with a quarantine. jobs: in the table, and in the quarantine; key: None: without one."""
+
+    key: str | None
+    jobs: tuple[str, ...]
+
+
 class World(msgspec.Struct, kw_only=True):
     """What the actors of a run share. prepared: ids of jobs that any of them may finish; beside: path -> the world of each table of the
-    run; joint: table id -> job of each joint commit that was tried; together: the same of those that any of them may finish. Both are
-    the same in all of these."""
+    run; joint: table id -> job of each joint commit that was tried; together: the same of those that any of them may finish; splits:
+    writes with a quarantine. All three are the same in all of these."""
 
     scheduler: Scheduler
     trace: Trace
@@ -104,6 +111,7 @@ class World(msgspec.Struct, kw_only=True):
     beside: dict[str, World] = {}
     joint: list[dict[str, str]] = []
     together: list[dict[str, str]] = []
+    splits: list[Split] = []
 
     @property
     def oracle(self) -> Oracle:
@@ -200,6 +208,8 @@ class Worker:
         except (*EXPECTED, TableNotFoundError, NotATableError, CorruptMetadataError) as error:
             if isinstance(error, TableNotFoundError | NotATableError | CorruptMetadataError) and not world.oracle.removed_tables:
                 raise
+            if isinstance(error, UsageError) and isinstance(error.__context__, CorruptMetadataError):
+                world.oracle.fail(f"{name} would have written what no reader accepts: {error.__context__} [OB4]")
             if isinstance(error, TableNotFoundError):
                 world.oracle.told_gone(running.operation.job)
             running.refused(error)
@@ -235,13 +245,16 @@ class Worker:
             running.note(gives_up=job.id)
         return outcome
 
-    def prepare(self, work: Work) -> None:
-        """One job's first phase: from its first request on others may finish it."""
-        self.attempt("prepare", msgspec.to_builtins(work), lambda running: self._prepare(running, work))
+    def prepare(self, work: Work, *, held: bool = False) -> None:
+        """One job's first phase: from its first request on others may finish it. held: it is staged, for whoever looks at it."""
+        self.attempt("prepare", {"held": held, **msgspec.to_builtins(work)}, lambda running: self._prepare(running, work, held=held))
 
-    def _prepare(self, running: Running, work: Work) -> str:
+    def _prepare(self, running: Running, work: Work, *, held: bool) -> str:
         job, _ = self.written(running, work, shared=True)
         self.world.prepared.append(job.id)
+        if held:
+            self.world.oracle.staged.add(job.id)
+        job.seal(held=held)
         return job.prepare()
 
     def written(self, running: Running, work: Work, *, shared: bool = False) -> tuple[Job, Operation]:
@@ -264,6 +277,12 @@ class Worker:
         adds = {} if job.already_committed else self._write(job, work)
         emptied = () if not work.replaces else (EVERYTHING if work.replaces == "all" else repr((day,)),)
         running.note(adds=adds, empties=emptied, scope=emptied if work.serializable else ())
+        self.world.oracle.declare(running.operation)
+        return job, running.operation
+
+    def declare_job(self, running: Running, job: Job) -> tuple[Job, Operation]:
+        """Report and record a job that has written all that it is to commit."""
+        running.note(**_identity(job.id), key=job.key, adds=_added(job.change().add))
         self.world.oracle.declare(running.operation)
         return job, running.operation
 
@@ -373,6 +392,18 @@ class Worker:
                 gives_up=gives_up,
                 **shared_job(job),
             )
+
+    def audit(self, which: int) -> None:
+        """Look at a prepared job as a change of the newest version, and commit it only as long as no rows change. [CK6]"""
+        if job := self._prepared(which):
+            self._since = len(self.world.oracle.chain)
+            self.attempt("commit", {"job": job}, lambda running: self._audit(running, job), **shared_job(job))
+
+    def _audit(self, running: Running, job: str) -> Outcome:
+        version = self.ctx.open().version
+        with self.world.oracle.publishing(self.actor, version):
+            outcome = commit_prepared(self.ctx, job, audited=version)
+        return self.settled(running, outcome, self.declared(job))
 
     def recover(self, *, abort: bool) -> None:
         """Commit or abort all prepared jobs."""

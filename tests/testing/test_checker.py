@@ -201,6 +201,12 @@ def test_what_was_told_of_one_job_is_one_commit() -> None:
     assert ids(wrong) == ["finished", "given up"] and "never to be (aborted)" in wrong.problem
     assert check([prepared, beside, given_up, read(8, 2, "b")]) is None
     assert "dirty" in found(prepared, beside, given_up, read(8, 3, "a", "b")).problem
+    # Whoever aborts it may have recorded that as a commit of its own.
+    aborting = op("abort", 2.5, 3.5, "committed", 3, gives_up="j", id="aborting")
+    wrong = found(prepared, beside, aborting, msgspec.structs.replace(finished, version=4))
+    assert ids(wrong) == ["aborting", "finished"] and "at version 4, and never to be (aborted)" in wrong.problem
+    assert "dirty" in found(prepared, beside, aborting, read(8, 4, "a", "b")).problem
+    assert check([prepared, beside, aborting, read(8, 3, "b")]) is None
     wrong = found(prepared, beside, finished, msgspec.structs.replace(again, version=4))
     assert ids(wrong) == ["finished", "again"] and "and at version 4" in wrong.problem
     # Alone it was refused for good.

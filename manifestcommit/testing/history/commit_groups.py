@@ -30,6 +30,9 @@ def unite(operations: Sequence[Operation]) -> United:
     for operation in operations:
         if operation.job and not operation.is_read:
             groups[operation.job].append(operation)
+    for operation in operations:
+        if operation.gives_up in groups and operation.job != operation.gives_up:
+            groups[operation.gives_up] += _aborting(operation)
     commits, told, wrong = list[Operation](), list[Operation](), list[Contradiction]()
     forgets = any(operation.forgets for operation in operations)
     for operation in operations:
@@ -65,6 +68,22 @@ def _with(operation: Operation, does: Operation) -> Operation:
         shared=operation.shared,
         gives_up=operation.gives_up,
     )
+
+
+def _aborting(operation: Operation) -> Iterator[Operation]:
+    """What a commit that aborts a job, as one of its own, tells of that job. [AB4]"""
+    if operation.outcome == "committed":
+        yield Operation(
+            id=operation.id,
+            process=operation.process,
+            name=operation.name,
+            begin=operation.begin,
+            end=operation.end,
+            outcome="refused",
+            rule="aborted",
+            job=operation.gives_up,
+            shared=True,
+        )
 
 
 def _as_one(group: Sequence[Operation], does: Operation, *, forgets: bool) -> Operation:
