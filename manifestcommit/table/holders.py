@@ -64,17 +64,19 @@ class Holder(NamedTuple):
 
 def find_holders(ctx: TableContext, condition: Any) -> pa.Table:
     """Every object below the table path that holds such rows, or may. [ER1]"""
-    found = [{"table": ctx.store.url, **each._asdict()} for each in _Search(ctx, condition).run()]
-    return pa.Table.from_pylist(found, FOUND)
+    with FooterJudge() as judge:
+        found = list(_Search(ctx, condition, judge).run())
+    rows = [{"table": ctx.store.url, **each._asdict()} for each in found]
+    return pa.Table.from_pylist(rows, FOUND)
 
 
 class _Search:
     """One look at all objects of a table."""
 
-    def __init__(self, ctx: TableContext, condition: Any) -> None:
-        self._ctx, self._head = ctx, ctx.open().snapshot
+    def __init__(self, ctx: TableContext, condition: Any, judge: FooterJudge) -> None:
+        self._ctx, self._head, self._judge = ctx, ctx.open().snapshot, judge
         self._schema = self._head.schema or Schema(fields=())
-        self._wanted = understood_here(condition, self._schema, "condition")
+        self._wanted = understood_here(condition, self._schema, "where")
         self._sizes = {info.name: info.size_bytes for info in ctx.store.list("")}
         self._there = {name.rpartition("/")[2] for name in self._sizes}
         self._files: dict[str, int | None] = {}  # rows that match; None: it cannot be read
@@ -221,8 +223,8 @@ class _Search:
         names of its folders."""
         folders = {unquote(part.partition("=")[0]) for part in name.split("/")[:-1]}
         try:
-            with self._ctx.store.open_input(name) as stream, FooterJudge() as judge:
-                held = judge.open(stream)[0].schema_arrow.names
+            with self._ctx.store.open_input(name) as stream:
+                held = self._judge.open(stream)[0].schema_arrow.names
         except FileNotFoundError:
             return True  # it is gone
         except (pa.ArrowException, OSError) as error:
@@ -317,8 +319,7 @@ class _Search:
         if name.endswith(".avro"):
             yield from _strings(read_rows(data))
         elif name.endswith(".checkpoint.parquet"):
-            with FooterJudge() as judge:
-                file = judge.open(io.BytesIO(data))[0]
+            file = self._judge.open(io.BytesIO(data))[0]
             yield from _strings(file.read(columns=["add.path"]).to_pylist())
         elif not name.endswith(".parquet"):
             for line in data.decode().splitlines():
