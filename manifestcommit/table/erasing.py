@@ -21,7 +21,7 @@ from ..arguments import checked, part_of
 from ..commits.two_phase import give_up, list_jobs
 from ..display import ReprMixin, counted
 from ..errors import ManifestCommitError, SnapshotExpiredError, TableNotFoundError, UsageError
-from ..format.object_names import parse_job_id
+from ..format.object_names import parse_job_id, parse_version
 from ..format.snapshot import Snapshot, is_standby
 from ..log.time_travel import find_key, to_datetime
 from ..log.version_chain import read_version
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from ..job import Path
 
 _REFUSED = ".refused"  # the table beside, of rows that a write has refused
-_MOST_RUNS = 8  # of gc in one call: each may leave something to the next
+_MOST_RUNS = 8  # of gc: each may leave something to the next
+_MOST_ROUNDS = 4  # of gc and a look at what is left
 
 
 class Erasure(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
@@ -195,22 +196,29 @@ class Erases(RowChanges, TableReads):
             plan = {"state": "planned", "rows": 0 if begun else count, "waiting": _told(found)}
             return msgspec.structs.replace(self.erasure(reason), **plan)
         self._check(found, drop_tags=drop_tags, abort_jobs=abort_jobs)
+        self._behind(0, followers, clones)  # UsageError where one is none
         beside = self._beside()
         how: dict[str, Any] = {"grace": grace, "foreign": foreign}
-        how |= {"drop_tags": drop_tags, "abort_jobs": abort_jobs}
-        inner = None if beside is None else beside.erase(where, **how, **names)
+        inner = beside and beside.erase(
+            where, drop_tags=drop_tags, abort_jobs=abort_jobs, **how, **names
+        )
         rows = self._delete(found, where, names, is_begun=begun)
-        waiting = [*self._behind(reason, followers), *(inner.waiting if inner else ())]
+        clean, behind = self._clean(reason, found), list[str]()
+        for _ in range(_MOST_ROUNDS):
+            if behind := self._behind(clean, followers, clones):
+                break
+            self._collect(clean, grace, progress or (lambda _: None), foreign=foreign)
+            before, found = found, self._found(where)
+            clean = self._clean(reason, found)
+            if not found.num_rows or found.equals(before):
+                break
+        held = [self._found(where), *(self._as_table(each)._found(where) for each in clones)]
+        waiting = [*behind, *(inner.waiting if inner else ()), *(t for h in held for t in _told(h))]
         if not waiting:
-            self._collect(reason, grace, progress or (lambda _: None), foreign=foreign)
-        others = [self._as_table(each)._found(where) for each in clones]
-        left = [text for each in [self._found(where), *others] for text in _told(each)]
-        if not left and not waiting:
             self._record(_done(reason), where, names)
-        known = self.erasure(reason)
-        if known.state == "open":
-            waiting += [*left, *self._holding_the_fence(known.version or 0)]
-        return msgspec.structs.replace(known, rows=rows, waiting=tuple(waiting))
+            return msgspec.structs.replace(self.erasure(reason), rows=rows)
+        told = (*waiting, *self._holding_the_fence(clean))
+        return msgspec.structs.replace(self.erasure(reason), rows=rows, version=clean, waiting=told)
 
     @checked()
     def erasure(self, reason: str) -> Erasure:
@@ -316,20 +324,41 @@ class Erases(RowChanges, TableReads):
         told = hashlib.scrypt(said, salt=key.encode(), n=1 << 14, r=8, p=1, dklen=16).hex()
         self.delete(pc.scalar(False), key=key, fingerprint=told, **names)
 
-    def _behind(self, reason: str, followers: Iterable[Any]) -> list[str]:
+    def _clean(self, reason: str, found: pa.Table) -> int:
+        """The version from which on none tells of the rows, and none that gc might have to keep:
+        also a later one may, as of rows that came later and were erased for another reason."""
+        begun = find_key(self._ctx, self._ctx.open().snapshot, _begun(reason))
+        told = [
+            parse_version(row["name"]) or 0
+            for row in found.to_pylist()
+            if row["kind"] == "version" and row["table"] == self.url
+        ]
+        clean, newest = begun.version if begun else 0, self._ctx.open().version
+        return clean if newest in told else max([clean, *(version + 1 for version in told)])
+
+    def _behind(self, clean: int, followers: Iterable[Any], clones: Iterable[Any]) -> list[str]:
         """Which of these tables still need a version that is to go. [ER4]"""
-        clean, found = self.erasure(reason).version or 0, []
+        found = []
         for each in map(self._as_table, followers):
             at = [end for name, end in each.watermarks().items() if self._is_source(name)]
             if not at:
-                raise UsageError(
-                    f"{each.url} has no watermark of {self.url}; nothing was expired. Name tables "
-                    "that follow this one",
-                    argument="followers",
-                )
+                raise self._stranger(each, "followers", "has no watermark of")
             if any(not isinstance(end, int) or end < clean for end in at):
                 found.append(f"{each.url} has followed up to version {min(at)}, not to {clean}")
+        for each in map(self._as_table, clones):
+            copy, table_id = each.snapshot(), self._ctx.open().snapshot.table_id
+            if table_id not in copy.cloned or not is_standby(copy):
+                raise self._stranger(each, "clones", "is a table of its own, or no clone of")
+            if copy.version < clean:
+                found.append(f"{each.url} is a clone up to version {copy.version}, not to {clean}")
         return found
+
+    def _stranger(self, other: Erases, argument: str, why: str) -> UsageError:
+        return UsageError(
+            f"{other.url} {why} {self.url}; nothing was done. Leave it out, and erase the rows "
+            "there by a call of its own",
+            argument=argument,
+        )
 
     def _holding_the_fence(self, clean: int) -> list[str]:
         """The jobs for which gc keeps versions below the clean one. [AB5]"""
@@ -348,13 +377,12 @@ class Erases(RowChanges, TableReads):
         return False
 
     def _collect(
-        self, reason: str, grace: Any, progress: Callable[[str], None], *, foreign: bool
+        self, clean: int, grace: Any, progress: Callable[[str], None], *, foreign: bool
     ) -> None:
         """Let gc expire all versions below the clean one, and delete what it may, until it finds
         nothing more. [ER2]"""
         for _ in range(_MOST_RUNS):
             snapshot = self._ctx.open().snapshot
-            clean = self.erasure(reason).version or snapshot.version
             kept = _states(snapshot, clean)
             asked = {"grace": grace, "keep_versions": kept, "keep_for": "0s"}
             policy = retention_of(snapshot, asked)

@@ -8,6 +8,7 @@ so that nobody knows.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from collections.abc import Iterator
@@ -20,7 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..commits.two_phase import list_jobs
-from ..errors import CorruptMetadataError, DataFileMissingError, UnsupportedFormatError
+from ..errors import (
+    CorruptMetadataError,
+    DataFileMissingError,
+    UnsupportedFormatError,
+    UsageError,
+)
 from ..export.avro import read_rows
 from ..files.foreign_footer import FooterJudge
 from ..filter.predicate import columns_of, may_match
@@ -32,10 +38,11 @@ from ..log.exports import is_export
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, read_object
 from ..protocol.retention import horizon_of, job_in
+from ..rows.conditions import Condition
 from ..rows.where import understood_here
 from ..runtime.concurrency import map_in_batches
 from ..scan.arrow_dataset import is_damage, open_dataset
-from ..scan.planning import EntrySource, entries_table
+from ..scan.planning import EntrySource, entries_table, leaf_fields
 from ..store import KeepsUnfinished
 
 FOUND = pa.schema(
@@ -51,6 +58,15 @@ _MOST_BYTES = 1 << 30  # of an object of an export
 _UNDECIDED = ("prepared", "staged", "published", "running")
 _NO_DIGEST = "sha256:" + "0" * 64
 _OF_METADATA = (".parquet", ".avro")  # what names in metadata end with that are objects
+
+
+class View(NamedTuple):
+    """The condition over the columns of one schema: of the newest version, or of an older one in
+    which columns of these names were others. ids: of these."""
+
+    ids: frozenset[Any]
+    wanted: Condition
+    schema: Schema
 
 
 class Holder(NamedTuple):
@@ -75,13 +91,18 @@ class _Search:
 
     def __init__(self, ctx: TableContext, condition: Any, judge: FooterJudge) -> None:
         self._ctx, self._head, self._judge = ctx, ctx.open().snapshot, judge
-        self._schema = self._head.schema or Schema(fields=())
-        self._wanted = understood_here(condition, self._schema, "where")
+        schema = self._head.schema or Schema(fields=())
+        self._condition = condition
+        self._now = View(frozenset(), understood_here(condition, schema, "where"), schema)
+        self._views: dict[frozenset[Any], View | None] = {self._now.ids: self._now}
+        self._columns = {path[0] for path in columns_of(self._now.wanted.predicate)}
         self._sizes = {info.name: info.size_bytes for info in ctx.store.list("")}
         self._there = {name.rpartition("/")[2] for name in self._sizes}
         self._files: dict[str, int | None] = {}  # rows that match; None: it cannot be read
         self._gone: set[str] = set()
         self._listed: set[str] = set()  # by any version, whether it holds such rows or not
+        self._counted: set[tuple[str, frozenset[Any]]] = set()
+        self._read: dict[tuple[str, frozenset[Any]], bool] = {}
         self._manifests: dict[str, bool] = {}  # whether it tells of such rows
         self._bad: set[str] = set()  # last parts of the names of what was found
 
@@ -131,50 +152,69 @@ class _Search:
             return True
         if snapshot.schema is None:
             return False
-        at = self._as_now(snapshot)
-        told = [self._manifest_tells(ref, at) for ref in at.manifests]
-        return any((self._hold(self._ctx.manifests.inlined(at), at), self._touched(at), *told))
+        if any(self._folder_tells(name) for name in snapshot.condemned):
+            return True  # gc forgets these names in time
+        told = []  # of all: each manifest is read, and each file looked at
+        views = filter(None, (self._now, self._view_of(snapshot.schema)))
+        for view in {view.ids: view for view in views}.values():
+            at = self._through(view, snapshot)
+            told.append(self._hold(self._ctx.manifests.inlined(at), at, view))
+            told.append(self._touched(at, view))
+            told += [self._manifest_tells(ref, at, view) for ref in at.manifests]
+        return any(told)
 
-    def _as_now(self, snapshot: Snapshot) -> Snapshot:
-        """The version, with the columns of now, by which the condition was understood."""
-        assert snapshot.schema is not None
-        known = {field.id for field in self._schema.fields}
+    def _view_of(self, schema: Schema) -> View | None:
+        """The condition over columns that have the names of present ones, and are others; None: it
+        cannot be evaluated there."""
+        now = leaf_fields(self._now.schema)
+        others = frozenset(
+            (path, field.id)
+            for path, field in leaf_fields(schema).items()
+            if path in now and now[path].id != field.id
+        )
+        if others not in self._views:
+            self._views[others] = None
+            with contextlib.suppress(UsageError):
+                wanted = understood_here(self._condition, schema, "where")
+                self._views[others] = View(others, wanted, schema)
+        return self._views[others]
+
+    def _through(self, view: View, snapshot: Snapshot) -> Snapshot:
+        """The version, with the columns of the view."""
+        known = {field.id for field in view.schema.fields}
         former = [
             msgspec.structs.replace(field, name=f"#{field.id}", physical=field.file_name)
-            for field in snapshot.schema.fields
+            for field in (snapshot.schema or view.schema).fields
             if field.id in snapshot.partition_by and field.id not in known
         ]
-        schema = Schema(fields=(*self._schema.fields, *former))
+        schema = Schema(fields=(*view.schema.fields, *former))
         return msgspec.structs.replace(snapshot, schema=schema)
 
-    def _manifest_tells(self, ref: ManifestRef, at: Snapshot) -> bool:
-        if ref.path not in self._manifests:
+    def _manifest_tells(self, ref: ManifestRef, at: Snapshot, view: View) -> bool:
+        key = ref.path, view.ids
+        if key not in self._read:
             if not any(self._ctx.store.list(ref.path)):
                 return True  # its bounds of partitions are in the version
-            table = self._ctx.manifests.live(ref, at, 0, keep=False)
-            self._manifests[ref.path] = self._hold(table, at)
-        return self._manifests[ref.path]
+            self._read[key] = self._hold(self._ctx.manifests.live(ref, at, 0, keep=False), at, view)
+            told = self._read[key] or self._manifests.get(ref.path, False)
+            self._manifests[ref.path] = told
+        return self._read[key]
 
-    def _matching(self, entries: pa.Table, at: Snapshot) -> pa.Table:
-        predicate = self._wanted.predicate
-        source = EntrySource(entries, at.schema or self._schema, at.partition_by, predicate)
-        return entries.filter(may_match(predicate, source))
-
-    def _hold(self, entries: pa.Table, at: Snapshot) -> bool:
+    def _hold(self, entries: pa.Table, at: Snapshot, view: View) -> bool:
         """Whether one of these files holds such rows, or is gone, and could by its bounds."""
         self._listed.update(entries.column("path").to_pylist())
-        chosen = self._matching(entries, at)
+        chosen = _matching(entries, at, view)
         paths = chosen.column("path").to_pylist()
         for row, path in enumerate(paths):
-            if path not in self._files and path not in self._gone:
-                self._count(path, chosen.slice(row, 1), at)
+            if (path, view.ids) not in self._counted and path not in self._gone:
+                self._count(path, chosen.slice(row, 1), at, view)
         return any(path in self._gone or self._files[path] != 0 for path in paths)
 
-    def _touched(self, at: Snapshot) -> bool:
+    def _touched(self, at: Snapshot, view: View) -> bool:
         """Whether a commit of this version says that it changed a partition, all rows of which are
         such rows."""
-        ids = {field.name: field.id for field in self._schema.fields}
-        named = {ids.get(path[0]) for path in columns_of(self._wanted.predicate)}
+        ids = {field.name: field.id for field in view.schema.fields}
+        named = {ids.get(path[0]) for path in columns_of(view.wanted.predicate)}
         if not named or not named <= {*at.partition_by}:
             return False
         touched = [
@@ -184,17 +224,18 @@ class _Search:
             if named <= touch.keys()
             for values in [tuple(touch.get(each) for each in at.partition_by)]
         ]
-        entries = manifest_table.to_table(
-            touched, schema=at.schema or self._schema, partition_by=at.partition_by
-        )
-        return bool(self._matching(entries, at).num_rows)
+        schema, by = at.schema or view.schema, at.partition_by
+        entries = manifest_table.to_table(touched, schema=schema, partition_by=by)
+        return bool(_matching(entries, at, view).num_rows)
 
-    def _count(self, path: str, entries: pa.Table, at: Snapshot) -> None:
-        """Count the rows of a file that match."""
+    def _count(self, path: str, entries: pa.Table, at: Snapshot, view: View) -> None:
+        """Count the rows of a file that match, through this view or another one."""
+        self._counted.add((path, view.ids))
+        before = self._files.get(path, 0)
         self._files[path] = None
         try:
-            dataset = open_dataset(self._ctx, at, entries)
-            self._files[path] = dataset.count_rows(filter=self._wanted.form)
+            found = open_dataset(self._ctx, at, entries).count_rows(filter=view.wanted.form)
+            self._files[path] = None if before is None else max(found, before)
         except (DataFileMissingError, FileNotFoundError):
             del self._files[path]
             self._gone.add(path)
@@ -206,22 +247,21 @@ class _Search:
 
     def _look_at_unlisted(self, names: list[str]) -> None:
         """The files of jobs that did not commit, or not yet, and of other programs."""
-        at = msgspec.structs.replace(self._head, schema=self._schema, partition_by=())
-        columns = {path[0] for path in columns_of(self._wanted.predicate)}
         for name in names:
             if name in self._listed or not _is_data(name):
                 continue
-            if object_names.job_of_data_file(name) is None and not self._is_sound(name, columns):
+            if object_names.job_of_data_file(name) is None and not self._is_sound(name):
                 self._files[name] = None
                 continue
             entry = Entry(path=name, rows=1, bytes=self._sizes[name], digest=_NO_DIGEST, job="")
-            entries = manifest_table.to_table([entry], schema=self._schema, partition_by=())
-            self._count(name, entries, at)
+            for view in filter(None, self._views.values()):
+                at = msgspec.structs.replace(self._head, schema=view.schema, partition_by=())
+                entries = manifest_table.to_table([entry], schema=view.schema, partition_by=())
+                if name not in self._gone:
+                    self._count(name, entries, at, view)
 
-    def _is_sound(self, name: str, columns: set[str]) -> bool:
-        """Whether another program's file can be read, and none of these columns is only in the
-        names of its folders."""
-        folders = {unquote(part.partition("=")[0]) for part in name.split("/")[:-1]}
+    def _is_sound(self, name: str) -> bool:
+        """Whether another program's file can be read, and has what its folders are named after."""
         try:
             with self._ctx.store.open_input(name) as stream:
                 held = self._judge.open(stream)[0].schema_arrow.names
@@ -231,12 +271,19 @@ class _Search:
             if not is_damage(error):
                 raise
             return False
-        return not (columns - {*held}) & folders
+        return not self._folder_tells(name, *held)
+
+    def _folder_tells(self, name: str, *held: str) -> bool:
+        """Whether a folder is named after a column of the condition that is not held otherwise."""
+        folders = {unquote(part.partition("=")[0]) for part in name.split("/")[:-1]}
+        return bool((self._columns - {*held}) & folders)
 
     def _of_files(self) -> Iterator[Holder]:
         live: set[str] = set()
         if self._head.schema is not None:
-            entries = entries_table(self._ctx, self._head, self._wanted.predicate, in_order=False)
+            entries = entries_table(
+                self._ctx, self._head, self._now.wanted.predicate, in_order=False
+            )
             live.update(entries.column("path").to_pylist())
         own = horizon_of(self._head).own
         for path, rows in self._files.items():
@@ -324,6 +371,13 @@ class _Search:
         elif not name.endswith(".parquet"):
             for line in data.decode().splitlines():
                 yield from _strings(json.loads(line) if line.startswith("{") else line)
+
+
+def _matching(entries: pa.Table, at: Snapshot, view: View) -> pa.Table:
+    """The entries of files that may hold such rows."""
+    predicate = view.wanted.predicate
+    source = EntrySource(entries, at.schema or view.schema, at.partition_by, predicate)
+    return entries.filter(may_match(predicate, source))
 
 
 def _strings(value: Any) -> Iterator[str]:
