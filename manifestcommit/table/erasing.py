@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,7 +30,7 @@ from ..operations.upkeep_properties import retention_of
 from ..rows.conditions import text_of
 from ..rows.row_change import drop_removed
 from ..runtime.outcome import committed_or_raise
-from ..runtime.validation import condition, flag, roots
+from ..runtime.validation import condition, flag, root, roots
 from ..store import open_store
 from .listing import Listing
 from .reading import TableReads
@@ -75,13 +74,10 @@ class Erasure(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[str, ...] = ()
 
 
-def _some_tables(name: str, value: Any) -> list[Any]:
-    """Tables: one or several, each by its path or as an object."""
+def _paths(name: str, value: Any) -> list[Path]:
+    """Paths of tables, one or several."""
     found = roots(name, value)
-    several = found if isinstance(found, list) else [found]
-    if not all(isinstance(each, str | os.PathLike | TableReads) for each in several):
-        raise UsageError("expected paths of tables, or tables", argument=name)
-    return several
+    return [root(name, each) for each in (found if isinstance(found, list) else [found])]
 
 
 @part_of("Table")
@@ -121,8 +117,8 @@ class Erases(RowChanges, TableReads):
         where=condition,
         drop_tags=flag,
         abort_jobs=flag,
-        followers=_some_tables,
-        clones=_some_tables,
+        followers=_paths,
+        clones=_paths,
     )
     def erase(
         self,
@@ -131,8 +127,8 @@ class Erases(RowChanges, TableReads):
         reason: str,
         drop_tags: bool = False,
         abort_jobs: bool = False,
-        followers: Iterable[Path | TableReads] = (),
-        clones: Iterable[Path | TableReads] = (),
+        followers: Iterable[Path] = (),
+        clones: Iterable[Path] = (),
         grace: str | dt.timedelta | None = None,
         foreign: bool = False,
         dry_run: bool = False,
@@ -156,10 +152,10 @@ class Erases(RowChanges, TableReads):
                 not name in it what is erased.
             drop_tags: delete the tags of versions that tell of such rows; by default refuse these.
             abort_jobs: abort undecided jobs with such rows; by default refuse these.
-            followers: tables that follow this one: nothing expires before their watermarks have
-                passed `version`; by default none.
-            clones: clones of this table: it is done once they hold no such row, either. Call
-                `clone` after each call; by default none.
+            followers: paths of tables that follow this one: nothing expires before their watermarks
+                have passed `version`; by default none.
+            clones: paths of clones of this table, likewise; and it is done once they hold no such
+                row, either. Call `clone` after each call; by default none.
             grace: as for the function `gc`; by default the table's. "0s" where no job runs.
             foreign: as for the function `gc`; by default False.
             dry_run: change nothing, and say what holds such rows; by default False.
@@ -212,7 +208,7 @@ class Erases(RowChanges, TableReads):
             clean = self._clean(reason, found)
             if not found.num_rows or found.equals(before):
                 break
-        held = [self._found(where), *(self._as_table(each)._found(where) for each in clones)]
+        held = [self._found(where), *(self._other(each)._found(where) for each in clones)]
         waiting = [*behind, *(inner.waiting if inner else ()), *(t for h in held for t in _told(h))]
         if not waiting:
             self._record(_done(reason), where, names)
@@ -275,14 +271,14 @@ class Erases(RowChanges, TableReads):
             return None
         if "/" not in self.url.partition("://")[2].strip("/") and "://" in self.url:
             return None  # the root of a bucket, beside which is another one
-        beside = self._as_table(self.url + _REFUSED)
+        beside = self._other(self.url + _REFUSED)
         with contextlib.suppress(TableNotFoundError):
             beside._ctx.open()
             return beside
         return None
 
-    def _as_table(self, given: Any) -> Erases:
-        return given if isinstance(given, Erases) else type(self)(given, self._storage_options)
+    def _other(self, path: Path) -> Erases:
+        return type(self)(path, self._storage_options)
 
     def _check(self, found: pa.Table, *, drop_tags: bool, abort_jobs: bool) -> None:
         """UsageError where tags or undecided jobs hold such rows, and the caller says nothing of
@@ -336,16 +332,16 @@ class Erases(RowChanges, TableReads):
         clean, newest = begun.version if begun else 0, self._ctx.open().version
         return clean if newest in told else max([clean, *(version + 1 for version in told)])
 
-    def _behind(self, clean: int, followers: Iterable[Any], clones: Iterable[Any]) -> list[str]:
+    def _behind(self, clean: int, followers: Iterable[Path], clones: Iterable[Path]) -> list[str]:
         """Which of these tables still need a version that is to go. [ER4]"""
         found = []
-        for each in map(self._as_table, followers):
+        for each in map(self._other, followers):
             at = [end for name, end in each.watermarks().items() if self._is_source(name)]
             if not at:
                 raise self._stranger(each, "followers", "has no watermark of")
             if any(not isinstance(end, int) or end < clean for end in at):
                 found.append(f"{each.url} has followed up to version {min(at)}, not to {clean}")
-        for each in map(self._as_table, clones):
+        for each in map(self._other, clones):
             copy, table_id = each.snapshot(), self._ctx.open().snapshot.table_id
             if table_id not in copy.cloned or not is_standby(copy):
                 raise self._stranger(each, "clones", "is a table of its own, or no clone of")

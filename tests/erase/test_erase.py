@@ -263,7 +263,7 @@ def test_nothing_expires_before_the_followers_have_passed(tmp_path: Path) -> Non
     assert found.state == "open" and any("has followed up to version" in text for text in found.waiting)
     assert table.snapshot().expired == 1
     mc.load(mc.sources.table(url), to)
-    assert table.erase(PLAIN.where, reason="request 17", grace="0s", followers=[mc.Table(to)]).state == "done"
+    assert table.erase(PLAIN.where, reason="request 17", grace="0s", followers=[to]).state == "done"
     mc.load(mc.sources.table(url), to)
     changes = mc.Table(to).to_arrow(filter=PLAIN.where)["_change_type"].to_pylist()
     assert sorted(changes) == ["delete", "insert"]
