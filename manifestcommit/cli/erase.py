@@ -10,7 +10,7 @@ import msgspec
 from ..terminal.screen import Steps
 from .exit_codes import DONE, NO
 from .options import command, note_of, table_of
-from .output import show
+from .output import show, written
 from .safety import Plan, decided
 
 if TYPE_CHECKING:
@@ -67,7 +67,10 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan | None:
 
 def _print(options: argparse.Namespace, found: Erasure) -> int:
     more = {"open": "call it again", "planned": "nothing was changed"}
-    show(options, msgspec.to_builtins(found), more=more.get(found.state, ""))
+    document = msgspec.to_builtins(found)
+    if not written(options, document):
+        rows = [{"still": text} for text in found.waiting]
+        show(options, {**document, "waiting": rows}, more=more.get(found.state, ""))
     return NO if found.state == "open" else DONE
 
 

@@ -189,7 +189,7 @@ class Erases(RowChanges, TableReads):
         found = self._found(where)
         if dry_run:
             count = self.delete(where, dry_run=True).rows_deleted
-            plan = {"state": "planned", "rows": 0 if begun else count, "waiting": _told(found)}
+            plan = {"state": "planned", "rows": 0 if begun else count, "waiting": self._told(found)}
             return msgspec.structs.replace(self.erasure(reason), **plan)
         self._check(found, drop_tags=drop_tags, abort_jobs=abort_jobs)
         self._behind(0, followers, clones)  # UsageError where one is none
@@ -209,7 +209,11 @@ class Erases(RowChanges, TableReads):
             if not found.num_rows or found.equals(before):
                 break
         held = [self._found(where), *(self._other(each)._found(where) for each in clones)]
-        waiting = [*behind, *(inner.waiting if inner else ()), *(t for h in held for t in _told(h))]
+        waiting = [
+            *behind,
+            *(inner.waiting if inner else ()),
+            *(t for h in held for t in self._told(h)),
+        ]
         if not waiting:
             self._record(_done(reason), where, names)
             return msgspec.structs.replace(self.erasure(reason), rows=rows)
@@ -385,6 +389,15 @@ class Erases(RowChanges, TableReads):
             if not gc_engine.run(self._ctx, policy, foreign=foreign, progress=progress).deleted:
                 return
 
+    def _told(self, found: pa.Table) -> tuple[str, ...]:
+        """What was found, by kind."""
+        rows = found.select(["table", "kind", "why"]).to_pylist()
+        counts = Counter(tuple(row.values()) for row in rows)
+        return tuple(
+            f"{'' if table == self.url else f'{table}: '}{counted(count, kind)}: {why}"
+            for (table, kind, why), count in counts.items()
+        )
+
     def _time_of(self, version: int) -> dt.datetime:
         """When a version was committed; of an expired one, at the latest."""
         head = self._ctx.open()
@@ -408,12 +421,3 @@ def _states(snapshot: Snapshot, clean: int) -> int:
     """How many versions there are from this one on."""
     void = sum(each >= clean for each in snapshot.void)
     return max(1, snapshot.version - clean + 1 - void)
-
-
-def _told(found: pa.Table) -> tuple[str, ...]:
-    """What was found, by kind."""
-    rows = found.select(["table", "kind", "why"]).to_pylist()
-    counts = Counter(tuple(row.values()) for row in rows)
-    return tuple(
-        f"{table}: {counted(count, kind)}: {why}" for (table, kind, why), count in counts.items()
-    )
