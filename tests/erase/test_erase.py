@@ -371,3 +371,12 @@ def test_the_command_says_how_far_it_is(tmp_path: Path, run: Run) -> None:
     done = run(*words, "--yes", "--drop-tags", "--json")
     assert (done.status, json.loads(done.out)["state"]) == (0, "done")
     assert run("holders", url, "--where", PLAIN.where).status == 0
+
+
+def test_manifests_forget_the_files_with_her(tmp_path: Path, set_budgets: SetBudgets) -> None:
+    """[ER2] [GC17]"""
+    set_budgets(inline_entry_bytes=0)
+    url = str(tmp_path / "table")
+    small(url)
+    until_done(mc.Table(url), PLAIN.where)
+    assert telling(url) == set()
