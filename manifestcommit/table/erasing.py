@@ -20,7 +20,7 @@ from ..arguments import checked, part_of
 from ..commits.two_phase import give_up, list_jobs
 from ..display import ReprMixin, counted
 from ..errors import ManifestCommitError, SnapshotExpiredError, TableNotFoundError, UsageError
-from ..format.object_names import parse_job_id, parse_version
+from ..format.object_names import job_of_data_file, parse_job_id, parse_version
 from ..format.snapshot import Snapshot, is_standby
 from ..log.time_travel import find_key, to_datetime
 from ..log.version_chain import read_version
@@ -201,19 +201,16 @@ class Erases(RowChanges, TableReads):
         rows = self._delete(found, where, names, is_begun=begun)
         clean, behind = self._clean(reason, found), list[str]()
         for _ in range(_MOST_ROUNDS):
-            if behind := self._behind(clean, followers, clones):
-                break
-            self._collect(clean, grace, progress or (lambda _: None), foreign=foreign)
+            behind = self._behind(clean, followers, clones)
+            if not behind:
+                self._collect(clean, grace, progress or (lambda _: None), foreign=foreign)
             before, found = found, self._found(where)
             clean = self._clean(reason, found)
-            if not found.num_rows or found.equals(before):
+            if behind or not found.num_rows or found.equals(before):
                 break
-        held = [self._found(where), *(self._other(each)._found(where) for each in clones)]
-        waiting = [
-            *behind,
-            *(inner.waiting if inner else ()),
-            *(t for h in held for t in self._told(h)),
-        ]
+        held = [found, *(self._other(each)._found(where) for each in clones)]
+        waiting = [*behind, *(inner.waiting if inner else ())]
+        waiting += [text for each in held for text in self._told(each, clean)]
         if not waiting:
             self._record(_done(reason), where, names)
             return msgspec.structs.replace(self.erasure(reason), rows=rows)
@@ -389,10 +386,13 @@ class Erases(RowChanges, TableReads):
             if not gc_engine.run(self._ctx, policy, foreign=foreign, progress=progress).deleted:
                 return
 
-    def _told(self, found: pa.Table) -> tuple[str, ...]:
-        """What was found, by kind."""
-        rows = found.select(["table", "kind", "why"]).to_pylist()
-        counts = Counter(tuple(row.values()) for row in rows)
+    def _told(self, found: pa.Table, clean: int = 0) -> tuple[str, ...]:
+        """What was found, by kind; not what jobs are writing that began after the deletion."""
+        counts = Counter(
+            (row["table"], row["kind"], row["why"])
+            for row in found.to_pylist()
+            if row["kind"] != "unfinished" or not 0 < clean <= _birth(row["name"])
+        )
         return tuple(
             f"{'' if table == self.url else f'{table}: '}{counted(count, kind)}: {why}"
             for (table, kind, why), count in counts.items()
@@ -415,6 +415,12 @@ def _begun(reason: str) -> str:
 def _done(reason: str) -> str:
     """The key that is committed once nothing holds them."""
     return f"erased:{reason}"
+
+
+def _birth(name: str) -> int:
+    """The version at which the job of a data file began; 0: of no job."""
+    job = job_of_data_file(name)
+    return 0 if job is None else parse_job_id(job).birth
 
 
 def _states(snapshot: Snapshot, clean: int) -> int:

@@ -37,7 +37,7 @@ from ..format.snapshot import Snapshot
 from ..log.exports import is_export
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, read_object
-from ..protocol.retention import horizon_of, job_in
+from ..protocol.retention import classify, horizon_of, job_in
 from ..rows.conditions import Condition
 from ..rows.where import understood_here
 from ..runtime.concurrency import map_in_batches
@@ -322,9 +322,13 @@ class _Search:
                 yield Holder(name, "export", None, "it names such files, or ones that are gone")
 
     def _others(self, names: list[str]) -> Iterator[Holder]:
-        for name in names:
-            inner = name.startswith(f"{object_names.ROOM}/")
-            if not (inner or is_export(name) or _is_data(name)) and self._sizes[name]:
+        horizon, judged = horizon_of(self._head), (object_names.JOBS, object_names.MANIFESTS)
+        for name in (name for name in names if self._sizes[name] and not is_export(name)):
+            is_known = _is_data(name) or name.startswith((*judged, f"{object_names.ROOM}/clone"))
+            if not is_known and name.startswith(f"{object_names.ROOM}/"):
+                verdict = classify(name, horizon, lambda _: True, is_old=False)
+                is_known = verdict.kind != "unknown"
+            if not is_known:
                 yield Holder(name, "other", None, "it is no file of this table, and no Parquet")
         if isinstance(self._ctx.store, KeepsUnfinished):
             for each in self._ctx.store.unfinished():
