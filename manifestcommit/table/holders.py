@@ -18,7 +18,6 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..commits.two_phase import list_jobs
 from ..errors import (
@@ -344,6 +343,10 @@ class _Search:
             return False
         except (CorruptMetadataError, UnsupportedFormatError, ValueError, RecursionError):
             return True
+        except OSError as error:
+            if not is_damage(error):
+                raise
+            return True
 
     def _is_bad(self, text: str) -> bool:
         last = text.rpartition("/")[2]
@@ -354,7 +357,7 @@ class _Search:
     def _in_manifest(self, name: str) -> Iterator[str]:
         """The paths in a manifest that no version lists; a run of keys or jobs has none."""
         data = self._ctx.store.get(name)
-        footer = pq.read_metadata(pa.BufferReader(data))
+        footer = self._judge.open(io.BytesIO(data))[0].metadata
         if "path" in footer.schema.names:
             size = {"files": footer.num_rows, "rows": 0, "data_bytes": 0, "bytes": len(data)}
             ends: dict[str, Any] = {"first_path": "", "last_path": "", **size}
