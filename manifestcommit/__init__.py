@@ -54,6 +54,7 @@ _HOMES = {
     "spark_sql.api": "attach register sql",
     "store.doctor": "DoctorCheck DoctorLatency DoctorReport",
     "table": "Table gc read_committed",
+    "table.erasing": "Erasure",
     "table.functions": "create_table",
     "table.listing": "Listing",
 }

@@ -27,6 +27,7 @@ from .spark_sql.api import attach, register, sql
 from .staging import Staged, staged
 from .store.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, gc, read_committed
+from .table.erasing import Erasure
 from .table.functions import create_table
 from .table.listing import Listing
 from .transactions import (
@@ -52,6 +53,7 @@ __all__ = [
     "DoctorLatency",
     "DoctorReport",
     "DroppedJobWarning",
+    "Erasure",
     "Export",
     "FileRange",
     "GcReport",

@@ -18,6 +18,7 @@ from ..version import __version__
 from . import (
     change_table,
     check_table,
+    erase,
     inspect_table,
     jobs,
     lake,
@@ -32,7 +33,7 @@ _GROUPS = {
     "inspect": (inspect_table,),
     "load": (load_table,),
     "jobs": (jobs,),
-    "change": (change_table,),
+    "change": (change_table, erase),
     "maintain": (upkeep, maintain_table),
     "lake": (lake,),
     "check": (check_table,),

@@ -63,9 +63,8 @@ from ..store.doctor import DoctorReport, examine
 from ..telemetry import record_table
 from ..terminal.screen import Progress
 from .conditions import Condition, check_meaning, check_spark
+from .erasing import Erases
 from .listing import Listing
-from .reading import TableReads
-from .row_changes import RowChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,7 +151,7 @@ def _session(spark: SparkSession | None) -> SparkSession:
     return spark or active_session()
 
 
-class Table(RowChanges, Constrained, TableReads):
+class Table(Constrained, Erases):
     """A table at a path. Every method looks at the newest version as of its call.
 
     Arguments of several methods, by default none:

@@ -52,6 +52,11 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "abort": [([JOB], ["n\n"]), ([JOB, "--yes"], ()), ([JOB, "--json"], ())],
     "recover": [(["--dry-run"], ()), (["--abort"], ["y\n"])],
     "delete": [(["--where", " ", "--yes"], ())],
+    "erase": [
+        (["--where", "flight = 1545", "--reason", "request 17", "--dry-run"], ()),
+        (["--where", "flight = 1545", "--reason", "request 17"], ["n\n"]),
+    ],
+    "holders": [(["--where", "flight = 9999"], ())],
     "add-column": [(["gate", "string"], ()), (["gate", "long"], ())],
     "rename-column": [(["note", "remark"], ())],
     "widen-column": [(["flight", "long"], ()), (["flight", "integer"], ())],

@@ -46,6 +46,7 @@ class Exported:
         pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([1, 1], pa.int32())}), sink)
         self.store.put(FOREIGN, sink.getvalue())
         mc.Table(self.url).adopt()
+        self.store.put("left.parquet", sink.getvalue())  # by another program, which no version lists
         table = mc.Table(self.url)
         table.set_properties({"export.formats": "iceberg,delta"})
         mc.write(_row(3), self.url, key="more", watermarks={"s": (0, 1)})
@@ -111,4 +112,5 @@ def readers(place: Exported) -> dict[str, Callable[[], Any]]:
         "plan of gc": lambda: mc.Table(url).plan_gc(grace="0s", keep_for="0s"),
         "gc": lambda: mc.gc(url, grace="0s", keep_for="0s"),
         "verify": lambda: mc.Table(url).verify(),
+        "holders": lambda: mc.Table(url).holders("id < 0"),
     }

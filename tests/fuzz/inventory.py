@@ -68,6 +68,10 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "intake/iceberg.py:_hinted": ("hint of Iceberg", "export"),
     "intake/iceberg.py:_store_io": ("manifest list and manifests of Iceberg", "export"),
     "intake/iceberg.py:_text": ("document of Iceberg", "export"),
+    "table/holders.py:_Search._in_export": ("every object of an export", "export"),
+    "table/holders.py:_Search._in_job": ("prepared job, intent, finished task, mark", "prepared"),
+    "table/holders.py:_Search._in_manifest": ("manifest, run, which no version lists", "manifest"),
+    "table/holders.py:_Search._is_sound": ("data file of others", "export"),
     "sources/landing_files.py:LandingFiles._opened": ("data file of others", "parquet"),
 }
 

@@ -331,6 +331,7 @@ def looking(table: Table) -> dict[str, Reader]:
         "rows of a day": lambda: opened().dataset().to_table(filter=day),
         "rows of values": lambda: opened().dataset(version=3).to_table(filter=values),
         "gc": lambda: mc.Table(url).plan_gc(grace="0s", keep_for="0s"),
+        "holders": lambda: opened().holders("id < 0"),
         "clone": cloned,
     }
 
@@ -369,10 +370,10 @@ def readers(table: Table) -> dict[str, Reader]:
 # What jobs leave for others is read by few.
 _NARROW = {
     "claim": ("clone",),
-    "prepared": ("jobs", "resolve", "recover", "commit", "collect"),
-    "intent": ("jobs", "append", "commit published", "recover", "collect"),
-    "task": ("jobs", "rerun", "give up", "collect"),
-    "mark": ("jobs", "rerun", "give up", "collect"),
+    "prepared": ("jobs", "holders", "resolve", "recover", "commit", "collect"),
+    "intent": ("jobs", "holders", "append", "commit published", "recover", "collect"),
+    "task": ("jobs", "holders", "rerun", "give up", "collect"),
+    "mark": ("jobs", "holders", "rerun", "give up", "collect"),
 }
 
 
