@@ -118,6 +118,7 @@ def test_files_of_any_size_are_sorted_once_the_property_is_set(tmp_path: Path) -
     table.set_properties({SORT: "y"})
     assert compacted(table)["state"] == "done"
     assert all(ordered(table, path, ["y"]) for path in paths(table))
+    assert table.compact().version is None
     assert table.compact(sort_by=[]).version is None, "for once in no order"
 
 
