@@ -29,6 +29,7 @@ from manifestcommit.errors import CorruptMetadataError, NotATableError, Snapshot
 from manifestcommit.format import object_names
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
+from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.local import LocalStore
 from manifestcommit.testing import FaultStore
@@ -414,6 +415,45 @@ def test_a_standby_goes_on_exactly_once(pair: tuple[str, str]) -> None:
     back = f"{to}-back"
     mc.clone(to, back)
     check_same(to, back)
+
+
+def feed_of(path: str) -> Feed:
+    ctx = TableContext(open_store(path))
+    schema = ctx.open().snapshot.schema
+    assert schema is not None
+    return Feed(ctx, columns=schema.fields, pinned=ctx.open().version)
+
+
+def test_a_stream_goes_on_in_a_clone(pair: tuple[str, str]) -> None:
+    """Each file once, from any offset up to what both have; one beyond that is refused. [SP8] [CN3]"""
+    source, to = pair
+    mc.clone(source, to)
+    mc.write(DAY, source)
+    mc.write(DAY, source)
+    mc.clone(source, to)
+    mc.write(DAY, to)
+    first = feed_of(source)
+    at, offsets = first.beginning(), []
+    while (after := first.advance(at, 1)) != at:
+        offsets.append(at)
+        at = after
+    offsets.append(at)
+    mc.write(DAY, source)
+    beyond = feed_of(source).advance(at, 1)
+    for start in offsets:
+        there = feed_of(to)
+        end = there.advance(start)
+        files = there.between(start, end)
+        assert end.table == mc.Table(to).snapshot().table_id and feed_of(to).between(start, end) == files
+        given = [path for path, _ in (*(first.between(offsets[0], start) if start != offsets[0] else ()), *files)]
+        assert sorted(given) == sorted(each.path for each in mc.Table(to).snapshot().added)
+        assert there.advance(end) == end
+        with pytest.raises(TableNotFoundError, match="its clone up to version 4 only"):
+            feed_of(to).between(start, beyond)
+    with pytest.raises(TableNotFoundError, match="its clone up to version 4 only"):
+        feed_of(to).advance(beyond)
+    with pytest.raises(TableNotFoundError):
+        feed_of(source).advance(end)
 
 
 def test_another_file_of_the_same_name_and_length_is_copied(tmp_path: Path) -> None:
