@@ -36,7 +36,7 @@ from .format.snapshot import Snapshot, is_standby
 from .job import Path
 from .log import exports
 from .log.time_travel import parse_age
-from .operations.upkeep_properties import MAINTAIN_STEPS, STEPS, retention_of, steps_of
+from .operations.upkeep_properties import MAINTAIN_STEPS, SORT_BY, STEPS, retention_of, steps_of
 from .protocol.compaction_plan import DEFAULT_MAX_BYTES
 from .protocol.retention import DAY_S
 from .runtime.environment import SystemEnv
@@ -316,11 +316,15 @@ class _Upkeep:
         plan = self._table.plan_compaction(min_files=MIN_FILES, max_bytes=max(1, left))
         rows = plan.select(["action", "files", "bytes"]).to_pylist()
         groups = [row for row in rows if row["action"] != "merge"]
+        by = snapshot.properties.get(SORT_BY, "")
         if not groups:
             why = f"no partition has {MIN_FILES} small files that are worth one"
+            why += f", nor as many that are not sorted by {by}" if by else ""
             return _Due("not due", f"{why}, of {counted(snapshot.totals.files, 'file')}")
         files, size = sum(row["files"] for row in groups), sum(row["bytes"] for row in groups)
         reason = f"{counted(files, 'small file')} can become {len(groups):,}"
+        if by:
+            reason = f"{counted(files, 'file')}, small or not sorted by {by}, can be sorted"
         if job := self._replaces_files():
             return _Due("waits", f"{reason}, and job {job} is prepared to replace files", size)
         if all(row["action"] == "left" for row in groups):

@@ -15,6 +15,8 @@ from ..arguments import RULES, checked
 from ..display import ReprMixin, line
 from ..errors import (
     CorruptMetadataError,
+    DataFileMissingError,
+    NotATableError,
     SnapshotExpiredError,
     StoreError,
     TableNotFoundError,
@@ -179,6 +181,7 @@ class _Cloning:
     def run(self) -> CloneReport:
         own = self._opened()
         if own is not None:
+            self._drop_claim(own)
             self._check_standby(own)
         if not self._is_dry:
             self._to.prove(own.snapshot.proven if own else ())
@@ -231,41 +234,55 @@ class _Cloning:
                 "Clone it to a new place"
             )
 
+    def _drop_claim(self, own: Head) -> None:
+        """Of a clone that is there, also where it is one no more, or can no more be continued; a
+        call that ended may have left it. [CN2]"""
+        if not self._is_dry and self._id in own.snapshot.cloned:
+            self._to.store.delete([CLAIM])
+
     # --- versions
 
     def _first(self) -> Head:
         """The first version of the clone, which all calls at once agree on by a claim. [CN2]"""
-        if self._is_dry:
-            open_or_free(self._to)
-            return self._made(self._newest, None, self._to.env.randomness(8).hex())
         claim, own = self._claimed(), self._opened()
         if own is None and claim is not None:
             made = self._made(self._version(claim.version), None, claim.table_id)
+            if self._is_dry:
+                return made
             put_marker(self._to.store, claim.table_id, self._to.env)
             own = self._opened()
             if own is None:
-                return self._create(made.snapshot)
-            if own.snapshot.table_id != claim.table_id:
+                own = self._create(made.snapshot)
+            elif own.snapshot.table_id != claim.table_id:
                 drop_marker(self._to.store, claim.table_id)
         if own is None:
             raise StoreError(f"{self._to.store.url}: a table was removed there; repeat the call")
-        self._check_standby(own)  # another call has been faster
+        self._drop_claim(own)
+        self._check_standby(own)  # another call may have been faster
         return own
 
     def _claimed(self) -> _Claim | None:
         """The claim; None: a table is there by now."""
         store, decode = self._to.store, partial(msgspec.json.decode, type=_Claim)
-        for _ in range(STARTS):
+        for tried in range(STARTS):
             try:
                 claim: _Claim = decode(store.get(CLAIM, 0, _MOST_CLAIM))
             except FileNotFoundError:
-                if open_or_free(self._to) is not None:
+                try:
+                    own = open_or_free(self._to)
+                except NotATableError:
+                    if tried:
+                        raise
+                    continue  # another call may have claimed the place, and begun to copy
+                if own is not None:
                     return None
                 claim = _Claim(
                     table_id=self._to.env.randomness(8).hex(),
                     source_id=self._id,
                     version=self._newest.version,
                 )
+                if self._is_dry:
+                    return claim
                 create(store, CLAIM, msgspec.json.encode(claim), self._to.env)
                 continue
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -310,7 +327,12 @@ class _Cloning:
     def _made(self, head: Head, own: Head | None, table_id: str) -> Head:
         """A version of the clone, once all that it lists is there. [CN1]"""
         self._say(f"version {head.version:,} of {self._newest.version:,}")
-        self._copy_listed(head.snapshot, own.snapshot if own else None)
+        try:
+            self._copy_listed(head.snapshot, own.snapshot if own else None)
+        except (CorruptMetadataError, DataFileMissingError):
+            self._newest = self._source.open()
+            self._version(head.version)  # it may have expired meanwhile
+            raise
         self._counts["versions"] += 1
         snapshot = _carried(head, own, table_id, self._source.store.url, self._to)
         return Head(snapshot=snapshot, digest="")
@@ -334,7 +356,6 @@ class _Cloning:
         store = self._to.store
         if self._counts["versions"]:
             put_hint(store, own.version, own.digest)
-        store.delete([CLAIM])  # which a call before may have left
         newest = self._to.open()
         if newest.snapshot.table_id != own.snapshot.table_id:
             raise TableNotFoundError(f"the table at {store.url} was removed meanwhile")
@@ -368,7 +389,7 @@ class _Cloning:
         )
         while some := list(itertools.islice(missing, 256)):
             if not self._is_dry:
-                for each in map_in_batches(far, partial(self._copy, snapshot), some):
+                for each in map_in_batches(far, self._copy, some):
                     self._say(f"copied {each.name}, {each.bytes:,} bytes")
             there.update({each.name: each.bytes for each in some})
             data = [each for each in some if not each.is_metadata]
@@ -395,10 +416,14 @@ class _Cloning:
         others: list[ManifestRef | RunRef] = [*snapshot.manifests, *runs]
         yield from (_Object(each.path, each.bytes, each.digest) for each in others)
 
-    def _copy(self, snapshot: Snapshot, each: _Object) -> _Object:
+    def _copy(self, each: _Object) -> _Object:
         """Copy one object, whose bytes are those that the version says. [CN1]"""
         if each.is_metadata:
-            data = self._source.store.get(each.name, 0, each.bytes + 1)
+            try:
+                data = self._source.store.get(each.name, 0, each.bytes + 1)
+            except FileNotFoundError:
+                why = codec.damaged(each.name, "it is missing")
+                raise CorruptMetadataError(why, object_name=each.name) from None
             _check_copied(each, len(data), hashlib.sha256(data))
             create_own(self._to.store, each.name, data, self._to.env)
             return each
@@ -407,8 +432,6 @@ class _Cloning:
         try:
             stream = self._source.store.open_input(each.name)
         except FileNotFoundError:
-            self._newest = self._source.open()
-            self._version(snapshot.version)  # it may have expired meanwhile
             raise missing_file(self._source.store.url, each.name) from None
         with stream:
             output = self._to.store.create_output(each.name)

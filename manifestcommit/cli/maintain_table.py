@@ -61,6 +61,7 @@ def _compact(options: argparse.Namespace) -> int:
     which = {
         "target_file_size": options.target_file_size,
         "where": options.where,
+        "sort_by": options.sort_by,
         "min_files": options.min_files,
         "only_manifests": options.only_manifests,
         **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
@@ -68,7 +69,7 @@ def _compact(options: argparse.Namespace) -> int:
     if options.dry_run:
         return _print_plan(options, table.plan_compaction(**which))
     with Steps() as steps:
-        made = table.compact(**which, sort_by=options.sort_by, progress=steps, **note_of(options))
+        made = table.compact(**which, progress=steps, **note_of(options))
     found = made.version or made.lost or made.left_groups or made.left_manifests
     nothing = "no small files or manifests that could become fewer were found"
     show(

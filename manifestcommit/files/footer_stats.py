@@ -28,7 +28,7 @@ Path: TypeAlias = tuple[str, ...]
 
 BOUND_LENGTH = 64  # code points of a text bound, bytes of a binary one
 
-_UNORDERED = frozenset({"void", "variant"})
+UNORDERED = frozenset({"void", "variant"})
 # Programs, as footers name them, that order decimals by value.
 _ORDERING = frozenset({"parquet-cpp-arrow", "parquet-rs", "DuckDB", "Polars"})
 _ORDERING_PARQUET_MR = (1, 10)
@@ -60,7 +60,7 @@ def tracked_leaves(schema: Schema, file_schema: pa.Schema, limit: int) -> tuple[
             type=leaf.type,
             position=positions[leaf.path].position,
             stored=positions[leaf.path].type,
-            bounded=leaf.type not in _UNORDERED and not leaf.metadata.get(COLLATIONS),
+            bounded=leaf.type not in UNORDERED and not leaf.metadata.get(COLLATIONS),
         )
         for leaf in evolution.leaves(schema)[: max(limit, 0)]
         if leaf.path in positions

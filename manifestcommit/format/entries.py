@@ -121,7 +121,7 @@ class Entry(Stored, frozen=True, kw_only=True):
     partition_by; rows; bytes; digest: "sha256:<hex>", None: another program wrote it; footer: of
     such a file, as it was when it was added; added: the version that added it (0 until a commit
     sets it); job: the job that wrote or added it; columns: field id -> stats; sources: the source
-    ranges of its rows.
+    ranges of its rows; sorted: the field ids of the columns by which compaction sorted them.
     """
 
     path: str
@@ -134,6 +134,7 @@ class Entry(Stored, frozen=True, kw_only=True):
     job: str
     columns: dict[Count, ColumnStats] = {}
     sources: tuple[SourceRange, ...] = ()
+    sorted: tuple[Count, ...] = ()
 
 
 class ManifestRef(Stored, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ FIXED = (
     ("sources", _SOURCES),
     ("extra", pa.string()),
 )
+SORTED = "sorted"  # the one member of `extra` that this release knows
 # of files that other programs wrote; absent where a manifest has none
 FOOTER = ("footer", pa.struct([("bytes", pa.int64()), ("digest", pa.string())]))
 _COLUMN = re.compile(r"(partition|nulls|nans|min|max|cuts)\.([1-9]\d*)", re.ASCII)
@@ -86,10 +87,7 @@ def _columns_of(
         "added": pa.array([entry.added or None for entry in entries], pa.int64()),
         "job": pa.array([entry.job for entry in entries], pa.string()),
         "sources": pa.array([_sources_out(entry.sources) for entry in entries], _SOURCES),
-        "extra": pa.array(
-            [msgspec.json.encode(e.extra).decode() if e.extra else None for e in entries],
-            pa.string(),
-        ),
+        "extra": pa.array([_extra_out(entry) for entry in entries], pa.string()),
     }
     if any(entry.footer for entry in entries):
         name, kind = FOOTER
@@ -108,6 +106,23 @@ def _columns_of(
     return columns
 
 
+def _extra_out(entry: Entry) -> str | None:
+    members = {**entry.extra, **({SORTED: entry.sorted} if entry.sorted else {})}
+    return msgspec.json.encode(members).decode() if members else None
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(each) is int and each > 0 for each in value)
+
+
+def sorted_by(extras: pa.ChunkedArray, by: Sequence[int]) -> pa.ChunkedArray:
+    """Which entries, by their column `extra`, have rows that are sorted by exactly these columns.
+    [GC20]"""
+    kinds = pc.unique(extras).drop_null().to_pylist()
+    wanted = [text for text in kinds if _json(text).get(SORTED) == [*by]]
+    return pc.is_in(extras, value_set=pa.array(wanted, pa.string()))
+
+
 def from_table(
     table: pa.Table, *, schema: Schema, partition_by: Sequence[int], inherited: int
 ) -> list[Entry]:
@@ -121,6 +136,7 @@ def from_table(
     stats = _stats_in(table, schema)
     fixed = {name: table.column(name).to_pylist() for name, _ in FIXED}
     footers = footers_in(table)
+    extras = [msgspec.json.decode(text) if text else {} for text in fixed["extra"]]
     return [
         Entry(
             path=fixed["path"][row],
@@ -137,7 +153,8 @@ def from_table(
                 if column[row] != _NOTHING
             },
             sources=source_ranges(fixed["sources"][row]),
-            extra=msgspec.json.decode(fixed["extra"][row]) if fixed["extra"][row] else {},
+            sorted=tuple(extras[row].pop(SORTED, ())),
+            extra=extras[row],
         )
         for row in range(table.num_rows)
     ]
@@ -210,9 +227,12 @@ def check_rows(table: pa.Table) -> None:
         if least is not None and least < 0:
             raise ValueError(f"its column {name!r} has negative counts")
     if "extra" in present:
-        for text in table.column("extra").drop_null().to_pylist():
-            if not isinstance(_json(text), dict):
+        for text in pc.unique(table.column("extra")).drop_null().to_pylist():
+            members = _json(text)
+            if not isinstance(members, dict):
                 raise ValueError("its column 'extra' holds something else than members")
+            if not _are_ids(members.get(SORTED, [])):
+                raise ValueError(f"its column 'extra' has a member {SORTED!r} that is no field ids")
     if "sources" in present:
         _check_sources(table.column("sources"))
     if FOOTER[0] in present:

@@ -28,7 +28,7 @@ from ..log.version_chain import Head
 from ..protocol.write_layout import MISSING_COLUMNS
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import origins_of
-from .upkeep_properties import UPKEEP, check_upkeep
+from .upkeep_properties import SORT_BY, UPKEEP, check_upkeep, sorting
 
 # the properties that have a meaning in this release
 KNOWN = (
@@ -40,6 +40,7 @@ KNOWN = (
     AUTHOR_PROPERTY,
     exports.PROPERTY,
     *UPKEEP,
+    SORT_BY,
 )
 Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 
@@ -62,7 +63,7 @@ def create(
     tables of a joint commit, None: 0, or what an existing one has [MT2]; constraints: name ->
     condition, which an existing one has to have, too. [CK1]
     """
-    _check_properties(ctx, properties, schema, None)
+    _check_properties(ctx, properties, schema, None, partition_by)
     origins = origins_of(sources)
     head = open_or_free(ctx)
     if head is None:
@@ -223,7 +224,9 @@ def set_properties(ctx: TableContext, properties: Mapping[str, str | None]) -> O
     """Set properties, or remove those given as None, with a commit of its own; the last one wins.
     [CM9]"""
     head = ctx.open()
-    _check_properties(ctx, properties, head.snapshot.schema, head.snapshot)
+    schema, by = head.snapshot.schema, head.snapshot.partition_by
+    partitions = [field.name for field in schema.fields if field.id in by] if schema else []
+    _check_properties(ctx, properties, schema, head.snapshot, partitions)
     return commit(ctx, head, _change(ctx, head, "properties", properties=dict(properties)))
 
 
@@ -252,6 +255,7 @@ def _check_properties(
     properties: Mapping[Any, Any],
     schema: Schema | None,
     snapshot: Snapshot | None,
+    partition_by: Sequence[str],
 ) -> None:
     for name, value in properties.items():
         if not (
@@ -262,7 +266,7 @@ def _check_properties(
                 f"{shown(name)}: {shown(value)}"
             )
         start = name.partition(".")[0]
-        if start not in ("write", "export", "gc", "maintain"):
+        if start not in ("write", "export", "gc", "maintain", "layout"):
             continue
         if name not in KNOWN:
             raise UsageError(
@@ -282,6 +286,8 @@ def _check_properties(
                 raise UsageError(f'property {name!r} is "error" or "null", not {value!r}')
         elif name in UPKEEP:
             check_upkeep(name, value)
+        elif name == SORT_BY:
+            sorting(value or "", schema or Schema(fields=()), partition_by)
         elif value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
             raise UsageError(f"property {name!r} is a number above 0, not {value!r}")
 

@@ -1,5 +1,5 @@
-"""Compaction: rewrites many small files as few with the same rows, and merges small manifests, in
-commits that stay. [GC11] [GC16]
+"""Compaction: rewrites many small files as few with the same rows, sorts them where that is asked
+for, and merges small manifests, in commits that stay. [GC11] [GC16] [GC20]
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..format.arrow_schema import group_numbers
 from ..format.change import MergeManifests, Write
 from ..format.entries import ManifestRef, pack_bins
 from ..format.fields import Schema, WireValue
-from ..format.manifest_table import partition_types, source_ranges
+from ..format.manifest_table import partition_types, sorted_by, source_ranges
 from ..format.partitioning import dedupe, of_partition
 from ..format.snapshot import REPLACE, Snapshot
 from ..format.spark_json import has_own_order
@@ -42,6 +42,7 @@ from ..protocol.compaction_plan import (
     SmallFile,
     batches,
     largest_small,
+    largest_sorted,
     plan_files,
     plan_manifests,
 )
@@ -65,7 +66,8 @@ _VALUES_AT_ONCE = 4096
 _MANIFESTS_AT_ONCE = 4  # concurrent requests; eight held 40 % more
 _MOST = (1 << 63) - 1
 _COUNTED = ("added", "bytes")
-_PLANNED = [*_COUNTED, "path", "rows", "sources"]
+_PLANNED = [*_COUNTED, "path", "rows", "sources", "extra"]
+_UNSORTED = "unsorted"
 _RANK = "#"  # of a partition
 
 Partition = tuple[WireValue, ...]
@@ -82,7 +84,8 @@ class _Counted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmallFiles:
-    """The live files below three quarters of the target size. partitions: of those files, in order.
+    """The live files below three quarters of the target size, and those that are not sorted yet by
+    the columns `by` if there are any. partitions: of those files, in order.
 
     One request per manifest; with more than 65,536 files, another one for each window. Memory: one
     window (65,536 files, more only if one place has more), the planning data of at most four
@@ -90,9 +93,12 @@ class SmallFiles:
     discovery, and a part of its versions.
     """
 
-    def __init__(self, ctx: TableContext, snapshot: Snapshot, target: int) -> None:
-        self._ctx, self._snapshot = ctx, snapshot
+    def __init__(
+        self, ctx: TableContext, snapshot: Snapshot, target: int, by: Sequence[int] = ()
+    ) -> None:
+        self._ctx, self._snapshot, self._sort_by = ctx, snapshot, by
         self._largest = min(largest_small(target), _MOST)
+        self._largest_sorted = min(largest_sorted(target), _MOST)
         self._by = tuple(f"partition.{field_id}" for field_id in snapshot.partition_by)
         self._numbers: dict[Partition, int] = {}
         self._lock = threading.Lock()
@@ -143,11 +149,21 @@ class SmallFiles:
     def _table(self, ref: ManifestRef | None, columns: Sequence[str]) -> pa.Table:
         """The small files of a manifest, with their partitions and these columns."""
         names, reader = [*self._by, *columns], self._ctx.manifests
+        if self._sort_by and "extra" not in names:
+            names.append("extra")
         if ref is None:
             table = reader.inlined(self._snapshot).select(names)
         else:
             table = reader.columns(ref, self._snapshot, self._removed.get(ref.path, 0), names)
-        return table.filter(pc.less_equal(table.column("bytes"), self._largest))
+        size = table.column("bytes")
+        is_wanted = pc.less_equal(size, self._largest)
+        if self._sort_by:
+            is_unsorted = pc.invert(sorted_by(table.column("extra"), self._sort_by))
+            is_unsorted = pc.and_(is_unsorted, pc.less_equal(size, self._largest_sorted))
+            is_wanted = pc.or_(is_wanted, is_unsorted)
+        else:
+            is_unsorted = pc.is_null(size)  # none
+        return table.append_column(_UNSORTED, is_unsorted).filter(is_wanted)
 
     def _places(self, table: pa.Table) -> pa.Array:
         newest = self._snapshot.version
@@ -191,7 +207,7 @@ class SmallFiles:
         begins: list[int | None] = [None] * len(files)
         for rank, partition in enumerate(self.partitions):
             number = self._numbers[partition]
-            if partition in chosen and files[number] > 1:
+            if partition in chosen and (files[number] > 1 or self._sort_by):
                 begins[number] = rank * _AGES
         return pa.array(begins, pa.int64())
 
@@ -219,7 +235,7 @@ class SmallFiles:
     def _of_window(self, begins: pa.Array, window: tuple[int, int], counted: _Counted) -> pa.Table:
         table = counted.table if counted.table is not None else self._table(counted.ref, _PLANNED)
         places = _moved(self._places(table), begins)
-        ranked = table.select(_PLANNED).append_column(_RANK, pc.divide(places, _AGES))
+        ranked = table.select([*_PLANNED, _UNSORTED]).append_column(_RANK, pc.divide(places, _AGES))
         return ranked.filter(_between(places, window))
 
     def _in_values(self, table: pa.Table) -> Iterator[SmallFile]:
@@ -229,9 +245,9 @@ class SmallFiles:
             some = table.slice(start, _VALUES_AT_ONCE)
             columns = (
                 some.column(name).to_pylist()
-                for name in (_RANK, "path", "rows", "bytes", "sources")
+                for name in (_RANK, "path", "rows", "bytes", "sources", _UNSORTED)
             )
-            for rank, path, rows, bytes, sources in zip(*columns, strict=True):
+            for rank, path, rows, bytes, sources, unsorted in zip(*columns, strict=True):
                 ranges = source_ranges(sources) if sources else ()
                 yield SmallFile(
                     partition=self.partitions[rank],
@@ -239,6 +255,7 @@ class SmallFiles:
                     rows=rows,
                     bytes=bytes,
                     sources=ranges,
+                    unsorted=unsorted,
                 )
 
 
@@ -346,11 +363,13 @@ class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The goals of a compaction. target: bytes of a file, None: the table's own; max_bytes: limit
-    for the rewritten files; min_files: of a group."""
+    for the rewritten files; min_files: of a group; sort_by: ids of the columns by which rows are
+    sorted."""
 
     target: int | None = None
     max_bytes: int = DEFAULT_MAX_BYTES
     min_files: int = 2
+    sort_by: tuple[int, ...] = ()
 
 
 def compact(
@@ -378,7 +397,7 @@ def compact(
             groups.append(group)
     for batch in batches(groups, ctx.tuning.budgets):
         progress(f"rewriting: {done.groups:,} of {len(groups):,} groups done")
-        done = _rewrite_batch(ctx, rewrite, batch, done)
+        done = _rewrite_batch(ctx, rewrite, batch, aim, done)
     return merge_manifests(ctx, progress=progress, done=done)
 
 
@@ -387,14 +406,18 @@ def find_groups(
 ) -> Iterator[Group]:
     """Plan the small files, group by group. Requests and memory: as for `SmallFiles`, plus one
     group. [GC16]"""
-    target = target_file_size_of(snapshot) if aim.target is None else aim.target
+    target = _target(snapshot, aim)
     if target < 1 or aim.max_bytes < 1:
         raise UsageError("target_file_size and max_bytes are numbers of bytes above 0")
-    small = SmallFiles(ctx, snapshot, target)
+    small = SmallFiles(ctx, snapshot, target, aim.sort_by)
     chosen = small.partitions if choose is None else _chosen(snapshot, small.partitions, choose)
     return plan_files(
         small.files(chosen), target=target, max_bytes=aim.max_bytes, min_files=aim.min_files
     )
+
+
+def _target(snapshot: Snapshot, aim: CompactionOptions) -> int:
+    return target_file_size_of(snapshot) if aim.target is None else aim.target
 
 
 def choose_by(condition: pc.Expression) -> Choose:
@@ -514,10 +537,14 @@ def _manifest_groups(ctx: TableContext, snapshot: Snapshot) -> tuple[tuple[Manif
 
 
 def _rewrite_batch(
-    ctx: TableContext, rewrite: Rewrite, groups: Sequence[Group], done: Compaction
+    ctx: TableContext,
+    rewrite: Rewrite,
+    groups: Sequence[Group],
+    aim: CompactionOptions,
+    done: Compaction,
 ) -> Compaction:
     """Rewrite these groups and commit them together, without those whose files are gone. [CF7]
-    [GC11]"""
+    [GC11] [GC20]"""
     head = ctx.open()
     ctx.prove(head.snapshot.proven)
     job, began_us = ctx.new_job(head), ctx.env.now_us()
@@ -525,8 +552,8 @@ def _rewrite_batch(
     if not kept:
         return done
     tables = _entries_of(ctx, head.snapshot, [group for group, _ in kept])
-    # A group becomes one file, however large its rows are in it: otherwise the number of files
-    # would not decrease.
+    # A group of small files becomes one file, however large its rows are in it: otherwise the
+    # number of files would not decrease.
     tasks = [
         Rewriting(
             table,
@@ -534,14 +561,15 @@ def _rewrite_batch(
                 ctx.store.url,
                 head.snapshot,
                 job,
-                target_file_size=1 << 62,
+                target_file_size=_target(head.snapshot, aim) if group.unsorted else 1 << 62,
                 sources=group.sources,
             ),
         )
         for (group, _), table in zip(kept, tables, strict=True)
     ]
     parts = [
-        (group, new) for (group, _), new in zip(kept, rewrite(head.snapshot, tasks), strict=True)
+        (group, _marked(new, aim.sort_by))
+        for (group, _), new in zip(kept, rewrite(head.snapshot, tasks), strict=True)
     ]
     for (group, new), table in zip(parts, tables, strict=True):
         _check(group, table, new)
@@ -559,6 +587,12 @@ def _rewrite_batch(
             return _lost(head.snapshot, parts, outcome.conflict, done)
         parts = left
     return done
+
+
+def _marked(new: NewFiles, sort_by: tuple[int, ...]) -> NewFiles:
+    """With entries that say by what the rows are sorted. [GC20]"""
+    entries = tuple(msgspec.structs.replace(each, sorted=sort_by) for each in new.entries)
+    return msgspec.structs.replace(new, entries=entries)
 
 
 def _entries_of(ctx: TableContext, snapshot: Snapshot, groups: Sequence[Group]) -> list[pa.Table]:
@@ -701,17 +735,17 @@ MOST_SORTED = 128 << 20  # bytes of files whose rows are sorted in memory, sever
 
 def rewriter(ctx: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
     """A function that rewrites groups of files in streams. sort_by: columns by which the rows of
-    each new file are sorted, nulls first; such a group is held in memory. [GC11]"""
+    each group are sorted, nulls first: the values of these columns are held in memory, and rows of
+    128 MB of files at a time, for each of which the files are read again. [GC11] [GC20]"""
 
     def rewrite(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
         attempts = [ctx.env.randomness(8).hex() for _ in groups]
 
         def one(number: int) -> NewFiles:
             group = groups[number]
-            rows = scan(ctx, snapshot, group.entries)
-            if sort_by:
-                rows = _sorted(rows, sort_by)
             size = size_of(group.entries)
+            read = partial(scan, ctx, snapshot, group.entries)
+            rows = _sorted(read, sort_by, -(-size // MOST_SORTED)) if sort_by else read()
             return write_rows(
                 ctx, group.plan, rows, task=number, attempt=attempts[number], size=size
             )
@@ -728,16 +762,11 @@ def rewriter(ctx: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
     return rewrite
 
 
-def sorts_here(schema: Schema, sort_by: Sequence[str], size: int) -> bool:
-    """Whether this process sorts such files: by columns whose order it knows, and in memory.
-    size: bytes of a file at most."""
+def sorts_here(schema: Schema, sort_by: Sequence[str]) -> bool:
+    """Whether this process sorts by these columns: it knows their order."""
     fields = {field.name: field for field in schema.fields}
-    return not sort_by or (
-        size <= MOST_SORTED
-        and all(
-            isinstance(fields[name].type, str) and not has_own_order(fields[name])
-            for name in sort_by
-        )
+    return all(
+        isinstance(fields[name].type, str) and not has_own_order(fields[name]) for name in sort_by
     )
 
 
@@ -762,14 +791,40 @@ def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[Exception], Ch
     return choose
 
 
-def _sorted(rows: Iterator[pa.RecordBatch], sort_by: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    batches = list(rows)
+def _sorted(
+    read: Callable[..., Iterator[pa.RecordBatch]], sort_by: Sequence[str], parts: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows in order, in this many parts: each holds its own rows only, and reads all. [GC20]"""
+    if parts < 2:
+        yield from _in_order(list(read()), sort_by)
+        return
+    order = _order(pa.Table.from_batches(list(read([*sort_by]))), sort_by)
+    places = pc.inverse_permutation(order.cast(pa.int64()))
+    part_of = pc.divide(places, -(-len(order) // parts))
+    del order, places
+    for part in range(parts):
+        yield from _in_order(list(_of_part(read(), part_of, part)), sort_by)
+
+
+def _of_part(
+    batches: Iterator[pa.RecordBatch], part_of: pa.Array, part: int
+) -> Iterator[pa.RecordBatch]:
+    start = 0
+    for batch in batches:
+        yield batch.filter(pc.equal(part_of.slice(start, batch.num_rows), part))
+        start += batch.num_rows
+
+
+def _in_order(batches: list[pa.RecordBatch], sort_by: Sequence[str]) -> Iterator[pa.RecordBatch]:
     if batches:
         table = pa.Table.from_batches(batches)
-        keys: dict[str, pa.ChunkedArray] = {}
-        for number, name in enumerate(sort_by):  # nulls first, NaN last, as in Spark
-            keys[f"{number} is valid"] = table.column(name).is_valid()
-            keys[f"{number}"] = table.column(name)
-        order = pc.sort_indices(pa.table(keys), sort_keys=[(key, "ascending") for key in keys])
-        del batches
-        yield from table.take(order).to_batches()
+        batches.clear()
+        yield from table.take(_order(table, sort_by)).to_batches()
+
+
+def _order(table: pa.Table, sort_by: Sequence[str]) -> pa.Array:
+    keys: dict[str, pa.ChunkedArray] = {}
+    for number, name in enumerate(sort_by):  # nulls first, NaN last, as in Spark
+        keys[f"{number} is valid"] = table.column(name).is_valid()
+        keys[f"{number}"] = table.column(name)
+    return pc.sort_indices(pa.table(keys), sort_keys=[(key, "ascending") for key in keys])

@@ -1,13 +1,16 @@
-"""Properties by which a table says how it is looked after: what gc keeps of it, and which steps
-`maintain` takes. [UK1]"""
+"""Properties by which a table says how it is looked after: what gc keeps of it, which steps
+`maintain` takes, and in which order compaction puts its rows. [UK1] [GC20]"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..errors import UsageError
+from ..files.footer_stats import UNORDERED
+from ..format.fields import Schema, type_text
 from ..format.snapshot import Snapshot
+from ..format.spark_json import has_own_order
 from ..log.time_travel import parse_age
 from ..protocol.retention import Policy
 
@@ -22,6 +25,7 @@ RETENTION = {
 MAINTAIN_STEPS = "maintain.steps"
 STEPS = ("export", "compact", "manifests", "verify", "gc")  # in the order in which they are taken
 UPKEEP = (*RETENTION, MAINTAIN_STEPS)
+SORT_BY = "layout.sort-by"
 
 
 def retention_of(snapshot: Snapshot, asked: Mapping[str, Any] | None = None) -> Policy:
@@ -75,6 +79,36 @@ def steps_of(properties: Mapping[str, str]) -> tuple[str, ...]:
             f"commas; not {value!r}"
         )
     return tuple(step for step in STEPS if step in named)
+
+
+def sorting(text: str, schema: Schema, partition_by: Collection[str]) -> list[str]:
+    """The columns that the property of a table's order names; UsageError for what is no column, or
+    has no order. partition_by: names of columns. [GC20]"""
+    fields = {field.name: field for field in schema.fields}
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        field, why = fields.get(name), ""
+        if field is None:
+            why = "which is no column of the table (several are split by commas)"
+        elif name in partition_by:
+            why = "a partition column, of which a file has one value"
+        elif not isinstance(field.type, str) or field.type in UNORDERED or has_own_order(field):
+            why = f"a {type_text(field.type)}, by whose bounds no file is skipped"
+        elif names.count(name) > 1:
+            why = "twice"
+        if why:
+            raise UsageError(
+                f"property {SORT_BY!r} names {name!r}, {why}. Set it to other columns, or remove "
+                "it: its value is None then"
+            )
+    return names
+
+
+def sorting_of(snapshot: Snapshot) -> list[str]:
+    """The columns by which the table's property has compaction sort its rows. [GC20]"""
+    schema = snapshot.schema or Schema(fields=())
+    partitions = {field.name for field in schema.fields if field.id in snapshot.partition_by}
+    return sorting(snapshot.properties.get(SORT_BY, ""), schema, partitions)
 
 
 def check_upkeep(name: str, value: str | None) -> None:

@@ -6,8 +6,8 @@ Pure.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 
 import msgspec
 
@@ -16,22 +16,26 @@ from ..format.fields import WireValue
 from .spill_policy import Budgets
 
 DEFAULT_MAX_BYTES = 64 << 30  # bytes of files that one run rewrites by default
+SORTED_BYTES = 1 << 30  # of files that are sorted together: the values of the columns are in memory
 MAX_MANIFEST_FILES = 1 << 20  # entries of manifests that one run rewrites at most
 
 
 class SmallFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the plan needs to know of a live file."""
+    """What the plan needs to know of a live file. unsorted: its rows are not in the order that is
+    asked for, and it need not be small."""
 
     path: str
     partition: tuple[WireValue, ...] = ()
     rows: int
     bytes: int
     sources: tuple[SourceRange, ...] = ()
+    unsorted: bool = False
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Files of one partition that become one. sources: the ranges of all their rows; left: it is
-    more than what this run may still rewrite. [GC16]"""
+    """Files of one partition that become one, or, unsorted, sorted ones of the target size.
+    sources: the ranges of all their rows; left: it is more than what this run may still rewrite.
+    [GC16] [GC20]"""
 
     partition: tuple[WireValue, ...]
     paths: tuple[str, ...]
@@ -39,6 +43,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     sources: tuple[SourceRange, ...] = ()
     reason: str
+    unsorted: bool = False
     left: bool = False
 
 
@@ -53,6 +58,12 @@ def largest_small(target: int) -> int:
     return (3 * target - 1) // 4
 
 
+def largest_sorted(target: int) -> int:
+    """The bytes of files that are sorted together at most; a larger file is left as it is.
+    [GC20]"""
+    return max(target, SORTED_BYTES)
+
+
 def plan_files(
     files: Iterable[SmallFile], *, target: int, max_bytes: int, min_files: int = 2
 ) -> Iterator[Group]:
@@ -62,14 +73,17 @@ def plan_files(
     files: grouped by partition; memory holds only the files of open groups. Files with source
     ranges and files without are never mixed: the new file could not name its ranges. A run rewrites
     at most `max_bytes`; a group that does not fit any more is left. min_files: no group has fewer;
-    if it is above 2, none has a file that is larger than its other files together.
+    if it is above 2, none has a file that is larger than its other files together. Unsorted files
+    are grouped by themselves: few of them, too, where they make more than one file. [GC20]
     """
-    small = (file for file in files if is_small(file.bytes, target))
+    small = (file for file in files if file.unsorted or is_small(file.bytes, target))
     total = 0
-    for _, of_partition in groupby(small, key=lambda file: file.partition):
+    for _, of_partition in itertools.groupby(small, key=lambda file: file.partition):
         for packed in _packed(of_partition, target):
-            members = _balanced(packed) if min_files > 2 else packed
-            if len(members) < min_files:
+            is_unsorted = packed[0].unsorted
+            members = _balanced(packed) if min_files > 2 and not is_unsorted else packed
+            is_much = is_unsorted and sum(file.bytes for file in members) > target
+            if len(members) < min_files and not is_much:
                 continue
             group = _group(members, target)
             fits = total + group.bytes <= max_bytes
@@ -89,13 +103,18 @@ def _balanced(members: list[SmallFile]) -> list[SmallFile]:
 
 
 def _group(members: Sequence[SmallFile], target: int) -> Group:
+    is_unsorted = members[0].unsorted
+    reason = f"{len(members)} files below three quarters of {target:,} bytes become one"
+    if is_unsorted:
+        reason = f"{len(members)} files not sorted yet become sorted ones of {target:,} bytes"
     return Group(
         partition=members[0].partition,
         paths=tuple(file.path for file in members),
         rows=sum(file.rows for file in members),
         bytes=sum(file.bytes for file in members),
         sources=unite_ranges(span for file in members for span in file.sources),
-        reason=f"{len(members)} files below three quarters of {target:,} bytes become one",
+        reason=reason,
+        unsorted=is_unsorted,
     )
 
 
@@ -154,18 +173,20 @@ def plan_manifests(
 
 
 def _packed(files: Iterable[SmallFile], target: int) -> Iterator[list[SmallFile]]:
-    """Pack the files of one partition: neighbours up to the target size and, if they have source
-    ranges, up to the number of ranges that one file may name.
+    """Pack the files of one partition: neighbours up to the target size, or what is sorted
+    together, and, if they have source ranges, up to the number of ranges that one file may name.
 
     Groups come in the order of their first files: a full group waits for an open group of the other
     kind that began earlier.
     """
-    begun: dict[bool, list[tuple[int, SmallFile]]] = {False: [], True: []}
-    sizes = {False: 0, True: 0}
+    kinds = [*itertools.product((False, True), (False, True))]
+    begun: dict[tuple[bool, bool], list[tuple[int, SmallFile]]] = {kind: [] for kind in kinds}
+    sizes = dict.fromkeys(kinds, 0)
     full: list[list[tuple[int, SmallFile]]] = []
     for number, file in enumerate(files):
-        kind = bool(file.sources)
-        if begun[kind] and sizes[kind] + file.bytes > target:
+        kind = bool(file.sources), file.unsorted
+        most = largest_sorted(target) if file.unsorted else target
+        if begun[kind] and sizes[kind] + file.bytes > most:
             full += _told_apart(begun[kind])
             begun[kind], sizes[kind] = [], 0
             first = min((numbered[0][0] for numbered in begun.values() if numbered), default=number)

@@ -128,7 +128,7 @@ class VersionFeed(ABC, Generic[T]):
             else:
                 at, room = at.next_version(), None if room is None else room - count
         self._confirm(start)
-        return at
+        return at if at == start else msgspec.structs.replace(at, table=head.snapshot.table_id)
 
     def between(self, start: Offset, end: Offset) -> list[T]:
         """The files from one offset to another, in order: the same for every call, in every
@@ -137,7 +137,7 @@ class VersionFeed(ABC, Generic[T]):
             # The first batch is repeated in a new process, where `start` is the position of a new
             # stream.
             start = end.start()
-        self._enter(start)
+        self._check_table(self._enter(start), end)
         at, files = start, list[T]()
         while (at.version, at.files) < (end.version, end.files):
             given = self._find(at)
@@ -222,8 +222,7 @@ class VersionFeed(ABC, Generic[T]):
     def _enter(self, at: Offset) -> Head:
         """The known latest version, if the stream can continue there from this offset."""
         head = self._head or self._look()
-        if head.snapshot.table_id != at.table:
-            raise self._other_table(head.snapshot.table_id, at.table)
+        self._check_table(head, at)
         if at.version > head.version + 1:
             raise VersionNotFoundError(
                 f"{self._url} has no version above {head.version}, but this stream has read "
@@ -258,8 +257,7 @@ class VersionFeed(ABC, Generic[T]):
         version read afterwards. [RD3]"""
         if self._unconfirmed:
             head = self._look()
-            if head.snapshot.table_id != at.table:
-                raise self._other_table(head.snapshot.table_id, at.table)
+            self._check_table(head, at)
             self._check_readable(head, sorted(self._unconfirmed))
             self._unconfirmed.clear()
 
@@ -275,10 +273,18 @@ class VersionFeed(ABC, Generic[T]):
                 "with all files that are live now."
             )
 
-    def _other_table(self, there: str, wanted: str) -> TableNotFoundError:
-        return TableNotFoundError(
-            f"the stream's checkpoint is of the table {wanted}, but at {self._url} there is the "
-            f"table {there}. Nothing was read. Check the path, or start with a new checkpoint."
+    def _check_table(self, head: Head, at: Offset) -> None:
+        """TableNotFoundError unless the offset is of this table, or of one that it was cloned from,
+        up to the last version that both have. [SP8] [CN3]"""
+        there, origin = head.snapshot.table_id, head.snapshot.cloned.get(at.table)
+        if there == at.table or (
+            origin is not None and (at.version, at.files) <= (origin.version + 1, 0)
+        ):
+            return
+        why = f", its clone up to version {origin.version} only" if origin else ""
+        raise TableNotFoundError(
+            f"the stream's checkpoint is of the table {at.table}, but at {self._url} there is the "
+            f"table {there}{why}. Nothing was read. Check the path, or start with a new checkpoint."
         )
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..arguments import checked
 from ..errors import SnapshotExpiredError, SourceError, TableNotFoundError, VersionNotFoundError
+from ..format.snapshot import Snapshot
 from ..runtime.validation import names, optional
 from ..store import StorageOptions
 from ..table.table import Table
@@ -34,18 +35,43 @@ class FollowedTable:
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield the versions that followed the position, some at a time."""
         del max_bytes  # a version is read in batches, whatever its size
-        name, newest = self._now(positions)
-        given = positions.get(name)
-        start = given if isinstance(given, int) else 0
-        if start > newest:
+        name, snapshot = self._now(positions)
+        start, newest = positions.get(name), snapshot.version
+        if start is None and (before := self._before(snapshot, positions)):
+            start = max(at for _, at, _ in before)
+            for other, _, shared in before:
+                yield from _steps(other, start, shared)
+                start = max(start, shared)
+        if isinstance(start, int) and start > newest:
             raise self._made_again()
-        while start < newest:
-            end = min(start + _MOST_VERSIONS, newest)
-            first = start if given is not None or start else None
-            yield Chunk(ranges={name: (first, end)}, what=f"versions {start + 1} to {end}")
-            start = end
+        yield from _steps(name, start if isinstance(start, int) else None, newest)
 
-    def _now(self, positions: Mapping[str, Position]) -> tuple[str, int]:
+    def _before(
+        self, snapshot: Snapshot, positions: Mapping[str, Position]
+    ) -> list[tuple[str, int, int]]:
+        """The tables that this one was cloned from, in the order of the last versions that both
+        have, if one of them was followed: the name of its position, the position, that version.
+        [LD5] [CN3]"""
+        known = {
+            name.rpartition("#")[2]: (name, at)
+            for name, at in positions.items()
+            if name.startswith("table:") and isinstance(at, int)
+        }
+        if not known.keys() & snapshot.cloned.keys():
+            return []
+        found = []
+        for table_id, origin in snapshot.cloned.items():
+            name, at = known.get(table_id, (f"table:{origin.root}#{table_id}", 0))
+            if at > origin.version:
+                raise SourceError(
+                    f"{self.name}: it is a clone that has {name} up to version {origin.version}, "
+                    f"which was followed up to version {at}: what it lacks is loaded already. "
+                    "Nothing was loaded. Load it into a new table."
+                )
+            found.append((name, at, origin.version))
+        return sorted(found, key=lambda each: each[2])
+
+    def _now(self, positions: Mapping[str, Position]) -> tuple[str, Snapshot]:
         """What the position is called, which holds the table's id, and the newest version. A table
         that was removed and made again is another one, whatever its versions are."""
         try:
@@ -60,7 +86,7 @@ class FollowedTable:
         name = f"{self.name}#{snapshot.table_id}"
         if any(each.startswith(f"{self.name}#") and each != name for each in positions):
             raise self._made_again()
-        return name, snapshot.version
+        return name, snapshot
 
     def _made_again(self) -> SourceError:
         return SourceError(
@@ -84,10 +110,10 @@ class FollowedTable:
 
     def copy(self, positions: Mapping[str, Position]) -> Chunk:
         """Return the whole table as one chunk, as of its newest version."""
-        name, newest = self._now(positions)
+        name, snapshot = self._now(positions)
         return Chunk(
-            ranges={name: (positions.get(name), newest)},
-            what=f"all of version {newest}",
+            ranges={name: (positions.get(name), snapshot.version)},
+            what=f"all of version {snapshot.version}",
             plan="copy",
         )
 
@@ -112,6 +138,14 @@ class FollowedTable:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
 
+def _steps(name: str, start: int | None, newest: int) -> Iterator[Chunk]:
+    at = start or 0
+    while at < newest:
+        end = min(at + _MOST_VERSIONS, newest)
+        yield Chunk(ranges={name: (start, end)}, what=f"versions {at + 1} to {end}")
+        start = at = end
+
+
 @checked(on=optional(names))
 def table(
     path: str | os.PathLike[str],
@@ -123,7 +157,8 @@ def table(
 
     Rows are those of `Table.changed_rows`, with `_change_type`, `_commit_version` and
     `_commit_timestamp`: inserts, updates and deletes, also those of merges, overwrites and
-    rollbacks; compaction has none.
+    rollbacks; compaction has none. A loader goes on in a clone, as after a failover, where it ended
+    in the table that this was cloned from.
 
     Args:
         path: the table that is followed: a local path or a URL.

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,7 +27,6 @@ from ..commits.two_phase import (
     tables_beside,
 )
 from ..errors import UsageError
-from ..files.writer import target_file_size_of
 from ..format import arrow_schema, evolution
 from ..format.fields import Schema, parse_type
 from ..format.snapshot import Snapshot
@@ -49,7 +49,7 @@ from ..operations.compaction import (
 from ..operations.describe import TableMetrics, table_metrics
 from ..operations.gc import GcReport
 from ..operations.rollback import rewind, rollback, settle, tag, untag
-from ..operations.upkeep_properties import retention_of
+from ..operations.upkeep_properties import retention_of, sorting_of
 from ..operations.verify import VerifyReport, verify
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES, Group
 from ..rows.conditions import needs_spark, running_session
@@ -88,14 +88,11 @@ def compact(
     progress: Callable[[str], None],
 ) -> Compaction:
     """Rewrite small files together, then merge small manifests. [GC11] [RC8]"""
-    names = [sort_by] if isinstance(sort_by, str) else sort_by or []
     snapshot = ctx.open().snapshot
     schema = snapshot.schema or Schema(fields=())
-    columns = [evolution.find_column(schema, name).name for name in names]
-    target = target_file_size_of(snapshot) if aim.target is None else aim.target
-    sorted_bytes = min(target, snapshot.totals.bytes)
+    columns, aim = _sorting(snapshot, sort_by, aim)
     is_large = is_for_spark(snapshot.totals.bytes)
-    if spark is None and not is_large and sorts_here(schema, columns, sorted_bytes):
+    if spark is None and not is_large and sorts_here(schema, columns):
         LOG.info("compact: files are read and rewritten by this process")
         rewrite = rewriter(ctx, sort_by=columns)
     else:
@@ -107,11 +104,25 @@ def compact(
     return engine.compact(ctx, aim, rewrite, choose=choose, progress=progress)
 
 
+def _sorting(
+    snapshot: Snapshot, sort_by: list[str] | str | None, aim: CompactionOptions
+) -> tuple[list[str], CompactionOptions]:
+    """The columns to sort by, asked for or by the table's property, and the goals with them.
+    [GC20]"""
+    asked = [sort_by] if isinstance(sort_by, str) else sort_by
+    names = sorting_of(snapshot) if asked is None else asked
+    schema = snapshot.schema or Schema(fields=())
+    fields = [evolution.find_column(schema, name) for name in names]
+    ids = tuple(field.id for field in fields)
+    return [field.name for field in fields], msgspec.structs.replace(aim, sort_by=ids)
+
+
 def plan_compaction(
     ctx: TableContext,
     aim: CompactionOptions,
     *,
     where: Any,
+    sort_by: list[str] | str | None,
     spark: SparkSession | None,
     only_manifests: bool,
 ) -> pa.Table:
@@ -119,6 +130,7 @@ def plan_compaction(
     snapshot = ctx.open().snapshot
     groups: Iterable[Group] = ()
     if not only_manifests:
+        _, aim = _sorting(snapshot, sort_by, aim)
         groups = engine.find_groups(ctx, snapshot, aim, chosen(where, spark, snapshot))
     return engine.describe_plan(ctx, snapshot, groups)
 
@@ -616,7 +628,9 @@ class Table(Constrained, Erases):
             target_file_size: bytes, or a text such as "128MB"; by default the table's own.
             where: which partitions, by a condition on partition columns: a pyarrow expression, a
                 Spark Column, or SQL; by default all.
-            sort_by: sort the rows of each new file by these columns, nulls first; by default not.
+            sort_by: sort the rows by these columns, nulls first, and rewrite files of any size up
+                to 1 GiB that are not sorted so yet; by default by those of the table's property
+                `layout.sort-by`, else not. An empty list: not, whatever the property says.
             max_bytes: bytes, or a text, that one run rewrites at most; by default 64 GiB.
                 `left_groups` of the result is what the next run will do.
             min_files: rewrite no fewer files into one; by default 2. With more, a file larger than
@@ -625,7 +639,7 @@ class Table(Constrained, Erases):
             only_manifests: merge manifests only: no data file is read; by default False.
             spark: the session that rewrites; by default this process does, in streams, but for a
                 table of more than 1 GB while a session is active, what only Spark can evaluate,
-                and `sort_by` with files of more than 128 MB or nested columns.
+                and `sort_by` with nested columns or those with a collation.
 
         Returns:
             What was done.
@@ -634,7 +648,7 @@ class Table(Constrained, Erases):
             UsageError: `where` is no condition on partition columns, or Spark is needed and not
                 installed.
 
-        Spec: GC11, GC16, RC8.
+        Spec: GC11, GC16, GC20, RC8.
         """
         progress = progress or (lambda _: None)
         ctx = self._ctx.noting(message, metadata)
@@ -656,12 +670,13 @@ class Table(Constrained, Erases):
         *,
         target_file_size: int | str | None = None,
         where: Condition | None = None,
+        sort_by: list[str] | str | None = None,
         max_bytes: int | str = DEFAULT_MAX_BYTES,
         min_files: int = 2,
         only_manifests: bool = False,
         spark: SparkSession | None = None,
     ) -> pa.Table:
-        """List the groups of files and manifests that `compact` would replace by one each.
+        """List the groups of files and manifests that `compact` would replace.
 
         Nothing is changed. Other arguments are as for `compact`.
 
@@ -678,12 +693,13 @@ class Table(Constrained, Erases):
             UsageError: `where` is no condition on partition columns, or Spark is needed and not
                 installed.
 
-        Spec: GC16.
+        Spec: GC16, GC20.
         """
         return plan_compaction(
             self._ctx,
             _goals(target_file_size, max_bytes, min_files),
             where=where,
+            sort_by=sort_by,
             spark=spark,
             only_manifests=only_manifests,
         )

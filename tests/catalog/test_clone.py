@@ -29,6 +29,7 @@ from manifestcommit.errors import CorruptMetadataError, NotATableError, Snapshot
 from manifestcommit.format import object_names
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
+from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.local import LocalStore
 from manifestcommit.testing import FaultStore
@@ -308,6 +309,92 @@ def test_the_first_version_is_the_one_that_was_claimed(pair: tuple[str, str]) ->
     check_whole(to)
 
 
+def interrupted(source: str, to: str) -> None:
+    """The first call has claimed the place and copied a file."""
+
+    def die(call: Any) -> None:
+        if call.kind == "put_if_absent" and call.name.startswith(object_names.MARKERS):
+            raise Died
+
+    with pytest.raises(Died):
+        cloning(open_store(source), FaultStore(open_store(to), on_call=die))
+    assert any(info.name.endswith(".parquet") for info in open_store(to).list(""))
+
+
+def test_a_place_that_is_claimed_is_no_strangers(pair: tuple[str, str]) -> None:
+    """A call that looked for the claim before it was there finds files; a rehearsal finds both. [CN2]"""
+    source, to = pair
+    interrupted(source, to)
+    left = mc.clone(source, to, dry_run=True)
+    assert (left.versions, left.files) == (1, 0)
+    late, claim = open_store(f"{to}-late"), open_store(to).get(CLAIM)
+
+    def overtake(call: Any) -> None:
+        if call.kind == "list" and not call.name and not list(late.list(CLAIM)):
+            late.put("day=a/part.parquet", b"1")
+            late.put(CLAIM, claim)
+
+    assert cloning(open_store(source), FaultStore(late, on_call=overtake)).version == 2
+
+
+def test_a_claim_goes_also_from_a_table_of_its_own(pair: tuple[str, str]) -> None:
+    """[CN2] [CN6]"""
+    source, to = pair
+    interrupted(source, to)
+    claim = open_store(to).get(CLAIM)
+    mc.clone(source, to)
+    mc.write(DAY, to, key="at the standby")
+    open_store(to).put(CLAIM, claim)
+    with pytest.raises(UsageError, match="a table of its own at version 3"):
+        mc.clone(source, to)
+    assert not list(open_store(to).list(CLAIM))
+
+
+@pytest.mark.parametrize("is_expired", [True, False])
+def test_a_manifest_that_goes_while_it_is_copied_is_an_expired_version_or_damage(pair: tuple[str, str], is_expired: bool) -> None:
+    """[CN1] [SE2]"""
+    source, to = pair
+    with budgets(inline_entry_bytes=500):
+        for number in range(8):
+            mc.write(pa.table({"id": [number], "day": [f"{number % 3}"]}), source)
+
+    def lose(call: Any) -> None:
+        if call.kind == "get" and call.name.startswith(object_names.MANIFESTS) and not lost:
+            lost.append(call.name)
+            if is_expired:
+                mc.Table(source).delete("id >= 0")
+                collect(source)
+            open_store(source).delete([call.name])
+
+    lost: list[str] = []
+    store = FaultStore(open_store(source), on_call=lose)
+    with pytest.raises(SnapshotExpiredError if is_expired else CorruptMetadataError, match="lacks version" if is_expired else "missing"):
+        cloning(store, open_store(to))
+    assert lost
+
+
+def test_a_clone_of_a_clone_follows_one_of_the_two(pair: tuple[str, str]) -> None:
+    """Where both have the same versions, either; once it has gone on with one, the other is refused. [CN3] [CN6]"""
+    source, to = pair
+    last = f"{to}-last"
+    mc.clone(source, to)
+    mc.clone(to, last)
+    assert {each.version for each in mc.Table(last).snapshot().cloned.values()} == {2} and len(mc.Table(last).snapshot().cloned) == 2
+    mc.write(DAY, source, key="at the source")
+    assert mc.clone(source, last).version == 3
+    check_same(source, last)
+    mc.write(DAY, to, key="at the standby")
+    with pytest.raises(UsageError, match="no clone of"):
+        mc.clone(to, last)
+    check_same(source, last)
+    other = f"{to}-other"
+    mc.clone(to, other)
+    with pytest.raises(UsageError, match="a table of its own at version 3"):
+        mc.clone(source, other)
+    check_same(to, other)
+    assert mc.write(DAY, other, key="day 1", watermarks={"s": (0, 5)}).already_committed
+
+
 # --- a standby ----------------------------------------------------------------------------------------------------------
 
 
@@ -328,6 +415,45 @@ def test_a_standby_goes_on_exactly_once(pair: tuple[str, str]) -> None:
     back = f"{to}-back"
     mc.clone(to, back)
     check_same(to, back)
+
+
+def feed_of(path: str) -> Feed:
+    ctx = TableContext(open_store(path))
+    schema = ctx.open().snapshot.schema
+    assert schema is not None
+    return Feed(ctx, columns=schema.fields, pinned=ctx.open().version)
+
+
+def test_a_stream_goes_on_in_a_clone(pair: tuple[str, str]) -> None:
+    """Each file once, from any offset up to what both have; one beyond that is refused. [SP8] [CN3]"""
+    source, to = pair
+    mc.clone(source, to)
+    mc.write(DAY, source)
+    mc.write(DAY, source)
+    mc.clone(source, to)
+    mc.write(DAY, to)
+    first = feed_of(source)
+    at, offsets = first.beginning(), []
+    while (after := first.advance(at, 1)) != at:
+        offsets.append(at)
+        at = after
+    offsets.append(at)
+    mc.write(DAY, source)
+    beyond = feed_of(source).advance(at, 1)
+    for start in offsets:
+        there = feed_of(to)
+        end = there.advance(start)
+        files = there.between(start, end)
+        assert end.table == mc.Table(to).snapshot().table_id and feed_of(to).between(start, end) == files
+        given = [path for path, _ in (*(first.between(offsets[0], start) if start != offsets[0] else ()), *files)]
+        assert sorted(given) == sorted(each.path for each in mc.Table(to).snapshot().added)
+        assert there.advance(end) == end
+        with pytest.raises(TableNotFoundError, match="its clone up to version 4 only"):
+            feed_of(to).between(start, beyond)
+    with pytest.raises(TableNotFoundError, match="its clone up to version 4 only"):
+        feed_of(to).advance(beyond)
+    with pytest.raises(TableNotFoundError):
+        feed_of(source).advance(end)
 
 
 def test_another_file_of_the_same_name_and_length_is_copied(tmp_path: Path) -> None:

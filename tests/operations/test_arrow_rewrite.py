@@ -13,7 +13,7 @@ from tests.kit.row_tables import NAN, content, copy
 
 import manifestcommit as mc
 from manifestcommit.format.fields import Field, Schema, StructType
-from manifestcommit.operations.compaction import MOST_SORTED, sorts_here
+from manifestcommit.operations.compaction import sorts_here
 from manifestcommit.table import Table
 
 
@@ -59,11 +59,10 @@ def test_adopted_files_get_the_partition_that_only_their_folder_names(tmp_path: 
     assert content(table) == before and {row["day"] for row in table.dataset().to_table().to_pylist()} == {"k=v#x?"}
 
 
-def test_what_is_sorted_here_fits_into_memory_and_has_one_order() -> None:
+def test_what_is_sorted_here_has_one_order() -> None:
     """[GC16] [RC8]"""
     nested = StructType(fields=(Field(id=3, name="x", type="long"),))
     collated = Field(id=4, name="c", type="string", metadata={"__COLLATIONS": {"c": "spark.UTF8_LCASE"}})
     schema = Schema(fields=(Field(id=1, name="id", type="long"), Field(id=2, name="s", type=nested), collated))
-    assert sorts_here(schema, [], 1 << 40) and sorts_here(schema, ["id"], MOST_SORTED)
-    assert not sorts_here(schema, ["id"], MOST_SORTED + 1)
-    assert not sorts_here(schema, ["id", "s"], 1) and not sorts_here(schema, ["c"], 1)
+    assert sorts_here(schema, []) and sorts_here(schema, ["id"])
+    assert not sorts_here(schema, ["id", "s"]) and not sorts_here(schema, ["c"])

@@ -92,6 +92,52 @@ def test_a_column_of_another_type_is_loaded_by_a_restart(tmp_path: Path) -> None
     assert mc.load(source, copy).rows == 1
 
 
+def followed_and_cloned(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A table that was followed up to version 2, its clone at version 4, and what was loaded."""
+    followed, clone, copy = tmp_path / "orders", tmp_path / "standby", tmp_path / "changes"
+    mc.write(pa.table({"id": [1, 2]}), followed)
+    mc.load(mc.sources.table(followed), copy)
+    mc.clone(followed, clone)
+    mc.Table(followed).delete("id = 1")
+    mc.write(pa.table({"id": [3]}), followed)
+    mc.clone(followed, clone)
+    return followed, clone, copy
+
+
+def test_a_follower_goes_on_in_a_clone(tmp_path: Path) -> None:
+    """Each change once, also where the first table is followed again, and in a clone of the clone. [LD5] [CN1]"""
+    followed, clone, copy = followed_and_cloned(tmp_path)
+    last, early = tmp_path / "last", tmp_path / "early"
+    mc.clone(clone, last)
+    mc.load(mc.sources.table(followed), early)
+    mc.write(pa.table({"id": [4]}), clone)
+    source = mc.sources.table(clone)
+    for _ in range(2):
+        mc.load(source, copy)
+        assert applied(mc.Table(copy).to_arrow().to_pylist()) == [2, 3, 4]
+    mc.clone(clone, last)
+    mc.write(pa.table({"id": [5]}), last)
+    outcome = mc.load(mc.sources.table(last), copy)
+    assert applied(mc.Table(copy).to_arrow().to_pylist()) == [2, 3, 4, 5]
+    shared, newest = mc.Table(followed).version, mc.Table(last).version
+    assert sorted(outcome.positions.values()) == [shared, newest - 1, newest]
+    assert mc.load(mc.sources.table(followed), copy).chunks == 0
+    mc.load(mc.sources.table(last), early)
+    assert mc.load(source, early).chunks == 0, "what came by the clone of the clone came again"
+    assert applied(mc.Table(early).to_arrow().to_pylist()) == [2, 3, 4, 5]
+
+
+def test_a_follower_ahead_of_a_clone_is_refused(tmp_path: Path) -> None:
+    """It has rows that the clone lacks. [LD5]"""
+    followed, clone, copy = followed_and_cloned(tmp_path)
+    mc.write(pa.table({"id": [4]}), followed)
+    mc.load(mc.sources.table(followed), copy)
+    before = mc.Table(copy).version
+    with pytest.raises(SourceError, match=r"it is a clone that has .*orders#.* up to version \d, .*what it lacks is loaded"):
+        mc.load(mc.sources.table(clone), copy)
+    assert mc.Table(copy).version == before
+
+
 def test_files_cannot_be_restarted(tmp_path: Path) -> None:
     (tmp_path / "landing").mkdir()
     with pytest.raises(SourceError, match="cannot be loaded as a whole"):
