@@ -493,7 +493,7 @@ class ArrowMatch:
         self._keys = KeyIndex(staged.keys, keys) if batches else None
         rows = None if staged.whole else self._source
         prefix = "" if staged.whole else "target."
-        self.rule = Rules(rules.by_source, rules.matched, self._keys, rows, prefix)
+        self.rule = Rules(rules.by_source, rules.matched, self._keys, rows, prefix, rules.paired)
 
     @property
     def keys(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,7 @@ from .clauses import (
     compile_clauses,
     given_values,
 )
+from .conditions import text_of
 from .find import Choice, Match, Staged, apply, finish
 from .row_change import (
     NOTHING,
@@ -56,12 +57,14 @@ class MergeOn(NamedTuple):
     """How rows of the source and of the table are compared. columns: of the table, or column of the
     table -> that of the source; null_safe: where nulls are equal, see `merge_keys`; by: of rows
     with the same key, the source's with the highest value counts; None: there may not be several;
-    merge_schema: the table gets the source's columns and types. [RC3] [RC12]"""
+    merge_schema: the table gets the source's columns and types; where: is true of a row of the
+    table and one of the source with its key, where they belong together. [RC3] [RC12]"""
 
     columns: On
     null_safe: bool | Sequence[str] = False
     by: str | None = None
     merge_schema: bool = False
+    where: Any = None
 
     def declared(self) -> list[str]:
         """The same texts for the same keys. [RC6]"""
@@ -70,7 +73,8 @@ class MergeOn(NamedTuple):
         texts += [] if theirs == names else ["source", *theirs]
         safe = [] if isinstance(self.null_safe, bool) else list(self.null_safe)
         texts += ["null safe", *safe] if self.null_safe else []
-        return texts if self.by is None else [*texts, "last by", self.by]
+        texts += [] if self.by is None else ["last by", self.by]
+        return texts if self.where is None else [*texts, "where", text_of(self.where)]
 
 
 def merge(
@@ -125,8 +129,8 @@ def _merge_once(
     keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
     keys = _named_in(keys, source.schema, clauses, whole)
     executor = choice.of_merge(snapshot.totals.bytes)
-    stage = _whole_rows if whole else partial(_some_columns, evolves=on.merge_schema)
-    staged = stage(change, source, keys, clauses)
+    stage = _whole_rows if whole else _some_columns
+    staged = stage(change, source, keys, clauses, on)
     change.rest_on(source.marks)
     partitions = partitions_of_keys(keys, staged.files, staged.plan.partition_by, by)
     change.read(({},) if clauses.by_source else partitions)
@@ -231,7 +235,9 @@ def _add(change: RowChange, match: Match, staged: Staged, clauses: Clauses) -> i
     return staged.rows - match.keys if inserts else 0
 
 
-def _whole_rows(change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses) -> Staged:
+def _whole_rows(
+    change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, on: MergeOn
+) -> Staged:
     """Write the source's rows as the table has them, or their keys where nothing else is needed;
     SchemaMismatchError before any of it is read. [RC4]"""
     plan, only_keys = change.plan(sources=change.sources), False
@@ -240,21 +246,20 @@ def _whole_rows(change: RowChange, source: NewRows, keys: MergeKeys, clauses: Cl
         plan, only_keys = _of_keys(plan, keys, Schema(fields=fields)), True
     if not (_updates(clauses) and clauses.unmatched):  # not every row comes into the table
         plan = msgspec.structs.replace(plan, constraints={})
-    new = source.write(plan, _check_columns(plan.schema, source.schema, keys, only_keys))
+    new = source.write(plan, _check_columns(plan.schema, source.schema, keys, only_keys, on.by))
     rules = Compiled([Rule()] if clauses.matched else [], [], [])
     return Staged(plan, new, entries_of(change.ctx, plan, new), keys, rules, whole=True)
 
 
 def _some_columns(
-    change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, *, evolves: bool
+    change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, on: MergeOn
 ) -> Staged:
     """Write the columns that the source has, and compile the clauses for them. [RC4] [RC9]"""
     ctx, snapshot = change.ctx, change.snapshot
     assert snapshot.schema is not None
-    columns = _source_columns(snapshot.schema, source.schema, keys, evolves=evolves)
-    rules = compile_clauses(
-        clauses, snapshot.schema, columns, snapshot.partition_by, ctx.env.now_us(), keys
-    )
+    columns = _source_columns(snapshot.schema, source.schema, keys, evolves=on.merge_schema)
+    table, by, now = snapshot.schema, snapshot.partition_by, ctx.env.now_us()
+    rules = compile_clauses(clauses, table, columns, by, now, keys, on.where)
     plan = _of_keys(change.plan(), keys, columns)
     names = (find_column(source.schema, field.name).name for field in columns.fields)
     new = source.write(
@@ -271,9 +276,12 @@ def _of_keys(plan: WritePlan, keys: MergeKeys, schema: Schema) -> WritePlan:
     return msgspec.structs.replace(plan, schema=schema, partition_by=by, constraints={})
 
 
-def _check_columns(table: Schema, data: Schema, keys: MergeKeys, only_keys: bool) -> dict[str, str]:
+def _check_columns(
+    table: Schema, data: Schema, keys: MergeKeys, only_keys: bool, by: str | None
+) -> dict[str, str]:
     """The source's columns that are needed, and the table's that they become: all of the table's
-    and no others, so that an update loses none. [RC3]"""
+    and no others, but for one that only says which row of a key is the last, so that an update
+    loses none. [RC3]"""
     theirs = {field.id: name for field, name in zip(keys.fields, keys.names, strict=True)}
     chosen = []
     for field in table.fields:
@@ -288,6 +296,8 @@ def _check_columns(table: Schema, data: Schema, keys: MergeKeys, only_keys: bool
             )
             raise SchemaMismatchError(f"the source has no column {field.name!r}: {what}") from None
     taken = {field.id for field in chosen}
+    if by is not None:
+        taken.add(find_column(data, by).id)
     extra = [field.name for field in data.fields if field.id not in taken]
     if extra and not only_keys:
         raise SchemaMismatchError(

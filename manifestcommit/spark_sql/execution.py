@@ -254,13 +254,14 @@ class Execution:
         ):
             _check_all_columns(source, _schema(place, snapshot))
         simple = [len(some) < 2 and all(each.is_simple for each in some) for some in clauses]
-        is_whole = all(simple) and not statement.by_source
+        is_whole = all(simple) and not statement.by_source and statement.where is None
         matched, unmatched, by_source = (
             [each.kind if is_whole else _clause(each) for each in some] or None for some in clauses
         )
         found: Any = {"when_matched": matched, "when_not_matched": unmatched}
         found["when_not_matched_by_source"] = by_source
         found |= {"null_safe": list(statement.null_safe), "merge_schema": statement.evolves}
+        found["where"] = statement.where
         return table.merge(source, statement.on, spark=self._spark, **found, **self._declared)
 
     def call(self, statement: sql.Call) -> Any:

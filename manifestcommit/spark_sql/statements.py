@@ -59,12 +59,14 @@ class When(msgspec.Struct, frozen=True, kw_only=True):
 
 class Merge(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a query to merge by key. on: column of the target -> of the source; null_safe: of the
-    target, those of which nulls are equal; evolves: whether the table's columns may change."""
+    target, those of which nulls are equal; where: the whole condition, if it has more than these;
+    evolves: whether the table's columns may change."""
 
     target: Name
     source: str
     on: dict[str, str]
     null_safe: tuple[str, ...] = ()
+    where: str | None = None
     evolves: bool = False
     matched: tuple[When, ...] = ()
     unmatched: tuple[When, ...] = ()
@@ -262,7 +264,8 @@ def _merge(scanner: Scanner) -> Statement:
     if our == their.lower():
         raise refusal("both sides of the MERGE have one name: give one an alias", scanner.instead)
     scanner.expect("ON")
-    on = key_columns(scanner.until("WHEN"), our, their, scanner.instead)
+    condition = scanner.until("WHEN")
+    on = key_columns(condition, our, their, scanner.instead)
     sides = {our: "target.", their.lower(): "source."}
     clauses: dict[str, list[When]] = {"matched": [], "unmatched": [], "by_source": []}
     while not scanner.is_over:
@@ -276,6 +279,7 @@ def _merge(scanner: Scanner) -> Statement:
         source=source,
         on=on.columns,
         null_safe=tuple(on.null_safe),
+        where=None if on.is_all else requalified(condition, sides, scanner.instead),
         evolves=evolves,
         **kinds,
     )

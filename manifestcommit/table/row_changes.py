@@ -180,6 +180,7 @@ class RowChanges:
 
     @checked(
         source=rows,
+        where=optional(condition),
         reason=optional(REASON),
         when_matched=anything,
         when_not_matched=anything,
@@ -191,6 +192,7 @@ class RowChanges:
         on: Sequence[str] | str | Mapping[str, str],
         *,
         null_safe: bool | Sequence[str] | str = False,
+        where: Condition | None = None,
         keep: Literal["last"] | None = None,
         by: str | None = None,
         merge_schema: bool = False,
@@ -227,11 +229,15 @@ class RowChanges:
                 column of the source; a null in one is equal to nothing.
             null_safe: a null in a key is equal to a null (SQL's `<=>`): True, for all columns of
                 the key, or the table's columns for which that is so; by default False.
+            where: a condition beside the key: SQL such as `"target.day >= source.since"`, or a
+                pyarrow expression. Where it is not true of two rows with one key, neither has the
+                other: they count as not matched. Rows are merged as by `Update()` and `Insert()`
+                then, never as a whole. By default none.
             keep: "last": of several rows of the source with one key, the one with the highest value
                 of `by` counts, and it is an error if two have that; by default the source has each
                 key once.
             by: with `keep`, a column of the source: numbers that are no floats, dates, timestamps
-                or texts; a null is the lowest. By default none.
+                or texts; a null is the lowest. The table need not have it. By default none.
             merge_schema: let the table's schema change in the same commit, as the function `write`
                 does: new columns, which are null in other rows, wider types, members of structs. Of
                 a source whose clauses name their columns, only these count. By default the source
@@ -275,14 +281,16 @@ class RowChanges:
             as_clauses("when_not_matched_by_source", when_not_matched_by_source, (Update, Delete)),
         )
         check_not_empty(clauses)
+        check_meaning("where", [where])
         for name, some in clauses.by_argument():
             check_meaning(name, (text for clause in some for text in clause_texts(clause)))
-        is_whole = is_simple(when_matched) and is_simple(when_not_matched) and not clauses.by_source
+        is_whole = is_simple(when_matched) and is_simple(when_not_matched)
+        is_whole = is_whole and not clauses.by_source and where is None
         spark = spark or (source.sparkSession if is_spark else None)
         choice, new = self._choice(spark, ctx), self._new_rows(source, ctx)
         if (keep is None) != (by is None):
             raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
-        compared = MergeOn(on, null_safe, by, merge_schema)
+        compared = MergeOn(on, null_safe, by, merge_schema, where)
         return merge(ctx, new, compared, clauses, choice, declared, whole=is_whole)
 
     @checked(data=rows, where=condition, reason=optional(REASON))

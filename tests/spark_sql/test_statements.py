@@ -91,6 +91,16 @@ def call(method: str, *arguments: object, **options: object) -> sql.Call:
             ),
         ),
         (
+            "merge into t using s on t.k = s.j and t.day >= '1' when matched then delete",
+            sql.Merge(
+                target=T,
+                source="SELECT * FROM s",
+                on={"k": "j"},
+                where="target.k = source.j and target.day >= '1'",
+                matched=(When(kind="delete"),),
+            ),
+        ),
+        (
             "insert with schema evolution into t by name select 1 as a",
             sql.Insert(target=T, query="select 1 as a", by_name=True, evolves=True),
         ),

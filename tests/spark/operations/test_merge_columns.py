@@ -78,6 +78,8 @@ def test_statements_say_the_same(spark: Any, path: Path) -> None:
         "WHEN NOT MATCHED THEN INSERT (id, v, s, extra) VALUES (s.k, s.v, s.s, s.extra)"
     )
     assert (found.rows_updated, found.rows_inserted) == (1, 1) and rows(path, "id", "v", "extra", "s") == ALL
+    found = run("MERGE INTO t USING evolving s ON t.id = s.id AND t.v > 1000 AND s.v > 0 WHEN MATCHED THEN UPDATE SET v = s.v + 1")
+    assert found.rows_updated == sum(v > 1000 for _, v, *_ in ALL)
     run("INSERT WITH SCHEMA EVOLUTION INTO t BY NAME SELECT 7 AS id, 'new' AS newer")
     run("INSERT WITH SCHEMA EVOLUTION INTO t BY NAME REPLACE WHERE id = 7 SELECT 7 AS id, 'n' AS newest")
     assert [row for row in rows(path, "id", "newer", "newest") if row[0] == 7] == [(7, None, "n")]
