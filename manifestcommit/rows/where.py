@@ -12,19 +12,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import UsageError
+from ..errors import SchemaMismatchError, UsageError
 from ..filter.predicate import partitions_of
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
 from ..format import manifest_table
-from ..format.arrow_schema import arrow_schema
-from ..format.fields import Schema, walk
+from ..format.arrow_schema import arrow_schema, converted
+from ..format.evolution import Editing
+from ..format.fields import Field, Schema, type_text, walk
 from ..log.table_context import TableContext
 from ..protocol.write_layout import Layout, check_missing, lay_out
 from ..scan import planning
 from .clauses import Assignments, Rule, Rules, declared_set
 from .conditions import Condition, session_of, shown, text_of, understand
-from .find import ArrowRows, Choice, Counts, RowExecutor, apply, counts_by_partition, finish
+from .find import (
+    ArrowRows,
+    Choice,
+    Counts,
+    RowExecutor,
+    apply,
+    counts_by_partition,
+    finish,
+    found_in,
+)
 from .row_change import (
     NOTHING,
     Declared,
@@ -108,6 +118,47 @@ def _update_once(
     rule = Rules([Rule(wanted.given, wanted.form, new)])
     found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
     return finish(change, found, executor.name, planned=dry_run)
+
+
+def rewrite_all(ctx: TableContext, edit: Editing, default: Any = None) -> RowOutcome:
+    """Change the table's columns and write all of its rows anew, in one commit. default: the value
+    in all rows of the column that is added. [SC11]"""
+    return until_committed(ctx, partial(_rewrite_once, ctx, edit, default))
+
+
+def _rewrite_once(ctx: TableContext, edit: Editing, default: Any) -> RowOutcome:
+    change = RowChange(ctx, "update", [])
+    before = change.snapshot.schema
+    assert before is not None
+    edits = edit(before, change.snapshot.partition_by)
+    if not edits:  # others were faster
+        nothing = found_in(planning.entries_of(ctx, change.snapshot, []), {})
+        return finish(change, nothing)
+    change.evolve(edits)
+    schema = change.snapshot.schema
+    assert schema is not None
+    name = schema.fields[0].name
+    values = {name: pc.field(name)}
+    if default is not None:
+        values = {f.name: pc.scalar(_default(f, default)) for e in edits if (f := e.field)}
+    inputs = arrow_schema(schema, physical=False, ids=False)
+    new = Assignments(values, schema, columns_of(schema), inputs, session_of())
+    change.read(({},))
+    rule, executor = Rules([Rule(pc.scalar(True), pc.scalar(True), new)]), ArrowRows(ctx)
+    found = apply(change, executor, rule, planning.entries_table(ctx, change.snapshot))
+    return finish(change, found, executor.name)
+
+
+def _default(field: Field, value: Any) -> pa.Scalar:
+    """The value in the type of a new column; UsageError where it is none of that type. [SC11]"""
+    try:
+        return converted(pa.array([value]), field)[0]
+    except (SchemaMismatchError, pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"it is no value of the type {type_text(field.type)} ({error}); nothing was done",
+            argument="default",
+            given=shown(value),
+        ) from error
 
 
 def overwrite_where(

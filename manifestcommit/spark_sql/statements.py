@@ -377,9 +377,9 @@ def _create(scanner: Scanner) -> Statement:
 
 def _alter(scanner: Scanner) -> Statement:
     scanner.instead = (
-        "mc.Table(path).add_column(name, type), rename_column, drop_column, widen_column, "
-        "comment_column, each one column; add_constraint, drop_constraint, set_not_null, "
-        "drop_not_null or set_properties"
+        "mc.Table(path).add_column(name, type, default=…), rename_column, drop_column, "
+        "widen_column, comment_column, each one column; add_constraint, drop_constraint, "
+        "set_not_null, drop_not_null or set_properties"
     )
     scanner.expect("ALTER", "TABLE")
     target = scanner.name()

@@ -281,7 +281,8 @@ class RowChanges:
             as_clauses("when_not_matched_by_source", when_not_matched_by_source, (Update, Delete)),
         )
         check_not_empty(clauses)
-        check_meaning("where", [where])
+        if where is not None:
+            check_meaning("where", [where])
         for name, some in clauses.by_argument():
             check_meaning(name, (text for clause in some for text in clause_texts(clause)))
         is_whole = is_simple(when_matched) and is_simple(when_not_matched)
