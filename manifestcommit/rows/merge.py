@@ -86,13 +86,14 @@ def merge(
     declared: Declared = NOTHING,
     *,
     whole: bool = False,
+    dry_run: bool = False,
 ) -> RowOutcome:
     """Write the source, compare its keys with the table, write the files that take the place of
     others, and commit. whole: rows are the source's as a whole; `clauses` have no conditions and no
     values then. [RC1] [RC4]"""
     on = on if isinstance(on, MergeOn) else MergeOn(on)
     source = for_each_try(ctx, source if on.by is None else _latest(source, on))
-    once = partial(_merge_once, ctx, source, on, clauses, choice, declared, whole)
+    once = partial(_merge_once, ctx, source, on, clauses, choice, declared, whole, dry_run)
     return until_committed(ctx, once)
 
 
@@ -118,6 +119,7 @@ def _merge_once(
     choice: Choice,
     declared: Declared,
     whole: bool,
+    dry_run: bool,
 ) -> RowOutcome:
     change = RowChange(ctx, "merge", [*on.declared(), *clauses.declared()], declared)
     if change.already_committed:
@@ -145,14 +147,19 @@ def _merge_once(
             )
             wanted = bounds if members is None else And(args=(bounds, members))
             entries = planning.entries_table(ctx, snapshot, wanted)
-        found = apply(change, executor, match.rule, entries, what="a key or a condition")
+        what = "a key or a condition"
+        found = apply(change, executor, match.rule, entries, what=what, dry_run=dry_run)
         if not whole:
             inserted = match.insert().register(change) if clauses.unmatched and staged.rows else 0
+        elif dry_run:
+            inserted = staged.rows - match.keys if clauses.unmatched else 0
         else:
             inserted = _add(change, match, staged, clauses)
-            if _updates(clauses):  # their place is taken by rows of the source
-                found = found._replace(updated=found.deleted, deleted=0)
-        return finish(change, found, executor.name, rows_inserted=inserted)
+        if whole and _updates(clauses):  # their place is taken by rows of the source
+            found = found._replace(updated=found.deleted, deleted=0)
+    if dry_run:
+        change.discard(entry.path for entry in staged.files)
+    return finish(change, found, executor.name, planned=dry_run, rows_inserted=inserted)
 
 
 def _evolve(change: RowChange, data: Schema, on: MergeOn, clauses: Clauses, whole: bool) -> None:

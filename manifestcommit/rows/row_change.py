@@ -67,6 +67,9 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
         files_removed: how many files had no row left.
         files_rewritten: how many files had rows left, which are in new files now.
         executor: what read and rewrote the files: "arrow", in this process, or "spark".
+        reads: of a dry run, the paths of the files that may hold such rows, below the table path;
+            they are read unless partition values alone decide.
+        rewrites: of a dry run, those that hold such rows, and would be rewritten or removed.
         tries: how often it was done: once, and again each time that others were faster.
 
     Spec: RC1, RC8, RC11.
@@ -79,6 +82,8 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
     files_removed: int | None = None
     files_rewritten: int | None = None
     executor: Executor | None = None
+    reads: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
     tries: int = 1
 
 
@@ -239,6 +244,12 @@ class RowChange(JointUnit):
         self._removed |= dict(
             zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
         )
+
+    def discard(self, paths: Iterable[str]) -> None:
+        """Delete what a dry run has written: these files, and what it has registered."""
+        new = NewFiles(entries=self._entries, manifests=self._manifests)
+        own = [entry.path for entry in entries_of(self.ctx, self.plan(), new)]
+        self.ctx.store.delete([*{*paths, *own, *(ref.path for ref in self._manifests)}])
 
     def takes(self) -> tuple[Schema | None, tuple[int, ...]]:
         return self.snapshot.schema, self.snapshot.partition_by

@@ -169,11 +169,12 @@ def overwrite_where(
     declared: Declared = NOTHING,
     *,
     merge_schema: bool = False,
+    dry_run: bool = False,
 ) -> RowOutcome:
     """Replace exactly the rows for which the condition is true; a row for which it is null stays.
     Refused if it is not true for a row of the data (Delta's `replaceWhere`). [RC10] [RC1]"""
     data = for_each_try(ctx, data)
-    once = partial(_overwrite_once, ctx, data, condition, choice, declared, merge_schema)
+    once = partial(_overwrite_once, ctx, data, condition, choice, declared, merge_schema, dry_run)
     return until_committed(ctx, once)
 
 
@@ -184,6 +185,7 @@ def _overwrite_once(
     choice: Choice,
     declared: Declared,
     merge_schema: bool,
+    dry_run: bool,
 ) -> RowOutcome:
     change = RowChange(ctx, "overwrite", ["where", text_of(condition)], declared)
     if change.already_committed:
@@ -200,13 +202,15 @@ def _overwrite_once(
     if counts is None:
         executor, wanted = choice.by_size(entries, "overwrite", executor, wanted, snapshot.schema)
         rule = executor.deleting(wanted, snapshot.schema)
-        counts = executor.find(change, entries, rule, keep=True)
+        counts = executor.find(change, entries, rule, keep=not dry_run)
     gone = sum(rows for _, rows in counts.values())
     if missing and 0 < gone == _rows(planning.entries_table(ctx, snapshot)):
         check_missing(missing, snapshot.properties, whole=True)
     rule = executor.deleting(wanted, snapshot.schema)
-    found = apply(change, executor, rule, entries, counts)
-    return finish(change, found, executor.name, rows_inserted=_rows(new))
+    found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
+    if dry_run:
+        change.discard(new.column("path").to_pylist())
+    return finish(change, found, executor.name, planned=dry_run, rows_inserted=_rows(new))
 
 
 def _examined(change: RowChange, wanted: Condition) -> pa.Table:

@@ -149,7 +149,7 @@ _DECLARED: dict[str, tuple[str, ...]] = {
     "merge": ("key", "watermarks", "publish", *_NOTED),
     "delete": ("key", "publish", *_NOTED),
     "update": ("key", "publish", *_NOTED),
-    **dict.fromkeys(("select", "refresh", "history", "plan_gc"), ()),
+    **dict.fromkeys(("select", "refresh", "history", "plan_gc", "explain"), ()),
 }
 
 
@@ -264,6 +264,11 @@ class Execution:
         found["where"] = statement.where
         return table.merge(source, statement.on, spark=self._spark, **found, **self._declared)
 
+    def explain(self, statement: sql.Explain) -> Outcome:
+        self._declared = {"dry_run": True}
+        found: Outcome = _DONE_BY[type(statement.change)](self, statement.change)
+        return found
+
     def call(self, statement: sql.Call) -> Any:
         method = getattr(self._names.changed(statement.target).table(), statement.method)
         return method(*statement.arguments, **statement.options, **self._declared)
@@ -315,6 +320,7 @@ _DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
     sql.Delete: Execution.delete,
     sql.Merge: Execution.merge,
     sql.Call: Execution.call,
+    sql.Explain: Execution.explain,
     sql.Refresh: Execution.refresh,
 }
 

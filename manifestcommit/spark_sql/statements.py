@@ -96,7 +96,13 @@ class Refresh(msgspec.Struct, frozen=True, kw_only=True):
     target: Name
 
 
-Statement: TypeAlias = Select | Insert | Delete | Merge | CreateAs | Call | Refresh
+class Explain(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of rows that is not done: what it would do, and where."""
+
+    change: Delete | Merge | Call
+
+
+Statement: TypeAlias = Select | Insert | Delete | Merge | CreateAs | Call | Refresh | Explain
 
 # First words of statements that are not done here -> the call that does it.
 _ELSEWHERE = {
@@ -109,7 +115,6 @@ _ELSEWHERE = {
     "MSCK": "mc.Table(path).adopt()",
     "REPAIR": "mc.Table(path).adopt()",
     "FSCK": "mc.Table(path).verify()",
-    "EXPLAIN": "mc.sql(spark, query).explain()",
 }
 
 
@@ -129,6 +134,16 @@ def _select(scanner: Scanner) -> Select:
     query = scanner.rest()
     parse_query(query)
     return Select(query=query)
+
+
+def _explain(scanner: Scanner) -> Statement:
+    scanner.expect("EXPLAIN")
+    changes = {"DELETE": _delete, "MERGE": _merge, "UPDATE": _update}
+    known = changes.get(first := scanner.next_word())
+    if known is None:
+        what = f"EXPLAIN is done of DELETE, UPDATE and MERGE, not of {first or 'nothing'}"
+        raise refusal(what, "mc.sql(spark, query).explain()")
+    return Explain(change=known(scanner))
 
 
 def _with(scanner: Scanner) -> Statement:
@@ -500,6 +515,7 @@ _KNOWN: dict[str, Callable[[Any], Statement]] = {
     "DELETE": _delete,
     "DESC": _describe,
     "DESCRIBE": _describe,
+    "EXPLAIN": _explain,
     "INSERT": _insert,
     "MERGE": _merge,
     "OPTIMIZE": _optimize,

@@ -212,6 +212,7 @@ class RowChanges:
         fingerprint: str | None = None,
         reason: str | None = None,
         watermarks: Ranges | None = None,
+        dry_run: bool = False,
         based_on: int | None = None,
         publish: bool = True,
         message: str | None = None,
@@ -253,6 +254,9 @@ class RowChanges:
             spark: the session that compares and rewrites; by default that of a DataFrame, and for
                 other sources this process does it, with the source's keys in memory, unless a
                 session is active and the table has more than 1 GB.
+            dry_run: say what would be done and where, with the paths of the files, and commit
+                nothing; the source is written as for the merge, and deleted again. By default
+                False.
             based_on: the version of the table that the source's rows were read from, if they were,
                 as for the function `write`: what others wrote since then, where such a key can lie,
                 is a conflict. By default what the rows carry, else the newest.
@@ -292,7 +296,7 @@ class RowChanges:
         if (keep is None) != (by is None):
             raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
         compared = MergeOn(on, null_safe, by, merge_schema, where)
-        return merge(ctx, new, compared, clauses, choice, declared, whole=is_whole)
+        return merge(ctx, new, compared, clauses, choice, declared, whole=is_whole, dry_run=dry_run)
 
     @checked(data=rows, where=condition, reason=optional(REASON))
     def overwrite_where(
@@ -306,6 +310,7 @@ class RowChanges:
         fingerprint: str | None = None,
         reason: str | None = None,
         watermarks: Ranges | None = None,
+        dry_run: bool = False,
         based_on: int | None = None,
         publish: bool = True,
         message: str | None = None,
@@ -322,6 +327,7 @@ class RowChanges:
             where: SQL, a pyarrow expression or a Spark Column, as for `delete`.
             merge_schema: as for the function `write`; by default False.
             spark: as for `delete`; by default that of a DataFrame.
+            dry_run: as for `merge`.
             based_on: the version that the rows were read from, as for the function `write`; by
                 default what the data carries.
 
@@ -350,6 +356,7 @@ class RowChanges:
             self._choice(spark, ctx),
             self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish),
             merge_schema=merge_schema,
+            dry_run=dry_run,
         )
 
     def _new_rows(self, data: Any, ctx: TableContext) -> NewRows:
