@@ -99,7 +99,7 @@ class Refresh(msgspec.Struct, frozen=True, kw_only=True):
 class Explain(msgspec.Struct, frozen=True, kw_only=True):
     """A change of rows that is not done: what it would do, and where."""
 
-    change: Delete | Merge | Call
+    change: Statement
 
 
 Statement: TypeAlias = Select | Insert | Delete | Merge | CreateAs | Call | Refresh | Explain
