@@ -121,7 +121,7 @@ def _update_once(
 
 
 def rewrite_all(ctx: TableContext, edit: Editing, default: Any = None) -> RowOutcome:
-    """Change the table's columns and write all of its rows anew, in one commit. default: the value
+    """Change the table's columns and rewrite all of its files, in one commit. default: the value
     in all rows of the column that is added. [SC11]"""
     return until_committed(ctx, partial(_rewrite_once, ctx, edit, default))
 
