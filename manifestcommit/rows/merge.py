@@ -8,7 +8,6 @@ it would return other rows a second time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -93,8 +92,7 @@ def merge(
     values then. [RC1] [RC4]"""
     on = on if isinstance(on, MergeOn) else MergeOn(on)
     source = for_each_try(ctx, source if on.by is None else _latest(source, on))
-    once = partial(_merge_once, ctx, source, on, clauses, choice, declared, whole, dry_run)
-    return until_committed(ctx, once)
+    return _merge_once(ctx, source, on, clauses, choice, declared, whole, dry_run)
 
 
 def _latest(source: NewRows, on: MergeOn) -> NewRows:
@@ -111,6 +109,7 @@ def _latest(source: NewRows, on: MergeOn) -> NewRows:
     return source.latest(Latest([field.name for field in found[:-1]], safe, found[-1].name))
 
 
+@until_committed
 def _merge_once(
     ctx: TableContext,
     source: NewRows,

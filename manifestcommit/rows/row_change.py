@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 import msgspec
 import pyarrow as pa
@@ -119,20 +119,29 @@ def is_lost(outcome: Outcome) -> bool:
     return outcome.conflict is not None and outcome.conflict.rule in _LOST
 
 
-def until_committed(ctx: TableContext, once: Callable[[], RowOutcome]) -> RowOutcome:
-    """Change rows; where others were faster, do it again, as a new job at the newest version.
-    once: looks at the rows, rewrites files and commits. [RC11]"""
-    tries, limits = 1, ctx.tuning.limits
-    while True:
-        try:
-            return msgspec.structs.replace(once(), tries=tries)
-        except LostRaceError as lost:
-            if tries >= lost.most:
-                committed_or_raise(lost.outcome, ctx.store.url)
-            conflict = lost.outcome.conflict
-            LOG.info("%r: try %d lost to others: %s", ctx.store.url, tries, conflict)
-        pause(ctx.env, tries, limits.first_pause_s, limits.longest_pause_s)
-        tries += 1
+_Given = ParamSpec("_Given")
+_Change = Callable[Concatenate[TableContext, _Given], RowOutcome]
+
+
+def until_committed(once: _Change[_Given]) -> _Change[_Given]:
+    """A change of rows that is done again where others were faster, as a new job at the newest
+    version. once: looks at the rows, rewrites files and commits. [RC11]"""
+
+    @wraps(once)
+    def change(ctx: TableContext, /, *given: _Given.args, **named: _Given.kwargs) -> RowOutcome:
+        tries, limits = 1, ctx.tuning.limits
+        while True:
+            try:
+                return msgspec.structs.replace(once(ctx, *given, **named), tries=tries)
+            except LostRaceError as lost:
+                if tries >= lost.most:
+                    committed_or_raise(lost.outcome, ctx.store.url)
+                conflict = lost.outcome.conflict
+                LOG.info("%r: try %d lost to others: %s", ctx.store.url, tries, conflict)
+            pause(ctx.env, tries, limits.first_pause_s, limits.longest_pause_s)
+            tries += 1
+
+    return change
 
 
 class RowChange(JointUnit):

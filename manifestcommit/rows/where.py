@@ -47,6 +47,7 @@ from .row_change import (
 )
 
 
+@until_committed
 def delete_where(
     ctx: TableContext,
     condition: Any,
@@ -57,13 +58,6 @@ def delete_where(
 ) -> RowOutcome:
     """Delete exactly the rows for which the condition is true; a row for which it is null stays.
     [RC2]"""
-    once = partial(_delete_once, ctx, condition, choice, declared, dry_run)
-    return until_committed(ctx, once)
-
-
-def _delete_once(
-    ctx: TableContext, condition: Any, choice: Choice, declared: Declared, dry_run: bool
-) -> RowOutcome:
     change = RowChange(ctx, "delete", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
@@ -79,6 +73,7 @@ def _delete_once(
     return finish(change, found, executor.name, planned=dry_run)
 
 
+@until_committed
 def update_where(
     ctx: TableContext,
     values: Mapping[str, Any],
@@ -89,17 +84,6 @@ def update_where(
 ) -> RowOutcome:
     """Set columns of exactly the rows for which the condition is true; None: of all rows. [RC7]"""
     condition = pc.scalar(True) if condition is None else condition
-    once = partial(_update_once, ctx, values, condition, declared, dry_run)
-    return until_committed(ctx, once)
-
-
-def _update_once(
-    ctx: TableContext,
-    values: Mapping[str, Any],
-    condition: Any,
-    declared: Declared,
-    dry_run: bool,
-) -> RowOutcome:
     texts = ["where", text_of(condition), "set", *declared_set(values)]
     change = RowChange(ctx, "update", texts, declared)
     if change.already_committed:
@@ -120,13 +104,10 @@ def _update_once(
     return finish(change, found, executor.name, planned=dry_run)
 
 
+@until_committed
 def rewrite_all(ctx: TableContext, edit: Editing, default: Any = None) -> RowOutcome:
     """Change the table's columns and rewrite all of its files, in one commit. default: the value
     in all rows of the column that is added. [SC11]"""
-    return until_committed(ctx, partial(_rewrite_once, ctx, edit, default))
-
-
-def _rewrite_once(ctx: TableContext, edit: Editing, default: Any) -> RowOutcome:
     change = RowChange(ctx, "update", [])
     before = change.snapshot.schema
     assert before is not None
@@ -174,10 +155,10 @@ def overwrite_where(
     """Replace exactly the rows for which the condition is true; a row for which it is null stays.
     Refused if it is not true for a row of the data (Delta's `replaceWhere`). [RC10] [RC1]"""
     data = for_each_try(ctx, data)
-    once = partial(_overwrite_once, ctx, data, condition, choice, declared, merge_schema, dry_run)
-    return until_committed(ctx, once)
+    return _overwrite_once(ctx, data, condition, choice, declared, merge_schema, dry_run)
 
 
+@until_committed
 def _overwrite_once(
     ctx: TableContext,
     data: NewRows,
