@@ -125,6 +125,7 @@ _FLAGS = (
 )
 _OTHERWISE_CHECKED = (
     "data",
+    "default",
     "jobs",
     "schema",
     "table",

@@ -7,9 +7,9 @@ with the edits committed before it or is a conflict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -167,6 +167,7 @@ class Draft:
 
 
 __all__ = [
+    "Editing",
     "Leaf",
     "SchemaConflict",
     "SchemaEdit",
@@ -178,6 +179,7 @@ __all__ = [
     "drop_column",
     "find_column",
     "fit",
+    "gives_type",
     "leaves",
     "relax_column",
     "rename_column",
@@ -186,6 +188,7 @@ __all__ = [
 ]
 
 Path = tuple[str, ...]
+_VOID = "void"  # the type of columns and members whose values are all null
 
 
 class SchemaEdit(Closed, frozen=True, kw_only=True):
@@ -203,6 +206,10 @@ class SchemaEdit(Closed, frozen=True, kw_only=True):
     parent: int | None = None
     was: str | None = None
     to: str | None = None
+
+
+# The edits of a schema, and the ids of the columns that partition the table.
+Editing: TypeAlias = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
@@ -388,20 +395,37 @@ def drop_column(
 
 
 def widen_column(schema: Schema, name: str, to: FieldType) -> tuple[SchemaEdit, ...]:
-    """The edit that widens a column's type. Files of the old type stay, and are read as the new
-    one. [SC5]"""
+    """The edits that widen a column's type, also inside lists, maps and structs. Files of the old
+    type stay, and are read as the new one, but for `void`, see `gives_type`. [SC5] [SC11]"""
     path, field = _find_member(schema, name)
-    if field.type == to:
-        return ()
+    return tuple(_widened(field, to, path))
+
+
+def _widened(field: Field, to: FieldType, path: str) -> Iterator[SchemaEdit]:
     old = field.type
-    if not (isinstance(old, str) and isinstance(to, str) and can_widen(old, to)):
-        wanted = shown(to) if isinstance(to, str) else type_text(to)
-        raise UsageError(
-            f"The column {path!r} cannot become {wanted} from {type_text(old)} "
-            "without rewriting its files. A type widens from byte over short and integer to long, "
-            "from float to double, and from a decimal to one with more digits before the point."
-        )
-    return (SchemaEdit(kind="widen", id=field.id, column=path, was=old, to=to),)
+    if old == to:
+        return
+    inside, wanted = members(old), members(to)
+    if type(old) is type(to) and [each.name for each in inside] == [each.name for each in wanted]:
+        if inside:
+            for each, wider in zip(inside, wanted, strict=True):
+                yield from _widened(each, wider.type, f"{path}.{each.name}")
+            return
+        if isinstance(old, str) and isinstance(to, str) and (old == _VOID or can_widen(old, to)):
+            yield SchemaEdit(kind="widen", id=field.id, column=path, was=old, to=to)
+            return
+    name = shown(to) if isinstance(to, str) else type_text(to)
+    raise UsageError(
+        f"The column {path!r} cannot become {name} from {type_text(old)}. A type widens from byte "
+        "over short and integer to long, from float to double, from a decimal to one with more "
+        "digits before the point, and from void to any that is not nested."
+    )
+
+
+def gives_type(edits: Iterable[SchemaEdit]) -> bool:
+    """Whether a column of nulls gets a type. Engines do not read such a column of a file as one of
+    another type: the commit has to replace the files. [SC11]"""
+    return any(edit.kind == "widen" and edit.was == _VOID for edit in edits)
 
 
 def comment_column(schema: Schema, name: str, comment: str | None) -> tuple[SchemaEdit, ...]:
@@ -607,8 +631,8 @@ def _remedy(table: Field, data: Field, path: Path, wider: str | None, *, replace
         return f"{problem}: only one of them has a time zone. Convert the data explicitly."
     if table.type == "void":
         return (
-            f"{problem}. A nested void member cannot get a type: drop the column {path[0]!r} and "
-            "add it again."
+            f"{problem}. Give it a type first, which rewrites the table's files: widen_column("
+            f"{'.'.join(path)!r}, …)."
         )
     return (
         f"{problem}. Cast the data to {old}, or drop the column, and the values that it has, and "
@@ -676,7 +700,8 @@ def _widen(draft: Draft, edit: SchemaEdit) -> None:
     field = draft.find(edit.id, edit.column)
     if field.type == edit.to:
         return
-    if field.type != edit.was or edit.to is None or not can_widen(field.type, edit.to):
+    widens = edit.to is not None and (edit.was == _VOID or can_widen(field.type, edit.to))
+    if field.type != edit.was or edit.to is None or not widens:
         raise SchemaConflict(
             f"the column {edit.column!r} became {type_text(field.type)} meanwhile, not {edit.to}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -18,7 +18,14 @@ from ..files.writer import (
 )
 from ..format import partitioning
 from ..format.change import Write
-from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
+from ..format.evolution import (
+    Editing,
+    SchemaEdit,
+    apply_edits,
+    assign_new_ids,
+    fit,
+    gives_type,
+)
 from ..format.fields import Schema, is_text, is_unicode, shown, type_text, walk
 from ..format.snapshot import AUTHOR_PROPERTY, ROW_TRIES_PROPERTY, Snapshot, parts_of
 from ..format.watermark import Advance, Position
@@ -42,7 +49,6 @@ KNOWN = (
     *UPKEEP,
     SORT_BY,
 )
-Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 
 
 def create(
@@ -184,9 +190,9 @@ def _check_partitioning(
         )
 
 
-def edit_schema(ctx: TableContext, edit: Editing) -> Outcome:
+def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcome:
     """Change the columns with a commit of its own; it conflicts with concurrent edits that do not
-    commute with it. [SC6] [CF8]"""
+    commute with it. default: of the column that is added, in all rows. [SC6] [CF8] [SC11]"""
     head = ctx.open()
     if head.snapshot.schema is None:
         raise UsageError(f"{ctx.store.url} has no columns yet")
@@ -197,6 +203,10 @@ def edit_schema(ctx: TableContext, edit: Editing) -> Outcome:
         )
     if head.snapshot.constraints:
         _check_constrained(ctx, head.snapshot, edits)
+    if default is not None or gives_type(edits):
+        from ..rows.where import rewrite_all  # late: most changes of columns rewrite nothing
+
+        return rewrite_all(ctx, edit, default)
     return commit(ctx, head, _change(ctx, head, "schema", edits=edits))
 
 

@@ -154,13 +154,14 @@ def brings_back(commit: Commit, added_files: int) -> bool:
 
 
 def unreadable_columns(
-    columns: Iterable[Field], there: Sequence[Field], *, later: bool
+    columns: Iterable[Field], there: Sequence[Field], *, later: bool, void: bool = False
 ) -> list[str]:
     """Why files of a version with the columns `there` cannot be read as `columns`, one clause per
     column; [] if they can. [SP8]
 
     later: the version is newer than the one that `columns` belong to. A column missing from it was
-    dropped since; a column missing from an older version reads as null.
+    dropped since; a column missing from an older version reads as null. void: the reader reads
+    columns that have no type yet as any, as Arrow does. [SC11]
     """
     by_id = {field.id: field for field in there}
     reasons = []
@@ -169,7 +170,7 @@ def unreadable_columns(
         if other is None:
             if later:
                 reasons.append(f"the column {column.name!r} was dropped")
-        elif not _reads_as(other.type, column.type):
+        elif not _reads_as(other.type, column.type, void):
             reasons.append(
                 f"the column {column.name!r} is {type_text(other.type)} there and "
                 f"{type_text(column.type)} in the stream"
@@ -209,20 +210,20 @@ def _ids(fields: Iterable[Field]) -> set[int]:
     return {field.id for _, field in walk(tuple(fields))}
 
 
-def _reads_as(file: FieldType, column: FieldType) -> bool:
+def _reads_as(file: FieldType, column: FieldType, void: bool) -> bool:
     """Whether the column can hold every value of the file's type."""
     match file, column:
         case StructType(fields=old), StructType(fields=new):
             by_id = {field.id: field for field in old}
             return all(
-                field.id not in by_id or _reads_as(by_id[field.id].type, field.type)
+                field.id not in by_id or _reads_as(by_id[field.id].type, field.type, void)
                 for field in new
             )
         case ArrayType(element=old_element), ArrayType(element=new_element):
-            return _reads_as(old_element.type, new_element.type)
+            return _reads_as(old_element.type, new_element.type, void)
         case ((MapType() as old_map), (MapType() as new_map)):
-            return _reads_as(old_map.key.type, new_map.key.type) and _reads_as(
-                old_map.value.type, new_map.value.type
+            return _reads_as(old_map.key.type, new_map.key.type, void) and _reads_as(
+                old_map.value.type, new_map.value.type, void
             )
         case _:
-            return file == column or can_widen(file, column)
+            return file == column or can_widen(file, column) or (void and file == "void")

@@ -345,9 +345,10 @@ class Decided(NamedTuple):
 
 
 class Rules:
-    """What becomes of rows of the table. others: rules for rows without a key of the source;
+    """What becomes of rows of the table. others: rules for rows without a row of the source;
     matched: for the others; keys: of the source; source: its columns that rules may name; prefix:
-    before the name of a column of the table."""
+    before the name of a column of the table; paired: is true of a row and of that of the source
+    with its key, where they belong together."""
 
     def __init__(
         self,
@@ -356,16 +357,21 @@ class Rules:
         keys: Keys | None = None,
         source: pa.Table | None = None,
         prefix: str = "",
+        paired: Rule | None = None,
     ) -> None:
-        self._others, self._matched, self._keys = others, matched, keys
+        self._others, self._matched, self._keys, self._paired = others, matched, keys, paired
         self._source, self._prefix = source, prefix
         self._lock = threading.Lock()
         # how many rows of the table have the key of each row of the source
         self.times = [0] * (0 if keys is None else keys.rows)
-        every = (*others, *matched)
+        every = self._every()
         named = [_named([rule.form]) for rule in every if rule.form is not None]
         named += [rule.set.inputs for rule in every if rule.set is not None]
         self._inputs = None if None in named else frozenset().union(*(each or () for each in named))
+
+    def _every(self) -> list[Rule]:
+        paired = [] if self._paired is None else [self._paired]
+        return [*self._others, *self._matched, *paired]
 
     @property
     def only(self) -> Rule | None:
@@ -379,8 +385,7 @@ class Rules:
 
     def columns(self, schema: Schema) -> list[str]:
         """The columns of the table by which it is known which rows change."""
-        every = [*self._others, *self._matched]
-        named = _named([rule.form for rule in every if rule.form is not None])
+        named = _named([rule.form for rule in self._every() if rule.form is not None])
         names = [field.name for field in schema.fields]
         keys = () if self._keys is None else self._keys.names
         if named is not None:
@@ -403,7 +408,7 @@ class Rules:
     def decide(self, rows: pa.Table, *, new: bool = True, found: pa.Array | None = None) -> Decided:
         """Apply the rules to rows of the table. new: with new values; found: of an earlier look."""
         if self._keys is not None and (found is None or len(found) != rows.num_rows):
-            found = self._keys.find(rows)
+            found = self._pairs(rows, self._keys.find(rows))
         updated = deleted = pa.repeat(False, rows.num_rows)
         made = rows
         for rules, side, theirs in self._sides(rows.num_rows, found):
@@ -419,6 +424,14 @@ class Rules:
                 if new and at.true_count:
                     made = _replaced(made, at, rule.set.new_values(taken(beside, chosen)))
         return Decided(made, updated, deleted, found)
+
+    def _pairs(self, rows: pa.Table, found: pa.Array) -> pa.Array:
+        """The source's rows with the keys of these, without those that do not belong to them."""
+        side = found.is_valid()
+        if self._paired is None or not side.true_count:
+            return found
+        together = self._paired.selected(self._beside(rows, side, found.drop_null()))
+        return pc.if_else(_within(side, together), found, pa.scalar(None, found.type))
 
     def _sides(
         self, count: int, found: pa.Array | None
@@ -502,11 +515,12 @@ def _replaced_in(column: pa.Array, mask: pa.Array, values: pa.Array) -> pa.Array
 
 
 class Compiled(NamedTuple):
-    """The clauses of a merge as rules."""
+    """The clauses of a merge as rules. paired: the condition beside the key."""
 
     matched: list[Rule]
     unmatched: list[Rule]
     by_source: list[Rule]
+    paired: Rule | None = None
 
 
 def compile_clauses(
@@ -516,6 +530,7 @@ def compile_clauses(
     partition_by: Sequence[int],
     now_us: int,
     keys: MergeKeys,
+    where: Any = None,
 ) -> Compiled:
     """The rules over rows with the columns `target.x` and `source.x`. UsageError for what is no
     condition or value, before any row is read. [RC9]"""
@@ -533,6 +548,7 @@ def compile_clauses(
         rules(clauses.matched, table, source),
         rules(clauses.unmatched, nothing, source),
         rules(clauses.by_source, table, nothing),
+        None if where is None else rules([Delete(where=where)], table, source)[0],
     )
 
 

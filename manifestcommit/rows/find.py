@@ -156,9 +156,10 @@ class RowExecutor(Protocol):
 
 
 class Found(NamedTuple):
-    """entries: the files with rows that change; partly: those of which rows remain; kept: how many
-    rows of these stay as they were."""
+    """examined: the files that may hold rows that change; entries: those that do; partly: those of
+    which rows remain; kept: how many rows of these stay as they were."""
 
+    examined: pa.Table
     entries: pa.Table
     partly: pa.Table
     updated: int
@@ -179,7 +180,7 @@ def found_in(entries: pa.Table, counts: Counts) -> Found:
             partly.append(at)
             kept += count - new - gone
     files, some = (entries.take(pa.array(at, pa.int64())) for at in (touched, partly))
-    return Found(files, some, updated, deleted, kept)
+    return Found(entries, files, some, updated, deleted, kept)
 
 
 def apply(
@@ -237,8 +238,11 @@ def finish(
         kind, version = "pending", None
         if change.record is not None:
             kind, version = "already_committed", change.record.version
-    elif planned:
+    elif planned and found is not None:
         kind = "planned"
+        told["reads"], told["rewrites"] = (
+            tuple(files.column("path").to_pylist()) for files in (found.examined, found.entries)
+        )
     elif found is not None and not change.changes:
         kind = "unchanged"
     if kind is not None:
@@ -493,7 +497,7 @@ class ArrowMatch:
         self._keys = KeyIndex(staged.keys, keys) if batches else None
         rows = None if staged.whole else self._source
         prefix = "" if staged.whole else "target."
-        self.rule = Rules(rules.by_source, rules.matched, self._keys, rows, prefix)
+        self.rule = Rules(rules.by_source, rules.matched, self._keys, rows, prefix, rules.paired)
 
     @property
     def keys(self) -> int:

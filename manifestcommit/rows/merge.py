@@ -8,8 +8,7 @@ it would return other rows a second time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,6 +37,7 @@ from .clauses import (
     compile_clauses,
     given_values,
 )
+from .conditions import text_of
 from .find import Choice, Match, Staged, apply, finish
 from .row_change import (
     NOTHING,
@@ -56,12 +56,14 @@ class MergeOn(NamedTuple):
     """How rows of the source and of the table are compared. columns: of the table, or column of the
     table -> that of the source; null_safe: where nulls are equal, see `merge_keys`; by: of rows
     with the same key, the source's with the highest value counts; None: there may not be several;
-    merge_schema: the table gets the source's columns and types. [RC3] [RC12]"""
+    merge_schema: the table gets the source's columns and types; where: is true of a row of the
+    table and one of the source with its key, where they belong together. [RC3] [RC12]"""
 
     columns: On
     null_safe: bool | Sequence[str] = False
     by: str | None = None
     merge_schema: bool = False
+    where: Any = None
 
     def declared(self) -> list[str]:
         """The same texts for the same keys. [RC6]"""
@@ -70,7 +72,8 @@ class MergeOn(NamedTuple):
         texts += [] if theirs == names else ["source", *theirs]
         safe = [] if isinstance(self.null_safe, bool) else list(self.null_safe)
         texts += ["null safe", *safe] if self.null_safe else []
-        return texts if self.by is None else [*texts, "last by", self.by]
+        texts += [] if self.by is None else ["last by", self.by]
+        return texts if self.where is None else [*texts, "where", text_of(self.where)]
 
 
 def merge(
@@ -82,14 +85,14 @@ def merge(
     declared: Declared = NOTHING,
     *,
     whole: bool = False,
+    dry_run: bool = False,
 ) -> RowOutcome:
     """Write the source, compare its keys with the table, write the files that take the place of
     others, and commit. whole: rows are the source's as a whole; `clauses` have no conditions and no
     values then. [RC1] [RC4]"""
     on = on if isinstance(on, MergeOn) else MergeOn(on)
     source = for_each_try(ctx, source if on.by is None else _latest(source, on))
-    once = partial(_merge_once, ctx, source, on, clauses, choice, declared, whole)
-    return until_committed(ctx, once)
+    return _merge_once(ctx, source, on, clauses, choice, declared, whole, dry_run)
 
 
 def _latest(source: NewRows, on: MergeOn) -> NewRows:
@@ -106,6 +109,7 @@ def _latest(source: NewRows, on: MergeOn) -> NewRows:
     return source.latest(Latest([field.name for field in found[:-1]], safe, found[-1].name))
 
 
+@until_committed
 def _merge_once(
     ctx: TableContext,
     source: NewRows,
@@ -114,6 +118,7 @@ def _merge_once(
     choice: Choice,
     declared: Declared,
     whole: bool,
+    dry_run: bool,
 ) -> RowOutcome:
     change = RowChange(ctx, "merge", [*on.declared(), *clauses.declared()], declared)
     if change.already_committed:
@@ -125,8 +130,8 @@ def _merge_once(
     keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
     keys = _named_in(keys, source.schema, clauses, whole)
     executor = choice.of_merge(snapshot.totals.bytes)
-    stage = _whole_rows if whole else partial(_some_columns, evolves=on.merge_schema)
-    staged = stage(change, source, keys, clauses)
+    stage = _whole_rows if whole else _some_columns
+    staged = stage(change, source, keys, clauses, on)
     change.rest_on(source.marks)
     partitions = partitions_of_keys(keys, staged.files, staged.plan.partition_by, by)
     change.read(({},) if clauses.by_source else partitions)
@@ -141,14 +146,19 @@ def _merge_once(
             )
             wanted = bounds if members is None else And(args=(bounds, members))
             entries = planning.entries_table(ctx, snapshot, wanted)
-        found = apply(change, executor, match.rule, entries, what="a key or a condition")
+        what = "a key or a condition"
+        found = apply(change, executor, match.rule, entries, what=what, dry_run=dry_run)
         if not whole:
             inserted = match.insert().register(change) if clauses.unmatched and staged.rows else 0
+        elif dry_run:
+            inserted = staged.rows - match.keys if clauses.unmatched else 0
         else:
             inserted = _add(change, match, staged, clauses)
-            if _updates(clauses):  # their place is taken by rows of the source
-                found = found._replace(updated=found.deleted, deleted=0)
-        return finish(change, found, executor.name, rows_inserted=inserted)
+        if whole and _updates(clauses):  # their place is taken by rows of the source
+            found = found._replace(updated=found.deleted, deleted=0)
+    if dry_run:
+        change.discard(entry.path for entry in staged.files)
+    return finish(change, found, executor.name, planned=dry_run, rows_inserted=inserted)
 
 
 def _evolve(change: RowChange, data: Schema, on: MergeOn, clauses: Clauses, whole: bool) -> None:
@@ -231,7 +241,9 @@ def _add(change: RowChange, match: Match, staged: Staged, clauses: Clauses) -> i
     return staged.rows - match.keys if inserts else 0
 
 
-def _whole_rows(change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses) -> Staged:
+def _whole_rows(
+    change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, on: MergeOn
+) -> Staged:
     """Write the source's rows as the table has them, or their keys where nothing else is needed;
     SchemaMismatchError before any of it is read. [RC4]"""
     plan, only_keys = change.plan(sources=change.sources), False
@@ -240,21 +252,20 @@ def _whole_rows(change: RowChange, source: NewRows, keys: MergeKeys, clauses: Cl
         plan, only_keys = _of_keys(plan, keys, Schema(fields=fields)), True
     if not (_updates(clauses) and clauses.unmatched):  # not every row comes into the table
         plan = msgspec.structs.replace(plan, constraints={})
-    new = source.write(plan, _check_columns(plan.schema, source.schema, keys, only_keys))
+    new = source.write(plan, _check_columns(plan.schema, source.schema, keys, only_keys, on.by))
     rules = Compiled([Rule()] if clauses.matched else [], [], [])
     return Staged(plan, new, entries_of(change.ctx, plan, new), keys, rules, whole=True)
 
 
 def _some_columns(
-    change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, *, evolves: bool
+    change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, on: MergeOn
 ) -> Staged:
     """Write the columns that the source has, and compile the clauses for them. [RC4] [RC9]"""
     ctx, snapshot = change.ctx, change.snapshot
     assert snapshot.schema is not None
-    columns = _source_columns(snapshot.schema, source.schema, keys, evolves=evolves)
-    rules = compile_clauses(
-        clauses, snapshot.schema, columns, snapshot.partition_by, ctx.env.now_us(), keys
-    )
+    columns = _source_columns(snapshot.schema, source.schema, keys, evolves=on.merge_schema)
+    table, by, now = snapshot.schema, snapshot.partition_by, ctx.env.now_us()
+    rules = compile_clauses(clauses, table, columns, by, now, keys, on.where)
     plan = _of_keys(change.plan(), keys, columns)
     names = (find_column(source.schema, field.name).name for field in columns.fields)
     new = source.write(
@@ -271,9 +282,12 @@ def _of_keys(plan: WritePlan, keys: MergeKeys, schema: Schema) -> WritePlan:
     return msgspec.structs.replace(plan, schema=schema, partition_by=by, constraints={})
 
 
-def _check_columns(table: Schema, data: Schema, keys: MergeKeys, only_keys: bool) -> dict[str, str]:
+def _check_columns(
+    table: Schema, data: Schema, keys: MergeKeys, only_keys: bool, by: str | None
+) -> dict[str, str]:
     """The source's columns that are needed, and the table's that they become: all of the table's
-    and no others, so that an update loses none. [RC3]"""
+    and no others, but for one that only says which row of a key is the last, so that an update
+    loses none. [RC3]"""
     theirs = {field.id: name for field, name in zip(keys.fields, keys.names, strict=True)}
     chosen = []
     for field in table.fields:
@@ -288,6 +302,8 @@ def _check_columns(table: Schema, data: Schema, keys: MergeKeys, only_keys: bool
             )
             raise SchemaMismatchError(f"the source has no column {field.name!r}: {what}") from None
     taken = {field.id for field in chosen}
+    if by is not None:
+        taken.add(find_column(data, by).id)
     extra = [field.name for field in data.fields if field.id not in taken]
     if extra and not only_keys:
         raise SchemaMismatchError(

@@ -460,7 +460,8 @@ def check_columns(
     version `end`. [CH6]"""
     for each in changes:
         for files in (each.removed, each.added):
-            reasons = unreadable_columns(columns, _fields(files.snapshot), later=False)
+            there = _fields(files.snapshot)
+            reasons = unreadable_columns(columns, there, later=False, void=True)
             if reasons and files.entries.num_rows:
                 raise SchemaMismatchError(
                     f"version {files.snapshot.version} of {url} has files that cannot be read as "

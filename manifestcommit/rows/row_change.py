@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 import msgspec
 import pyarrow as pa
@@ -67,6 +67,9 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
         files_removed: how many files had no row left.
         files_rewritten: how many files had rows left, which are in new files now.
         executor: what read and rewrote the files: "arrow", in this process, or "spark".
+        reads: of a dry run, the paths of the files that may hold such rows, below the table path;
+            they are read unless partition values alone decide.
+        rewrites: of a dry run, those that hold such rows, and would be rewritten or removed.
         tries: how often it was done: once, and again each time that others were faster.
 
     Spec: RC1, RC8, RC11.
@@ -79,6 +82,8 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
     files_removed: int | None = None
     files_rewritten: int | None = None
     executor: Executor | None = None
+    reads: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
     tries: int = 1
 
 
@@ -114,20 +119,29 @@ def is_lost(outcome: Outcome) -> bool:
     return outcome.conflict is not None and outcome.conflict.rule in _LOST
 
 
-def until_committed(ctx: TableContext, once: Callable[[], RowOutcome]) -> RowOutcome:
-    """Change rows; where others were faster, do it again, as a new job at the newest version.
-    once: looks at the rows, rewrites files and commits. [RC11]"""
-    tries, limits = 1, ctx.tuning.limits
-    while True:
-        try:
-            return msgspec.structs.replace(once(), tries=tries)
-        except LostRaceError as lost:
-            if tries >= lost.most:
-                committed_or_raise(lost.outcome, ctx.store.url)
-            conflict = lost.outcome.conflict
-            LOG.info("%r: try %d lost to others: %s", ctx.store.url, tries, conflict)
-        pause(ctx.env, tries, limits.first_pause_s, limits.longest_pause_s)
-        tries += 1
+_Given = ParamSpec("_Given")
+_Change = Callable[Concatenate[TableContext, _Given], RowOutcome]
+
+
+def until_committed(once: _Change[_Given]) -> _Change[_Given]:
+    """A change of rows that is done again where others were faster, as a new job at the newest
+    version. once: looks at the rows, rewrites files and commits. [RC11]"""
+
+    @wraps(once)
+    def change(ctx: TableContext, /, *given: _Given.args, **named: _Given.kwargs) -> RowOutcome:
+        tries, limits = 1, ctx.tuning.limits
+        while True:
+            try:
+                return msgspec.structs.replace(once(ctx, *given, **named), tries=tries)
+            except LostRaceError as lost:
+                if tries >= lost.most:
+                    committed_or_raise(lost.outcome, ctx.store.url)
+                conflict = lost.outcome.conflict
+                LOG.info("%r: try %d lost to others: %s", ctx.store.url, tries, conflict)
+            pause(ctx.env, tries, limits.first_pause_s, limits.longest_pause_s)
+            tries += 1
+
+    return change
 
 
 class RowChange(JointUnit):
@@ -239,6 +253,12 @@ class RowChange(JointUnit):
         self._removed |= dict(
             zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
         )
+
+    def discard(self, paths: Iterable[str]) -> None:
+        """Delete what a dry run has written: these files, and what it has registered."""
+        new = NewFiles(entries=self._entries, manifests=self._manifests)
+        own = [entry.path for entry in entries_of(self.ctx, self.plan(), new)]
+        self.ctx.store.delete([*{*paths, *own, *(ref.path for ref in self._manifests)}])
 
     def takes(self) -> tuple[Schema | None, tuple[int, ...]]:
         return self.snapshot.schema, self.snapshot.partition_by

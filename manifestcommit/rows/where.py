@@ -12,19 +12,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import UsageError
+from ..errors import SchemaMismatchError, UsageError
 from ..filter.predicate import partitions_of
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
 from ..format import manifest_table
-from ..format.arrow_schema import arrow_schema
-from ..format.fields import Schema, walk
+from ..format.arrow_schema import arrow_schema, converted
+from ..format.evolution import Editing
+from ..format.fields import Field, Schema, type_text, walk
 from ..log.table_context import TableContext
 from ..protocol.write_layout import Layout, check_missing, lay_out
 from ..scan import planning
 from .clauses import Assignments, Rule, Rules, declared_set
 from .conditions import Condition, session_of, shown, text_of, understand
-from .find import ArrowRows, Choice, Counts, RowExecutor, apply, counts_by_partition, finish
+from .find import (
+    ArrowRows,
+    Choice,
+    Counts,
+    RowExecutor,
+    apply,
+    counts_by_partition,
+    finish,
+    found_in,
+)
 from .row_change import (
     NOTHING,
     Declared,
@@ -37,6 +47,7 @@ from .row_change import (
 )
 
 
+@until_committed
 def delete_where(
     ctx: TableContext,
     condition: Any,
@@ -47,13 +58,6 @@ def delete_where(
 ) -> RowOutcome:
     """Delete exactly the rows for which the condition is true; a row for which it is null stays.
     [RC2]"""
-    once = partial(_delete_once, ctx, condition, choice, declared, dry_run)
-    return until_committed(ctx, once)
-
-
-def _delete_once(
-    ctx: TableContext, condition: Any, choice: Choice, declared: Declared, dry_run: bool
-) -> RowOutcome:
     change = RowChange(ctx, "delete", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
@@ -69,6 +73,7 @@ def _delete_once(
     return finish(change, found, executor.name, planned=dry_run)
 
 
+@until_committed
 def update_where(
     ctx: TableContext,
     values: Mapping[str, Any],
@@ -79,17 +84,6 @@ def update_where(
 ) -> RowOutcome:
     """Set columns of exactly the rows for which the condition is true; None: of all rows. [RC7]"""
     condition = pc.scalar(True) if condition is None else condition
-    once = partial(_update_once, ctx, values, condition, declared, dry_run)
-    return until_committed(ctx, once)
-
-
-def _update_once(
-    ctx: TableContext,
-    values: Mapping[str, Any],
-    condition: Any,
-    declared: Declared,
-    dry_run: bool,
-) -> RowOutcome:
     texts = ["where", text_of(condition), "set", *declared_set(values)]
     change = RowChange(ctx, "update", texts, declared)
     if change.already_committed:
@@ -110,6 +104,44 @@ def _update_once(
     return finish(change, found, executor.name, planned=dry_run)
 
 
+@until_committed
+def rewrite_all(ctx: TableContext, edit: Editing, default: Any = None) -> RowOutcome:
+    """Change the table's columns and rewrite all of its files, in one commit. default: the value
+    in all rows of the column that is added. [SC11]"""
+    change = RowChange(ctx, "update", [])
+    before = change.snapshot.schema
+    assert before is not None
+    edits = edit(before, change.snapshot.partition_by)
+    if not edits:  # others were faster
+        nothing = found_in(planning.entries_of(ctx, change.snapshot, []), {})
+        return finish(change, nothing)
+    change.evolve(edits)
+    schema = change.snapshot.schema
+    assert schema is not None
+    name = schema.fields[0].name
+    values = {name: pc.field(name)}
+    if default is not None:
+        values = {f.name: pc.scalar(_default(f, default)) for e in edits if (f := e.field)}
+    inputs = arrow_schema(schema, physical=False, ids=False)
+    new = Assignments(values, schema, columns_of(schema), inputs, session_of())
+    change.read(({},))
+    rule, executor = Rules([Rule(pc.scalar(True), pc.scalar(True), new)]), ArrowRows(ctx)
+    found = apply(change, executor, rule, planning.entries_table(ctx, change.snapshot))
+    return finish(change, found, executor.name)
+
+
+def _default(field: Field, value: Any) -> pa.Scalar:
+    """The value in the type of a new column; UsageError where it is none of that type. [SC11]"""
+    try:
+        return converted(pa.array([value]), field)[0]
+    except (SchemaMismatchError, pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"it is no value of the type {type_text(field.type)} ({error}); nothing was done",
+            argument="default",
+            given=shown(value),
+        ) from error
+
+
 def overwrite_where(
     ctx: TableContext,
     data: NewRows,
@@ -118,14 +150,15 @@ def overwrite_where(
     declared: Declared = NOTHING,
     *,
     merge_schema: bool = False,
+    dry_run: bool = False,
 ) -> RowOutcome:
     """Replace exactly the rows for which the condition is true; a row for which it is null stays.
     Refused if it is not true for a row of the data (Delta's `replaceWhere`). [RC10] [RC1]"""
     data = for_each_try(ctx, data)
-    once = partial(_overwrite_once, ctx, data, condition, choice, declared, merge_schema)
-    return until_committed(ctx, once)
+    return _overwrite_once(ctx, data, condition, choice, declared, merge_schema, dry_run)
 
 
+@until_committed
 def _overwrite_once(
     ctx: TableContext,
     data: NewRows,
@@ -133,6 +166,7 @@ def _overwrite_once(
     choice: Choice,
     declared: Declared,
     merge_schema: bool,
+    dry_run: bool,
 ) -> RowOutcome:
     change = RowChange(ctx, "overwrite", ["where", text_of(condition)], declared)
     if change.already_committed:
@@ -149,13 +183,15 @@ def _overwrite_once(
     if counts is None:
         executor, wanted = choice.by_size(entries, "overwrite", executor, wanted, snapshot.schema)
         rule = executor.deleting(wanted, snapshot.schema)
-        counts = executor.find(change, entries, rule, keep=True)
+        counts = executor.find(change, entries, rule, keep=not dry_run)
     gone = sum(rows for _, rows in counts.values())
     if missing and 0 < gone == _rows(planning.entries_table(ctx, snapshot)):
         check_missing(missing, snapshot.properties, whole=True)
     rule = executor.deleting(wanted, snapshot.schema)
-    found = apply(change, executor, rule, entries, counts)
-    return finish(change, found, executor.name, rows_inserted=_rows(new))
+    found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
+    if dry_run:
+        change.discard(new.column("path").to_pylist())
+    return finish(change, found, executor.name, planned=dry_run, rows_inserted=_rows(new))
 
 
 def _examined(change: RowChange, wanted: Condition) -> pa.Table:

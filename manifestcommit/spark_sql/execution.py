@@ -149,7 +149,7 @@ _DECLARED: dict[str, tuple[str, ...]] = {
     "merge": ("key", "watermarks", "publish", *_NOTED),
     "delete": ("key", "publish", *_NOTED),
     "update": ("key", "publish", *_NOTED),
-    **dict.fromkeys(("select", "refresh", "history", "plan_gc"), ()),
+    **dict.fromkeys(("select", "refresh", "history", "plan_gc", "explain"), ()),
 }
 
 
@@ -254,14 +254,20 @@ class Execution:
         ):
             _check_all_columns(source, _schema(place, snapshot))
         simple = [len(some) < 2 and all(each.is_simple for each in some) for some in clauses]
-        is_whole = all(simple) and not statement.by_source
+        is_whole = all(simple) and not statement.by_source and statement.where is None
         matched, unmatched, by_source = (
             [each.kind if is_whole else _clause(each) for each in some] or None for some in clauses
         )
         found: Any = {"when_matched": matched, "when_not_matched": unmatched}
         found["when_not_matched_by_source"] = by_source
         found |= {"null_safe": list(statement.null_safe), "merge_schema": statement.evolves}
+        found["where"] = statement.where
         return table.merge(source, statement.on, spark=self._spark, **found, **self._declared)
+
+    def explain(self, statement: sql.Explain) -> Outcome:
+        self._declared = {"dry_run": True}
+        found: Outcome = _DONE_BY[type(statement.change)](self, statement.change)
+        return found
 
     def call(self, statement: sql.Call) -> Any:
         method = getattr(self._names.changed(statement.target).table(), statement.method)
@@ -314,6 +320,7 @@ _DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
     sql.Delete: Execution.delete,
     sql.Merge: Execution.merge,
     sql.Call: Execution.call,
+    sql.Explain: Execution.explain,
     sql.Refresh: Execution.refresh,
 }
 

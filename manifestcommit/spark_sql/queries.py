@@ -287,15 +287,22 @@ def requalified(text: str, sides: Mapping[str, str], instead: str) -> str:
 
 
 class ComparedKeys(NamedTuple):
-    """columns: of the target -> of the source; null_safe: of the target, those with `<=>`."""
+    """columns: of the target -> of the source; null_safe: of the target, those with `<=>`; is_all:
+    whether nothing else is compared."""
 
     columns: dict[str, str]
     null_safe: list[str]
+    is_all: bool = True
+
+
+def _is_named(columns: Mapping[str, str], mine: str, other: str) -> bool:
+    known = zip(columns, columns.values(), strict=True)
+    return any(a.lower() == mine.lower() or b.lower() == other.lower() for a, b in known)
 
 
 def key_columns(text: str, target: str, source: str, instead: str) -> ComparedKeys:
-    """The columns that a merge compares, of `t.a = s.a AND t.b <=> s.c`. UsageError for any other
-    condition."""
+    """The columns that a merge compares, of `t.a = s.a AND t.b <=> s.c`, with other conditions
+    beside them. UsageError where there is no such column."""
     from sqlglot import exp
 
     found, waiting = ComparedKeys({}, []), [parse_expression(text, instead).unnest()]
@@ -310,13 +317,16 @@ def key_columns(text: str, target: str, source: str, instead: str) -> ComparedKe
                 if isinstance(column, exp.Column) and len(column.parts) == 2:
                     sides[column.table.lower()] = column.name
         mine, other = sides.get(target.lower()), sides.get(source.lower())
-        if mine is None or other is None or mine.lower() in map(str.lower, found.columns):
-            raise refusal(
-                f"the condition of a MERGE is {target}.key = {source}.key, or <=>, once for each "
-                f"column of the key, joined by AND, not {text!r}",
-                instead,
-            )
+        if mine is None or other is None or _is_named(found.columns, mine, other):
+            found = found._replace(is_all=False)
+            continue
         found.columns[mine] = mine if other.lower() == mine.lower() else other
         if isinstance(node, exp.NullSafeEQ):
             found.null_safe.append(mine)
+    if not found.columns:
+        raise refusal(
+            f"the condition of a MERGE has {target}.key = {source}.key, or <=>, once for each "
+            f"column of the key, and other conditions after AND, not {text!r}",
+            instead,
+        )
     return found

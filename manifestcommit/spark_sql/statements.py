@@ -59,12 +59,14 @@ class When(msgspec.Struct, frozen=True, kw_only=True):
 
 class Merge(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a query to merge by key. on: column of the target -> of the source; null_safe: of the
-    target, those of which nulls are equal; evolves: whether the table's columns may change."""
+    target, those of which nulls are equal; where: the whole condition, if it has more than these;
+    evolves: whether the table's columns may change."""
 
     target: Name
     source: str
     on: dict[str, str]
     null_safe: tuple[str, ...] = ()
+    where: str | None = None
     evolves: bool = False
     matched: tuple[When, ...] = ()
     unmatched: tuple[When, ...] = ()
@@ -94,7 +96,13 @@ class Refresh(msgspec.Struct, frozen=True, kw_only=True):
     target: Name
 
 
-Statement: TypeAlias = Select | Insert | Delete | Merge | CreateAs | Call | Refresh
+class Explain(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of rows that is not done: what it would do, and where."""
+
+    change: Statement
+
+
+Statement: TypeAlias = Select | Insert | Delete | Merge | CreateAs | Call | Refresh | Explain
 
 # First words of statements that are not done here -> the call that does it.
 _ELSEWHERE = {
@@ -107,7 +115,6 @@ _ELSEWHERE = {
     "MSCK": "mc.Table(path).adopt()",
     "REPAIR": "mc.Table(path).adopt()",
     "FSCK": "mc.Table(path).verify()",
-    "EXPLAIN": "mc.sql(spark, query).explain()",
 }
 
 
@@ -127,6 +134,16 @@ def _select(scanner: Scanner) -> Select:
     query = scanner.rest()
     parse_query(query)
     return Select(query=query)
+
+
+def _explain(scanner: Scanner) -> Statement:
+    scanner.expect("EXPLAIN")
+    changes = {"DELETE": _delete, "MERGE": _merge, "UPDATE": _update}
+    known = changes.get(first := scanner.next_word())
+    if known is None:
+        what = f"EXPLAIN is done of DELETE, UPDATE and MERGE, not of {first or 'nothing'}"
+        raise refusal(what, "mc.sql(spark, query).explain()")
+    return Explain(change=known(scanner))
 
 
 def _with(scanner: Scanner) -> Statement:
@@ -262,7 +279,8 @@ def _merge(scanner: Scanner) -> Statement:
     if our == their.lower():
         raise refusal("both sides of the MERGE have one name: give one an alias", scanner.instead)
     scanner.expect("ON")
-    on = key_columns(scanner.until("WHEN"), our, their, scanner.instead)
+    condition = scanner.until("WHEN")
+    on = key_columns(condition, our, their, scanner.instead)
     sides = {our: "target.", their.lower(): "source."}
     clauses: dict[str, list[When]] = {"matched": [], "unmatched": [], "by_source": []}
     while not scanner.is_over:
@@ -276,6 +294,7 @@ def _merge(scanner: Scanner) -> Statement:
         source=source,
         on=on.columns,
         null_safe=tuple(on.null_safe),
+        where=None if on.is_all else requalified(condition, sides, scanner.instead),
         evolves=evolves,
         **kinds,
     )
@@ -373,9 +392,9 @@ def _create(scanner: Scanner) -> Statement:
 
 def _alter(scanner: Scanner) -> Statement:
     scanner.instead = (
-        "mc.Table(path).add_column(name, type), rename_column, drop_column, widen_column, "
-        "comment_column, each one column; add_constraint, drop_constraint, set_not_null, "
-        "drop_not_null or set_properties"
+        "mc.Table(path).add_column(name, type, default=…), rename_column, drop_column, "
+        "widen_column, comment_column, each one column; add_constraint, drop_constraint, "
+        "set_not_null, drop_not_null or set_properties"
     )
     scanner.expect("ALTER", "TABLE")
     target = scanner.name()
@@ -496,6 +515,7 @@ _KNOWN: dict[str, Callable[[Any], Statement]] = {
     "DELETE": _delete,
     "DESC": _describe,
     "DESCRIBE": _describe,
+    "EXPLAIN": _explain,
     "INSERT": _insert,
     "MERGE": _merge,
     "OPTIMIZE": _optimize,

@@ -180,6 +180,7 @@ class RowChanges:
 
     @checked(
         source=rows,
+        where=optional(condition),
         reason=optional(REASON),
         when_matched=anything,
         when_not_matched=anything,
@@ -191,6 +192,7 @@ class RowChanges:
         on: Sequence[str] | str | Mapping[str, str],
         *,
         null_safe: bool | Sequence[str] | str = False,
+        where: Condition | None = None,
         keep: Literal["last"] | None = None,
         by: str | None = None,
         merge_schema: bool = False,
@@ -210,6 +212,7 @@ class RowChanges:
         fingerprint: str | None = None,
         reason: str | None = None,
         watermarks: Ranges | None = None,
+        dry_run: bool = False,
         based_on: int | None = None,
         publish: bool = True,
         message: str | None = None,
@@ -227,11 +230,15 @@ class RowChanges:
                 column of the source; a null in one is equal to nothing.
             null_safe: a null in a key is equal to a null (SQL's `<=>`): True, for all columns of
                 the key, or the table's columns for which that is so; by default False.
+            where: a condition beside the key: SQL such as `"target.day >= source.since"`, or a
+                pyarrow expression. Where it is not true of two rows with one key, neither has the
+                other: they count as not matched. Rows are merged as by `Update()` and `Insert()`
+                then, never as a whole. By default none.
             keep: "last": of several rows of the source with one key, the one with the highest value
                 of `by` counts, and it is an error if two have that; by default the source has each
                 key once.
             by: with `keep`, a column of the source: numbers that are no floats, dates, timestamps
-                or texts; a null is the lowest. By default none.
+                or texts; a null is the lowest. The table need not have it. By default none.
             merge_schema: let the table's schema change in the same commit, as the function `write`
                 does: new columns, which are null in other rows, wider types, members of structs. Of
                 a source whose clauses name their columns, only these count. By default the source
@@ -247,6 +254,9 @@ class RowChanges:
             spark: the session that compares and rewrites; by default that of a DataFrame, and for
                 other sources this process does it, with the source's keys in memory, unless a
                 session is active and the table has more than 1 GB.
+            dry_run: say what would be done and where, with the paths of the files, and commit
+                nothing; the source is written as for the merge, and deleted again. By default
+                False.
             based_on: the version of the table that the source's rows were read from, if they were,
                 as for the function `write`: what others wrote since then, where such a key can lie,
                 is a conflict. By default what the rows carry, else the newest.
@@ -275,15 +285,18 @@ class RowChanges:
             as_clauses("when_not_matched_by_source", when_not_matched_by_source, (Update, Delete)),
         )
         check_not_empty(clauses)
+        if where is not None:
+            check_meaning("where", [where])
         for name, some in clauses.by_argument():
             check_meaning(name, (text for clause in some for text in clause_texts(clause)))
-        is_whole = is_simple(when_matched) and is_simple(when_not_matched) and not clauses.by_source
+        is_whole = is_simple(when_matched) and is_simple(when_not_matched)
+        is_whole = is_whole and not clauses.by_source and where is None
         spark = spark or (source.sparkSession if is_spark else None)
         choice, new = self._choice(spark, ctx), self._new_rows(source, ctx)
         if (keep is None) != (by is None):
             raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
-        compared = MergeOn(on, null_safe, by, merge_schema)
-        return merge(ctx, new, compared, clauses, choice, declared, whole=is_whole)
+        compared = MergeOn(on, null_safe, by, merge_schema, where)
+        return merge(ctx, new, compared, clauses, choice, declared, whole=is_whole, dry_run=dry_run)
 
     @checked(data=rows, where=condition, reason=optional(REASON))
     def overwrite_where(
@@ -297,6 +310,7 @@ class RowChanges:
         fingerprint: str | None = None,
         reason: str | None = None,
         watermarks: Ranges | None = None,
+        dry_run: bool = False,
         based_on: int | None = None,
         publish: bool = True,
         message: str | None = None,
@@ -313,6 +327,7 @@ class RowChanges:
             where: SQL, a pyarrow expression or a Spark Column, as for `delete`.
             merge_schema: as for the function `write`; by default False.
             spark: as for `delete`; by default that of a DataFrame.
+            dry_run: as for `merge`.
             based_on: the version that the rows were read from, as for the function `write`; by
                 default what the data carries.
 
@@ -341,6 +356,7 @@ class RowChanges:
             self._choice(spark, ctx),
             self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish),
             merge_schema=merge_schema,
+            dry_run=dry_run,
         )
 
     def _new_rows(self, data: Any, ctx: TableContext) -> NewRows:

@@ -28,6 +28,7 @@ from ..commits.two_phase import (
 )
 from ..errors import UsageError
 from ..format import arrow_schema, evolution
+from ..format.evolution import Editing, SchemaEdit
 from ..format.fields import Schema, parse_type
 from ..format.snapshot import Snapshot
 from ..gate.table_constraints import Constrained
@@ -805,33 +806,48 @@ class Table(Constrained, Erases):
         name: str,
         type: str | pa.DataType,
         *,
+        default: Any = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
-        """Add a nullable column, or a member of a struct; it is null in every row that is there.
+        """Add a nullable column, or a member of a struct.
 
         Args:
             name: the column's name; a member's path, such as `s.b`.
             type: a pyarrow type, or the name of a type of Spark or SQL, such as "bigint",
                 "numeric(10,2)" or "struct<a: int, b: array<string>>".
+            default: the value of a new column in every row that is there, such as `0`, `"none"` or
+                a date; a text is itself, not SQL. It is written into the table's files, all of
+                which are rewritten in the same commit, so that every engine and export has it.
+                Older versions do not have the column, and a later write that lacks it leaves it
+                null. By default the column is null, and no file is rewritten.
 
         Returns:
             The outcome of the commit.
 
         Raises:
-            UsageError: the table has such a column, or the text names no type.
+            CommitConflictError: with a default, others wrote meanwhile, in each of the tries that
+                the property `write.row-change-tries` allows.
+            UsageError: the table has such a column, the text names no type, or the default is no
+                value of that type, or that of a member.
             UnsupportedTypeError: values of that type cannot be stored.
             SchemaMismatchError: a column cannot have that name, such as one with a NUL.
 
-        Spec: SC6.
+        Example:
+            `table.add_column("gates", "int", default=0)`
+
+        Spec: SC6, SC11.
         """
         kind = _kind_of(name, type)
-        return self._alter(
-            lambda schema, _: evolution.add_column(
-                schema, name, kind, new_id=self._ctx.new_field_id
-            ),
-            self._ctx.noting(message, metadata),
-        )
+
+        def edit(schema: Schema, _: tuple[int, ...]) -> tuple[SchemaEdit, ...]:
+            found = evolution.add_column(schema, name, kind, new_id=self._ctx.new_field_id)
+            if default is not None and found[0].parent is not None:
+                what = "only whole columns have one; nothing was done. Add the member, then set the"
+                raise UsageError(f"{what} column: Table.update", argument="default")
+            return found
+
+        return self._alter(edit, self._ctx.noting(message, metadata), default)
 
     @checked()
     def rename_column(
@@ -871,13 +887,16 @@ class Table(Constrained, Erases):
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
-        """Widen a column's type; no file is rewritten, and no value changes.
+        """Widen a column's type; no value changes.
 
         byte → short → integer → long, float → double, and a decimal to more digits before the point
-        and as many after it. A write with `merge_schema=True` does the same for its own data.
+        and as many after it, also inside lists, maps and structs: no file is rewritten. A write
+        with `merge_schema=True` does the same for its own data. What has no type yet (void: a
+        column that was null, the elements of lists that were empty) gets one that is not nested;
+        then all files are rewritten in the same commit.
 
         Args:
-            name: the column's name.
+            name: the column's name, or a member's path, such as `s.b`, `l.element` or `m.value`.
             type: the wider type, as for `add_column`.
 
         Returns:
@@ -886,12 +905,13 @@ class Table(Constrained, Erases):
         Raises:
             UsageError: there is no such column, or its type does not widen to that one.
             UnsupportedTypeError: values of that type cannot be stored.
-            CommitConflictError: others gave the column another type meanwhile.
+            CommitConflictError: others gave the column another type meanwhile; from void, as for
+                `add_column` with a default.
 
         Example:
             `table.widen_column("flight", "long")`
 
-        Spec: SC5.
+        Spec: SC5, SC11.
         """
         kind = _kind_of(name, type)
         return self._alter(
@@ -996,8 +1016,8 @@ class Table(Constrained, Erases):
         ctx = self._ctx.noting(message, metadata)
         return committed_or_raise(alter.set_properties(ctx, properties), ctx.store.url)
 
-    def _alter(self, edit: alter.Editing, ctx: TableContext) -> Outcome:
-        return committed_or_raise(alter.edit_schema(ctx, edit), ctx.store.url)
+    def _alter(self, edit: Editing, ctx: TableContext, default: Any = None) -> Outcome:
+        return committed_or_raise(alter.edit_schema(ctx, edit, default), ctx.store.url)
 
     @checked(to=one_of("iceberg", "delta", "spark-catalog"))
     def export(self, to: str, version: int | None = None) -> Export:

@@ -156,6 +156,7 @@ VALID: dict[str, Callable[[World], Any]] = {
     "new_name": lambda world: "number",
     "type": lambda world: "string",
     "comment": lambda world: "of a flight",
+    "default": lambda world: "none",
     "properties": lambda world: {"mine": "1"},
     "start_version": lambda world: 1,
     "where": lambda world: "id = 1",
@@ -184,7 +185,7 @@ ALSO: dict[str, dict[str, Callable[[World], Any]]] = {
     "Table.untag": {"name": lambda world: "kept"},
     "Table.rollback": {"version": lambda world: 1},
     "Table.overwrite_where": {"where": lambda world: "id > 0 OR id <= 0 OR id IS NULL"},
-    "Table.merge": {"source": lambda world: ROWS},
+    "Table.merge": {"source": lambda world: ROWS, "where": lambda world: "target.id > 0"},
     "load": {"source": lambda world: mc.sources.files("memory://doors-landing", settle="0s")},
     "follow": {"source": lambda world: mc.sources.files("memory://doors-landing", settle="0s")},
 }

@@ -187,6 +187,18 @@ CLAUSE_MERGES: dict[str, tuple[dict[str, Any], str]] = {
         WHEN NOT MATCHED THEN INSERT (id, x, text, day) VALUES (source.id, source.x, source.text, source.day)
         WHEN NOT MATCHED BY SOURCE THEN DELETE""",
     ),
+    "a condition beside the key": (
+        {
+            "where": "target.x > 1 OR source.op = 'd'",
+            "when_matched": [D(where="op = 'd'"), U(set={"text": "source.text"})],
+            "when_not_matched": I(),
+            "when_not_matched_by_source": [U(set={"text": "'gone'"}, where="id > 5")],
+        },
+        """AND (target.x > 1 OR source.op = 'd') WHEN MATCHED AND op = 'd' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET text = source.text
+        WHEN NOT MATCHED THEN INSERT (id, x, text, day) VALUES (source.id, source.x, source.text, source.day)
+        WHEN NOT MATCHED BY SOURCE AND target.id > 5 THEN UPDATE SET text = 'gone'""",
+    ),
 }
 
 

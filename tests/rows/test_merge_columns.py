@@ -205,6 +205,38 @@ def test_the_last_row_of_a_key_counts_where_that_is_said(path: Path) -> None:
         table.merge(source, on="id", keep="last", by="nowhere", **take)
 
 
+def test_whole_rows_need_no_column_that_says_which_is_last(tmp_path: Path) -> None:
+    """Unless the table gets it. [RC3] [RC12]"""
+    mc.write(pa.table({"id": [1, 2], "v": [1, 2]}), tmp_path / "t")
+    table, source = mc.Table(tmp_path / "t"), pa.table({"id": [1, 1, 3], "v": [10, 11, 30], "ts": [5, 6, 1]})
+    table.merge(source, on="id", keep="last", by="ts")
+    assert sorted(map(tuple, map(dict.values, table.to_arrow().to_pylist()))) == [(1, 11), (2, 2), (3, 30)]
+    with pytest.raises(mc.errors.SchemaMismatchError, match="does not have: 'op'"):
+        table.merge(source.append_column("op", [["u"] * 3]), on="id", keep="last", by="ts")
+    table.merge(source, on="id", keep="last", by="ts", merge_schema=True)
+    assert table.to_arrow(["ts"], filter="id = 1").to_pylist() == [{"ts": 6}]
+
+
+def test_a_condition_beside_the_key_decides_who_belongs_together(tmp_path: Path) -> None:
+    """Without clauses, rows are not taken as a whole; a key of a commit declares the condition. [RC3] [RC6]"""
+    mc.write(pa.table({"id": [1, 2, 3], "v": [1, 2, 3], "at": [1, 9, 1]}), tmp_path / "t")
+    table, source = mc.Table(tmp_path / "t"), pa.table({"id": [1, 2], "v": [10, 20], "at": [5, 5]})
+    outcome = table.merge(source, on="id", where="target.at < source.at", when_not_matched=None, key="k")
+    assert (outcome.rows_updated, outcome.rows_inserted) == (1, 0)
+    assert table.to_arrow().sort_by("id").to_pylist() == [
+        {"id": 1, "v": 10, "at": 5},
+        {"id": 2, "v": 2, "at": 9},
+        {"id": 3, "v": 3, "at": 1},
+    ]
+    with pytest.raises(mc.errors.KeyReusedError):
+        table.merge(source, on="id", where="target.at > source.at", when_not_matched=None, key="k")
+    for wrong in ("target.nowhere = 1", "source.at", "at = 1", "target.at"):
+        with pytest.raises(mc.errors.UsageError):
+            table.merge(source, on="id", where=wrong)
+    late = table.merge(source, on="id", where="target.at < source.at", when_matched=None)
+    assert (late.rows_inserted, table.to_arrow(filter="id = 2").num_rows) == (2, 2)
+
+
 def test_the_last_row_of_a_null_key_counts_where_nulls_are_equal(tmp_path: Path) -> None:
     """[RC3]"""
     path = tmp_path / "t"

@@ -110,4 +110,6 @@ def test_columns_get_other_words_for_their_tables(text: str, expected: str) -> N
 def test_keys_are_found_on_either_side() -> None:
     """[SP48]"""
     found = key_columns("(t.a = s.A) and (s.`b c` = T.`b c` and t.d <=> s.e)", "t", "S", "x")
-    assert found == ({"a": "a", "b c": "b c", "d": "e"}, ["d"])
+    assert found == ({"a": "a", "b c": "b c", "d": "e"}, ["d"], True)
+    beside = key_columns("t.a = s.b AND t.b = s.a AND (t.a = s.a OR t.day > '1') AND t.day = 'x'", "t", "s", "x")
+    assert beside == ({"a": "b", "b": "a"}, [], False)

@@ -359,7 +359,7 @@ class _Work(NamedTuple):
     def columns(self, table: Schema) -> list[str]:
         """The columns of the table by which it is known which rows change."""
         none = _Joined(self.keys, pa.array([], pa.bool_()))
-        return Rules(self.rules.by_source, self.rules.matched, none, None, "target.").columns(table)
+        return self._rules(none, None).columns(table)
 
     def found(self, batch: pa.RecordBatch) -> pa.Array:
         """Of each row of a join whether it has a row of the source."""
@@ -368,9 +368,12 @@ class _Work(NamedTuple):
     def decided(self, batch: pa.RecordBatch, *, new: bool) -> Decided:
         """What becomes of rows of a join."""
         source = _side(batch, "source.", self.source)
-        joined = _Joined(self.keys, self.found(batch))
-        rules = Rules(self.rules.by_source, self.rules.matched, joined, source, "target.")
+        rules = self._rules(_Joined(self.keys, self.found(batch)), source)
         return rules.decide(_side(batch, "target.", self.table), new=new)
+
+    def _rules(self, keys: _Joined, source: pa.Table | None) -> Rules:
+        matched, _, others, paired = self.rules
+        return Rules(others, matched, keys, source, "target.", paired)
 
 
 class _Joined:
@@ -400,7 +403,8 @@ def _changes(work: _Work, path: str, batches: Batches) -> Iterator[pa.RecordBatc
         decided = work.decided(batch, new=False)
         flags = [each.cast(pa.int64()) for each in (decided.updated, decided.deleted)]
         keys = [batch.column("source." + key) for key in work.theirs]
-        found = work.found(batch)
+        assert decided.found is not None
+        found = decided.found.is_valid()
         names = [path, work.is_found, "updated", "deleted", *work.names]
         rows = pa.table([batch.column(path), found, *flags, *keys], names)
         matters = pc.or_(pc.or_(decided.updated, decided.deleted), found)

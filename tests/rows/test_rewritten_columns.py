@@ -1,0 +1,191 @@
+"""New columns with a value in the rows that are there, and types for what had none: files are rewritten in the same commit. [SC11]"""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.kit.row_works import before_its_create
+from tests.kit.sizes import rounds
+
+import manifestcommit as mc
+from manifestcommit.scan.planning import entries_table
+
+DAY, MOMENT = dt.date(1, 1, 1), dt.datetime(1969, 12, 31, 23, 59, 59, 999999)
+TYPES: dict[str, st.SearchStrategy[Any]] = {
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "bigint": st.integers(-(2**63), 2**63 - 1),
+    "double": st.floats(),
+    "string": st.text() | st.sampled_from(["", "NULL", "it's", "a = b", "\0"]),
+    "binary": st.binary(),
+    "boolean": st.booleans(),
+    "decimal(38,10)": st.decimals(-(10**27), 10**27, places=10),
+    "date": st.dates() | st.just(DAY),
+    "timestamp_ntz": st.datetimes() | st.just(MOMENT),
+    "timestamp": st.datetimes(timezones=st.just(dt.UTC)),
+    "array<int>": st.lists(st.integers(0, 9) | st.none()),
+    "struct<a: int, b: string>": st.fixed_dictionaries({"a": st.integers(0, 9), "b": st.text()}),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    for ids in ([1, 2], [3]):
+        mc.write(pa.table({"id": ids, "day": ["a", None][: len(ids)]}), tmp_path / "t", partition_by="day")
+    return tmp_path / "t"
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_default_is_in_every_row_that_is_there(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Itself, of whatever type; versions before lack the column. [SC11]"""
+
+    @settings(max_examples=rounds(6, 100), deadline=None)
+    @given(TYPES[name])
+    def check(value: Any) -> None:
+        path = tmp_path_factory.mktemp("t")
+        mc.write(pa.table({"id": [1, 2]}), path)
+        table = mc.Table(path)
+        table.add_column("c", name, default=value)
+        kind = table.schema.field("c").type
+        wanted = pa.array([value, value], kind)
+        for found in (table.to_arrow(), table.dataset().to_table()):
+            assert found.column("c").combine_chunks().equals(wanted) or value != value  # NaN is equal to nothing
+            assert found.column("c").null_count == 0 and found.column("c").type == kind
+        assert table.to_arrow(version=table.version - 1).column_names == ["id"]
+        assert table.verify(deep=True).is_sound
+
+    check()
+
+
+def test_every_engine_and_export_reads_it_and_later_rows_are_null(path: Path) -> None:
+    """Filters, changes of rows, streams of changes and other formats know of nothing but the files. [SC11] [EX1]"""
+    table = mc.Table(path)
+    outcome = table.add_column("c", "int", default=7, message="why")
+    assert (outcome.version, table.history(1)[0]["message"]) == (table.version, "why")
+    mc.write(pa.table({"id": [4], "day": ["b"]}), path)
+    wanted = [(1, 7), (2, 7), (3, 7), (4, None)]
+
+    def pairs(rows: Any) -> list[tuple[Any, ...]]:
+        return sorted((row["id"], row["c"]) for row in rows)
+
+    table.export("delta")
+    with duckdb.connect() as connection:
+        by_duckdb = table.duckdb(connection).to_arrow_table().to_pylist()
+    delta = pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(path))).execute("SELECT * FROM t").read_all())
+    for rows in (table.to_arrow().to_pylist(), table.to_polars().to_dicts(), by_duckdb, delta.to_pylist()):
+        assert pairs(rows) == wanted
+    assert table.to_arrow(filter="c = 7").num_rows == 3 and table.to_arrow(filter=pc.field("c").is_null()).num_rows == 1
+    assert table.update({"c": "c + 1"}, where="c = 7 AND id < 3").rows_updated == 2
+    changes = table.changed_rows(outcome.version).read_all()
+    assert sorted(changes.column("c").drop_null().to_pylist()) == [7, 7, 8, 8]
+    assert table.verify(deep=True).is_sound
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "value", "says"),
+    [
+        ("c", "int", 2**31, "invalid default '2147483648': it is no value of the type integer"),
+        ("c", "int", "7", "no value of the type integer"),
+        ("c", "date", "2020-01-01", "no value of the type date"),
+        ("c", "timestamp", MOMENT, "no value of the type timestamp"),
+        ("c", "decimal(3,1)", Decimal("1.23"), "no value of the type"),
+        ("c", "string", "\ud800", "no value of the type string"),
+        ("c", "int", object(), "no value of the type integer"),
+        ("c", "void", 1, "no value of the type void"),
+        ("s.b", "int", 1, "only whole columns have one"),
+    ],
+)
+def test_what_is_no_value_of_the_column_is_refused(tmp_path: Path, name: str, kind: str, value: Any, says: str) -> None:
+    """Before anything is written. [SC11]"""
+    mc.write(pa.table({"id": [1], "s": [{"a": 1}]}), tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    before = (table.version, sorted(tmp_path.rglob("*")))
+    with pytest.raises(mc.errors.UsageError, match=says):
+        table.add_column(name, kind, default=value)
+    assert (table.version, sorted(tmp_path.rglob("*"))) == before
+
+
+UNTYPED = pa.table(
+    {
+        "id": [1, 2],
+        "l": pa.array([[], [None]], pa.list_(pa.null())),
+        "n": pa.nulls(2),
+        "s": pa.array([{"a": None, "b": 1}, None], pa.struct([("a", pa.null()), ("b", pa.int64())])),
+        "m": pa.array([[("x", None)], []], pa.map_(pa.string(), pa.null())),
+    }
+)
+TYPED = {"l": "array<bigint>", "n": "string", "s.a": "double", "m.value": "int"}
+
+
+def test_what_was_null_so_far_gets_a_type(tmp_path: Path) -> None:
+    """Lists that were empty, members, values of maps: each value stays, beside those that need the type. [SC11]"""
+    mc.write(UNTYPED, tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    more = pa.table(
+        {"id": [3], "l": [[7]], "n": ["x"], "s": [{"a": 0.5, "b": 2}], "m": pa.array([[("y", 1)]], pa.map_(pa.string(), pa.int32()))}
+    )
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"widen_column\('l.element'"):
+        mc.write(more.drop_columns(["n"]), tmp_path / "t", merge_schema=True)
+    start = table.version
+    for name, kind in TYPED.items():
+        assert table.widen_column(name, kind).committed
+        assert table.widen_column(name, kind).already_committed
+    mc.write(more, tmp_path / "t")
+    assert table.to_arrow().sort_by("id").to_pylist() == [*UNTYPED.to_pylist(), *more.to_pylist()]
+    assert table.to_arrow(version=start).to_pylist() == UNTYPED.to_pylist() and table.verify(deep=True).is_sound
+    changed = table.changed_rows(start - 1).read_all()
+    assert sorted(changed.column("id").to_pylist()) == [1, 2, 3], "rows that only got a type did not change"
+    mc.write(UNTYPED.select(["id", "n"]), tmp_path / "u")
+    with pytest.raises(mc.errors.UsageError, match="void to any that is not nested"):
+        mc.Table(tmp_path / "u").widen_column("n", "array<int>")
+
+
+def test_types_widen_inside_lists_and_maps_and_no_file_is_rewritten(tmp_path: Path) -> None:
+    """[SC5]"""
+    inside = pa.table({"l": pa.array([[1]], pa.list_(pa.int32())), "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int16()))})
+    mc.write(inside, tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    files = table.files()["path"].to_pylist()
+    table.widen_column("l", pa.list_(pa.int64()))
+    table.widen_column("m", "map<string, int>")
+    assert table.files()["path"].to_pylist() == files and table.to_arrow().to_pylist() == inside.to_pylist()
+    assert table.schema.field("l").type.value_type == pa.int64() and table.schema.field("m").type.item_type == pa.int32()
+
+
+@pytest.mark.parametrize("work", ["default", "type"])
+def test_no_file_that_others_add_meanwhile_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+    """It is done again; a job that wrote before and commits after has null in the column, or conflicts. [SC11] [CF16] [CF8] [RC11]"""
+    path, rows = tmp_path / "t", UNTYPED.select(["id", "l"])
+    mc.write(rows, path)
+    table, job = mc.Table(path), mc.begin(path)
+    job.write(rows)
+    with before_its_create(monkeypatch, lambda: mc.write(rows, path)):
+        table.add_column("c", "int", default=1) if work == "default" else table.widen_column("l", "array<int>")
+    assert table.to_arrow().num_rows == 4 and table.verify(deep=True).is_sound
+    assert len(entries_table(table._ctx, table.snapshot()).column("added").unique()) == 1, "all files are new"
+    if work == "type":
+        with pytest.raises(mc.errors.CommitConflictError) as caught:
+            job.commit()
+        assert caught.value.rule == "schema"
+        return
+    job.commit()
+    assert sorted(table.to_arrow()["c"].to_pylist(), key=str) == [1, 1, 1, 1, None, None]
+
+
+def test_a_table_without_rows_gets_the_column_alone(tmp_path: Path) -> None:
+    """And one that others have added meanwhile is refused. [SC11]"""
+    table = mc.create_table(tmp_path / "t", pa.schema([("id", pa.int64()), ("n", pa.null())]))
+    assert table.add_column("c", "int", default=1).committed and table.widen_column("n", "int").committed
+    mc.write(pa.table({"id": [1], "n": pa.array([1], pa.int32()), "c": pa.array([2], pa.int32())}), tmp_path / "t")
+    with pytest.raises(mc.errors.UsageError, match="has a column 'c' already"):
+        table.add_column("c", "int", default=1)
+    assert table.to_arrow().to_pylist() == [{"id": 1, "n": 1, "c": 2}]
