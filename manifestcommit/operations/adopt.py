@@ -46,10 +46,19 @@ from ..format import object_names
 from ..format.change import Overwrite, Write, declaration
 from ..format.entries import ColumnStats, Entry, FooterRef, ManifestRef
 from ..format.evolution import SchemaEdit, fit, leaves
-from ..format.fields import Field, Schema, WireValue, check_schema, is_text, shown
+from ..format.fields import (
+    MAX_FIELD_ID,
+    Field,
+    Schema,
+    WireValue,
+    check_schema,
+    is_text,
+    shown,
+)
 from ..format.object_names import UnsafePathError, check_path
 from ..format.partitioning import agrees, check_partition_by, folder_values, parse, widen
 from ..format.snapshot import KeyRecord, Snapshot, Summary
+from ..format.transforms import spelled
 from ..format.values import to_array
 from ..log.manifests import write_manifest
 from ..log.table_context import OtherFormat, TableContext, check_not_inside, format_at, format_of
@@ -467,8 +476,7 @@ def _check_source(ctx: TableContext, snapshot: Snapshot, source: Source | None) 
 
 
 def _names(snapshot: Snapshot) -> tuple[str, ...]:
-    by_id = {field.id: field.name for field in snapshot.schema.fields} if snapshot.schema else {}
-    return tuple(by_id[field_id] for field_id in snapshot.partition_by)
+    return tuple(spelled(snapshot.schema, snapshot.partition_by))
 
 
 class _Pending:
@@ -630,6 +638,12 @@ class _Pending:
         check_schema(after.schema)
         self._schema = after.schema
         self._by = check_partition_by(self._schema, names)
+        if max(self._by, default=0) > MAX_FIELD_ID:
+            raise UsageError(
+                "partition_by: files are adopted by the values of columns, not of transforms such "
+                "as day(ts). Nothing was adopted; leave the transform out, or write the rows anew "
+                "into a table that has it"
+            )
         head = self._head
         if head is not None and head.snapshot.partition_by != self._by:
             raise UsageError(

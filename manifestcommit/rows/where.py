@@ -16,6 +16,7 @@ from ..errors import UsageError
 from ..filter.predicate import partitions_of
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
+from ..filter.transforms import with_transforms
 from ..format import manifest_table
 from ..format.arrow_schema import arrow_schema
 from ..format.fields import Schema, walk
@@ -163,7 +164,8 @@ def _examined(change: RowChange, wanted: Condition) -> pa.Table:
     recorded. [CF16]"""
     snapshot = change.snapshot
     assert snapshot.schema is not None
-    change.read(partitions_of(wanted.predicate, snapshot.schema, snapshot.partition_by))
+    schema, by = snapshot.schema, snapshot.partition_by
+    change.read(partitions_of(with_transforms(wanted.predicate, schema, by), schema, by))
     return planning.entries_table(change.ctx, snapshot, wanted.predicate)
 
 
