@@ -6,8 +6,8 @@ Pure. A transform is a column of its own here, with a path that no column of a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import date
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, timedelta
 from decimal import Context, Decimal
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from ..errors import UsageError
 from ..format.arrow_schema import arrow_type
 from ..format.fields import MAX_FIELD_ID, Field, Schema
+from ..format.partitioning import PartitionPattern
 from ..format.spark_json import has_own_order
 from ..format.transforms import Transform, apply, partition_fields, transform_of
 from .predicate import (
@@ -32,6 +33,7 @@ from .predicate import (
     Predicate,
     StartsWith,
     ends_of,
+    partitions_of,
     virtual_name,
 )
 
@@ -84,6 +86,62 @@ def _expanded(node: Predicate, more: Callable[[Any], list[Predicate]]) -> Predic
             return node
 
 
+def partitions_read(
+    predicate: Predicate, schema: Schema, partition_by: Sequence[int]
+) -> tuple[PartitionPattern, ...]:
+    """As `partitions_of`, with what follows for transforms: `ts >= … AND ts < …` of a week are the
+    partitions of seven days. [CF16] [PT7]"""
+    expanded = with_transforms(predicate, schema, partition_by)
+    return partitions_of(_with_short_ranges(expanded), schema, partition_by)
+
+
+def _with_short_ranges(node: Predicate) -> Predicate:
+    match node:
+        case And(args=args):
+            return And(args=(*map(_with_short_ranges, args), *_short_ranges(args)))
+        case Or(args=args):
+            return Or(args=tuple(map(_with_short_ranges, args)))
+        case _:
+            return node
+
+
+def _short_ranges(args: Sequence[Predicate]) -> list[Predicate]:
+    """Where two ends leave few values of a transform, these values: such as the days of a week."""
+    ends: dict[ColumnPath, dict[str, list[Any]]] = {}
+    for leaf in _joined(args):
+        if isinstance(leaf, Compare) and leaf.column[0].startswith("\0"):
+            ends.setdefault(leaf.column, {}).setdefault(leaf.op, []).append(leaf.value)
+    found: list[Predicate] = []
+    for column, said in ends.items():
+        if ">=" not in said or "<=" not in said:
+            continue
+        values = _between(max(said[">="]), min(said["<="]), transform_of(int(column[0][1:])))
+        if values is not None:
+            found.append(IsIn(column=column, values=values))
+    return found
+
+
+def _joined(args: Sequence[Predicate]) -> Iterator[Predicate]:
+    """Each predicate that must be true, inside of nested ones, too."""
+    for arg in args:
+        if isinstance(arg, And):
+            yield from _joined(arg.args)
+        else:
+            yield arg
+
+
+def _between(low: Any, high: Any, transform: Transform | None) -> tuple[Any, ...] | None:
+    """The values of the transform from one to another; None: too many, or they cannot be named."""
+    step = transform.width if transform and transform.function == "truncate" else 1
+    if isinstance(low, date) and isinstance(high, date):
+        days = range((high - low).days + 1)
+        return tuple(low + timedelta(days=n) for n in days) if len(days) <= MAX_MEMBERS else None
+    if isinstance(low, int) and isinstance(high, int):
+        values = range(low, high + 1, step)
+        return tuple(values) if len(values) <= MAX_MEMBERS else None
+    return None
+
+
 def _projections(
     leaf: Compare | IsIn | IsNull | StartsWith,
     fields: dict[str, Field],
@@ -111,8 +169,8 @@ def _projected(
             return StartsWith(column=column, prefix=prefix[: transform.width])
         case IsIn(values=members) if 0 < len(members) <= MAX_MEMBERS:
             parts = [_compared("=", value, field, transform) for value in members]
-            known = tuple(part for part in parts if part is not None)
-            return Or(args=known) if len(known) == len(parts) else None
+            known = tuple(dict.fromkeys(part for part in parts if part is not None))
+            return None if None in parts else Or(args=known)
         case Compare(op=op, value=value) if op != "!=" and value is not None:
             return _compared(op, value, field, transform)
         case _:

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UsageError
-from ..filter.predicate import partitions_of
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
-from ..filter.transforms import with_transforms
+from ..filter.transforms import partitions_read
 from ..format import manifest_table
 from ..format.arrow_schema import arrow_schema
 from ..format.fields import Schema, walk
@@ -164,8 +163,7 @@ def _examined(change: RowChange, wanted: Condition) -> pa.Table:
     recorded. [CF16]"""
     snapshot = change.snapshot
     assert snapshot.schema is not None
-    schema, by = snapshot.schema, snapshot.partition_by
-    change.read(partitions_of(with_transforms(wanted.predicate, schema, by), schema, by))
+    change.read(partitions_read(wanted.predicate, snapshot.schema, snapshot.partition_by))
     return planning.entries_table(change.ctx, snapshot, wanted.predicate)
 
 

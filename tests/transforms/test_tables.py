@@ -6,13 +6,18 @@ import datetime as dt
 import random
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.errors import CommitConflictError, SchemaMismatchError, UsageError
+from manifestcommit.cli.main import main
+from manifestcommit.errors import CommitConflictError, CorruptMetadataError, SchemaMismatchError, UsageError
+from manifestcommit.format import codec
+from manifestcommit.format.fields import MAX_FIELD_ID
+from manifestcommit.format.object_names import version_name
 
 BY = ["day(ts)", "bucket(4, user)", "truncate(1, name)"]
 START = dt.datetime(1969, 12, 30, tzinfo=dt.UTC)
@@ -51,6 +56,7 @@ def numbers(data: pa.Table) -> list[int]:
     return sorted(data.column("n").to_pylist())
 
 
+AT = "timestamp '1970-01-01 00:00:00Z'"
 FILTERS = {
     "<": (moment(0) > TS, 0.5),
     "<=": (moment(0) >= TS, 0.8),
@@ -193,6 +199,9 @@ def test_verify_reads_what_a_partition_holds(table: mc.Table, monkeypatch: pytes
         ("ts = timestamp '1970-01-01 05:00:00+00:00'", {"day": 0}, False),
         ("ts = timestamp '1970-01-01 05:00:00+00:00'", {"day": 1}, True),
         ("ts is null", {"day": 0}, True),
+        (f"ts >= {AT} and ts < timestamp '1970-01-03 00:00:00Z'", {"day": 2}, True),
+        (f"name > 'a' and (ts >= {AT} and ts < timestamp '1970-01-03 00:00:00Z')", {"day": 1}, False),
+        (f"ts >= {AT}", {"day": -1}, False),
         ("name = 'bb'", {"name": "cb"}, True),
         ("name = 'bb'", {"name": "bc"}, False),
     ],
@@ -276,3 +285,40 @@ def test_files_are_added_where_all_rows_have_one_value(table: mc.Table, tmp_path
     with mc.begin(table.url) as job:
         job.add_files(["fits.parquet"])
     assert table.to_arrow(filter=USER == 3).num_rows == 2 + rows().filter(USER == 3).num_rows
+
+
+@pytest.mark.parametrize("id", [7 << 31 | 1, 2**40 | 1 << 31 | 1, 1 << 31 | 1, 3 << 31 | MAX_FIELD_ID])
+def test_a_version_with_an_impossible_transform_is_damaged(table: mc.Table, id: int) -> None:
+    """No such function, a width where there is none, a column of another type, no column. [PT4] [OB4] [SE2]"""
+    snapshot = table.snapshot()
+    assert snapshot.schema is not None and snapshot.schema.fields[0].type == "long"
+    broken = id if id & MAX_FIELD_ID == MAX_FIELD_ID else id - 1 + snapshot.schema.fields[0].id
+    wrong = msgspec.structs.replace(snapshot, partition_by=(broken,), manifests=(), added=())
+    name = version_name(snapshot.version)
+    with pytest.raises(CorruptMetadataError, match="damaged"):
+        codec.decode_snapshot(codec.compress(codec.encode_json(wrong, type(wrong))), name=name)
+
+
+def test_a_merge_has_read_the_transforms_partitions_of_its_keys(table: mc.Table) -> None:
+    """[CF16] [PT7] [RC3]"""
+    far = next(user for user in range(50) if _bucket(user) != _bucket(3))
+    source = pa.Table.from_pylist([{"n": 1, "ts": None, "user": 3, "name": "q"}], rows(1).schema)
+    for user, is_touched in ((far, False), (3, True)):
+        version = table.version
+        row = {"n": 5000 + user, "ts": None, "user": user, "name": "a"}
+        mc.write(pa.Table.from_pylist([row], rows(1).schema), table.url)
+        if not is_touched:
+            assert table.merge(source, on="user", when_not_matched=None, based_on=version).committed
+            continue
+        with pytest.raises(CommitConflictError) as caught:
+            table.merge(source, on="user", when_not_matched=None, based_on=version)
+        assert caught.value.rule == "read_partition_was_touched"
+
+
+def test_the_command_line_loads_into_transforms(tmp_path: Path) -> None:
+    """[PT4] [LD1]"""
+    (tmp_path / "in").mkdir()
+    pq.write_table(rows(), tmp_path / "in" / "a.parquet")
+    path = str(tmp_path / "t")
+    assert main(["load", path, str(tmp_path / "in"), "--partition-by", "day(ts), bucket(4, user), truncate(1, name)"]) == 0
+    assert mc.Table(path).describe()["partition_by"] == BY and numbers(mc.Table(path).to_arrow()) == list(range(200))
