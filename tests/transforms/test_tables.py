@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from jsonschema import Draft202012Validator
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -113,6 +115,16 @@ def test_rows_are_in_folders_for_people_and_files_hold_the_columns(table: mc.Tab
     parts = table.partitions()
     assert parts.column_names[:3] == ["ts_day", "user_bucket", "name_trunc"] and sum(parts.column("rows").to_pylist()) == 200
     assert table.describe()["partition_by"] == BY and table.to_arrow().column_names == ["n", "ts", "user", "name"]
+
+
+def test_a_version_is_json_of_the_schema(table: mc.Table) -> None:
+    """Numbers of transforms are where ids of columns are. [PT4] [OB2] [OB10]"""
+    table.delete("user = 3")
+    snapshot = table.snapshot()
+    assert min(min(touch) for touch in snapshot.commits[0].touched) > MAX_FIELD_ID
+    said = json.loads(codec.encode_json(snapshot, type(snapshot)))
+    schema = Path(__file__).parents[2] / "spec" / "v1" / "schemas" / "snapshot.json"
+    Draft202012Validator(json.loads(schema.read_text("utf-8"))).validate(said)
 
 
 def test_every_reader_gets_the_columns_as_they_are(table: mc.Table) -> None:
