@@ -46,19 +46,11 @@ from ..format import object_names
 from ..format.change import Overwrite, Write, declaration
 from ..format.entries import ColumnStats, Entry, FooterRef, ManifestRef
 from ..format.evolution import SchemaEdit, fit, leaves
-from ..format.fields import (
-    MAX_FIELD_ID,
-    Field,
-    Schema,
-    WireValue,
-    check_schema,
-    is_text,
-    shown,
-)
+from ..format.fields import Field, Schema, WireValue, check_schema, is_text, shown
 from ..format.object_names import UnsafePathError, check_path
 from ..format.partitioning import agrees, check_partition_by, folder_values, parse, widen
 from ..format.snapshot import KeyRecord, Snapshot, Summary
-from ..format.transforms import spelled
+from ..format.transforms import parse_call, spelled
 from ..format.values import to_array
 from ..log.manifests import write_manifest
 from ..log.table_context import OtherFormat, TableContext, check_not_inside, format_at, format_of
@@ -591,6 +583,7 @@ class _Pending:
         for name in self._names:
             if name not in inside:
                 if name not in folders:
+                    _check_is_column(name)
                     raise self._mismatch(
                         path,
                         name,
@@ -638,12 +631,6 @@ class _Pending:
         check_schema(after.schema)
         self._schema = after.schema
         self._by = check_partition_by(self._schema, names)
-        if max(self._by, default=0) > MAX_FIELD_ID:
-            raise UsageError(
-                "partition_by: files are adopted by the values of columns, not of transforms such "
-                "as day(ts). Nothing was adopted; leave the transform out, or write the rows anew "
-                "into a table that has it"
-            )
         head = self._head
         if head is not None and head.snapshot.partition_by != self._by:
             raise UsageError(
@@ -859,6 +846,15 @@ class _Pending:
             raise self._mismatch(
                 file.path, name, f"cannot have what its folder says: {error}"
             ) from error
+
+
+def _check_is_column(name: str) -> None:
+    """UsageError if it is a transform of a column. [PT4]"""
+    if parse_call(name) is not None:
+        raise UsageError(
+            f"partition_by: files are adopted by the values of columns, not of transforms such as "
+            f"{name}. Nothing was adopted; leave it out, or write the rows to a new table"
+        )
 
 
 class _Listed(_Pending):

@@ -334,3 +334,12 @@ def test_the_command_line_loads_into_transforms(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     assert main(["load", path, str(tmp_path / "in"), "--partition-by", "day(ts), bucket(4, user), truncate(1, name)"]) == 0
     assert mc.Table(path).describe()["partition_by"] == BY and numbers(mc.Table(path).to_arrow()) == list(range(200))
+
+
+def test_files_are_adopted_by_columns_only(tmp_path: Path) -> None:
+    """[AF2] [PT4]"""
+    (tmp_path / "t").mkdir()
+    pq.write_table(rows(), tmp_path / "t" / "a.parquet")
+    with pytest.raises(UsageError, match=r"not of transforms such as day\(ts\)"):
+        mc.Table(str(tmp_path / "t")).adopt(partition_by=["day(ts)"])
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["a.parquet"]
