@@ -125,7 +125,8 @@ def write(
             none, and a rerun commits again.
         watermarks: source -> (start, end), half-open, which advance with the commit; by default
             none. Up to 256 of them are also kept with each file, for `Table.lineage`.
-        partition_by: the columns that partition the table, for its first write, or with
+        partition_by: the columns that partition the table, or transforms of columns such as
+            "day(ts)", "bucket(16, user)" or "truncate(3, name)", for its first write, or with
             `replace_schema`; by default none, or those that it has.
         overwrite: what mode="overwrite" replaces: the whole table (None, the default), the
             partitions that are written ("dynamic"), or those named ({"day": "2013-01-01"}).

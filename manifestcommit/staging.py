@@ -23,7 +23,7 @@ from .commits.job import JointUnit
 from .commits.prepared_job import read_prepared
 from .commits.two_phase import commit_prepared
 from .errors import CheckFailedError, DataFileMissingError, TableNotFoundError, UsageError
-from .filter.predicate import partitions_of
+from .filter.transforms import partitions_read
 from .format import object_names
 from .format.change import Prepared, Write
 from .format.evolution import SchemaConflict, apply_edits
@@ -553,7 +553,7 @@ def rows_read(
     if snapshot.schema is None:
         raise UsageError("the table has no columns yet; nothing was done", argument="filter")
     read = understood_here(filter, snapshot.schema, "filter")
-    return read, partitions_of(read.predicate, snapshot.schema, snapshot.partition_by)
+    return read, partitions_read(read.predicate, snapshot.schema, snapshot.partition_by)
 
 
 @checked()

@@ -141,7 +141,8 @@ class Lake:
         Args:
             name: its folders below the lake, joined by dots, such as `sales.orders`.
             schema: its columns: a pyarrow schema or a Spark StructType.
-            partition_by: the columns that partition it, in this order; by default none.
+            partition_by: the columns that partition it, or transforms such as "day(ts)", in this
+                order; by default none.
             properties: name -> value, as for `Table.set_properties`; by default none.
             exist_ok: as for `create_table`; by default False.
 

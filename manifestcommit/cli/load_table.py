@@ -23,7 +23,7 @@ SHARED["@source"] = """
     --source-options FILE  --storage-options of the source's own store, of files and of a table
     --max-bytes SIZE  of one commit
     --max-errors N  skip and record so many files that cannot be decoded (default: 0)
-    --partition-by A,B  for the table's first rows
+    --partition-by A,B  for the table's first rows: columns, or day(ts), bucket(16, user)
     --merge-schema  add columns of the source
 """
 SHARED["@kinds"] = """
@@ -162,7 +162,9 @@ def _json(name: str, text: str | None) -> Mapping[str, Any] | None:
 
 
 def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    from ..format.transforms import split_calls  # late, as it loads pyarrow
+
+    return None if text is None else [name for name in split_calls(text) if name]
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:

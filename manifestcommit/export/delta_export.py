@@ -48,8 +48,8 @@ def check(ctx: TableContext, schema: Schema | None) -> None:
 
 def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if one of these files cannot be read through Delta. [EX9]"""
-    by_id = {field.id: field.file_name for field in (snapshot.schema or _NONE).fields}
-    names = [by_id[field_id] for field_id in snapshot.partition_by]
+    fields = (snapshot.schema or _NONE).fields
+    names = [field.file_name for field in fields if field.id in snapshot.partition_by]
     file_columns.check_delta(ctx, entries, names)
 
 

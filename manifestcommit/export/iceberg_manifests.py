@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from ..format.arrow_schema import arrow_type
 from ..format.evolution import leaves
 from ..format.fields import FLOATS, FieldType, Schema, decimal_parts
+from ..format.transforms import partition_fields as fields_of
 from . import avro
-from .iceberg_schema import FIRST_PARTITION_ID, schema_json, spec_json
+from .iceberg_schema import FIRST_PARTITION_ID, partition_fields, schema_json, spec_json
 
 _NO_NAME = re.compile("^[0-9]|[^A-Za-z0-9_]")  # what no name in Avro may have
 _AVRO_TYPES: dict[str, Any] = {
@@ -30,6 +31,7 @@ _AVRO_TYPES: dict[str, Any] = {
     "integer": "int",
     "long": "long",
     "string": "string",
+    "binary": "bytes",
     "date": {"type": "int", "logicalType": "date"},
     "timestamp": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
     "timestamp_ntz": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
@@ -108,12 +110,11 @@ def manifest_file(
 def _partition_bounds(
     entries: pa.Table, schema: Schema, partition_by: Sequence[int]
 ) -> Iterator[PartitionBounds]:
-    types = {field.id: field.type for field in schema.fields}
-    for field_id in partition_by:
-        column = entries.column(f"partition.{field_id}")
+    for field in fields_of(schema, partition_by):
+        column = entries.column(f"partition.{field.id}")
         ends = pc.min_max(column)
         lower, upper = (
-            single_values(pa.array([ends[end]], column.type), types[field_id])[0].as_py()
+            single_values(pa.array([ends[end]], column.type), field.type)[0].as_py()
             if ends[end].is_valid
             else None
             for end in ("min", "max")
@@ -217,11 +218,10 @@ def _data_file(
 def _partition_values(
     entries: pa.Table, schema: Schema, partition_by: Sequence[int]
 ) -> Iterator[pa.Array]:
-    types = {field.id: field.type for field in schema.fields}
-    for field_id in partition_by:
-        column, kind = entries.column(f"partition.{field_id}").combine_chunks(), types[field_id]
+    for field in fields_of(schema, partition_by):
+        column, kind = entries.column(f"partition.{field.id}").combine_chunks(), field.type
         known = column.is_valid()
-        if kind == "string":
+        if kind in ("string", "binary"):
             values = avro.texts(column)
         elif isinstance(kind, str) and (parts := decimal_parts(kind)) is not None:
             width = _decimal_width(parts[0])
@@ -322,14 +322,14 @@ def _map_type(key_id: int, value_id: int, value: str) -> dict[str, Any]:
 
 
 def _entry_schema(schema: Schema, partition_by: Sequence[int]) -> dict[str, Any]:
-    types = {field.id: field.type for field in schema.fields}
+    fields = fields_of(schema, partition_by)
     names = _partition_names(schema, partition_by)
     partition = {
         "type": "record",
         "name": "r102",
         "fields": [
-            _maybe(FIRST_PARTITION_ID + at, name, _partition_type(types[field_id], at))
-            for at, (name, field_id) in enumerate(zip(names, partition_by, strict=True))
+            _maybe(FIRST_PARTITION_ID + at, name, _partition_type(field.type, at))
+            for at, (name, field) in enumerate(zip(names, fields, strict=True))
         ],
     }
     data_file = {
@@ -364,8 +364,8 @@ def _entry_schema(schema: Schema, partition_by: Sequence[int]) -> dict[str, Any]
 
 def _partition_names(schema: Schema, partition_by: Sequence[int]) -> list[str]:
     """The names of partition columns as Avro can have them: some readers find columns by name."""
-    by_id = {field.id: field.name for field in schema.fields}
-    names = [_NO_NAME.sub(_escaped, by_id[field_id]) for field_id in partition_by]
+    said = [field["name"] for field in partition_fields(schema, partition_by)]
+    names = [_NO_NAME.sub(_escaped, name) for name in said]
     if len(set(names)) < len(names):
         return [f"p{at}" for at in range(len(names))]
     return names

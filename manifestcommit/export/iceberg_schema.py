@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ..errors import UnsupportedTypeError, UsageError
 from ..format.fields import (
+    MAX_FIELD_ID,
     PRIMITIVES,
     ArrayType,
     Field,
@@ -27,6 +28,8 @@ from ..format.fields import (
     walk,
 )
 from ..format.snapshot import Snapshot, never_null
+from ..format.transforms import partition_fields as fields_of
+from ..format.transforms import transform_of
 
 RESERVED_IDS = 2_147_483_447  # Iceberg's own columns have the ids from here on
 FIRST_PARTITION_ID = 1000
@@ -105,17 +108,23 @@ def number_of(document: Any) -> int:
 
 
 def partition_fields(schema: Schema, partition_by: Sequence[int]) -> list[dict[str, Any]]:
-    """The fields of a partition spec: identities of the partition columns."""
-    names = {field.id: field.name for field in schema.fields}
-    return [
-        {
-            "name": names[field_id],
-            "transform": "identity",
-            "source-id": field_id,
-            "field-id": FIRST_PARTITION_ID + at,
-        }
-        for at, field_id in enumerate(partition_by)
-    ]
+    """The fields of a partition spec: identities of the partition columns, and transforms."""
+    taken = {field.name for field in schema.fields}
+    found = []
+    for at, field in enumerate(fields_of(schema, partition_by)):
+        transform, name = transform_of(field.id), field.name
+        while transform is not None and name in taken:  # Iceberg wants one name for one thing
+            name += "_"
+        taken.add(name)
+        found.append(
+            {
+                "name": name,
+                "transform": "identity" if transform is None else transform.iceberg,
+                "source-id": field.id & MAX_FIELD_ID,
+                "field-id": FIRST_PARTITION_ID + at,
+            }
+        )
+    return found
 
 
 def spec_json(schema: Schema, partition_by: Sequence[int]) -> dict[str, Any]:

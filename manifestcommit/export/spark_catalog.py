@@ -34,6 +34,7 @@ from ..format.fields import (
 from ..format.partitioning import NULL_FOLDER, folder
 from ..format.snapshot import Snapshot
 from ..format.spark_json import comment_of, has_collation
+from ..format.transforms import partition_fields
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
 from ..runtime.environment import STARTS
@@ -56,8 +57,8 @@ def are_shown(entries: pa.Table, schema: Schema, partition_by: Sequence[int], ur
     above = url.split("/")
     if any("=" in part or part.lower() == "_temporary" for part in above):
         return False
-    types = {field.id: field.type for field in schema.fields}
-    if not may_prune(schema, partition_by) or {types[id] for id in partition_by} != {"string"}:
+    types = {field.type for field in partition_fields(schema, partition_by)}
+    if not may_prune(schema, partition_by) or types != {"string"}:
         return False
     found = folders_of(entries, schema, partition_by)
     values = {} if found is None else found.values
@@ -221,8 +222,8 @@ def check(ctx: TableContext, schema: Schema | None) -> None:
 def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if Spark's catalog would not read one of these files as readers do. [EX9]"""
     _check_names(ctx.store, entries)
-    by_id = {field.id: field.file_name for field in (snapshot.schema or _NONE).fields}
-    names = [by_id[field_id] for field_id in snapshot.partition_by]
+    fields = (snapshot.schema or _NONE).fields
+    names = [field.file_name for field in fields if field.id in snapshot.partition_by]
     file_columns.check_partition_columns(ctx, entries, names, "Spark's catalog")
 
 

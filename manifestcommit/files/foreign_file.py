@@ -23,6 +23,7 @@ from ..format.entries import ColumnStats, Entry, FooterRef
 from ..format.evolution import apply_edits, can_widen, fit
 from ..format.fields import (
     INTERVALS,
+    MAX_FIELD_ID,
     ArrayType,
     Field,
     FieldType,
@@ -40,6 +41,7 @@ from ..format.fields import (
 from ..format.object_names import UnsafePathError, check_path
 from ..format.partitioning import NULL_FOLDER, parse_static
 from ..format.spark_json import from_spark
+from ..format.transforms import maker, partition_fields, source_of
 from ..store.base import ObjectInfo, Store
 from .footer_stats import column_stats, parquet_columns, tracked_leaves
 from .foreign_footer import FooterJudge
@@ -405,8 +407,7 @@ class _Candidate:
         self._metadata = file.metadata
         self._found: pa.Schema = file.schema_arrow
         self._inside = {field.name: field for field in self._found}
-        by_id = {field.id: field for field in schema.fields}
-        self._partition_fields = tuple(by_id[id] for id in partition_by)
+        self._partition_fields = partition_fields(schema, partition_by)
         self._int96 = self._int96_paths()
         self.rows: int = self._metadata.num_rows
 
@@ -469,7 +470,8 @@ class _Candidate:
     ) -> WireValue:
         """The one value of the partition column in this file. [AF1]"""
         field = self._partition_fields[index]
-        if field.file_name in self._inside:
+        is_inside = source_of(self._schema, field.id).file_name in self._inside
+        if is_inside:
             if not self.rows:
                 return given[index] if given else None  # anything is true of a file without rows
             value = self.only_value(field)
@@ -479,7 +481,7 @@ class _Candidate:
                     f"holds {value!r} where the partition's value is {given[index]!r}",
                 )
             return value
-        if not outside:
+        if not outside or field.id > MAX_FIELD_ID:
             raise self._mismatch(
                 (field.file_name,),
                 "partitions the table and is not in the file, where readers look for it",
@@ -601,19 +603,21 @@ class _Candidate:
     def only_value(self, field: Field) -> WireValue:
         """The only value in a partition column; from statistics if possible, else from the column.
         [AF1]"""
-        stats = self._stats(field)
+        source, made = source_of(self._schema, field.id), maker(self._schema, field.id)
+        stats = self._stats(source)
         if stats.nulls == self.rows:
             return None
         if (
-            stats.nulls == 0
+            source is field
+            and stats.nulls == 0
             and stats.min is not None
             and stats.min == stats.max
             and not stats.min_cut
         ):
             return stats.min
         distinct: set[WireValue] = set()
-        for array in self._read(msgspec.structs.replace(field, nullable=True)):
-            distinct.update(values.from_array(pc.unique(array), field.type))
+        for array in self._read(msgspec.structs.replace(source, nullable=True)):
+            distinct.update(values.from_array(pc.unique(made(array)), field.type))
             if len(distinct) > 1:
                 shown = " and ".join(repr(value) for value in list(distinct)[:2])
                 raise self._mismatch(

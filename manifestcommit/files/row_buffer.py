@@ -7,7 +7,7 @@ in Python.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -127,6 +127,15 @@ _INT32_MAX = 2**31 - 1
 Partition: TypeAlias = tuple[WireValue, ...]
 
 
+class PartitionSource(NamedTuple):
+    """What a partition column is made of: the name of a column of the batches, the type of the
+    partition's values, and the function that makes them of that column's."""
+
+    name: str
+    type: FieldType
+    values: Callable[[Any], Any] = lambda column: column
+
+
 class _Run(NamedTuple):
     """Adjacent rows of one partition in a sorted table."""
 
@@ -168,12 +177,11 @@ class RowBuffer:
 
     def __init__(
         self,
-        partition_columns: tuple[tuple[str, FieldType], ...],
+        partition_columns: tuple[PartitionSource, ...],
         *,
         row_group_bytes: int = ROW_GROUP_BYTES,
     ) -> None:
-        """partition_columns: name in the batches and type, in the order of the table's
-        partition_by."""
+        """partition_columns: in the order of the table's partition_by."""
         self._columns = partition_columns
         self._row_group_bytes = row_group_bytes
         self._apart: dict[Partition, _Waiting] = {}
@@ -273,8 +281,8 @@ class RowBuffer:
     def _only_partition(self, batch: pa.RecordBatch) -> Partition | None:
         """The partition of all rows; None if there are several."""
         partition: list[WireValue] = []
-        for name, type in self._columns:
-            column = batch.column(name)
+        for name, type, values_of in self._columns:
+            column = values_of(batch.column(name))
             if (
                 column[0] != column[-1]
                 or len(column.dictionary_encode(null_encoding="encode").dictionary) > 1
@@ -295,7 +303,8 @@ class RowBuffer:
         starts = [0, *ends[:-1]]
         firsts = order.take(pa.array(starts, pa.int64()))
         wires = [
-            values.from_array(table.column(name).take(firsts), type) for name, type in self._columns
+            values.from_array(values_of(table.column(name).take(firsts)), type)
+            for name, type, values_of in self._columns
         ]
         partitions = zip(*wires, strict=True)
         runs = [
@@ -307,10 +316,9 @@ class RowBuffer:
     def _codes(self, table: pa.Table) -> pa.Array:
         """A number per row, equal for equal partitions."""
         codes = None
-        for name, _ in self._columns:
-            encoded = pa.concat_arrays(table.column(name).chunks).dictionary_encode(
-                null_encoding="encode"
-            )
+        for name, _, values_of in self._columns:
+            whole = values_of(pa.concat_arrays(table.column(name).chunks))
+            encoded = whole.dictionary_encode(null_encoding="encode")
             if codes is None:
                 codes = encoded.indices
                 continue

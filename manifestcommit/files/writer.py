@@ -32,6 +32,7 @@ from ..format.fields import EXACT, Field, Schema, walk
 from ..format.object_names import check_path
 from ..format.snapshot import Constraint, Snapshot
 from ..format.spark_json import has_own_order
+from ..format.transforms import maker, partition_fields, source_of
 from ..log.table_context import gate
 from ..log.version_chain import open_head
 from ..runtime.concurrency import BackgroundWorker, SideBySide
@@ -245,9 +246,9 @@ class DataFileWriter:
         self._row_group_bytes = max(
             min(row_buffer.ROW_GROUP_BYTES, plan.target_file_size), _MIN_ROW_GROUP_BYTES
         )
-        by_id = {field.id: field for field in plan.schema.fields}
-        columns = tuple((by_id[id].file_name, by_id[id].type) for id in plan.partition_by)
-        self._buffer = row_buffer.RowBuffer(columns, row_group_bytes=self._row_group_bytes)
+        self._buffer = row_buffer.RowBuffer(
+            _partition_sources(plan), row_group_bytes=self._row_group_bytes
+        )
         self._rows = self._bytes = 0
         self._entries: tuple[Entry, ...] | None = None
         self._given_up = False
@@ -338,6 +339,16 @@ class DataFileWriter:
                 f"{self._rows} rows were handed in and {written} were written. Nothing is "
                 "committed; this is a defect of manifestcommit, please report it."
             )
+
+
+def _partition_sources(plan: WritePlan) -> tuple[row_buffer.PartitionSource, ...]:
+    schema = plan.schema
+    return tuple(
+        row_buffer.PartitionSource(
+            source_of(schema, field.id).file_name, field.type, maker(schema, field.id)
+        )
+        for field in partition_fields(schema, plan.partition_by)
+    )
 
 
 class _FileSet:

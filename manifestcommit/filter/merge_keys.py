@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..format.entries import Entry
 from ..format.evolution import find_column
-from ..format.fields import EXACT, INTEGERS, Field, Schema, decimal_parts, type_text
+from ..format.fields import EXACT, INTEGERS, MAX_FIELD_ID, Field, Schema, decimal_parts, type_text
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.spark_json import has_own_order
 from ..format.values import decode
@@ -120,8 +120,8 @@ def partitions_of_keys(
 ) -> tuple[PartitionPattern, ...]:
     """The table's partitions that may hold a row with the key of a row in these files. table_by:
     the table's partitioning. [CF16]"""
-    fields = keys.fields
-    told = [field.id for field in fields if field.id in table_by and field.id in partition_by]
+    ids = {field.id for field in keys.fields}
+    told = [each for each in table_by if each & MAX_FIELD_ID in ids and each in partition_by]
     rows = [
         {field_id: entry.partition[list(partition_by).index(field_id)] for field_id in told}
         for entry in files
@@ -130,7 +130,7 @@ def partitions_of_keys(
     return dedupe(
         row
         for row in rows
-        if all(value is not None or id in keys.null_safe for id, value in row.items())
+        if all(v is not None or id & MAX_FIELD_ID in keys.null_safe for id, v in row.items())
     )
 
 

@@ -32,9 +32,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UsageError
-from ..format.fields import INTEGERS, MOMENTS, Field, Schema, WireValue, decimal_parts
+from ..format.fields import (
+    INTEGERS,
+    MAX_FIELD_ID,
+    MOMENTS,
+    Field,
+    Schema,
+    WireValue,
+    decimal_parts,
+)
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.spark_json import has_own_order
+from ..format.transforms import partition_fields
 from ..format.values import encode
 
 ColumnPath: TypeAlias = tuple[str, ...]
@@ -434,7 +443,7 @@ def _span(value: Any, kind: pa.DataType) -> _Span | None:
     """The literal as a span for a column of this type; None if the meaning of the comparison is
     uncertain."""
     plain = _plain(kind)
-    ends = None if plain is None else _ends(value, kind)
+    ends = None if plain is None else ends_of(value, kind)
     if ends is None:
         return None
     try:
@@ -452,7 +461,7 @@ def _member_span(value: Any, kind: pa.DataType) -> _Span | None:
     return _span(value, kind)
 
 
-def _ends(value: Any, kind: pa.DataType) -> tuple[Any, Any] | None:
+def ends_of(value: Any, kind: pa.DataType) -> tuple[Any, Any] | None:
     t = pa.types
     if t.is_boolean(kind):
         return (int(value), int(value)) if isinstance(value, bool) else None
@@ -717,12 +726,19 @@ def partitions_of(
     no row can. [CF16]
 
     They follow from equality, membership and null tests of partition columns; `{}`, the whole
-    table, if these say nothing.
+    table, if these say nothing. Of transforms say something only predicates to which
+    `filter.transforms` added it.
     """
-    by_id = {field.id: field for field in schema.fields}
-    return _patterns(
-        predicate, {by_id[field_id].name: by_id[field_id] for field_id in partition_by}
-    )
+    columns = {
+        virtual_name(field.id) if field.id > MAX_FIELD_ID else field.name: field
+        for field in partition_fields(schema, partition_by)
+    }
+    return _patterns(predicate, columns)
+
+
+def virtual_name(transform_id: int) -> str:
+    """The name of a transform as a column of predicates, which no column of a table can have."""
+    return f"\0{transform_id}"
 
 
 def _patterns(node: Predicate, columns: dict[str, Field]) -> tuple[PartitionPattern, ...]:
@@ -796,6 +812,7 @@ _PYTHON: dict[str, type] = {
     "boolean": bool,
     **dict.fromkeys(INTEGERS, int),
     "string": str,
+    "binary": bytes,
     "date": date,
     **dict.fromkeys(MOMENTS, datetime),
     "decimal": Decimal,

@@ -48,6 +48,7 @@ from .snapshot import (
     check_metadata,
     check_together,
 )
+from .transforms import partition_fields
 from .watermark import check_advance
 
 # Preserves unknown members through a read and a rewrite, at every depth.
@@ -542,9 +543,7 @@ def _check(snapshot: Snapshot, name: str) -> None:
     if snapshot.schema is not None:
         check_schema(snapshot.schema)
     fields = snapshot.schema.fields if snapshot.schema else ()
-    top = {field.id for field in fields}
-    if not top.issuperset(snapshot.partition_by):
-        raise ValueError("partition_by names a field that the schema does not have")
+    partition_fields(snapshot.schema, snapshot.partition_by)  # or raises
     if not all(is_folder_column(*each) for layout in snapshot.former_folders for each in layout):
         raise ValueError("former_folders holds what makes no folder")
     if snapshot.constraints:

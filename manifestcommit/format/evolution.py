@@ -38,6 +38,7 @@ from .fields import (
     walk,
 )
 from .spark_json import comment_of, rename_metadata, with_comment
+from .transforms import source_ids
 
 # A schema indexed by field id, so that thousands of edits cost only one rebuild.
 
@@ -382,7 +383,7 @@ def drop_column(
     """The edit that drops a column. Neither its id nor its name in files is ever used again.
     [SC6]"""
     field = find_column(schema, name)
-    if field.id in partition_by:
+    if field.id in source_ids(partition_by):
         raise UsageError(
             f"The column {field.name!r} partitions the table and cannot be dropped; write a "
             "new table instead."

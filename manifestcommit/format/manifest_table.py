@@ -19,8 +19,9 @@ from . import values
 from .arrow_schema import arrow_type
 from .entries import ColumnStats, Entry, FooterRef, ManifestRef, SourceRange, from_rows
 from .evolution import leaves
-from .fields import FieldType, Schema, WireValue, shown
+from .fields import MAX_FIELD_ID, FieldType, Schema, WireValue, shown
 from .partitioning import Matcher, PartitionPattern
+from .transforms import partition_fields
 
 _SOURCES = pa.list_(
     pa.struct([("source", pa.string()), ("start", pa.string()), ("end", pa.string())])
@@ -48,11 +49,7 @@ _UNSAFE = r"(^|/)\.{0,2}(/|$)|(?i)^_manifest(/|$)|\x00|\\"
 def partition_types(schema: Schema | None, partition_by: Sequence[int]) -> tuple[FieldType, ...]:
     """The types of the partition columns, in order; ValueError if one of them is not a column.
     [PT1]"""
-    by_id = {field.id: field.type for field in schema.fields} if schema else {}
-    unknown = [field_id for field_id in partition_by if field_id not in by_id]
-    if unknown:
-        raise ValueError(f"it is partitioned by field {unknown[0]}, and no column has that id")
-    return tuple(by_id[field_id] for field_id in partition_by)
+    return tuple(field.type for field in partition_fields(schema, partition_by))
 
 
 def to_table(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
@@ -357,11 +354,15 @@ def known_columns(stored: Iterable[str], schema: Schema) -> list[str]:
     The ids of dropped columns are never used again; columns added by a later release are skipped.
     """
     known, fixed = {leaf.id for leaf in leaves(schema)}, {name for name, _ in (*FIXED, FOOTER)}
-    return [
-        name
-        for name in stored
-        if name in fixed or ((match := _COLUMN.fullmatch(name)) and int(match[2]) in known)
-    ]
+
+    def is_known(name: str) -> bool:
+        match = _COLUMN.fullmatch(name)
+        if match is None:
+            return name in fixed
+        id = int(match[2])  # that of a transform has its column's id in it [PT4]
+        return (id & MAX_FIELD_ID if match[1] == "partition" else id) in known
+
+    return [name for name in stored if is_known(name)]
 
 
 def live(table: pa.Table, removed: int) -> pa.Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ from ..errors import UsageError
 from .fields import (
     EXACT,
     INTEGERS,
+    MAX_FIELD_ID,
     MAX_PRECISION,
     MOMENTS,
     Field,
@@ -31,6 +33,16 @@ from .fields import (
     type_text,
 )
 from .spark_json import has_collation
+from .transforms import (
+    CALENDAR,
+    TEXTS,
+    calendar_text,
+    calendar_value,
+    of_column,
+    parse_call,
+    partition_fields,
+    text_type,
+)
 from .values import decode, encode, integer_range
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -48,6 +60,7 @@ _ESCAPED = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 _NUMBER = r"0|-?[1-9]\d*"
 _MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{0,5}[1-9])?"
+_B = "[A-Za-z0-9+/]"
 # The form in which `value_text` writes the values of a type; for a string, any text.
 _TEXTS = {
     "boolean": re.compile("true|false"),
@@ -55,20 +68,23 @@ _TEXTS = {
     **dict.fromkeys(INTEGERS, re.compile(_NUMBER, re.ASCII)),
     **dict.fromkeys(MOMENTS, re.compile(rf"{_MOMENT}|@-?\d+", re.ASCII)),
     "string": re.compile(r".+", re.DOTALL),
+    "binary": re.compile(rf"(?:{_B}{_B}{_B}{_B})*(?:{_B}{_B}==|{_B}{_B}{_B}=)?"),
+    **TEXTS,
 }
 
 
 class PartitionColumn(msgspec.Struct, frozen=True):
     """A partition column, as its folders show it. name: in data files, which renaming does not
-    change; type: the present one. [PT2]"""
+    change; type: the present one, or the function of a transform whose folders show a year, a month
+    or an hour. [PT2] [PT5]"""
 
     name: str
     type: str
 
 
 def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
-    """The field ids of the named partition columns; UsageError if a column cannot partition a
-    table. [PT1]
+    """The ids of the named partition columns and transforms (`day(ts)`); UsageError if a column
+    cannot partition a table. [PT1] [PT4]
 
     Only top-level columns of type boolean, byte, short, integer, long, string, date, timestamp,
     timestamp_ntz or decimal.
@@ -79,9 +95,14 @@ def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
         )
     ids: list[int] = []
     for name in names:
+        exact = any(field.name == name for field in schema.fields)
+        call = None if exact or not isinstance(name, str) else parse_call(name)
+        if call is not None:
+            function, width, column = call
+            field = _column(schema.fields, column, "partition_by")
+            ids.append(of_column(field, function, width).id)
+            continue
         field = _column(schema.fields, name, "partition_by")
-        if field.id in ids:
-            raise UsageError(f"partition_by names the column {field.name!r} twice.")
         if not _can_partition(field.type):
             raise UsageError(
                 f"partition_by: the column {field.name!r} has the type {type_text(field.type)}; a "
@@ -93,7 +114,20 @@ def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
                 "values may be equal; partitions are distinguished by their bytes."
             )
         ids.append(field.id)
+    _check_distinct(schema, ids)
     return tuple(ids)
+
+
+def _check_distinct(schema: Schema, ids: Sequence[int]) -> None:
+    """UsageError where two partition columns would make folders of one name."""
+    names: set[str] = set()
+    for field in partition_fields(schema, ids):
+        if field.file_name.lower() in names:
+            raise UsageError(
+                f"partition_by: two of its columns or transforms are called {field.name!r} in the "
+                "names of folders; leave one of them out."
+            )
+        names.add(field.file_name.lower())
 
 
 def folder(schema: Schema, partition_by: tuple[int, ...], values: tuple[WireValue, ...]) -> str:
@@ -103,7 +137,7 @@ def folder(schema: Schema, partition_by: tuple[int, ...], values: tuple[WireValu
     Escaped as Hive does. Null and the empty string become __HIVE_DEFAULT_PARTITION__. Timestamps
     are in UTC. A component over 200 bytes is cut and ends with a hash of the whole.
     """
-    fields = _partition_fields(schema, partition_by)
+    fields = partition_fields(schema, partition_by)
     return "".join(
         _component(field, value) + "/" for field, value in zip(fields, values, strict=True)
     )
@@ -113,13 +147,13 @@ def folder_columns(
     schema: Schema | None, partition_by: tuple[int, ...]
 ) -> tuple[PartitionColumn, ...]:
     """The columns that the table's folders are made of, outermost first. [PT2]"""
-    fields = _partition_fields(schema, partition_by) if schema is not None else ()
-    return tuple(PartitionColumn(field.file_name, type_text(field.type)) for field in fields)
+    fields = partition_fields(schema, partition_by) if schema is not None else ()
+    return tuple(PartitionColumn(field.file_name, type_text(text_type(field))) for field in fields)
 
 
 def is_folder_column(name: str, type: str) -> bool:
     """Whether a column of this name and type may make folders. [PT1]"""
-    return bool(name) and _can_partition(type)
+    return bool(name) and (_can_partition(type) or type == "binary" or type in CALENDAR)
 
 
 def is_folder(columns: Sequence[PartitionColumn], path: str) -> bool:
@@ -141,14 +175,14 @@ def parse_static(
     overwrite: column name -> a Python value, its text (`{"day": "2013-01-01"}`), or None for null.
     The text of a timestamp includes its zone (`2013-01-01T00:00:00Z`).
     """
-    fields = _partition_fields(schema, partition_by)
+    fields = partition_fields(schema, partition_by)
     static: dict[int, WireValue] = {}
     for name, value in overwrite.items():
         field = _column(fields, name, "overwrite")
         if field.id in static:
             raise UsageError(f"overwrite names the column {field.name!r} twice.")
         try:
-            static[field.id] = _parse(value, field.type)
+            static[field.id] = _parse(value, text_type(field))
         except UsageError as error:
             raise UsageError(f"overwrite, column {field.name!r}: {error}") from error
     return static
@@ -166,9 +200,11 @@ def matches(
 
 
 def value_text(value: WireValue, type: FieldType) -> str:
-    """A partition value as folders and messages show it."""
+    """A partition value as folders and messages show it. type: as `text_type` says."""
     if value is None:
         return "null"
+    if type in CALENDAR and isinstance(value, int) and isinstance(type, str):
+        return calendar_text(value, type)
     if isinstance(value, bool):
         return "true" if value else "false"
     if type in MOMENTS:
@@ -200,18 +236,11 @@ def _column(fields: Sequence[Field], name: str, argument: str) -> Field:
     )
 
 
-def _partition_fields(schema: Schema, partition_by: tuple[int, ...]) -> tuple[Field, ...]:
-    if not partition_by:
-        return ()
-    by_id = {field.id: field for field in schema.fields if field.id in partition_by}
-    return tuple(by_id[id] for id in partition_by)
-
-
 def _component(field: Field, value: WireValue) -> str:
     text = (
         NULL_FOLDER
         if value is None or value == ""
-        else value_text(value, field.type).translate(_ESCAPED)
+        else value_text(value, text_type(field)).translate(_ESCAPED)
     )
     component = _start(field.file_name) + text
     data = component.encode()
@@ -255,7 +284,12 @@ def _texts(type: str) -> re.Pattern[str]:
 
 
 def _parse(value: Any, type: FieldType) -> WireValue:
-    if not isinstance(value, str) or type == "string":
+    if isinstance(type, str) and type in CALENDAR:
+        number = calendar_value(value.strip(), type) if isinstance(value, str) else value
+        if number is None and value is not None:
+            raise UsageError(f"{value!r} is no {type} as its folders write it.")
+        return encode(number, "integer")
+    if not isinstance(value, str) or type in ("string", "binary"):
         return encode(value, type)
     text = value.strip()
     try:
@@ -398,6 +432,19 @@ MAX_TOUCHED = 10_000
 def of_partition(partition_by: Sequence[int], values: Sequence[WireValue]) -> PartitionPattern:
     """The pattern of exactly one partition."""
     return dict(zip(partition_by, values, strict=True))
+
+
+def touch_texts(schema: Schema | None, touch: PartitionPattern) -> list[str]:
+    """A pattern in the table's terms: "day=2013-01-01"; a column that it lacks by its id."""
+    texts = []
+    for id, value in touch.items():
+        name, text = str(id), "null" if value is None else str(value)
+        with suppress(ValueError):
+            (field,) = partition_fields(schema, (id,))
+            name = field.name
+            text = value_text(value, text_type(field)) if id > MAX_FIELD_ID else text
+        texts.append(f"{name}={text}")
+    return texts
 
 
 def dedupe(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]:

@@ -50,6 +50,7 @@ from ..format.fields import Field, Schema, WireValue, check_schema, is_text, sho
 from ..format.object_names import UnsafePathError, check_path
 from ..format.partitioning import agrees, check_partition_by, folder_values, parse, widen
 from ..format.snapshot import KeyRecord, Snapshot, Summary
+from ..format.transforms import parse_call, spelled
 from ..format.values import to_array
 from ..log.manifests import write_manifest
 from ..log.table_context import OtherFormat, TableContext, check_not_inside, format_at, format_of
@@ -467,8 +468,7 @@ def _check_source(ctx: TableContext, snapshot: Snapshot, source: Source | None) 
 
 
 def _names(snapshot: Snapshot) -> tuple[str, ...]:
-    by_id = {field.id: field.name for field in snapshot.schema.fields} if snapshot.schema else {}
-    return tuple(by_id[field_id] for field_id in snapshot.partition_by)
+    return tuple(spelled(snapshot.schema, snapshot.partition_by))
 
 
 class _Pending:
@@ -583,6 +583,7 @@ class _Pending:
         for name in self._names:
             if name not in inside:
                 if name not in folders:
+                    _check_is_column(name)
                     raise self._mismatch(
                         path,
                         name,
@@ -845,6 +846,15 @@ class _Pending:
             raise self._mismatch(
                 file.path, name, f"cannot have what its folder says: {error}"
             ) from error
+
+
+def _check_is_column(name: str) -> None:
+    """UsageError if it is a transform of a column. [PT4]"""
+    if parse_call(name) is not None:
+        raise UsageError(
+            f"partition_by: files are adopted by the values of columns, not of transforms such as "
+            f"{name}. Nothing was adopted; leave it out, or write the rows to a new table"
+        )
 
 
 class _Listed(_Pending):

@@ -33,6 +33,7 @@ from ..format.manifest_table import partition_types, sorted_by, source_ranges
 from ..format.partitioning import dedupe, of_partition
 from ..format.snapshot import REPLACE, Snapshot
 from ..format.spark_json import has_own_order
+from ..format.transforms import partition_fields
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
 from ..protocol.compaction_plan import (
@@ -676,8 +677,7 @@ def _chosen(
             "where chooses partitions, and this table is not partitioned; leave it out"
         )
     assert snapshot.schema is not None
-    by_id = {field.id: field for field in snapshot.schema.fields}
-    fields = [by_id[field_id] for field_id in snapshot.partition_by]
+    fields = partition_fields(snapshot.schema, snapshot.partition_by)
     columns = {
         field.name: values.to_array([values_of[at] for values_of in partitions], field.type)
         for at, field in enumerate(fields)
@@ -773,8 +773,7 @@ def sorts_here(schema: Schema, sort_by: Sequence[str]) -> bool:
 def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[Exception], Choose]) -> Choose:
     """The partitions for which a condition in SQL is true; spark: asked for what only Spark can
     evaluate. [GC16]"""
-    schema = snapshot.schema or Schema(fields=())
-    by = Schema(fields=tuple(f for f in schema.fields if f.id in snapshot.partition_by))
+    by = Schema(fields=partition_fields(snapshot.schema, snapshot.partition_by))
 
     def choose(partitions: pa.Table) -> Sequence[bool]:
         try:

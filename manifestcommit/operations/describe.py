@@ -16,6 +16,7 @@ from ..format.entries import SourceRange
 from ..format.fields import Field, is_text, shown, type_text, walk
 from ..format.snapshot import REPLACE, Commit, Snapshot, known_parts
 from ..format.spark_json import comment_of
+from ..format.transforms import spelled
 from ..format.watermark import Position
 from ..log import exports
 from ..log.table_context import TableContext, gate
@@ -29,8 +30,6 @@ from ..scan import planning
 def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
     """A version in plain values, as `Table.describe` and the `describe` command return it.
     [OB2]"""
-    fields = snapshot.schema.fields if snapshot.schema else ()
-    names = {field.id: field.name for field in fields}
     return {
         "url": url,
         "version": snapshot.version,
@@ -41,7 +40,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
         "files": snapshot.totals.files,
         "rows": snapshot.totals.rows,
         "bytes": snapshot.totals.bytes,
-        "partition_by": [names[field_id] for field_id in snapshot.partition_by],
+        "partition_by": spelled(snapshot.schema, snapshot.partition_by),
         "sources": len(snapshot.watermarks),
         "streams": {
             name: {"query": record.query, "batch": record.batch, "version": record.version}
@@ -62,7 +61,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
         "rank": snapshot.rank,
         "decided_by": sorted(record.root for record in snapshot.homes.values()),
         "decides_for": sorted(record.root for record in snapshot.joint.values()),
-        "columns": list(_columns(fields)),
+        "columns": list(_columns(snapshot.schema.fields if snapshot.schema else ())),
         "commits": [
             {
                 "job": commit.job,

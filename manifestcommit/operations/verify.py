@@ -30,8 +30,9 @@ from ..files.foreign_footer import noted_footer
 from ..format import codec, evolution, manifest_table, object_names, values
 from ..format.arrow_schema import arrow_type
 from ..format.entries import ColumnStats, Entry, ManifestRef
-from ..format.fields import Schema, WireValue
+from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue
 from ..format.snapshot import RunRef, Snapshot
+from ..format.transforms import maker, partition_fields, source_ids
 from ..log import exports
 from ..log.manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
 from ..log.table_context import TableContext, gate
@@ -139,8 +140,13 @@ def _examine(
         text = f"it has {file.metadata.num_rows:,} rows, its entry says {entry.rows:,}"
         yield finding("file_rows_differ", entry.path, text)
     leaves = {leaf.id: leaf for leaf in tracked_leaves(schema, file.schema_arrow, sys.maxsize)}
-    wanted = [leaf for id, leaf in leaves.items() if id in entry.columns or id in partition_by]
-    tallies = {leaf.id: _Tally(leaf, id_is_partition=leaf.id in partition_by) for leaf in wanted}
+    partitions = partition_fields(schema, partition_by)
+    sources = source_ids(partition_by)
+    wanted = [leaf for id, leaf in leaves.items() if id in entry.columns or id in sources]
+    tallies = {leaf.id: _Tally(leaf) for leaf in wanted}
+    for field in partitions:
+        if (source := tallies.get(field.id & MAX_FIELD_ID)) is not None:
+            source.partitions[field.id] = _Distinct(field.type, maker(schema, field.id))
     rows = 0
     names = sorted({leaf.path[0] for leaf in wanted})
     # Several files are decoded at the same time already. A large one may be the last of them, and
@@ -158,9 +164,11 @@ def _examine(
             entry.path,
             f"its footer says {file.metadata.num_rows:,} rows, and {rows:,} can be read",
         )
-    for id, value in zip(partition_by, entry.partition, strict=True):
-        if id in tallies:
-            yield from _check_partition(entry.path, tallies[id], value)
+    for field, value in zip(partitions, entry.partition, strict=True):
+        if (source := tallies.get(field.id & MAX_FIELD_ID)) is not None:
+            held = source.partitions[field.id].values
+            name = ".".join(source.leaf.path) if field.id in leaves else field.name
+            yield from _check_partition(entry.path, name, held, value)
     known = {leaf.id for leaf in evolution.leaves(schema)}
     for id, said in entry.columns.items():
         leaf = leaves.get(id)
@@ -172,17 +180,16 @@ def _examine(
             yield finding("statistics_false", entry.path, f"column {name}: {problem}")
 
 
-def _check_partition(path: str, tally: _Tally, value: WireValue) -> Iterator[VerifyFinding]:
+def _check_partition(
+    path: str, name: str, held: set[WireValue], value: WireValue
+) -> Iterator[VerifyFinding]:
     kind: Kind = "file_partition_differs"
-    others = sorted(as_text(other) for other in tally.values - {value})
+    others = sorted(as_text(other) for other in held - {value})
     if others:
         yield finding(
             kind,
             path,
-            (
-                f"column {'.'.join(tally.leaf.path)} holds {', '.join(others[:3])}, its "
-                f"entry says {as_text(value)}"
-            ),
+            (f"column {name} holds {', '.join(others[:3])}, its entry says {as_text(value)}"),
         )
 
 
@@ -195,14 +202,25 @@ def _absent(said: ColumnStats, rows: int) -> Iterator[str]:
         )
 
 
+class _Distinct:
+    """The values of a partition column, or of a transform: two at most, which is enough."""
+
+    def __init__(self, type: FieldType, make: Callable[[Any], Any]) -> None:
+        self.values: set[WireValue] = set()
+        self._type, self._make = type, make
+
+    def add(self, column: pa.Array) -> None:
+        if len(self.values) < 2:
+            made = self._make(column)
+            self.values |= set(values.from_array(pc.unique(made), self._type)[:3])
+
+
 class _Tally:
     """The observed statistics of one leaf in a file."""
 
-    def __init__(self, leaf: TrackedLeaf, *, id_is_partition: bool) -> None:
+    def __init__(self, leaf: TrackedLeaf) -> None:
         self.leaf = leaf
-        # of a partition column: two at most, which is enough
-        self.values: set[WireValue] = set()
-        self._is_partition = id_is_partition
+        self.partitions: dict[int, _Distinct] = {}  # those that are made of this column
         self._nulls = self._nans = 0
         self._low: Any = None
         self._high: Any = None
@@ -223,8 +241,8 @@ class _Tally:
             if column.type == wanted
             else column.cast(wanted, safe=not pa.types.is_floating(wanted))
         )
-        if self._is_partition and len(self.values) < 2:
-            self.values |= set(values.from_array(pc.unique(column), self.leaf.type)[:3])
+        for each in self.partitions.values():
+            each.add(column)
         if pa.types.is_floating(wanted):
             column = self._without_nans(column)
         self._widen(column)

@@ -24,8 +24,9 @@ from ..format.change import (
 )
 from ..format.evolution import SchemaConflict, apply_edits, can_widen
 from ..format.fields import Field, members, type_text, walk
-from ..format.partitioning import PartitionPattern, first_overlap, of_partition
+from ..format.partitioning import PartitionPattern, first_overlap, of_partition, touch_texts
 from ..format.snapshot import MOST_CONSTRAINTS, REPLACE, Commit, Constraint, Snapshot
+from ..format.transforms import spelled
 from ..format.watermark import WatermarkMismatch, find_mismatch
 from .apply import constraints_after, given_and_taken
 from .change_feed import held, judge, record_of
@@ -712,17 +713,8 @@ def first_expired(head: Snapshot, versions: Iterable[int]) -> int | None:
 
 def describe_touch(head: Snapshot, touch: PartitionPattern) -> str:
     """Describe a pattern in the table's terms: "day=2013-01-01", or "the whole table"."""
-    names = {field.id: field.name for field in head.schema.fields} if head.schema else {}
-    parts = [
-        f"{names.get(field_id, field_id)}={'null' if value is None else value}"
-        for field_id, value in touch.items()
-    ]
-    return ", ".join(parts) or "the whole table"
+    return ", ".join(touch_texts(head.schema, touch)) or "the whole table"
 
 
 def _fields(head: Snapshot, partition_by: Sequence[int]) -> str:
-    names = {field.id: field.name for field in head.schema.fields} if head.schema else {}
-    return (
-        ", ".join(names.get(field_id, "a column that the table lacks") for field_id in partition_by)
-        or "nothing"
-    )
+    return ", ".join(spelled(head.schema, partition_by)) or "nothing"

@@ -15,8 +15,14 @@ from ..errors import SchemaMismatchError, UsageError
 from ..format.change import ConflictChoice, Overwrite
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids, fit, replace
 from ..format.fields import Schema, match_names, relaxed, type_text
-from ..format.partitioning import PartitionPattern, check_partition_by, parse_static
+from ..format.partitioning import (
+    PartitionPattern,
+    check_partition_by,
+    parse_static,
+    touch_texts,
+)
 from ..format.snapshot import Snapshot
+from ..format.transforms import source_ids, spelled
 
 NewId = Callable[[], int]
 MISSING_COLUMNS = "write.missing-columns"  # a table property: "error" or "null"
@@ -74,8 +80,7 @@ def lay_out(
     _check_common(before, data, lacking)
     after = apply_edits(before, edits)
     if names is not None and check_partition_by(after, names) != chosen:
-        by_id = {field.id: field.name for field in after.fields}
-        table = ", ".join(by_id[field_id] for field_id in chosen) or "nothing"
+        table = ", ".join(spelled(after, chosen)) or "nothing"
         raise UsageError(
             f"{url} is partitioned by {table}, not by {', '.join(names) or 'nothing'}; leave "
             'partition_by out, or replace the table: mode="overwrite", replace_schema=True'
@@ -99,7 +104,8 @@ def _replacing(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) ->
     edits = replace(snapshot.schema, data)
     after = apply_edits(snapshot.schema, edits)
     if names is None:
-        old = [field for field in snapshot.schema.fields if field.id in snapshot.partition_by]
+        used = source_ids(snapshot.partition_by)
+        old = [field for field in snapshot.schema.fields if field.id in used]
         gone = {field.name for field in old} - {field.name for field in after.fields}
         if gone:
             raise UsageError(
@@ -107,8 +113,7 @@ def _replacing(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) ->
                 "done. Say how the table is to be partitioned: partition_by=[…], or [] for not at "
                 "all"
             )
-        by_id = {field.id: field.name for field in old}
-        names = [by_id[field_id] for field_id in snapshot.partition_by]
+        names = spelled(snapshot.schema, snapshot.partition_by)
     chosen = check_partition_by(after, names)
     return Layout(
         schema=after,
@@ -145,7 +150,7 @@ def _lacking(table: Schema, data: Schema, partition_by: tuple[int, ...]) -> tupl
     positions, _ = match_names(names, table.fields)
     lacking = [field for field, at in zip(table.fields, positions, strict=True) if at is None]
     for field in lacking:
-        if field.id in partition_by:
+        if field.id in source_ids(partition_by):
             renamed = (
                 f" (it was {field.physical!r} before: rename it in the data as well)"
                 if field.physical in names
@@ -207,11 +212,7 @@ def check_inside(
     static = overwrite.scope[0]
     for touch in touched:
         if any(touch.get(field_id) != value for field_id, value in static.items()):
-            names = {field.id: field.name for field in schema.fields} if schema else {}
-            wrote = (
-                ", ".join(f"{names.get(field_id)}={value}" for field_id, value in touch.items())
-                or "several partitions"
-            )
+            wrote = ", ".join(touch_texts(schema, touch)) or "several partitions"
             raise UsageError(
                 f"the job overwrites {given!r} but wrote rows of {wrote}; nothing was committed. "
                 'Filter the data, or use overwrite="dynamic".'
@@ -221,11 +222,10 @@ def check_inside(
 def _suits(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> bool:
     """Whether the columns that an earlier, uncommitted first write gave the table fit this data."""
     assert snapshot.schema is not None
-    by_id = {field.id: field.name for field in snapshot.schema.fields}
     there, here = (
         [(field.name, type_text(field.type)) for field in schema.fields]
         for schema in (snapshot.schema, data)
     )
-    return there == here and [by_id[field_id] for field_id in snapshot.partition_by] == list(
-        names or ()
+    return there == here and (
+        check_partition_by(snapshot.schema, names or ()) == snapshot.partition_by
     )

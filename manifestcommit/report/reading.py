@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ..commits.two_phase import list_jobs
 from ..format.snapshot import Snapshot
+from ..format.transforms import partition_fields
 from ..format.values import python_rows
 from ..log import exports
 from ..log.table_context import TableContext, gate
@@ -123,8 +124,8 @@ def _jobs(ctx: TableContext) -> tuple[tuple[JobRow, ...], dict[str, int]]:
 def _files(ctx: TableContext, snapshot: Snapshot) -> FilesView:
     if snapshot.schema is None:
         return FilesReducer(()).view()
-    by_id = {field.id: field.name for field in snapshot.schema.fields}
-    reducer = FilesReducer(tuple(by_id[field_id] for field_id in snapshot.partition_by))
+    fields = partition_fields(snapshot.schema, snapshot.partition_by)
+    reducer = FilesReducer(tuple(field.name for field in fields))
     with raise_if_expired(ctx.store, snapshot.version):
         for table in _entries(ctx, snapshot):
             reducer.add(_size_classes(table), _groups(table, snapshot))

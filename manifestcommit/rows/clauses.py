@@ -22,6 +22,7 @@ from ..format.arrow_schema import ADVICE, arrow_type, converted, exactly, is_num
 from ..format.evolution import find_column
 from ..format.fields import Field, Schema, is_text, type_text
 from ..format.fields import shown as text
+from ..format.transforms import source_ids
 from .conditions import complete, evaluated, evaluating, mask_of, session_of, shown, text_of
 
 
@@ -623,7 +624,7 @@ def _check_partitions(
     values = given_values(clause)
     names = everything if values is None else values
     given = {find_column(table, name).id for name in names}
-    lacking = [field.name for field in table.fields if field.id in {*partition_by} - given]
+    lacking = [f.name for f in table.fields if f.id in source_ids(partition_by) - given]
     if lacking:
         raise SchemaMismatchError(
             f"Column {lacking[0]!r} partitions the table and Insert gives it no value: all new "

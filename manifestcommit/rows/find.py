@@ -23,7 +23,8 @@ from ..filter.predicate import And, IsIn, IsNull, Or, Predicate, Unknown, column
 from ..filter.sql_syntax import NotUnderstoodError
 from ..format import arrow_schema, evolution, values
 from ..format.entries import Entry
-from ..format.fields import Field, Schema
+from ..format.fields import MAX_FIELD_ID, Field, Schema
+from ..format.transforms import partition_fields
 from ..log.table_context import TableContext
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently
 from ..runtime.outcome import Kind
@@ -326,8 +327,8 @@ def counts_by_partition(
     None if they do not. [RC2]"""
     schema, partition_by = change.snapshot.schema, change.snapshot.partition_by
     assert schema is not None
-    by_id = {field.id: field for field in schema.fields}
-    fields = [by_id[field_id] for field_id in partition_by]
+    # a transform says nothing of single values of its column
+    fields = [each for each in partition_fields(schema, partition_by) if each.id <= MAX_FIELD_ID]
     if (
         not is_understood(wanted.predicate)
         or not columns_of(wanted.predicate) <= {(field.name,) for field in fields}

@@ -25,7 +25,7 @@ from ..filter.merge_keys import (
 )
 from ..filter.predicate import And
 from ..format.evolution import find_column, fit
-from ..format.fields import Field, Schema, type_text
+from ..format.fields import MAX_FIELD_ID, Field, Schema, type_text
 from ..log.table_context import TableContext
 from ..scan import planning
 from .clauses import (
@@ -276,9 +276,9 @@ def _some_columns(
 
 def _of_keys(plan: WritePlan, keys: MergeKeys, schema: Schema) -> WritePlan:
     """The plan of a source with these columns, partitioned by those of the keys that partition the
-    table."""
+    table, themselves or by a transform."""
     ids = {field.id for field in keys.fields}
-    by = tuple(field_id for field_id in plan.partition_by if field_id in ids)
+    by = tuple(each for each in plan.partition_by if each & MAX_FIELD_ID in ids)
     return msgspec.structs.replace(plan, schema=schema, partition_by=by, constraints={})
 
 

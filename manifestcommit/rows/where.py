@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import SchemaMismatchError, UsageError
-from ..filter.predicate import partitions_of
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
+from ..filter.transforms import partitions_read
 from ..format import manifest_table
 from ..format.arrow_schema import arrow_schema, converted
 from ..format.evolution import Editing
@@ -199,7 +199,7 @@ def _examined(change: RowChange, wanted: Condition) -> pa.Table:
     recorded. [CF16]"""
     snapshot = change.snapshot
     assert snapshot.schema is not None
-    change.read(partitions_of(wanted.predicate, snapshot.schema, snapshot.partition_by))
+    change.read(partitions_read(wanted.predicate, snapshot.schema, snapshot.partition_by))
     return planning.entries_table(change.ctx, snapshot, wanted.predicate)
 
 

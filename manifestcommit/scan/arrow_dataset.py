@@ -17,8 +17,9 @@ from ..files.foreign_footer import damaged_file, footers_of, noted_footer
 from ..filter.arrow_expression import columns_in, spark_order, split_terms
 from ..format.arrow_schema import marked_schemas
 from ..format.entries import FooterRef
-from ..format.fields import Schema, WireValue
+from ..format.fields import MAX_FIELD_ID, Field, Schema, WireValue
 from ..format.snapshot import Snapshot
+from ..format.transforms import partition_fields
 from ..format.values import from_array
 from ..log.table_context import TableContext
 from ..runtime.concurrency import prefetch
@@ -276,10 +277,9 @@ def constants_in(
     """
     foreign = entries.filter(pc.is_null(entries.column("digest")))
     footers = footers_of(foreign, url)
-    if not partition_by or not footers:
+    fields = [each for each in partition_fields(schema, partition_by) if each.id <= MAX_FIELD_ID]
+    if not fields or not footers:
         return Constants(footers=footers)
-    by_id = {field.id: field for field in schema.fields}
-    fields = [by_id[field_id] for field_id in partition_by]
     columns = [from_array(foreign.column(f"partition.{field.id}"), field.type) for field in fields]
     values = dict(zip(foreign.column("path").to_pylist(), zip(*columns, strict=True), strict=True))
     names = tuple(field.file_name for field in fields)
@@ -327,7 +327,7 @@ def open_dataset(
     footers = footers_of(others, ctx.store.url) if others.num_rows else {}
     listed = zip(others.column("bytes").to_pylist(), footers.items(), strict=True)
     # a partition column has one value in a file: there is nothing that could be left out
-    doubtful = doubtful_columns(physical) - set(_partition_names(snapshot))
+    doubtful = doubtful_columns(physical) - {field.file_name for field in _columns_in(snapshot)}
     dataset = CheckedDataset(
         dataset,
         ctx.store.url,
@@ -442,13 +442,12 @@ class RenamedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
 
 
 def _guarantees(table: pa.Table, snapshot: Snapshot) -> Sequence[ds.Expression]:
-    if not snapshot.partition_by:
+    columns = [
+        (field.file_name, table.column(f"partition.{field.id}")) for field in _columns_in(snapshot)
+    ]
+    if not columns:
         return [pc.scalar(True)] * table.num_rows
     expressions = []
-    columns = [
-        (name, table.column(f"partition.{field_id}"))
-        for name, field_id in zip(_partition_names(snapshot), snapshot.partition_by, strict=True)
-    ]
     for row in range(table.num_rows):
         parts = [_equals(name, column[row]) for name, column in columns]
         whole = parts[0]
@@ -458,11 +457,10 @@ def _guarantees(table: pa.Table, snapshot: Snapshot) -> Sequence[ds.Expression]:
     return expressions
 
 
-def _partition_names(snapshot: Snapshot) -> list[str]:
-    """The partition columns, as they are called in files."""
-    assert snapshot.schema is not None
-    by_id = {field.id: field.file_name for field in snapshot.schema.fields}
-    return [by_id[field_id] for field_id in snapshot.partition_by]
+def _columns_in(snapshot: Snapshot) -> list[Field]:
+    """The partition columns that files hold: no transforms, which say less of a row than they."""
+    fields = partition_fields(snapshot.schema, snapshot.partition_by)
+    return [field for field in fields if field.id <= MAX_FIELD_ID]
 
 
 def _equals(name: str, value: pa.Scalar) -> ds.Expression:

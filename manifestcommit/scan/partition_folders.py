@@ -10,9 +10,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..format.fields import FieldType, Schema, WireValue
+from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue
 from ..format.partitioning import folder
 from ..format.spark_json import has_own_order
+from ..format.transforms import partition_fields
 from ..format.values import from_array
 
 # A timestamp's folder is in UTC and read in the session's time zone; decimals, booleans and
@@ -29,10 +30,11 @@ class PartitionFolders(msgspec.Struct, frozen=True, kw_only=True):
 
 def may_prune(schema: Schema, partition_by: Sequence[int]) -> bool:
     """Whether an engine may read these columns from folders, as far as their types say. [RD43]"""
-    by_id = {field.id: field for field in schema.fields}
-    if not partition_by or len(partition_by) == len(by_id):
+    if not partition_by or len(partition_by) == len(schema.fields):
         return False  # Spark needs a column that is not in the path
-    fields = [by_id[id] for id in partition_by]
+    if any(id > MAX_FIELD_ID for id in partition_by):
+        return False  # what the folders of a transform show is no column
+    fields = partition_fields(schema, partition_by)
     return all(field.type in _TYPES and not has_own_order(field) for field in fields)
 
 
@@ -59,8 +61,7 @@ def folders_of(
     if not may_prune(schema, partition_by):
         return None
     ids = tuple(partition_by)
-    by_id = {field.id: field for field in schema.fields}
-    fields = [by_id[id] for id in ids]
+    fields = partition_fields(schema, ids)
     columns = [from_array(entries.column(f"partition.{each.id}"), each.type) for each in fields]
     types = [field.type for field in fields]
     paths = entries.column("path").to_pylist()

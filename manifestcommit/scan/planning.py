@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from ..errors import CorruptMetadataError
 from ..files.footer_stats import group_stats, tracked_leaves
 from ..filter.predicate import ColumnBounds, Predicate, columns_of, may_match
+from ..filter.transforms import virtual_fields, with_transforms
 from ..format import codec, manifest_table, values
 from ..format.arrow_schema import arrow_type
 from ..format.entries import ManifestRef, pack_bins
@@ -26,6 +27,7 @@ from ..format.fields import FLOATS, Field, Schema, StructType, WireValue
 from ..format.manifest_table import is_live
 from ..format.snapshot import Snapshot
 from ..format.spark_json import has_own_order
+from ..format.transforms import partition_fields
 from ..log.manifests import PART_BYTES, ManifestParts, aligned, check_removed
 from ..log.table_context import TableContext
 from ..log.version_chain import raise_if_expired
@@ -42,7 +44,7 @@ class EntrySource:
         self, table: pa.Table, schema: Schema, partition_by: Sequence[int], predicate: Predicate
     ) -> None:
         self._table = table.select([n for n in table.column_names if "." in n or n == "rows"])
-        self._leaves = _comparable_fields(schema)
+        self._leaves = _comparable_fields(schema, partition_by)
         self._partition_by = partition_by
         self._named = columns_of(predicate)
 
@@ -105,7 +107,7 @@ class RowGroupSource:
             )
             for footer in footers
         ]
-        self._leaves = _comparable_fields(schema)
+        self._leaves = _comparable_fields(schema, partition_by)
         self._partition_by = partition_by
 
     @property
@@ -179,7 +181,8 @@ class ManifestSource:
     def __init__(self, snapshot: Snapshot) -> None:
         self._references = snapshot.manifests
         self._partition_by = snapshot.partition_by
-        self._leaves = _comparable_fields(snapshot.schema or Schema(fields=()))
+        schema = snapshot.schema or Schema(fields=())
+        self._leaves = _comparable_fields(schema, snapshot.partition_by)
 
     @property
     def rows(self) -> pa.Array:
@@ -215,10 +218,15 @@ def leaf_fields(schema: Schema) -> dict[tuple[str, ...], Field]:
     return columns
 
 
-def _comparable_fields(schema: Schema) -> dict[tuple[str, ...], Field]:
+def _comparable_fields(
+    schema: Schema, partition_by: Sequence[int] = ()
+) -> dict[tuple[str, ...], Field]:
     """Of these columns those whose values engines compare as they are stored: bounds say nothing
-    of the others. [RD6]"""
-    return {path: field for path, field in leaf_fields(schema).items() if not has_own_order(field)}
+    of the others. [RD6] And the transforms of columns. [PT7]"""
+    fields = {
+        path: field for path, field in leaf_fields(schema).items() if not has_own_order(field)
+    }
+    return fields | virtual_fields(schema, partition_by)
 
 
 def columns_for(
@@ -226,7 +234,7 @@ def columns_for(
 ) -> frozenset[str]:
     """The columns of a manifest that decide whether an entry may match; some manifests may lack
     some of them. [RD12]"""
-    known = leaf_fields(schema)
+    known = leaf_fields(schema) | virtual_fields(schema, partition_by)
     ids = [known[path].id for path in columns_of(predicate) if path in known]
     named = {f"partition.{field_id}" for field_id in ids if field_id in partition_by}
     named |= {
@@ -366,6 +374,7 @@ def entries_table(
     if predicate is None:
         tables = _of_each(ctx, snapshot, snapshot.manifests, lambda live: live)
     else:
+        predicate = with_transforms(predicate, snapshot.schema, snapshot.partition_by)
         tables = _matching(ctx, snapshot, predicate)
     # without entries, only the columns
     tables = [table for table in tables if table.num_rows] or tables[:1]
@@ -556,9 +565,8 @@ def describe_files(table: pa.Table, snapshot: Snapshot) -> pa.Table:
     """
     schema = snapshot.schema or Schema(fields=())
     columns: dict[str, pa.ChunkedArray | pa.Array] = {"path": table.column("path")}
-    by_id = {field.id: field for field in schema.fields}
-    for field_id in snapshot.partition_by:
-        name = by_id[field_id].name
+    for partition in partition_fields(schema, snapshot.partition_by):
+        name, field_id = partition.name, partition.id
         columns[
             f"partition.{name}" if name in (*_BOOKKEEPING, "added_version", "bounds") else name
         ] = table.column(f"partition.{field_id}")
@@ -593,13 +601,12 @@ def describe_partitions(table: pa.Table, snapshot: Snapshot) -> pa.Table:
         "rows": table.column("rows"),
         "bytes": table.column("bytes"),
     }
-    by_id = {field.id: field.name for field in (snapshot.schema or Schema(fields=())).fields}
     keys = [f"partition.{each}" for each in snapshot.partition_by]
     counted = pa.table({**{key: table.column(key) for key in keys}, **sums})
     if table.num_rows:  # no files: no partition
         counted = counted.group_by(keys).aggregate([(name, "sum") for name in sums])
         counted = counted.select([*keys, *(f"{name}_sum" for name in sums)])
-    names = [by_id[each] for each in snapshot.partition_by]
+    names = [each.name for each in partition_fields(snapshot.schema, snapshot.partition_by)]
     shown = [f"partition.{name}" if name in sums else name for name in names]
     return counted.rename_columns([*shown, *sums])
 

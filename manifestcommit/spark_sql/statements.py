@@ -376,7 +376,7 @@ def _create(scanner: Scanner) -> Statement:
         elif scanner.take("LOCATION") and location is None:
             location = scanner.string()
         elif scanner.take("PARTITIONED", "BY") and not partition_by:
-            partition_by = tuple(scanner.columns())
+            partition_by = tuple(scanner.listed(lambda: _column_or_call(scanner)))
         else:
             raise scanner.unclear()
     query = scanner.rest()
@@ -388,6 +388,11 @@ def _create(scanner: Scanner) -> Statement:
         location=location,
         partition_by=partition_by,
     )
+
+
+def _column_or_call(scanner: Scanner) -> str:
+    """A column, or a transform of one as it was written. [PT4]"""
+    return scanner.until(",") if scanner.next_word(1) == "(" else scanner.column()
 
 
 def _alter(scanner: Scanner) -> Statement:

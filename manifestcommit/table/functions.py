@@ -61,7 +61,8 @@ def create_table(
     Args:
         path: the table path, a local path or a URL.
         schema: its columns: a pyarrow schema or a Spark StructType.
-        partition_by: the columns that partition it, in this order; by default none.
+        partition_by: the columns that partition it, or transforms such as "day(ts)", in this order;
+            by default none.
         properties: name -> value, as for `Table.set_properties`; by default none.
         sources: source -> the position where it begins, such as {"orders": 0}: only a range that
             starts there can be its first. Of any other source, and by default of all, the first

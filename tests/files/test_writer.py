@@ -130,7 +130,8 @@ def test_order_survives_a_full_buffer(batches: list[list[tuple[int, str | None]]
         context.setattr(row_buffer, "BUFFER_BYTES", budget)
         context.setattr(row_buffer, "_MAX_BATCHES", 3)
         context.setattr(row_buffer, "_MAX_JOINED_APART", 2)
-        buffer = row_buffer.RowBuffer((("p", "integer"), ("s", "string")), row_group_bytes=64)
+        columns = [row_buffer.PartitionSource(*each) for each in (("p", "integer"), ("s", "string"))]
+        buffer = row_buffer.RowBuffer(tuple(columns), row_group_bytes=64)
         out: dict[Any, list[int]] = defaultdict(list)
         expected: dict[Any, list[int]] = defaultdict(list)
         serial = itertools.count()

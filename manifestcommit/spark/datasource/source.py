@@ -24,6 +24,7 @@ from ...filter.merge_keys import key_columns
 from ...format.evolution import find_column
 from ...format.fields import Schema, mark_of
 from ...format.spark_json import from_spark
+from ...format.transforms import split_calls
 from ...log.table_context import TableContext
 from ...log.time_travel import choose_version
 from ...log.version_chain import read_version
@@ -649,11 +650,11 @@ def _stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def _names(option: str, text: str | None) -> tuple[str, ...] | None:
-    """`a, b` or `["a", "b, with a comma"]`."""
+    """`a, bucket(4, b)` or `["a", "b, with a comma"]`."""
     if not text or not text.strip():
         return None
     if not text.lstrip().startswith("["):
-        return tuple(name.strip() for name in text.split(","))
+        return tuple(split_calls(text))
     names = _json(option, text, "a list of names")
     if not all(isinstance(name, str) for name in names):
         raise UsageError(f'option("{option}", ...) is `a, b` or a JSON list of texts, not {text}')

@@ -1,0 +1,92 @@
+"""Tables that are partitioned by transforms, written and read by Spark. [PT4] [PT7] [SP47]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.transforms.test_tables import BY, TS, USER, moment, numbers, rows
+
+import manifestcommit as mc
+from manifestcommit.spark_sql import names
+
+CONDITIONS = {
+    "user = 3": USER == 3,
+    "ts >= timestamp '1970-01-01 00:00:00Z'": moment(0) <= TS,
+    "ts is null": TS.is_null(),
+}
+
+
+@pytest.fixture
+def frame(spark: Any, tmp_path: Path) -> Any:
+    pq.write_table(rows(), tmp_path / "rows.parquet")
+    return spark.read.parquet(str(tmp_path / "rows.parquet"))
+
+
+@pytest.mark.parametrize("way", ["write", "format"])
+def test_spark_writes_and_reads_transforms(spark: Any, frame: Any, tmp_path: Path, way: str) -> None:
+    """Tasks of both writers put rows where a process without Spark does. [PT5] [PT7]"""
+    path, twin = str(tmp_path / "t"), str(tmp_path / "twin")
+    if way == "write":
+        mc.write(frame, path, partition_by=BY)
+    else:
+        frame.write.format("manifestcommit").mode("append").option("partitionBy", ", ".join(BY)).save(path)
+    table = mc.Table(path)
+    assert table.describe()["partition_by"] == BY and table.verify(deep=True).damages == 0
+    mc.write(rows(), twin, partition_by=BY)
+    assert _partitions(table) == _partitions(mc.Table(twin))
+    for condition, expression in CONDITIONS.items():
+        wanted = numbers(rows().filter(expression))
+        for read in (spark.read.format("manifestcommit").load(path), mc.read_committed(path)):
+            assert sorted(row.n for row in read.filter(condition).collect()) == wanted
+            assert read.columns == ["n", "ts", "user", "name"]
+
+
+def _partitions(table: mc.Table) -> list[str]:
+    return sorted({path.rpartition("/")[0] for path in table.files().column("path").to_pylist()})
+
+
+def test_sql_creates_and_changes_such_a_table(spark: Any, tmp_path: Path) -> None:
+    """[PT4] [CF16]"""
+    mc.write(rows(), str(tmp_path / "source"))
+    mc.attach(spark, str(tmp_path / "source"), "source")
+    path = tmp_path / "t"
+    by = "day(ts), bucket(4, `user`), truncate(1, name)"
+    mc.sql(spark, f"CREATE TABLE made USING manifestcommit PARTITIONED BY ({by}) LOCATION '{path}' AS SELECT * FROM source")
+    table = mc.Table(str(path))
+    assert table.describe()["partition_by"] == BY
+    mc.sql(spark, "DELETE FROM made WHERE user = 3")
+    mc.sql(spark, "UPDATE made SET name = 'zz' WHERE ts < timestamp '1970-01-01 00:00:00Z'")
+    wanted = [row["n"] for row in rows().to_pylist() if row["user"] != 3]
+    assert numbers(table.to_arrow()) == sorted(wanted) and table.verify(deep=True).damages == 0
+    assert set(table.to_arrow(filter=moment(0) > TS).column("name").to_pylist()) == {"zz"}
+    for view in ("made", "source"):
+        spark.catalog.dropTempView(view)
+    names._ATTACHED.clear()
+
+
+def test_a_stream_writes_transforms(spark: Any, frame: Any, tmp_path: Path) -> None:
+    """[PT5]"""
+    (tmp_path / "in").mkdir()
+    pq.write_table(rows(), tmp_path / "in" / "a.parquet")
+    stream = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
+    writer = stream.writeStream.format("manifestcommit").option("partitionBy", ",".join(BY))
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start(str(tmp_path / "t"))
+    query.awaitTermination()
+    table = mc.Table(str(tmp_path / "t"))
+    assert numbers(table.to_arrow()) == list(range(200)) and table.describe()["partition_by"] == BY
+    assert table.verify(deep=True).damages == 0
+
+
+def test_a_large_change_by_tasks(spark: Any, frame: Any, tmp_path: Path) -> None:
+    """Spark's own finders and rewriters keep each row in its partition. [RC1] [PT6]"""
+    path = str(tmp_path / "t")
+    mc.write(frame, path, partition_by=BY)
+    table = mc.Table(path)
+    import pyspark.sql.functions as F
+
+    table.update({"user": "user + 1"}, where=F.col("ts") < F.lit("1970-01-01").cast("timestamp"))
+    table.merge(frame.limit(10), on="n")
+    assert table.verify(deep=True).damages == 0 and table.to_arrow().num_rows == 200
