@@ -206,6 +206,10 @@ class AzureBackend(HttpBackend):
         "tenant_id in storage_options, or the same in the "
         "environment as AZURE_STORAGE_ACCOUNT_KEY and so on; for a public container anon=True."
     )
+    address = (
+        "Check account_name, account_host and connection_string in storage_options, and the same "
+        "and the proxies in the environment."
+    )
     busy = HttpBackend.busy - {409}
 
     def __init__(self, place: str, options: StorageOptions) -> None:

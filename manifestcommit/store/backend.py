@@ -84,6 +84,7 @@ class _Connection:
         self.client = client
         self.senders = ThreadPoolExecutor(_SENDERS, thread_name_prefix="manifestcommit-send")
         self.has_answered = False
+        self.heads: dict[str, Any] = {}
 
 
 # connections of a forked process' parent stay open: closing them would disturb the parent
@@ -259,7 +260,7 @@ class Backend(ABC):
         with _lock:
             if key not in _shared:
                 mine = [other for other in _shared if other[0] == key[0]]
-                for oldest in mine[: len(mine) + 1 - _CONNECTIONS_KEPT]:
+                for oldest in mine[: max(0, len(mine) + 1 - _CONNECTIONS_KEPT)]:
                     del _shared[oldest]  # code that still uses it holds a reference
                 try:
                     _shared[key] = _Connection(self.connect())

@@ -6,7 +6,7 @@ Implemented by store.object_store, store.memory and store.local.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import msgspec
@@ -131,6 +131,13 @@ def is_remote(store: Store) -> bool:
     """Whether a response takes longer than its processing, so that concurrent requests pay off. A
     store says so by an attribute of this name; one without it counts as local."""
     return bool(getattr(store, "is_remote", False))
+
+
+def heads_of(store: Store) -> MutableMapping[str, Any] | None:
+    """What this process keeps of the tables that it reaches in the same way: URL -> the newest
+    version that it has seen. None: this store keeps nothing. [RD1]"""
+    kept: MutableMapping[str, Any] | None = getattr(store, "heads", None)
+    return kept
 
 
 def retries_of(store: Store) -> int:

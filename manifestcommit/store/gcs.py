@@ -182,6 +182,10 @@ class GcsBackend(HttpBackend):
         "Give token in storage_options, GOOGLE_APPLICATION_CREDENTIALS in the environment, or log "
         "in by gcloud; for a public bucket token='anon'."
     )
+    address = (
+        "Check endpoint_url in storage_options, and STORAGE_EMULATOR_HOST and the proxies in the "
+        "environment."
+    )
     pages_are_ordered = True
     parts_at_once = 1
 

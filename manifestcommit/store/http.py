@@ -38,6 +38,7 @@ from .backend import (
     Page,
     TakenError,
 )
+from .options import public_endpoint
 from .retry import TransientError
 
 CONNECT_S = 5.0
@@ -67,8 +68,7 @@ _MEANINGS = {
         "InvalidToken NoAuthenticationInformation SignatureDoesNotMatch TokenRefreshRequired",
         "nowhere": "NoSuchBucket ContainerBeingDeleted ContainerDisabled ContainerNotFound",
         "clock": "RequestTimeTooSkewed",
-        "elsewhere": "301 307 AuthorizationHeaderMalformed IllegalLocationConstraintException "
-        "PermanentRedirect TemporaryRedirect",
+        "elsewhere": "AuthorizationHeaderMalformed IllegalLocationConstraintException",
         "payer": "required UserProjectMissing",
     }.items()
     for code in codes.split()
@@ -195,6 +195,7 @@ class HttpBackend(Backend):
     account: Any  # makes one of the options
     noun = "bucket"
     missing = "endpoint"  # what may be wrong where there is no connection
+    address: str  # for messages: what decides where requests go
     busy = frozenset({408, 409, 429})  # besides the statuses of a server's own failure
 
     def connect(self) -> Any:
@@ -311,12 +312,15 @@ class HttpBackend(Backend):
         if meaning == "clock":
             text = f"this machine's clock and the store's are too far apart ({code}); set the clock"
             return StoreDeniedError(f"{shown}: {text}")
-        if meaning == "elsewhere" or str(status) in _MEANINGS:
+        if meaning == "elsewhere" or 300 <= status < 400:
+            # of a location its host only: the rest may hold a signature
+            url = public_endpoint(answer.headers.get("Location", ""))
+            host = url.partition("://")[2].partition("/")[0][:100]
             text = (
-                f"{self.noun} {self._bucket} is in another region, or at another address ({code})"
+                f"{self.noun} {self._bucket} is in another region, or at another address ({code}"
+                f"{f', to {host}' if host else ''}), and no redirect is followed"
             )
-            advice = "; on S3 set AWS_DEFAULT_REGION or client_kwargs' region_name"
-            return StoreError(f"{shown}: {text}{advice}")
+            return StoreError(f"{shown}: {text}. {self.address}")
         if status == 400 and meaning == "payer":
             text = "the requester pays for this bucket; give requester_pays=True in storage_options"
             return UsageError(f"{shown}: {text}")

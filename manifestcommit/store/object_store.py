@@ -64,6 +64,11 @@ class ObjectStore:
         return True
 
     @property
+    def heads(self) -> dict[str, Any]:
+        """What this process keeps of the tables in this store, by their URLs. [RD1]"""
+        return self._backend.connection().heads
+
+    @property
     def retries(self) -> int:
         """How many requests were repeated so far. [ST14]"""
         return self._backend.retries

@@ -346,6 +346,10 @@ class S3Backend(HttpBackend):
         "Give key, secret and token in storage_options, or AWS_ACCESS_KEY_ID and "
         "AWS_SECRET_ACCESS_KEY in the environment, or a profile; for a public bucket anon=True."
     )
+    address = (
+        "Set AWS_DEFAULT_REGION or client_kwargs' region_name to its region, or endpoint_url to "
+        "its server."
+    )
     pages_are_ordered = True
     removed_at_once = 1000
 
