@@ -34,6 +34,7 @@ from .http import (
     Way,
     from_environment,
     none_left,
+    query_of,
     text_of,
 )
 from .options import StorageOptions, public_endpoint
@@ -115,7 +116,7 @@ class Account:
 
     def send(self, request: Request) -> Answer:
         url = f"{self.endpoint}/{request.place}"
-        asked = [f"{name}={quote(value, safe='~')}" for name, value in request.query.items()]
+        asked = [query_of(request.query)] if request.query else []
         sent = {**request.headers, "x-ms-version": _VERSION, "x-ms-date": formatdate(usegmt=True)}
         if request.kind == "PUT":
             sent["Content-Length"] = str(len(request.body))
@@ -283,7 +284,9 @@ class AzureBackend(HttpBackend):
 
     def tail(self, key: str) -> tuple[bytes, int]:
         """Only the length: Azure has no ranges that count from the end."""
-        return b"", int(self.ask(Request("HEAD", key)).headers["Content-Length"])
+        headers = self.ask(Request("HEAD", key)).headers
+        size = self.understood(key, "length of the object", lambda: int(headers["Content-Length"]))
+        return b"", size
 
     def write(self, key: str, data: bytes) -> None:
         self.ask(Request("PUT", key, headers=_WHOLE, body=data))

@@ -6,7 +6,8 @@ Implemented by store.object_store, store.memory and store.local.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+import io
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import msgspec
@@ -125,6 +126,33 @@ class Output(Protocol):
     def discard(self) -> None:
         """Drop it: no object becomes visible, and nothing is left."""
         ...
+
+
+class BufferedOutput:
+    """An output in memory, which one call puts as a whole when it is closed. Not a BytesIO, which
+    closes itself when it is garbage-collected, and closing publishes. [ST2]"""
+
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self._put, self._buffer, self.closed = put, io.BytesIO(), False
+
+    def write(self, data: Any, /) -> int:
+        return self._buffer.write(data)
+
+    def tell(self) -> int:
+        return self._buffer.tell()
+
+    def flush(self) -> None:
+        """Nothing becomes visible before `close`."""
+
+    def close(self) -> None:
+        if not self.closed:
+            data = self._buffer.getvalue()
+            self.discard()
+            self._put(data)
+
+    def discard(self) -> None:
+        self.closed = True
+        self._buffer.close()
 
 
 def is_remote(store: Store) -> bool:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ from .http import (
     connections,
     from_environment,
     none_left,
+    query_of,
 )
 from .options import StorageOptions, public_endpoint
 from .retry import TransientError
@@ -75,14 +77,11 @@ class Account:
 
     def send(self, request: Request) -> Answer:
         query = {**request.query, **({"userProject": self._payer} if self._payer else {})}
-        target = "&".join(f"{name}={_quoted(value)}" for name, value in query.items())
         url, sent = request.place, dict(request.headers)
-        if target:
-            url += f"{'&' if '?' in url else '?'}{target}"
+        if query:
+            url += f"{'&' if '?' in url else '?'}{query_of(query)}"
         if self._credentials is not None:
             self._authorize(request.kind, url, sent)
-        if request.kind != "GET":
-            sent["Content-Length"] = str(len(request.body))
         return self.http.send(request.kind, url, sent, request.body, request.into)
 
     def _authorize(self, method: str, url: str, headers: dict[str, str]) -> None:
@@ -253,7 +252,9 @@ class GcsBackend(HttpBackend):
             {"X-Upload-Content-Type": "application/octet-stream"},
             place=self._uploads,
         )
-        return _Upload(self.persist(lambda: self.ask(request)).headers["Location"])
+        begin = partial(self.ask, request)
+        named = partial(self.understood, key, "address", lambda: begin().headers["Location"])
+        return _Upload(self.persist(named))
 
     def send_part(self, key: str, upload: _Upload, number: int, data: bytes) -> None:
         upload.waiting += data
@@ -289,7 +290,8 @@ class GcsBackend(HttpBackend):
         if answer.status != 308:
             return True
         taken = answer.headers.get("Range", "")
-        stored = int(taken.rpartition("-")[2]) + 1 if taken else 0
+        last = taken.rpartition("-")[2]
+        stored = self.understood(key, "range of an upload", lambda: int(last) + 1) if taken else 0
         upload.waiting = upload.waiting[stored - upload.stored :]
         upload.stored = stored
         return False

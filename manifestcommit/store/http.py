@@ -16,9 +16,10 @@ import re
 import ssl
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree
 
@@ -26,7 +27,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from ..errors import StoreDeniedError, StoreError, UsageError
+from ..errors import ManifestCommitError, StoreDeniedError, StoreError, UsageError
 from .arrow_filesystem import TAIL_BYTES
 from .backend import (
     Backend,
@@ -40,6 +41,8 @@ from .backend import (
 )
 from .options import public_endpoint
 from .retry import TransientError
+
+T = TypeVar("T")
 
 CONNECT_S = 5.0
 READ_S = 20.0  # without a byte, in either direction
@@ -254,18 +257,25 @@ class HttpBackend(Backend):
         return self._fetch(key, {"Range": f"bytes=-{TAIL_BYTES}"})
 
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
+        read = partial(self.listed, prefix, start_from, mark, delimiter)
+        return self.understood(prefix, "list of objects", read)
+
+    def understood(self, key: str, what: str, read: Callable[[], T]) -> T:
+        """What a response says; TransientError for one in which that cannot be read. [ST5]"""
         try:
-            return self.listed(prefix, start_from, mark, delimiter)
-        except (KeyError, TypeError, ValueError) as error:
-            raise self.malformed(prefix, f"no list of objects ({error})") from None
+            return read()
+        except ManifestCommitError:
+            raise
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            raise self.malformed(key, f"no {what} ({error})") from None
 
     def _fetch(
         self, key: str, headers: Mapping[str, str], into: memoryview | None = None
     ) -> tuple[bytes, int]:
         """The requested bytes, and the length of the whole object."""
         answer = self.ask(self.getting(key)._replace(headers=headers, into=into))
-        of_range = answer.headers.get("Content-Range")
-        return answer.body, int(of_range.rpartition("/")[2]) if of_range else len(answer.body)
+        total = answer.headers.get("Content-Range", f"/{len(answer.body)}").rpartition("/")[2]
+        return answer.body, self.understood(key, "length of the object", lambda: int(total))
 
     def _told(self, account: Any, request: Request) -> Answer:
         answer: Answer = account.send(self.located(request))
@@ -349,6 +359,11 @@ def quiet(library: str) -> None:
     log = logging.getLogger(library)
     if log.level == logging.NOTSET:
         log.setLevel(logging.INFO)
+
+
+def query_of(values: Mapping[str, str]) -> str:
+    """The query of a URL, percent-encoded as every signature has it."""
+    return "&".join(f"{name}={quote(value, safe='')}" for name, value in values.items())
 
 
 def none_left(scheme: str, options: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ import socket
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus, urlsplit
@@ -49,6 +49,7 @@ from .http import (
     HttpClient,
     Request,
     Way,
+    query_of,
     quiet,
     text_of,
 )
@@ -172,8 +173,7 @@ class Account:
             pattern = self._pattern(asked.kind, asked.place)
             url = pattern.url + (quote(asked.key, safe="/~") if "Key" in _KINDS[asked.kind] else "")
             if asked.query:
-                pairs = (f"{name}={quote(each, safe='-_.~')}" for name, each in asked.query.items())
-                url += f"?{'&'.join(pairs)}"
+                url += f"?{query_of(asked.query)}"
             sent = {**pattern.headers, **asked.headers}
             if pattern.checksum:
                 digest = base64.b64encode(_CHECKSUMS[pattern.checksum](asked.body)).decode()
@@ -184,8 +184,6 @@ class Account:
                 account = self._credentials.get_frozen_credentials()
                 S3SigV4Auth(account, "s3", pattern.region).add_auth(request)
                 sent = dict(request.headers.items())
-        if pattern.method in ("PUT", "POST"):
-            sent["Content-Length"] = str(len(asked.body))
         return self.http.send(pattern.method, url, sent, asked.body, asked.into)
 
     def _pattern(self, kind: str, bucket: str) -> _Pattern:
@@ -487,11 +485,12 @@ class S3Backend(HttpBackend):
             head = self.persist(lambda: self.ask(Request("head_object", key)))
         except FileNotFoundError:
             head = None
-        if head is None or (found := int(head.headers.get("Content-Length", 0))) != size_bytes:
+        found = "" if head is None else head.headers.get("Content-Length", "0")
+        if found != str(size_bytes):
             why = (
-                "is not there: the store has forgotten this upload"
-                if head is None
-                else f"has {found} bytes where {size_bytes} were written"
+                f"has {found} bytes where {size_bytes} were written"
+                if found
+                else "is not there: the store has forgotten this upload"
             )
             raise StoreError(f"{self.display_name(key)} {why}. Run the task again.")
 
@@ -506,17 +505,18 @@ class S3Backend(HttpBackend):
         # without "encoding-type", which Ceph follows here, and does not say in its response
         query = {"uploads": "", "prefix": prefix}
         while True:
+            request = Request("list_multipart_uploads", prefix, query)
+
+            def ask(request: Request = request) -> tuple[ElementTree.Element, list[Unfinished]]:
+                page = self.ask_xml(request, "ListMultipartUploadsResult")
+                found = self.understood(prefix, "list of uploads", partial(_uploads, page))
+                return page, found
+
             try:
-                request = Request("list_multipart_uploads", prefix, query)
-                page = self.persist(partial(self.ask_xml, request, "ListMultipartUploadsResult"))
+                page, uploads = self.persist(ask)
             except NotOfferedError:
                 return
-            for upload in page.iterfind("Upload"):
-                yield Unfinished(
-                    name=_named(page, text_of(upload, "Key")),
-                    upload=text_of(upload, "UploadId"),
-                    started=_time(text_of(upload, "Initiated")),
-                )
+            yield from uploads
             following = {
                 "key-marker": _named(page, page.findtext("NextKeyMarker", "")),
                 "upload-id-marker": page.findtext("NextUploadIdMarker", ""),
@@ -577,12 +577,18 @@ def _named(page: ElementTree.Element, name: str) -> str:
     return unquote_plus(name) if _CODED(name) and page.findtext("EncodingType") == "url" else name
 
 
-def _time(text: str) -> float:
-    """The same as botocore's own parser, which takes most of the time of a listing: it tries every
-    form of a date on each object. Lists have one form."""
-    if text.endswith("Z"):
-        with contextlib.suppress(ValueError):
-            return datetime.fromisoformat(text).timestamp()
-    from botocore.utils import parse_timestamp
+def _uploads(page: ElementTree.Element) -> list[Unfinished]:
+    return [
+        Unfinished(
+            name=_named(page, text_of(upload, "Key")),
+            upload=text_of(upload, "UploadId"),
+            started=_time(text_of(upload, "Initiated")),
+        )
+        for upload in page.iterfind("Upload")
+    ]
 
-    return float(parse_timestamp(text).timestamp())
+
+def _time(text: str) -> float:
+    """Of an object in a list, by the one form that lists have."""
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
