@@ -65,7 +65,7 @@ LATEST_READ: dict[str, tuple[str, int]] = {}
 _MOST_READ = 1000
 # tables of one store whose newest version this process keeps, and bytes of each
 _MOST_KEPT = 32
-_LARGEST_KEPT = 256 * 1024
+_LARGEST_KEPT = 64 * 1024
 
 
 class RowCheck(Protocol):

@@ -279,9 +279,6 @@ class AzureBackend(HttpBackend):
             raise StoreError(f"{self.display_name(key)}: Azure {why}")
         return request._replace(place=f"{container}/{quote(key, safe='/~')}")
 
-    def getting(self, key: str) -> Request:
-        return Request("GET", key)
-
     def tail(self, key: str) -> tuple[bytes, int]:
         """Only the length: Azure has no ranges that count from the end."""
         headers = self.ask(Request("HEAD", key)).headers
@@ -306,9 +303,6 @@ class AzureBackend(HttpBackend):
             mark=text_of(page, "NextMarker"),
             folders=[_name(each) for each in page.iterfind("Blobs/BlobPrefix")],
         )
-
-    def remove(self, key: str) -> None:
-        self.ask(Request("DELETE", key))
 
     # Blocks are invisible until their list is committed; Azure removes uncommitted ones after a
     # week.

@@ -124,9 +124,9 @@ class Backend(ABC):
         self._told_s: tuple[float, float] | None = None
 
     @property
-    @abstractmethod
     def url(self) -> str:
         """The bucket's canonical URL. [ST4]"""
+        return f"{self.name}{self._bucket}"
 
     @property
     @abstractmethod
@@ -246,7 +246,8 @@ class Backend(ABC):
 
     def _setting(self) -> str:
         """Equal where clients are made of the same options and the same environment."""
-        found = sorted(item for item in os.environ.items() if _DECIDES.match(item[0]))
+        # only these are decoded: it is asked in each append
+        found = sorted((name, os.environ.get(name)) for name in os.environ if _DECIDES.match(name))
         return StorageOptions({"given": self.given(), "environment": found}).fingerprint()
 
     def connection(self) -> _Connection:

@@ -390,20 +390,13 @@ def _one_creator_wins(site: Site) -> str:
 def _a_taken_name_stays(site: Site) -> str:
     """S3's multipart uploads know no condition, and clients choose them by size."""
     name = site.name("taken")
-    if not _create(site.store, name, b"first"):
-        raise _FaultError(
-            f"a create of a free name was answered that it is taken: {_HISTORY_IS_LOST}"
-        )
+    fault = f"a create of a free name was answered that it is taken: {_HISTORY_IS_LOST}"
+    _hold(_create(site.store, name, b"first"), fault)
     for size in (0, MIB):
-        if _create(site.store, name, b"2" * size):
-            raise _FaultError(
-                f"a second create of a name, with {size:,} bytes, was answered that it won: "
-                f"{_HISTORY_IS_LOST}"
-            )
-    if site.store.get(name) != b"first":
-        raise _FaultError(
-            f"a create that was refused replaced the object nevertheless: {_HISTORY_IS_LOST}"
-        )
+        fault = f"a second create of a name, with {size:,} bytes, was answered that it won: "
+        _hold(not _create(site.store, name, b"2" * size), fault + _HISTORY_IS_LOST)
+    fault = f"a create that was refused replaced the object nevertheless: {_HISTORY_IS_LOST}"
+    _hold(site.store.get(name) == b"first", fault)
     return "0 bytes and 1 MiB were refused"
 
 

@@ -187,6 +187,7 @@ class GcsBackend(HttpBackend):
     )
     pages_are_ordered = True
     parts_at_once = 1
+    got_by: Mapping[str, str] = {"alt": "media"}  # never mutated
 
     def __init__(self, bucket: str, options: StorageOptions) -> None:
         super().__init__(bucket, options)
@@ -200,19 +201,12 @@ class GcsBackend(HttpBackend):
         return self._endpoint
 
     @property
-    def url(self) -> str:
-        return f"gs://{self._bucket}"
-
-    @property
     def identity(self) -> str:
         return self.url + ("" if self._endpoint == _OWN_HOST else f" at {self._endpoint}")
 
     def located(self, request: Request) -> Request:
         place = request.place or f"{self._objects}/{_quoted(request.key)}"
         return request._replace(place=place)
-
-    def getting(self, key: str) -> Request:
-        return Request("GET", key, {"alt": "media"})
 
     def write(self, key: str, data: bytes) -> None:
         self._put(key, data, {})
@@ -237,9 +231,6 @@ class GcsBackend(HttpBackend):
             mark=str(found.get("nextPageToken") or ""),
             folders=found.get("prefixes", ()),
         )
-
-    def remove(self, key: str) -> None:
-        self.ask(Request("DELETE", key))
 
     # A resumable upload is invisible before its last byte; Google removes an unfinished one after
     # a week.

@@ -199,6 +199,8 @@ class HttpBackend(Backend):
     noun = "bucket"
     missing = "endpoint"  # what may be wrong where there is no connection
     address: str  # for messages: what decides where requests go
+    gets, deletes = "GET", "DELETE"  # the kinds of requests for an object and for its end
+    got_by: Mapping[str, str] = {}  # the query with which it is got; never mutated
     busy = frozenset({408, 409, 429})  # besides the statuses of a server's own failure
 
     def connect(self) -> Any:
@@ -215,10 +217,6 @@ class HttpBackend(Backend):
     @abstractmethod
     def located(self, request: Request) -> Request:
         """The request with its place."""
-
-    @abstractmethod
-    def getting(self, key: str) -> Request:
-        """The request for an object."""
 
     @abstractmethod
     def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
@@ -269,11 +267,14 @@ class HttpBackend(Backend):
         except (LookupError, TypeError, ValueError, OverflowError) as error:
             raise self.malformed(key, f"no {what} ({error})") from None
 
+    def remove(self, key: str) -> None:
+        self.ask(Request(self.deletes, key))
+
     def _fetch(
         self, key: str, headers: Mapping[str, str], into: memoryview | None = None
     ) -> tuple[bytes, int]:
         """The requested bytes, and the length of the whole object."""
-        answer = self.ask(self.getting(key)._replace(headers=headers, into=into))
+        answer = self.ask(Request(self.gets, key, self.got_by, headers, into=into))
         total = answer.headers.get("Content-Range", f"/{len(answer.body)}").rpartition("/")[2]
         return answer.body, self.understood(key, "length of the object", lambda: int(total))
 

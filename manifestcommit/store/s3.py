@@ -350,6 +350,7 @@ class S3Backend(HttpBackend):
     )
     pages_are_ordered = True
     removed_at_once = 1000
+    gets, deletes = "get_object", "delete_object"
 
     def __init__(self, bucket: str, options: StorageOptions) -> None:
         super().__init__(bucket, options)
@@ -366,10 +367,6 @@ class S3Backend(HttpBackend):
             )
 
     @property
-    def url(self) -> str:
-        return f"s3://{self._bucket}"
-
-    @property
     def identity(self) -> str:
         endpoint = self._endpoint()
         return self.url + (f" at {endpoint}" if endpoint else "")
@@ -380,9 +377,6 @@ class S3Backend(HttpBackend):
 
     def located(self, request: Request) -> Request:
         return request._replace(place=self._bucket)
-
-    def getting(self, key: str) -> Request:
-        return Request("get_object", key)
 
     def write(self, key: str, data: bytes) -> None:
         self._put(key, data)
@@ -434,9 +428,6 @@ class S3Backend(HttpBackend):
                 _named(page, text_of(each, "Prefix")) for each in page.iterfind("CommonPrefixes")
             ],
         )
-
-    def remove(self, key: str) -> None:
-        self.ask(Request("delete_object", key))
 
     def remove_all(self, keys: Sequence[str]) -> None:
         """One request, except for names that its XML cannot hold."""

@@ -117,6 +117,8 @@ class SimulatedStore:
     Spec: ST1.
     """
 
+    identity = ""
+
     def __init__(
         self,
         space: Space,
@@ -134,10 +136,6 @@ class SimulatedStore:
     @property
     def url(self) -> str:
         return self._url
-
-    @property
-    def identity(self) -> str:
-        return ""
 
     def parent(self) -> Store | None:
         return None
