@@ -768,7 +768,7 @@ class _CommitLoop:
             raise removed(ctx, base, mine)
         check_same_root(ctx, base, mine, above)
         if versions[-1] == mine.version:
-            return mine.version, mine
+            return mine.version, msgspec.structs.replace(mine, etag=above.etag)
         newest = self._newest(base, None)
         if newest.snapshot.table_id != mine.snapshot.table_id:
             raise removed(ctx, base, mine)

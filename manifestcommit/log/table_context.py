@@ -33,7 +33,7 @@ from ..runtime.environment import Env, SystemEnv, Tuning
 from ..runtime.environment import tuning as process_tuning
 from ..runtime.outcome import Meter, Phase, StoreCounters
 from ..store import ObjectInfo, Store
-from ..store.base import now_of
+from ..store.base import heads_of, now_of
 from ..store.doctor import prove
 from ..version import WRITER
 from . import export_hook
@@ -63,6 +63,9 @@ _Change = TypeVar("_Change", bound=Change)
 # table id -> the URL and the version that this process has read last, and has not committed since
 LATEST_READ: dict[str, tuple[str, int]] = {}
 _MOST_READ = 1000
+# tables of one store whose newest version this process keeps, and bytes of each
+_MOST_KEPT = 32
+_LARGEST_KEPT = 64 * 1024
 
 
 class RowCheck(Protocol):
@@ -120,7 +123,7 @@ class TableContext:
         # a simulated store brings its own environment
         self.env: Env = env or getattr(store, "env", None) or SystemEnv()
         self.manifests = ManifestReader(store)
-        self.known: Head | None = None
+        self._known: Head | None = None
         # the intents in the listing of the last open: job -> bytes
         self.waiting: Mapping[str, int] = {}
         # key -> runs without it; runs never change
@@ -136,6 +139,23 @@ class TableContext:
     def tuning(self) -> Tuning:
         """What commits of this table are tuned by: what was passed in, or the process' values."""
         return self._tuning or process_tuning()
+
+    @property
+    def known(self) -> Head | None:
+        """The newest version that this context has seen."""
+        return self._known
+
+    @known.setter
+    def known(self, head: Head | None) -> None:
+        self._known = head
+        kept = heads_of(self.store)
+        if kept is None or head is None:
+            return
+        kept.pop(self.store.url, None)
+        if head.etag and len(head.data) <= _LARGEST_KEPT:
+            for oldest in list(kept)[: max(0, len(kept) + 1 - _MOST_KEPT)]:
+                kept.pop(oldest, None)
+            kept[self.store.url] = head
 
     def new_field_id(self) -> int:
         """A random field id; the caller ensures that no two fields of a schema share one. [SC1]"""
@@ -259,9 +279,12 @@ class TableContext:
 
     def open(self) -> Head:
         """The latest version as of this call. Three requests, of which two go side by side; one
-        where the last one that this context has seen is still the latest. [RD1]"""
-        self.known, self.waiting = open_above(self.store, self.known)
-        return self.known
+        where the last one that this context has seen is still the latest, or, where the store
+        keeps that, the last one that this process has seen. [RD1]"""
+        known = self._known or (heads_of(self.store) or {}).get(self.store.url)
+        head, self.waiting = open_above(self.store, known)
+        self.known = head
+        return head
 
 
 def _apart(mine_us: int, other_us: int) -> str:

@@ -33,7 +33,7 @@ from ..protocol.conflict import is_readable
 from ..protocol.joint_outcome import Participant, attempt_of, member_outcome
 from ..runtime.environment import Env
 from ..store import Store
-from ..store.base import store_beside
+from ..store.base import is_remote, store_beside
 from .manifests import ManifestReader, create_own
 
 # The marker of a table: an object named by the table's id, which disappears when the table path
@@ -202,11 +202,13 @@ MAX_INTENTS = 1024
 
 class VersionListing(msgspec.Struct, frozen=True, kw_only=True):
     """One listing from a version on. versions: ascending; tables: the ids of markers; intents: job
-    -> size in bytes of its intent. [LY2] [LY11] [LY14]"""
+    -> size in bytes of its intent; etag: what the store calls the last version's content. [LY2]
+    [LY11] [LY14]"""
 
     versions: list[int]
     tables: frozenset[str] = frozenset()
     intents: dict[str, int] = {}
+    etag: str = ""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,7 +218,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     whether that member is known to be aborted, so that it never will be [MT8]; taken: how many
     names right above it (above `top`, where there is one) jobs of a removed table have taken, so
     that the next version's is the one after these [LY15]; data: the object's bytes, if they are
-    kept.
+    kept; etag: what the store calls them, as the list says by which they are the newest object.
     """
 
     snapshot: Snapshot
@@ -225,6 +227,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     top: Head | None = None
     is_void: bool = False
     taken: int = 0
+    etag: str = ""
 
     @property
     def version(self) -> int:
@@ -242,19 +245,28 @@ def open_head(store: Store) -> Head:
 
 def open_above(store: Store, known: Head | None = None) -> tuple[Head, dict[str, int]]:
     """The latest version as of this call, and the intents in its listing: job -> size in bytes.
-    Requests as for `open_head`; one list if `known`, from an earlier call, is still the latest.
-    [RD1] [CM19]"""
+    Requests as for `open_head`; one list, far away beside the hint, if `known`, from an earlier
+    call, is still the latest. [RD1] [CM19]"""
+    hint = None
     if known is not None and known.data and known.top is None and known.snapshot.pending is None:
         # decoded anew: callers own what they were told of it. An error counts in the whole list, as
         # with a hint.
         with contextlib.suppress(CorruptMetadataError):
             name = object_names.version_name(known.version)
-            snapshot = codec.decode_snapshot(known.data, name=name)
-            own = Head(snapshot=snapshot, digest=known.digest, data=known.data)
-            newest, intents = resolve_head(store, known.version, own)
-            if newest is not None:
-                return newest, intents
-    hint, glanced, head, intents = _object_by_hint(store)
+            own = msgspec.structs.replace(
+                known, snapshot=codec.decode_snapshot(known.data, name=name), taken=0
+            )
+            look = partial(list_above, store, own.version)
+            far = is_remote(store)  # whoever has gone on has put the hint, which shortens the rest
+            above, hint = (
+                side_by_side(store, look, partial(_hinted, store)) if far else (look(), None)
+            )
+            last = above.versions[-1] if above.versions else own.version
+            if last == own.version or hint is None or hint.version < last:
+                newest, intents = _newest_object(store, own.version, own, above)
+                if newest is not None:
+                    return settled_head(store, newest), intents
+    hint, glanced, head, intents = _object_by_hint(store, hint)
     return settled_head(store, head, hint, glanced), intents
 
 
@@ -335,10 +347,12 @@ def open_object(store: Store) -> Head:
     return _object_by_hint(store)[2]
 
 
-def _object_by_hint(store: Store) -> tuple[Hint | None, Head | None, Head, dict[str, int]]:
-    """The hint, the version that it names (None: it led nowhere), the newest object, and the
-    intents in its listing."""
-    hint = _hinted(store)
+def _object_by_hint(
+    store: Store, hint: Hint | None = None
+) -> tuple[Hint | None, Head | None, Head, dict[str, int]]:
+    """The hint, if it is not given; the version that it names (None: it led nowhere), the newest
+    object, and the intents in its listing."""
+    hint = hint or _hinted(store)
     glanced = head = above = None
     intents = dict[str, int]()
     if hint is not None and hint.digest is None:
@@ -400,10 +414,13 @@ def _newest_object(
         # this version since
         if head is not None and head.snapshot.table_id not in above.tables:
             head = None
-        if head is not None and (
-            left[-1:] == [head.version] or (tried > _CALM and _is_built_upon(store, head))
-        ):
-            return _beside_others(head, others), above.intents
+        if head is not None and left[-1] == head.version:
+            etag = "" if strays else above.etag
+            if head.etag in ("", etag):
+                return _beside_others(head, others, etag), above.intents
+            head = None  # others put another object in its place, as one who restores a table does
+        if head is not None and tried > _CALM and _is_built_upon(store, head):
+            return _beside_others(head, others, ""), above.intents
         head = _highest_own(store, above, left, others, head)
         if head is not None:
             start = head.version
@@ -443,11 +460,11 @@ def _highest_own(
     return None
 
 
-def _beside_others(head: Head, others: Mapping[int, Head]) -> Head:
+def _beside_others(head: Head, others: Mapping[int, Head], etag: str) -> Head:
     taken = 0
     while head.version + taken + 1 in others:
         taken += 1
-    return msgspec.structs.replace(head, taken=taken)
+    return msgspec.structs.replace(head, taken=taken, etag=etag)
 
 
 def _check_unbroken(listed: list[int], head: Head) -> None:
@@ -490,16 +507,18 @@ def list_above(store: Store, start: int) -> VersionListing:
     versions: list[int] = []
     tables: list[str] = []
     intents: dict[str, int] = {}
+    etag = ""
     for info in store.list(object_names.VERSIONS, start_from=object_names.version_name(start)):
         if (version := object_names.parse_version(info.name)) is not None:
             versions.append(version)
+            etag = info.etag
         elif (table_id := object_names.parse_marker(info.name)) is not None:
             tables.append(table_id)
         elif (job := object_names.parse_intent(info.name)) is not None:
             intents[job] = info.size_bytes
             if len(intents) == MAX_INTENTS:
                 break  # versions come first
-    return VersionListing(versions=versions, tables=frozenset(tables), intents=intents)
+    return VersionListing(versions=versions, tables=frozenset(tables), intents=intents, etag=etag)
 
 
 def read_object(store: Store, version: int) -> Head | None:
@@ -624,7 +643,7 @@ def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], _U]
     if getattr(store, "goes_second_first", bool)():
         later = second()
         return first(), later
-    if not getattr(store, "is_remote", False):
+    if not is_remote(store):
         return first(), second()
     with ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside") as pool:
         beside = pool.submit(second)

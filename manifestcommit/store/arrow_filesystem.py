@@ -19,17 +19,6 @@ from .base import Store, missing_file
 # A seekable stream over an object, by ranged gets.
 
 TAIL_BYTES = 64 * 1024  # as much as pyarrow reads for a footer
-TAIL = {"Range": f"bytes=-{TAIL_BYTES}"}
-
-
-def span(start: int | None, end: int | None) -> dict[str, str]:
-    """The header that requests bytes [start, end), which is not empty; none for the whole
-    object."""
-    return (
-        {}
-        if start is None and end is None
-        else {"Range": f"bytes={start or 0}-{'' if end is None else end - 1}"}
-    )
 
 
 class RangedInput(io.RawIOBase):

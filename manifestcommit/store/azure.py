@@ -34,6 +34,7 @@ from .http import (
     Way,
     from_environment,
     none_left,
+    query_of,
     text_of,
 )
 from .options import StorageOptions, public_endpoint
@@ -115,7 +116,7 @@ class Account:
 
     def send(self, request: Request) -> Answer:
         url = f"{self.endpoint}/{request.place}"
-        asked = [f"{name}={quote(value, safe='~')}" for name, value in request.query.items()]
+        asked = [query_of(request.query)] if request.query else []
         sent = {**request.headers, "x-ms-version": _VERSION, "x-ms-date": formatdate(usegmt=True)}
         if request.kind == "PUT":
             sent["Content-Length"] = str(len(request.body))
@@ -206,6 +207,10 @@ class AzureBackend(HttpBackend):
         "tenant_id in storage_options, or the same in the "
         "environment as AZURE_STORAGE_ACCOUNT_KEY and so on; for a public container anon=True."
     )
+    address = (
+        "Check account_name, account_host and connection_string in storage_options, and the same "
+        "and the proxies in the environment."
+    )
     busy = HttpBackend.busy - {409}
 
     def __init__(self, place: str, options: StorageOptions) -> None:
@@ -274,12 +279,11 @@ class AzureBackend(HttpBackend):
             raise StoreError(f"{self.display_name(key)}: Azure {why}")
         return request._replace(place=f"{container}/{quote(key, safe='/~')}")
 
-    def getting(self, key: str) -> Request:
-        return Request("GET", key)
-
     def tail(self, key: str) -> tuple[bytes, int]:
         """Only the length: Azure has no ranges that count from the end."""
-        return b"", int(self.ask(Request("HEAD", key)).headers["Content-Length"])
+        headers = self.ask(Request("HEAD", key)).headers
+        size = self.understood(key, "length of the object", lambda: int(headers["Content-Length"]))
+        return b"", size
 
     def write(self, key: str, data: bytes) -> None:
         self.ask(Request("PUT", key, headers=_WHOLE, body=data))
@@ -299,9 +303,6 @@ class AzureBackend(HttpBackend):
             mark=text_of(page, "NextMarker"),
             folders=[_name(each) for each in page.iterfind("Blobs/BlobPrefix")],
         )
-
-    def remove(self, key: str) -> None:
-        self.ask(Request("DELETE", key))
 
     # Blocks are invisible until their list is committed; Azure removes uncommitted ones after a
     # week.

@@ -84,6 +84,7 @@ class _Connection:
         self.client = client
         self.senders = ThreadPoolExecutor(_SENDERS, thread_name_prefix="manifestcommit-send")
         self.has_answered = False
+        self.heads: dict[str, Any] = {}
 
 
 # connections of a forked process' parent stay open: closing them would disturb the parent
@@ -123,9 +124,9 @@ class Backend(ABC):
         self._told_s: tuple[float, float] | None = None
 
     @property
-    @abstractmethod
     def url(self) -> str:
         """The bucket's canonical URL. [ST4]"""
+        return f"{self.name}{self._bucket}"
 
     @property
     @abstractmethod
@@ -245,7 +246,8 @@ class Backend(ABC):
 
     def _setting(self) -> str:
         """Equal where clients are made of the same options and the same environment."""
-        found = sorted(item for item in os.environ.items() if _DECIDES.match(item[0]))
+        # only these are decoded: it is asked in each append
+        found = sorted((name, os.environ.get(name)) for name in os.environ if _DECIDES.match(name))
         return StorageOptions({"given": self.given(), "environment": found}).fingerprint()
 
     def connection(self) -> _Connection:
@@ -259,7 +261,7 @@ class Backend(ABC):
         with _lock:
             if key not in _shared:
                 mine = [other for other in _shared if other[0] == key[0]]
-                for oldest in mine[: len(mine) + 1 - _CONNECTIONS_KEPT]:
+                for oldest in mine[: max(0, len(mine) + 1 - _CONNECTIONS_KEPT)]:
                     del _shared[oldest]  # code that still uses it holds a reference
                 try:
                     _shared[key] = _Connection(self.connect())

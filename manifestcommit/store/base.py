@@ -6,7 +6,8 @@ Implemented by store.object_store, store.memory and store.local.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import io
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import msgspec
@@ -127,10 +128,44 @@ class Output(Protocol):
         ...
 
 
+class BufferedOutput:
+    """An output in memory, which one call puts as a whole when it is closed. Not a BytesIO, which
+    closes itself when it is garbage-collected, and closing publishes. [ST2]"""
+
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self._put, self._buffer, self.closed = put, io.BytesIO(), False
+
+    def write(self, data: Any, /) -> int:
+        return self._buffer.write(data)
+
+    def tell(self) -> int:
+        return self._buffer.tell()
+
+    def flush(self) -> None:
+        """Nothing becomes visible before `close`."""
+
+    def close(self) -> None:
+        if not self.closed:
+            data = self._buffer.getvalue()
+            self.discard()
+            self._put(data)
+
+    def discard(self) -> None:
+        self.closed = True
+        self._buffer.close()
+
+
 def is_remote(store: Store) -> bool:
     """Whether a response takes longer than its processing, so that concurrent requests pay off. A
     store says so by an attribute of this name; one without it counts as local."""
     return bool(getattr(store, "is_remote", False))
+
+
+def heads_of(store: Store) -> MutableMapping[str, Any] | None:
+    """What this process keeps of the tables that it reaches in the same way: URL -> the newest
+    version that it has seen. None: this store keeps nothing. [RD1]"""
+    kept: MutableMapping[str, Any] | None = getattr(store, "heads", None)
+    return kept
 
 
 def retries_of(store: Store) -> int:

@@ -44,38 +44,14 @@ _STALE = "jobs and readers would act on an older state of the table"
 
 # Names such as tables have: without a backslash, which Azure takes for a slash. [LY1]
 _HOSTILE = (
-    "a b",
-    "100%",
-    "%2F",
-    "%41",
-    "a+b",
-    "day=1",
-    "#x",
-    "a?b",
-    "a&b",
-    "'single'",
-    '"double"',
-    "~",
-    "a:b;c",
-    "(x)[y]{z}",
-    "*",
-    "Case",
-    "case",
-    "é",
-    "e\u0301",
-    "日本/語",
-    "🦆",
-    "x" * 200,
+    *("a b", "100%", "%2F", "%41", "a+b", "day=1", "#x", "a?b", "a&b", "'single'", '"double"'),
+    *("~", "a:b;c", "(x)[y]{z}", "*", "Case", "case", "é", "e\u0301", "日本/語", "🦆", "x" * 200),
 )
 # Such as versions, markers and intents have: only their order matters.
 _ORDER = (
     *(f"{number:020}.json.zst" for number in (2, 9, 10, 11, 10**6)),
     *(f"{kind}-{digits}" for kind in ("TABLE", "i") for digits in ("0a", "a0", "b", "ff")),
-    "B.x",
-    "_z",
-    "a-b",
-    "a.b",
-    "a0",
+    *("B.x", "_z", "a-b", "a.b", "a0"),
 )
 # Some servers list a folder where its name stands, and not its slash: `a/` before `a-b/`.
 _TREE = ("a/x", "a/y/z", "a-b/x", "a0/x", "b")
@@ -208,27 +184,25 @@ def examine(
 
 def _latencies(site: Site) -> tuple[DoctorLatency, ...]:
     """Small sequential requests. None at all if the store fails: its safety was checked before."""
-    calls: Iterable[tuple[str, Callable[[str], object]]] = (
-        ("put_if_absent", lambda name: site.store.put_if_absent(name, b"x" * KIB)),
-        ("get", site.store.get),
-        ("list", lambda name: list(site.store.list(name))),
-    )
+    calls: dict[str, Callable[[str], object]] = {
+        "put_if_absent": lambda name: site.store.put_if_absent(name, b"x" * KIB),
+        "get": site.store.get,
+        "list": lambda name: list(site.store.list(name)),
+    }
     names = [site.name(f"timed/{number}") for number in range(_SAMPLES)]
-    try:
-        return tuple(_timed(kind, call, names) for kind, call in calls)
-    except Exception:  # as in `_whatever_happens`
-        return ()
-
-
-def _timed(kind: str, call: Callable[[str], object], names: Sequence[str]) -> DoctorLatency:
-    taken_ms = []
-    for name in names:
-        began = time.perf_counter()
-        call(name)
-        taken_ms.append((time.perf_counter() - began) * 1000)
-    return DoctorLatency(
-        call=kind, median_ms=round(statistics.median(taken_ms), 2), worst_ms=round(max(taken_ms), 2)
-    )
+    found = []
+    for kind, call in calls.items():
+        taken_ms = []
+        for name in names:
+            began = time.perf_counter()
+            try:
+                call(name)
+            except Exception:  # as in `_whatever_happens`
+                return ()
+            taken_ms.append((time.perf_counter() - began) * 1000)
+        median, worst = round(statistics.median(taken_ms), 2), round(max(taken_ms), 2)
+        found.append(DoctorLatency(call=kind, median_ms=median, worst_ms=worst))
+    return tuple(found)
 
 
 # --- How a check is made --------------------------------------------------------------------------
@@ -309,6 +283,12 @@ def _result(check: Check, site: Site) -> tuple[Result, str]:
         return "remark", str(error)
 
 
+def _hold(holds: bool, fault: str) -> None:
+    """_FaultError unless it holds. fault: what was seen, and what follows from it."""
+    if not holds:
+        raise _FaultError(fault)
+
+
 def _whatever_happens(check: Check, site: Site) -> tuple[Result, str]:
     """The result of the check, whatever goes wrong in it."""
     try:
@@ -339,7 +319,7 @@ def _race(site: Site, creators: int, size: int) -> None:
     for _ in range(_REPEATED):
         name = site.name(f"race-{secrets.token_hex(4)}")
         bodies = [(f"{number:04}".encode() * (size // 4 + 1))[:size] for number in range(creators)]
-        replies = _at_once([_creator(site.store, name, body) for body in bodies])
+        replies = _at_once([partial(_ask, site.store, name, body) for body in bodies])
         won = [number for number, reply in enumerate(replies) if reply == "won"]
         perhaps = [at for at, reply in enumerate(replies) if reply in ("perhaps", "unclear")]
         if len(won) > 1:
@@ -363,10 +343,6 @@ def _race(site: Site, creators: int, size: int) -> None:
         f"{site.store.url}: whether one of {creators} concurrent creators wins could not be "
         "found out: too few clear answers"
     )
-
-
-def _creator(store: Store, name: str, body: bytes) -> Callable[[], Reply]:
-    return lambda: _ask(store, name, body)
 
 
 def _ask(store: Store, name: str, body: bytes) -> Reply:
@@ -411,52 +387,35 @@ def _one_creator_wins(site: Site) -> str:
     return _rounds(site, site.creators, site.rounds, KIB)
 
 
-def _one_empty_creator_wins(site: Site) -> str:
-    return _rounds(site, site.creators, 1, 0)
-
-
-def _one_large_creator_wins(site: Site) -> str:
-    return _rounds(site, 4, 1, 8 * MIB)
-
-
 def _a_taken_name_stays(site: Site) -> str:
     """S3's multipart uploads know no condition, and clients choose them by size."""
     name = site.name("taken")
-    if not _create(site.store, name, b"first"):
-        raise _FaultError(
-            f"a create of a free name was answered that it is taken: {_HISTORY_IS_LOST}"
-        )
+    fault = f"a create of a free name was answered that it is taken: {_HISTORY_IS_LOST}"
+    _hold(_create(site.store, name, b"first"), fault)
     for size in (0, MIB):
-        if _create(site.store, name, b"2" * size):
-            raise _FaultError(
-                f"a second create of a name, with {size:,} bytes, was answered that it won: "
-                f"{_HISTORY_IS_LOST}"
-            )
-    if site.store.get(name) != b"first":
-        raise _FaultError(
-            f"a create that was refused replaced the object nevertheless: {_HISTORY_IS_LOST}"
-        )
+        fault = f"a second create of a name, with {size:,} bytes, was answered that it won: "
+        _hold(not _create(site.store, name, b"2" * size), fault + _HISTORY_IS_LOST)
+    fault = f"a create that was refused replaced the object nevertheless: {_HISTORY_IS_LOST}"
+    _hold(site.store.get(name) == b"first", fault)
     return "0 bytes and 1 MiB were refused"
 
 
 def _an_empty_object_is_there(site: Site) -> str:
     name = site.name("empty")
-    created = _create(site.store, name, b"")
-    if not created or _create(site.store, name, b"second") or site.store.get(name) != b"":
-        raise _FaultError(f"an empty object does not keep its name: {_HISTORY_IS_LOST}")
+    is_kept = _create(site.store, name, b"") and not _create(site.store, name, b"second")
+    is_kept = is_kept and site.store.get(name) == b""
+    _hold(is_kept, f"an empty object does not keep its name: {_HISTORY_IS_LOST}")
     return ""
 
 
 def _a_list_shows_at_once(site: Site) -> str:
+    fault = f"a list did not show what had just been written, and nothing else: {_STALE}"
     expected: list[str] = []
     for number in range(3):
         if number:
             expected.append(site.name(f"new/{number}"))
             _create(site.store, expected[-1], b"x")
-        if site.listed("new/") != expected:
-            raise _FaultError(
-                f"a list did not show what had just been written, and nothing else: {_STALE}"
-            )
+        _hold(site.listed("new/") == expected, fault)
     return ""
 
 
@@ -464,22 +423,23 @@ def _a_list_forgets_what_is_deleted(site: Site) -> str:
     names = site.written(f"gone/{number}" for number in range(3))
     site.listed("gone/")
     site.delete(names[:2])
-    if site.listed("gone/") != names[2:]:
-        raise _FaultError("a list still showed what had been deleted: cleaning up would go wrong")
+    fault = "a list still showed what had been deleted: cleaning up would go wrong"
+    _hold(site.listed("gone/") == names[2:], fault)
     return ""
 
 
 def _a_list_is_in_order(site: Site) -> str:
     """In one folder; of names in several folders it is only complete. [ST3]"""
     names = sorted(site.written(f"order/{text}" for text in _ORDER))
-    if site.listed("order/") != names:
-        raise _FaultError(f"a list is not complete, or not in the order of code points: {_STALE}")
+    fault = f"a list is not complete, or not in the order of code points: {_STALE}"
+    _hold(site.listed("order/") == names, fault)
+    fault = f"a list from a given name on shows other names than those: {_STALE}"
     for start in (names[0], names[7], f"{names[3]}!", f"{names[-1]}x"):
-        if site.listed("order/", start_from=start) != [name for name in names if name >= start]:
-            raise _FaultError(f"a list from a given name on shows other names than those: {_STALE}")
+        later = [name for name in names if name >= start]
+        _hold(site.listed("order/", start_from=start) == later, fault)
     tree = sorted(site.written(f"tree/{text}" for text in _TREE))
-    if sorted(site.listed("tree/")) != tree:
-        raise _FaultError("a list of several folders is not complete: cleaning up would go wrong")
+    fault = "a list of several folders is not complete: cleaning up would go wrong"
+    _hold(sorted(site.listed("tree/")) == tree, fault)
     return f"{len(names) + len(tree)} names"
 
 
@@ -488,51 +448,45 @@ def _a_prefix_ends_where_it_says(site: Site) -> str:
     loses data."""
     names = site.written(f"{folder}/a" for folder in ("t1", "t1-x", "t10"))
     found = [sorted(site.listed(prefix)) for prefix in ("t1/", "t1", "t1/a", "t1/b")]
-    if found != [names[:1], sorted(names), names[:1], []]:
-        raise _FaultError(
-            "a list of t1/ is not the names that begin so: one table would touch the files "
-            "of another"
-        )
+    fault = "a list of t1/ is not the names that begin so: one table would touch another's files"
+    _hold(found == [names[:1], sorted(names), names[:1], []], fault)
     return ""
 
 
 def _a_get_shows_what_was_written(site: Site) -> str:
     name = site.name("written")
-    if site.content(name) is not None:
-        raise _FaultError(f"an object that never was is there: {_STALE}")
+    _hold(site.content(name) is None, f"an object that never was is there: {_STALE}")
     _create(site.store, name, b"x" * KIB)
-    if any(site.content(name) != b"x" * KIB for _ in range(2)):
-        raise _FaultError(f"a get right after a create did not give its bytes: {_STALE}")
+    for _ in range(2):
+        fault = f"a get right after a create did not give its bytes: {_STALE}"
+        _hold(site.content(name) == b"x" * KIB, fault)
     return ""
 
 
 def _a_get_shows_the_last_put(site: Site) -> str:
     name, count = site.name("overwritten"), 6
+    fault = f"a get after an overwrite gave other bytes than the last ones: {_STALE}"
     for number in range(count):
         body = str(number).encode() * (number + 1)
         site.store.put(name, body)
         found = {site.store.get(name)}.union(
             *_at_once([lambda: {site.store.get(name), site.store.get(name)}] * 4)
         )
-        if found != {body}:
-            raise _FaultError(
-                f"a get after an overwrite gave other bytes than the last ones: {_STALE}"
-            )
+        _hold(found == {body}, fault)
     return f"{count} times from several threads"
 
 
 def _a_missing_object_is_reported(site: Site) -> str:
+    trusted = "readers would trust it"
     for text in ("absent", "no/such/folder/absent"):
         name = f"{site.folder}/{text}"
-        if site.content(name) is not None:
-            raise _FaultError(
-                "a get of an object that is not there gave bytes: readers would trust them"
-            )
+        fault = f"a get of an object that is not there gave bytes: {trusted}"
+        _hold(site.content(name) is None, fault)
         try:
             site.store.open_input(name).close()
         except FileNotFoundError:
             continue
-        raise _FaultError("an object that is not there could be opened: readers would trust it")
+        raise _FaultError(f"an object that is not there could be opened: {trusted}")
     return ""
 
 
@@ -540,11 +494,8 @@ def _a_range_is_what_was_asked_for(site: Site) -> str:
     name, body = site.name("ranged"), secrets.token_bytes(1000)
     site.store.put(name, body)
     for start, end in ((0, 10), (3, None), (990, 2000), (500, 501), (1000, 1001)):
-        if site.store.get(name, start, end) != body[start:end]:
-            raise _FaultError(
-                f"bytes {start} to {end} of an object of 1,000 are not those: readers would "
-                "see wrong data"
-            )
+        fault = f"bytes {start} to {end} of an object of 1,000 are others: reads would be wrong"
+        _hold(site.store.get(name, start, end) == body[start:end], fault)
     return ""
 
 
@@ -553,12 +504,9 @@ def _a_delete_deletes(site: Site) -> str:
     site.store.put(name, b"x")
     site.delete([f"{site.folder}/never-was", name])
     site.delete([name])
-    if site.content(name) is not None:
-        raise _FaultError(
-            "an object is there after it was deleted: nothing could ever be cleaned up"
-        )
-    if not _create(site.store, name, b"again"):
-        raise _FaultError("a name stays taken after its object was deleted")
+    fault = "an object is there after it was deleted: nothing could ever be cleaned up"
+    _hold(site.content(name) is None, fault)
+    _hold(_create(site.store, name, b"again"), "a name stays taken after its object was deleted")
     return "also of what is not there"
 
 
@@ -583,13 +531,13 @@ def _an_output_appears_whole(site: Site) -> str:
     try:
         for start in range(0, len(body), MIB):
             output.write(body[start : start + MIB])
-        if site.content(name) is not None or site.listed("output"):
-            raise _FaultError("a file can be seen before it is complete")
+        is_seen = site.content(name) is not None or site.listed("output")
+        _hold(not is_seen, "a file can be seen before it is complete")
         output.close()
     finally:
         output.discard()
-    if site.store.get(name) != body:
-        raise _FaultError(f"a file of {len(body):,} bytes is not what was written")
+    fault = f"a file of {len(body):,} bytes is not what was written"
+    _hold(site.store.get(name) == body, fault)
     return f"{len(body):,} bytes"
 
 
@@ -618,8 +566,8 @@ ESSENTIAL: tuple[tuple[str, Check], ...] = (
 )
 CHECKS: tuple[tuple[str, Check], ...] = (
     *ESSENTIAL,
-    ("one of many empty creators wins", _one_empty_creator_wins),
-    ("one of many large creators wins", _one_large_creator_wins),
+    ("one of many empty creators wins", lambda site: _rounds(site, site.creators, 1, 0)),
+    ("one of many large creators wins", lambda site: _rounds(site, 4, 1, 8 * MIB)),
     ("a list forgets what was deleted", _a_list_forgets_what_is_deleted),
     ("a list is in order", _a_list_is_in_order),
     ("a prefix ends where it says", _a_prefix_ends_where_it_says),

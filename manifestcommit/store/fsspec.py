@@ -122,10 +122,6 @@ class GenericBackend(Backend):
         self.connection()
 
     @property
-    def url(self) -> str:
-        return f"{self._scheme}://{self._bucket}"
-
-    @property
     def identity(self) -> str:
         return self.url + "".join(
             f" at {public_endpoint(str(self._options[place]))}"

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ from .http import (
     connections,
     from_environment,
     none_left,
+    query_of,
 )
 from .options import StorageOptions, public_endpoint
 from .retry import TransientError
@@ -75,14 +77,11 @@ class Account:
 
     def send(self, request: Request) -> Answer:
         query = {**request.query, **({"userProject": self._payer} if self._payer else {})}
-        target = "&".join(f"{name}={_quoted(value)}" for name, value in query.items())
         url, sent = request.place, dict(request.headers)
-        if target:
-            url += f"{'&' if '?' in url else '?'}{target}"
+        if query:
+            url += f"{'&' if '?' in url else '?'}{query_of(query)}"
         if self._credentials is not None:
             self._authorize(request.kind, url, sent)
-        if request.kind != "GET":
-            sent["Content-Length"] = str(len(request.body))
         return self.http.send(request.kind, url, sent, request.body, request.into)
 
     def _authorize(self, method: str, url: str, headers: dict[str, str]) -> None:
@@ -182,8 +181,13 @@ class GcsBackend(HttpBackend):
         "Give token in storage_options, GOOGLE_APPLICATION_CREDENTIALS in the environment, or log "
         "in by gcloud; for a public bucket token='anon'."
     )
+    address = (
+        "Check endpoint_url in storage_options, and STORAGE_EMULATOR_HOST and the proxies in the "
+        "environment."
+    )
     pages_are_ordered = True
     parts_at_once = 1
+    got_by: Mapping[str, str] = {"alt": "media"}  # never mutated
 
     def __init__(self, bucket: str, options: StorageOptions) -> None:
         super().__init__(bucket, options)
@@ -197,19 +201,12 @@ class GcsBackend(HttpBackend):
         return self._endpoint
 
     @property
-    def url(self) -> str:
-        return f"gs://{self._bucket}"
-
-    @property
     def identity(self) -> str:
         return self.url + ("" if self._endpoint == _OWN_HOST else f" at {self._endpoint}")
 
     def located(self, request: Request) -> Request:
         place = request.place or f"{self._objects}/{_quoted(request.key)}"
         return request._replace(place=place)
-
-    def getting(self, key: str) -> Request:
-        return Request("GET", key, {"alt": "media"})
 
     def write(self, key: str, data: bytes) -> None:
         self._put(key, data, {})
@@ -235,9 +232,6 @@ class GcsBackend(HttpBackend):
             folders=found.get("prefixes", ()),
         )
 
-    def remove(self, key: str) -> None:
-        self.ask(Request("DELETE", key))
-
     # A resumable upload is invisible before its last byte; Google removes an unfinished one after
     # a week.
 
@@ -249,7 +243,9 @@ class GcsBackend(HttpBackend):
             {"X-Upload-Content-Type": "application/octet-stream"},
             place=self._uploads,
         )
-        return _Upload(self.persist(lambda: self.ask(request)).headers["Location"])
+        begin = partial(self.ask, request)
+        named = partial(self.understood, key, "address", lambda: begin().headers["Location"])
+        return _Upload(self.persist(named))
 
     def send_part(self, key: str, upload: _Upload, number: int, data: bytes) -> None:
         upload.waiting += data
@@ -285,7 +281,8 @@ class GcsBackend(HttpBackend):
         if answer.status != 308:
             return True
         taken = answer.headers.get("Range", "")
-        stored = int(taken.rpartition("-")[2]) + 1 if taken else 0
+        last = taken.rpartition("-")[2]
+        stored = self.understood(key, "range of an upload", lambda: int(last) + 1) if taken else 0
         upload.waiting = upload.waiting[stored - upload.stored :]
         upload.stored = stored
         return False

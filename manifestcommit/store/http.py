@@ -16,9 +16,10 @@ import re
 import ssl
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree
 
@@ -26,7 +27,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from ..errors import StoreDeniedError, StoreError, UsageError
+from ..errors import ManifestCommitError, StoreDeniedError, StoreError, UsageError
 from .arrow_filesystem import TAIL_BYTES
 from .backend import (
     Backend,
@@ -38,7 +39,10 @@ from .backend import (
     Page,
     TakenError,
 )
+from .options import public_endpoint
 from .retry import TransientError
+
+T = TypeVar("T")
 
 CONNECT_S = 5.0
 READ_S = 20.0  # without a byte, in either direction
@@ -67,8 +71,7 @@ _MEANINGS = {
         "InvalidToken NoAuthenticationInformation SignatureDoesNotMatch TokenRefreshRequired",
         "nowhere": "NoSuchBucket ContainerBeingDeleted ContainerDisabled ContainerNotFound",
         "clock": "RequestTimeTooSkewed",
-        "elsewhere": "301 307 AuthorizationHeaderMalformed IllegalLocationConstraintException "
-        "PermanentRedirect TemporaryRedirect",
+        "elsewhere": "AuthorizationHeaderMalformed IllegalLocationConstraintException",
         "payer": "required UserProjectMissing",
     }.items()
     for code in codes.split()
@@ -195,6 +198,9 @@ class HttpBackend(Backend):
     account: Any  # makes one of the options
     noun = "bucket"
     missing = "endpoint"  # what may be wrong where there is no connection
+    address: str  # for messages: what decides where requests go
+    gets, deletes = "GET", "DELETE"  # the kinds of requests for an object and for its end
+    got_by: Mapping[str, str] = {}  # the query with which it is got; never mutated
     busy = frozenset({408, 409, 429})  # besides the statuses of a server's own failure
 
     def connect(self) -> Any:
@@ -211,10 +217,6 @@ class HttpBackend(Backend):
     @abstractmethod
     def located(self, request: Request) -> Request:
         """The request with its place."""
-
-    @abstractmethod
-    def getting(self, key: str) -> Request:
-        """The request for an object."""
 
     @abstractmethod
     def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
@@ -253,18 +255,28 @@ class HttpBackend(Backend):
         return self._fetch(key, {"Range": f"bytes=-{TAIL_BYTES}"})
 
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
+        read = partial(self.listed, prefix, start_from, mark, delimiter)
+        return self.understood(prefix, "list of objects", read)
+
+    def understood(self, key: str, what: str, read: Callable[[], T]) -> T:
+        """What a response says; TransientError for one in which that cannot be read. [ST5]"""
         try:
-            return self.listed(prefix, start_from, mark, delimiter)
-        except (KeyError, TypeError, ValueError) as error:
-            raise self.malformed(prefix, f"no list of objects ({error})") from None
+            return read()
+        except ManifestCommitError:
+            raise
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            raise self.malformed(key, f"no {what} ({error})") from None
+
+    def remove(self, key: str) -> None:
+        self.ask(Request(self.deletes, key))
 
     def _fetch(
         self, key: str, headers: Mapping[str, str], into: memoryview | None = None
     ) -> tuple[bytes, int]:
         """The requested bytes, and the length of the whole object."""
-        answer = self.ask(self.getting(key)._replace(headers=headers, into=into))
-        of_range = answer.headers.get("Content-Range")
-        return answer.body, int(of_range.rpartition("/")[2]) if of_range else len(answer.body)
+        answer = self.ask(Request(self.gets, key, self.got_by, headers, into=into))
+        total = answer.headers.get("Content-Range", f"/{len(answer.body)}").rpartition("/")[2]
+        return answer.body, self.understood(key, "length of the object", lambda: int(total))
 
     def _told(self, account: Any, request: Request) -> Answer:
         answer: Answer = account.send(self.located(request))
@@ -311,12 +323,15 @@ class HttpBackend(Backend):
         if meaning == "clock":
             text = f"this machine's clock and the store's are too far apart ({code}); set the clock"
             return StoreDeniedError(f"{shown}: {text}")
-        if meaning == "elsewhere" or str(status) in _MEANINGS:
+        if meaning == "elsewhere" or 300 <= status < 400:
+            # of a location its host only: the rest may hold a signature
+            url = public_endpoint(answer.headers.get("Location", ""))
+            host = url.partition("://")[2].partition("/")[0][:100]
             text = (
-                f"{self.noun} {self._bucket} is in another region, or at another address ({code})"
+                f"{self.noun} {self._bucket} is in another region, or at another address ({code}"
+                f"{f', to {host}' if host else ''}), and no redirect is followed"
             )
-            advice = "; on S3 set AWS_DEFAULT_REGION or client_kwargs' region_name"
-            return StoreError(f"{shown}: {text}{advice}")
+            return StoreError(f"{shown}: {text}. {self.address}")
         if status == 400 and meaning == "payer":
             text = "the requester pays for this bucket; give requester_pays=True in storage_options"
             return UsageError(f"{shown}: {text}")
@@ -345,6 +360,11 @@ def quiet(library: str) -> None:
     log = logging.getLogger(library)
     if log.level == logging.NOTSET:
         log.setLevel(logging.INFO)
+
+
+def query_of(values: Mapping[str, str]) -> str:
+    """The query of a URL, percent-encoded as every signature has it."""
+    return "&".join(f"{name}={quote(value, safe='')}" for name, value in values.items())
 
 
 def none_left(scheme: str, options: Mapping[str, Any]) -> None:

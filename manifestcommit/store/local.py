@@ -68,16 +68,14 @@ class LocalStore:
     """One folder. Implements `store.base.Store`; survives kill -9 and power loss at any point.
     [ST1] [ST2]"""
 
+    identity = ""  # link is atomic by POSIX
+
     def __init__(self, root: str) -> None:
         self._root = os.fspath(root)
 
     @property
     def url(self) -> str:
         return f"file://{self._root}"
-
-    @property
-    def identity(self) -> str:
-        return ""  # link is atomic by POSIX
 
     def parent(self) -> LocalStore | None:
         parent = os.path.dirname(self._root)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
-from .base import ObjectInfo, Output
+from .base import BufferedOutput, ObjectInfo, Output
 from .options import check_name, check_root
 
 _LOCK = threading.RLock()  # fsspec's memory is shared by the whole process, and so is its lock
@@ -84,7 +84,8 @@ class MemoryStore:
                 self._fs.store.pop(self._path(name), None)
 
     def create_output(self, name: str) -> Output:
-        return _Output(self, check_name(name))
+        check_name(name)
+        return BufferedOutput(lambda data: self.put(name, data))
 
     def open_input(self, name: str) -> BinaryIO:
         return io.BytesIO(self.get(name))
@@ -96,34 +97,6 @@ class MemoryStore:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{check_name(name)}"
-
-
-class _Output:
-    """Not a BytesIO, which closes itself when it is garbage-collected, and closing publishes."""
-
-    def __init__(self, store: MemoryStore, name: str) -> None:
-        self._store, self._name = store, name
-        self._buffer = io.BytesIO()
-        self.closed = False
-
-    def write(self, data: Any) -> int:
-        return self._buffer.write(data)
-
-    def tell(self) -> int:
-        return self._buffer.tell()
-
-    def flush(self) -> None:
-        """Nothing becomes visible before `close`."""
-
-    def close(self) -> None:
-        if not self.closed:
-            self._store.put(self._name, self._buffer.getvalue())
-            self.discard()
-
-    def discard(self) -> None:
-        """Abort: the object never becomes visible."""
-        self.closed = True
-        self._buffer.close()
 
 
 def _modified(file: MemoryFile) -> float:

@@ -40,6 +40,8 @@ class ObjectStore:
     """One prefix in one bucket or container. Only this package repeats requests, never an SDK.
     [ST10] [ST14]"""
 
+    is_remote = True  # a response takes longer than its processing
+
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
         """root: bucket, or bucket/prefix; the bucket in the form of the scheme."""
         check_scheme(scheme)
@@ -58,10 +60,9 @@ class ObjectStore:
         return self._backend.identity
 
     @property
-    def is_remote(self) -> bool:
-        """Whether a response takes longer than its processing, so that concurrent requests pay
-        off."""
-        return True
+    def heads(self) -> dict[str, Any]:
+        """What this process keeps of the tables in this store, by their URLs. [RD1]"""
+        return self._backend.connection().heads
 
     @property
     def retries(self) -> int:

@@ -139,19 +139,12 @@ def takes_options(url: str | os.PathLike[str]) -> bool:
 
 _SHORTEST_SECRET = 4  # shorter values ("us", "1") occur in innocent texts
 _PUBLIC_NAMES = {
-    "account_host",
-    "account_name",
-    "addressing_style",
-    "api_version",
-    "endpoint",
-    "endpoint_url",
-    "host",
-    "profile",
-    "profile_name",
-    "project",
-    "region",
-    "region_name",
-    "signature_version",
+    name
+    for names in (
+        "account_host account_name addressing_style api_version endpoint endpoint_url host profile",
+        "profile_name project region region_name signature_version",
+    )
+    for name in names.split()
 }
 # gcsfs' names for ways to log in
 _PUBLIC_VALUES = {"anon", "browser", "cache", "cloud", "google_default"}

@@ -18,7 +18,7 @@ import socket
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus, urlsplit
@@ -49,6 +49,7 @@ from .http import (
     HttpClient,
     Request,
     Way,
+    query_of,
     quiet,
     text_of,
 )
@@ -172,8 +173,7 @@ class Account:
             pattern = self._pattern(asked.kind, asked.place)
             url = pattern.url + (quote(asked.key, safe="/~") if "Key" in _KINDS[asked.kind] else "")
             if asked.query:
-                pairs = (f"{name}={quote(each, safe='-_.~')}" for name, each in asked.query.items())
-                url += f"?{'&'.join(pairs)}"
+                url += f"?{query_of(asked.query)}"
             sent = {**pattern.headers, **asked.headers}
             if pattern.checksum:
                 digest = base64.b64encode(_CHECKSUMS[pattern.checksum](asked.body)).decode()
@@ -184,8 +184,6 @@ class Account:
                 account = self._credentials.get_frozen_credentials()
                 S3SigV4Auth(account, "s3", pattern.region).add_auth(request)
                 sent = dict(request.headers.items())
-        if pattern.method in ("PUT", "POST"):
-            sent["Content-Length"] = str(len(asked.body))
         return self.http.send(pattern.method, url, sent, asked.body, asked.into)
 
     def _pattern(self, kind: str, bucket: str) -> _Pattern:
@@ -346,8 +344,13 @@ class S3Backend(HttpBackend):
         "Give key, secret and token in storage_options, or AWS_ACCESS_KEY_ID and "
         "AWS_SECRET_ACCESS_KEY in the environment, or a profile; for a public bucket anon=True."
     )
+    address = (
+        "Set AWS_DEFAULT_REGION or client_kwargs' region_name to its region, or endpoint_url to "
+        "its server."
+    )
     pages_are_ordered = True
     removed_at_once = 1000
+    gets, deletes = "get_object", "delete_object"
 
     def __init__(self, bucket: str, options: StorageOptions) -> None:
         super().__init__(bucket, options)
@@ -364,10 +367,6 @@ class S3Backend(HttpBackend):
             )
 
     @property
-    def url(self) -> str:
-        return f"s3://{self._bucket}"
-
-    @property
     def identity(self) -> str:
         endpoint = self._endpoint()
         return self.url + (f" at {endpoint}" if endpoint else "")
@@ -378,9 +377,6 @@ class S3Backend(HttpBackend):
 
     def located(self, request: Request) -> Request:
         return request._replace(place=self._bucket)
-
-    def getting(self, key: str) -> Request:
-        return Request("get_object", key)
 
     def write(self, key: str, data: bytes) -> None:
         self._put(key, data)
@@ -433,9 +429,6 @@ class S3Backend(HttpBackend):
             ],
         )
 
-    def remove(self, key: str) -> None:
-        self.ask(Request("delete_object", key))
-
     def remove_all(self, keys: Sequence[str]) -> None:
         """One request, except for names that its XML cannot hold."""
         plain = [key for key in keys if not NOT_IN_XML.search(key)]
@@ -483,11 +476,12 @@ class S3Backend(HttpBackend):
             head = self.persist(lambda: self.ask(Request("head_object", key)))
         except FileNotFoundError:
             head = None
-        if head is None or (found := int(head.headers.get("Content-Length", 0))) != size_bytes:
+        found = "" if head is None else head.headers.get("Content-Length", "0")
+        if found != str(size_bytes):
             why = (
-                "is not there: the store has forgotten this upload"
-                if head is None
-                else f"has {found} bytes where {size_bytes} were written"
+                f"has {found} bytes where {size_bytes} were written"
+                if found
+                else "is not there: the store has forgotten this upload"
             )
             raise StoreError(f"{self.display_name(key)} {why}. Run the task again.")
 
@@ -502,17 +496,18 @@ class S3Backend(HttpBackend):
         # without "encoding-type", which Ceph follows here, and does not say in its response
         query = {"uploads": "", "prefix": prefix}
         while True:
+            request = Request("list_multipart_uploads", prefix, query)
+
+            def ask(request: Request = request) -> tuple[ElementTree.Element, list[Unfinished]]:
+                page = self.ask_xml(request, "ListMultipartUploadsResult")
+                found = self.understood(prefix, "list of uploads", partial(_uploads, page))
+                return page, found
+
             try:
-                request = Request("list_multipart_uploads", prefix, query)
-                page = self.persist(partial(self.ask_xml, request, "ListMultipartUploadsResult"))
+                page, uploads = self.persist(ask)
             except NotOfferedError:
                 return
-            for upload in page.iterfind("Upload"):
-                yield Unfinished(
-                    name=_named(page, text_of(upload, "Key")),
-                    upload=text_of(upload, "UploadId"),
-                    started=_time(text_of(upload, "Initiated")),
-                )
+            yield from uploads
             following = {
                 "key-marker": _named(page, page.findtext("NextKeyMarker", "")),
                 "upload-id-marker": page.findtext("NextUploadIdMarker", ""),
@@ -573,12 +568,18 @@ def _named(page: ElementTree.Element, name: str) -> str:
     return unquote_plus(name) if _CODED(name) and page.findtext("EncodingType") == "url" else name
 
 
-def _time(text: str) -> float:
-    """The same as botocore's own parser, which takes most of the time of a listing: it tries every
-    form of a date on each object. Lists have one form."""
-    if text.endswith("Z"):
-        with contextlib.suppress(ValueError):
-            return datetime.fromisoformat(text).timestamp()
-    from botocore.utils import parse_timestamp
+def _uploads(page: ElementTree.Element) -> list[Unfinished]:
+    return [
+        Unfinished(
+            name=_named(page, text_of(upload, "Key")),
+            upload=text_of(upload, "UploadId"),
+            started=_time(text_of(upload, "Initiated")),
+        )
+        for upload in page.iterfind("Upload")
+    ]
 
-    return float(parse_timestamp(text).timestamp())
+
+def _time(text: str) -> float:
+    """Of an object in a list, by the one form that lists have."""
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

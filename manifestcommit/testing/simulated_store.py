@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from ..errors import StoreError, StoreUnclearError
-from ..store.base import ObjectInfo, Output, Store
+from ..store.base import BufferedOutput, ObjectInfo, Output, Store
 from .scheduler import Actor, Died, Scheduler
 from .trace import Trace
 
@@ -117,6 +117,8 @@ class SimulatedStore:
     Spec: ST1.
     """
 
+    identity = ""
+
     def __init__(
         self,
         space: Space,
@@ -134,10 +136,6 @@ class SimulatedStore:
     @property
     def url(self) -> str:
         return self._url
-
-    @property
-    def identity(self) -> str:
-        return ""
 
     def parent(self) -> Store | None:
         return None
@@ -206,7 +204,10 @@ class SimulatedStore:
         self._read("remove", "the root", self._space.clear)
 
     def create_output(self, name: str) -> Output:
-        return _Output(self, name)
+        def put(data: bytes) -> None:
+            self._write("close", name, lambda: self._space.put(name, data, self._actor.name))
+
+        return BufferedOutput(put)
 
     def open_input(self, name: str) -> BinaryIO:
         return io.BytesIO(self._read("open", name, lambda: self._get(name, None, None)))
@@ -310,33 +311,3 @@ def _shown(kind: str, result: object) -> str:
     if kind == "list" and isinstance(result, tuple):
         return f"{len(result[0])} names"
     return f"{len(result)} bytes" if isinstance(result, bytes) else ""
-
-
-class _Output:
-    """An object that becomes visible when it is closed, by one call."""
-
-    def __init__(self, store: SimulatedStore, name: str) -> None:
-        self._store, self._name = store, name
-        self._buffer = io.BytesIO()
-        self.closed = False
-
-    def write(self, data: Any, /) -> int:
-        return self._buffer.write(data)
-
-    def tell(self) -> int:
-        return self._buffer.tell()
-
-    def flush(self) -> None:
-        """Nothing becomes visible before `close`."""
-
-    def close(self) -> None:
-        if self.closed:
-            return
-        data, store = self._buffer.getvalue(), self._store
-        self.closed = True
-        store._write(
-            "close", self._name, lambda: store._space.put(self._name, data, store._actor.name)
-        )
-
-    def discard(self) -> None:
-        self.closed = True

@@ -9,14 +9,17 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
-from tests.kit.tables import job_on
+from tests.kit.tables import check_table, job_on, write
 
 import manifestcommit as mc
+from manifestcommit.format import codec
+from manifestcommit.log import table_context
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.store import ObjectInfo, Store, register_scheme
 from manifestcommit.store.memory import MemoryStore
@@ -79,6 +82,30 @@ class FarStore(MemoryStore):
         with self.waits.request(f"list {prefix}"):
             found = list(super().list(prefix, start_from=start_from))
         return iter(found)
+
+
+class OneProcess(FarStore):
+    """What one process keeps of such a store, whose lists name each content."""
+
+    def __init__(self, root: str, waits: Waits, heads: dict[str, Any]) -> None:
+        super().__init__(root, waits)
+        self.heads = heads
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        for info in super().list(prefix, start_from=start_from):
+            yield msgspec.structs.replace(info, etag=codec.digest(MemoryStore(self._root).get(info.name)))
+
+
+@pytest.fixture
+def kept() -> tuple[str, Waits]:
+    """As `far`, by a process that keeps what it knows."""
+    waits, heads = Waits(), dict[str, Any]()
+    register_scheme("kept", lambda rest: OneProcess(rest, waits, heads))
+    url = f"kept://{secrets.token_hex(8)}/t"
+    for number in range(3):
+        mc.write(rows(number), url)
+    waits.reset()
+    return url, waits
 
 
 @pytest.fixture
@@ -144,6 +171,53 @@ def test_an_append_in_a_loop_waits_for_four(far: tuple[str, Waits]) -> None:
 
     append()
     assert longest(waits, append) == 4, waits.chains
+
+
+def test_the_next_append_of_a_process_waits_for_four(kept: tuple[str, Waits]) -> None:
+    """List above what it has committed, beside the hint; data; create; list beside hint. [CM11] [RD1]"""
+    url, waits = kept
+    assert longest(waits, lambda: mc.write(rows(3), url)) == 4, waits.chains
+    assert len(waits.chains) == 6, "what it knows it does not get again"
+    assert longest(waits, lambda: mc.Table(url).snapshot()) == 1, waits.chains
+    assert mc.Table(url).to_arrow().num_rows == 4
+
+
+def test_what_others_commit_meanwhile_costs_what_it_costs_who_knows_nothing(kept: tuple[str, Waits]) -> None:
+    """The hint was asked for beside the list: its version is got beside a list above it. [CM11] [RD1]"""
+    url, waits = kept
+    stranger = FarStore(url.removeprefix("kept://"), waits)
+    for number in range(3):
+        write(stranger, rows(number))
+    assert longest(waits, lambda: mc.write(rows(3), url)) == 5, waits.chains
+    assert mc.Table(url).to_arrow().num_rows == 7
+
+
+def test_a_table_that_was_put_back_is_not_taken_for_the_one_that_was_known(kept: tuple[str, Waits]) -> None:
+    """Its newest version has the number of the known one, and another content. [RD1]"""
+    url, _ = kept
+    root = url.removeprefix("kept://")
+    before = {info.name: MemoryStore(root).get(info.name) for info in MemoryStore(root).list("")}
+    mc.write(rows(3), url)
+    store = MemoryStore(root)
+    store.delete([info.name for info in store.list("")])
+    for name, data in before.items():
+        store.put(name, data)
+    write(store, rows(30))
+    mc.write(rows(4), url)
+    assert sorted(mc.Table(url).to_arrow().column("id").to_pylist()) == [0, 1, 2, 4, 30]
+    check_table(store)
+
+
+def test_a_process_keeps_the_heads_of_few_tables_and_no_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[RD1] [CM25]"""
+    waits, heads, root = Waits(), dict[str, Any](), secrets.token_hex(8)
+    monkeypatch.setattr(waits, "request", lambda what: nullcontext())
+    for number in range(40):
+        write(OneProcess(f"{root}/{number}", waits, heads), rows(number))
+    assert list(heads) == [OneProcess(f"{root}/{number}", waits, heads).url for number in range(8, 40)]
+    monkeypatch.setattr(table_context, "_LARGEST_KEPT", 100)
+    write(OneProcess(f"{root}/39", waits, heads), rows(40))
+    assert len(heads) == 31
 
 
 def test_a_read_of_inlined_entries_waits_for_three(far: tuple[str, Waits]) -> None:

@@ -304,6 +304,43 @@ def test_a_bucket_in_another_region_of_amazon_is_found(server: NotingServer, ama
     assert store.identity == "s3://elsewhere"
 
 
+LISTED = b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>t/x</Key><Size>1</Size>%b</Contents></ListBucketResult>"
+UPLOADS = b"<ListMultipartUploadsResult><Upload>%b</Upload></ListMultipartUploadsResult>"
+MALFORMED: dict[str, tuple[str, Callable[[Any], Any], tuple[int, dict[str, str], bytes]]] = {
+    "size": ("s3", lambda store: store.get("x", 0, 4), (206, {"Content-Range": "bytes 0-3/*"}, b"data")),
+    "tail": ("gs", lambda store: store.open_input("x"), (206, {"Content-Range": "bytes 0-3/four"}, b"data")),
+    "no length": ("abfs", lambda store: store.open_input("x"), (200, {"Content-Length": "all"}, b"")),
+    "time": ("s3", lambda store: [*store.list("")], (200, {}, LISTED % b"<LastModified>yesterday</LastModified>")),
+    "no name": ("s3", lambda store: [*store.list("")], (200, {}, LISTED % b"")),
+    "upload": ("s3", lambda store: [*store.unfinished()], (200, {}, UPLOADS % b"<Key>t/x</Key><UploadId>1</UploadId>")),
+    "its time": (
+        *("s3", lambda store: [*store.unfinished()]),
+        (200, {}, UPLOADS % b"<Key>t/x</Key><UploadId>1</UploadId><Initiated>soon</Initiated>"),
+    ),
+    "address": ("gs", lambda store: large(store), (200, {}, b"")),
+}
+
+
+def large(store: Any) -> None:
+    with contextlib.closing(store.create_output("x")) as output:
+        output.write(bytes(2 * PART_BYTES))
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_an_answer_that_cannot_be_read_is_an_error_of_ours(case: str, server: NotingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy's, or a damaged server's: a KeyError or a ValueError left gc and reads. [ST5] [ST14]"""
+    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)  # no pauses
+    scheme, call, server.reply = MALFORMED[case][0], MALFORMED[case][1], lambda _: MALFORMED[case][2]
+    options = {
+        "s3": {**KEYS, "endpoint_url": server.url},
+        "gs": {"token": "anon", "endpoint_url": server.url},
+        "abfs": {"connection_string": f"AccountName=a;AccountKey=a2V5;BlobEndpoint={server.url}/a"},
+    }
+    with pytest.raises(StoreError, match="the response is malformed: no "):
+        call(open_store(f"{scheme}://b/t", options[scheme]))
+    assert len(server.asked) > 1, "it is asked again"
+
+
 def test_a_proxy_is_used_with_its_login_and_not_for_excepted_hosts(server: NotingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", server.url.replace("http://", "http://someone:pass%20word@"))
     monkeypatch.setenv("http_proxy", server.url.replace("http://", "http://someone:pass%20word@"))

@@ -19,11 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.tables import check_table, read_ids, rows, session, write
 from tests.store.places import Place, names, processes
 
 from manifestcommit.errors import StoreError
+from manifestcommit.log.version_chain import open_head
 from manifestcommit.store import LocalStore, Store
-from manifestcommit.store.base import is_remote, now_of
+from manifestcommit.store.base import heads_of, is_remote, now_of
 from manifestcommit.store.memory import MemoryStore
 
 HOSTILE = [
@@ -401,6 +403,41 @@ def test_each_answer_of_a_service_tells_its_time(store: Store) -> None:
         told = now_of(fresh)
         assert (told is not None) == is_service
         assert told is None or abs(told - time.time()) < 900
+
+
+def test_a_list_of_a_service_names_each_content(store: Store) -> None:
+    """By which a process that knows the newest version sees that it is still that one. [RD1]"""
+
+    def named() -> str:
+        return next(info.etag for info in store.list("v/"))
+
+    store.put("v/1", b"one")
+    first = named()
+    assert bool(first) == is_remote(store) and named() == first
+    assert store.put_if_absent("v/2", b"other") and named() == first
+    store.put("v/1", b"two")
+    assert named() != first or not first
+
+
+def test_what_a_process_knows_of_a_table_ends_where_it_is_put_back(store: Store) -> None:
+    """The newest version has the number of the known one, and another content. [RD1]"""
+    for number in range(3):
+        write(store, rows([number]))
+    before = {info.name: store.get(info.name) for info in store.list("")}
+    write(store, rows([3]))
+    store.delete([info.name for info in [*store.list("")]])
+    for name, data in before.items():
+        store.put(name, data)
+    kept = heads_of(store)
+    known = dict(kept or {})
+    write(store, rows([30]))
+    if kept is not None:
+        assert known[store.url].version == kept[store.url].version
+        kept.update(known)
+    assert session(store).open().digest == open_head(store).digest
+    write(store, rows([4]))
+    check_table(store)
+    assert read_ids(store) == [0, 1, 2, 4, 30]
 
 
 def test_a_process_that_ends_just_after_a_scan_ends_well() -> None:

@@ -6,10 +6,12 @@ Each of these once lost a row, doubled one, or showed a secret to a stranger.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import re
 import socket
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -44,11 +46,11 @@ class Stranger(BaseHTTPRequestHandler):
             self.send_header("ETag", "none")
         else:
             self.send_response(self.status)
-            self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/elsewhere")
+            self.send_header("Location", f"http://user:word@localhost:{self.server.server_address[1]}/elsewhere?sig=signature")
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    do_GET = do_PUT = do_HEAD = do_POST = answer  # noqa: N815  # names that http.server looks for
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer  # noqa: N815  # names that http.server looks for
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -68,14 +70,26 @@ def stranger(status: int) -> Iterator[tuple[str, list[Any]]]:
             thread.join()
 
 
+KEYS = {"key": "k" * 20, "secret": "s" * 40, "token": "a session's token"}
+KINDS: dict[str, tuple[str, str, Callable[[str], dict[str, Any]]]] = {
+    "s3": ("s3://b/t", "AWS_DEFAULT_REGION", lambda at: {**KEYS, "endpoint_url": at}),
+    "gcs": ("gs://b/t", "endpoint_url in storage_options", lambda at: {"token": "anon", "endpoint_url": at}),
+    "azure": ("abfs://b/t", "account_host", lambda at: {"connection_string": f"AccountName=a;AccountKey=a2V5;BlobEndpoint={at}/a"}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_not_followed(status: int) -> None:
+def test_a_redirect_is_not_followed_and_told_with_what_decides_the_address(status: int, kind: str) -> None:
     """A file that a login page had \"taken\" was committed, and the token sent along to another host. [ST14] [SE1]"""
+    url, remedy, options = KINDS[kind]
     with stranger(status) as (endpoint, arrived):
-        store = open_store("s3://b/t", {"key": "k" * 20, "secret": "s" * 40, "token": "a session's token", "endpoint_url": endpoint})
-        for write in (lambda: store.put("x", b"rows"), lambda: store.put_if_absent("x", b"rows")):
-            with pytest.raises(StoreError):
-                write()
+        store = open_store(url, options(endpoint))
+        calls = (store.put, store.put_if_absent, lambda name, _: store.get(name), lambda name, _: [*store.list(name)])
+        for call in (*calls, lambda name, _: store.delete([name])):
+            with pytest.raises(StoreError, match=f"{status}, to localhost:[0-9]+\\), and no redirect is followed.*{remedy}") as caught:
+                call("x", b"rows")
+            assert type(caught.value) is StoreError and not {"word", "sig"} & {*re.split(r"\W", str(caught.value))}
     assert arrived == []
 
 
@@ -202,7 +216,7 @@ def test_old_clients_are_dropped(s3_root: Place) -> None:
     for number in range(backends._CONNECTIONS_KEPT + 5):
         store = open_store(f"{s3_root.url}/old", {**s3_root.options, "config_kwargs": {"user_agent_extra": f"number-{number}"}})
         store.put("x", b"")
-    assert len(backends._shared) <= backends._CONNECTIONS_KEPT + 1
+    assert len([key for key in backends._shared if key[0] == os.getpid()]) == backends._CONNECTIONS_KEPT
 
 
 # --- outputs ----------------------------------------------------------------------------------------------------------------
