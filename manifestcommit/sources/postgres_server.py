@@ -234,7 +234,7 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def described(connection: psycopg.Connection[Any], rows: sql.Composed) -> list[Described]:
-    """The columns of what stands behind FROM."""
+    """The columns of what follows FROM."""
     from psycopg import sql
 
     asked = sql.SQL("SELECT * FROM {rows} LIMIT 0").format(rows=rows)
@@ -317,7 +317,7 @@ def selected(
     most: int,
     refusal: Refusal,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a query, so many at a time. asked: what stands behind the columns, which are
+    """The rows of a query, so many at a time. asked: what follows the columns, which are
     those of `q`."""
     from psycopg import sql
 

@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from ..arguments import checked
 from ..errors import SourceError, UsageError
-from ..runtime.validation import one_of, optional, text
+from ..runtime.validation import flag, one_of, optional, text, wrong
 from ..version import install
 from .chunk import Chunk, Position
+from .postgres_changes import PostgresChanges
 from .postgres_server import (
     Asking,
     Column,
@@ -57,7 +58,7 @@ class _Relation(msgspec.Struct, frozen=True, kw_only=True):
     """What is read, as one connection found it."""
 
     place: Place
-    rows: Any  # what stands behind FROM
+    rows: Any  # what follows FROM
     top: int | None  # the highest id there is
 
     @property
@@ -358,6 +359,12 @@ def _xid(value: int) -> sql.SQL:
     return sql.SQL(f"'{int(value)}'::xid8")
 
 
+def _slot_name(name: str, value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch("[a-z0-9_]{1,63}", value):
+        return value
+    raise wrong(name, value, "a name of letters from a to z, digits and _, up to 63", "'lake'")
+
+
 def _hidden(name: str, value: Any) -> Hidden:
     """A connection string, which no error shows."""
     if isinstance(value, str) and "\0" not in value:
@@ -372,7 +379,9 @@ def _hidden(name: str, value: Any) -> Hidden:
 @checked(
     dsn=_hidden,
     table_or_query=text("a table or a query", "'public.orders'", blank=False),
-    xid_column=text("the name of a column", "'xid'"),
+    xid_column=optional(text("the name of a column", "'xid'")),
+    slot=optional(_slot_name),
+    history=flag,
     query_name=optional(text("a name for the query", "'orders'", blank=False)),
     on_failover=one_of("error", "continue"),
 )
@@ -380,23 +389,37 @@ def postgres(
     dsn: str,
     table_or_query: str,
     *,
-    xid_column: str = "xid",
+    xid_column: str | None = None,
     query_name: str | None = None,
+    slot: str | None = None,
+    history: bool = False,
     on_failover: Literal["error", "continue"] = "error",
-) -> PostgresRows:
-    """Name a table of PostgreSQL, as a source of `load`: each row is loaded once.
+) -> PostgresRows | PostgresChanges:
+    """Name a table of PostgreSQL, as a source of `load`: each row, or change, is loaded once.
 
-    A column holds the id of each row's transaction: `xid8 NOT NULL DEFAULT pg_current_xact_id()`,
-    with an index. A row that is updated is loaded again if a trigger sets the column again. Deletes
-    are not seen. An open transaction, anywhere in the cluster, holds back what was committed after
-    it began.
+    Without a slot a column holds the id of each row's transaction: `xid8 NOT NULL DEFAULT
+    pg_current_xact_id()`, with an index. A row that is updated is loaded again if a trigger sets
+    the column again. Deletes are not seen. An open transaction, anywhere in the cluster, holds back
+    what was committed after it began.
+
+    With a slot the server's log is decoded (`wal_level = logical`), deletes among it: the loaded
+    table becomes what the source is, by its primary key, or gets each change as a row. Each commit
+    holds whole transactions. The first load makes the slot and copies the rows that are there; from
+    then on the slot keeps the log until it is loaded, so load often, or drop the slot.
 
     Args:
         dsn: a connection string or URL of libpq, for the primary; "" takes libpq's environment
             variables and files. No error, log or table shows it.
         table_or_query: a table, such as "public.orders", or a query over one, such as "SELECT id,
             price::numeric(18,2) AS price, xid FROM orders", which casts what Arrow has not.
-        xid_column: the column with the transaction's id; by default "xid".
+        xid_column: the column with the transaction's id; by default "xid", where there is no slot.
+        slot: the name of a replication slot of this load alone, and of a publication of the table
+            and of nothing else, which is made before: `CREATE PUBLICATION orders_lake FOR TABLE
+            orders`. By default none: rows come by `xid_column`.
+        history: with a slot, load each change as a row: `_change_type` is insert, update, delete
+            (of which the key is known only, unless the table has REPLICA IDENTITY FULL) or
+            truncate; by `_commit_lsn` and `_change_number` they are in order. By default False: the
+            rows of the loaded table are updated and deleted.
         query_name: what a query is called in the table's position; needed for one, and it must stay
             the same when the query changes.
         on_failover: what a cluster on another timeline does: "error", the default: the load ends,
@@ -410,19 +433,26 @@ def postgres(
         UsageError: an argument is wrong, or psycopg is missing.
 
     Example:
-        `load(postgres("service=shop", "public.orders"), "s3://lake/orders")`
+        `load(postgres("service=shop", "public.orders", slot="lake"), "s3://lake/orders")`
 
-    Spec: LD7, LD8.
+    Spec: LD7, LD8, LD10.
     """
     hidden: Hidden = dsn  # type: ignore[assignment]  # by its rule
     _check_dsn(hidden)
+    if slot is not None:
+        for name, value in (("xid_column", xid_column), ("query_name", query_name)):
+            if value is not None:
+                raise UsageError("a slot gives the changes of a table; leave it out", argument=name)
+        return PostgresChanges(hidden, table_or_query, slot, on_failover, history=history)
     if (query_name is not None) != (_A_QUERY.match(table_or_query) is not None):
         raise UsageError(
             "a query needs query_name, a name by which its position is known, such as 'orders'"
             if query_name is None
             else "query_name is for a query, and this is the name of a table, which has its own"
         )
-    return PostgresRows(hidden, table_or_query, xid_column, query_name, on_failover)
+    if history:
+        raise UsageError("it is for a slot, whose changes it keeps", argument="history")
+    return PostgresRows(hidden, table_or_query, xid_column or "xid", query_name, on_failover)
 
 
 def _check_dsn(dsn: Hidden) -> None:
