@@ -498,6 +498,41 @@ def test_columns_that_change_within_a_transaction_end_the_load(server: Server, o
         mc.load(source, tmp_path / "t", merge_schema=True)
 
 
+KEYS = {
+    "uuid": ("gen_random_uuid()", "gen_random_uuid()"),
+    "numeric(9,2)": ("1.50", "2.5"),
+    "timestamptz": ("'2024-01-01 00:00:00.5+02'", "'0001-01-01 00:00+00'"),
+    "date": ("'2024-02-29'", "'9999-12-31'"),
+    "bytea": (r"'\\x00ff'", r"'\\x'"),
+    "boolean": ("true", "false"),
+    "text": ("''", "'ä`''😀'"),
+    "xid8": ("'7'", "'8'"),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_and_names_of_every_kind(server: Server, tmp_path: Path, kind: str) -> None:
+    name = f"keys{next(numbers)}"
+    server.run(
+        f'CREATE TABLE {name} ("a b" {kind}, "ti`ck" int, source text, _deleted bool, "SELECT" int, _kept text);'
+        f'ALTER TABLE {name} ADD PRIMARY KEY ("ti`ck", "a b");'
+        f"CREATE PUBLICATION {name} FOR TABLE {name}"
+    )
+    first, second = KEYS[kind]
+    insert = f"INSERT INTO {name} VALUES"
+    server.run(f"{insert} ({first}, 1, 'x', true, 1, 'k'), ({second}, 2, 'y', NULL, 2, ''), ({second}, 3, 'z', false, 3, NULL)")
+    mc.load(source_of(server, name), tmp_path / "t")
+    server.run(
+        f'UPDATE {name} SET source = \'new\', "SELECT" = 7 WHERE "ti`ck" = 1; DELETE FROM {name} WHERE "ti`ck" = 2;'
+        f'UPDATE {name} SET "a b" = {first} WHERE "ti`ck" = 3; {insert} ({first}, 4, NULL, true, 4, \'q\')'
+    )
+    mc.load(source_of(server, name), tmp_path / "t")
+    mc.load(source_of(server, name), tmp_path / "whole", restart=True)
+    found, whole = (mc.Table(tmp_path / each).to_arrow().sort_by("ti`ck").to_pylist() for each in ("t", "whole"))
+    assert found == whole and [row["ti`ck"] for row in found] == [1, 3, 4] and found[0]["source"] == "new"
+    server.run(f"SELECT pg_drop_replication_slot('{name}')")
+
+
 def test_rows_move_between_partitions(server: Server, orders: str, tmp_path: Path) -> None:
     source = source_of(server, orders)
     server.run(f"INSERT INTO {orders} SELECT n, 'x', n % 3 FROM generate_series(1, 9) n")
