@@ -39,6 +39,9 @@ SHARED["@kinds"] = """
     --dsn-file FILE  has the connection string; by default libpq's environment (PGHOST,
         PGPASSFILE)
     --xid-column NAME  the column with the id of each row's transaction (default: xid)
+    --slot NAME  decode the changes of a table, deletes among them: the name of the slot, which is
+        made, and of a publication of the table; instead of --xid-column
+    --history  of a slot: each change as a row; by default the table becomes what the source is
     --query-name NAME  takes a query in place of the table, of this name
     --on-failover error|continue  what a promoted standby does (default: error)
     kafka:
@@ -55,7 +58,6 @@ SHARED["@kinds"] = """
 _DEFAULTS: dict[str, Any] = {
     "pattern": "*",
     "on_changed": "append",
-    "xid_column": "xid",
     "on_failover": "error",
     "value": "json",
     "start": "earliest",
@@ -70,7 +72,7 @@ _OF_KINDS = {
     "input_format pattern file_column settle on_changed csv_options": (_FILES,),
     "source_options": (_FILES, _TABLE),
     "on": (_TABLE,),
-    "dsn_file xid_column query_name on_failover": (_POSTGRES,),
+    "dsn_file xid_column query_name on_failover slot history": (_POSTGRES,),
     "servers kafka_settings value record_columns start on_broken on_lost": (_KAFKA,),
 }
 _URL_OF_POSTGRES = ("postgres://", "postgresql://")
@@ -106,6 +108,8 @@ def _source(options: argparse.Namespace) -> Any:
             options.source.removeprefix(_POSTGRES),
             xid_column=options.xid_column,
             query_name=options.query_name,
+            slot=options.slot,
+            history=options.history,
             on_failover=options.on_failover,
         )
     if kind == _KAFKA:
@@ -191,6 +195,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     $ load s3://lake/orders s3://landing/orders --pattern '*.csv' --dry-run
     $ load /lake/order_changes table:/lake/orders --on id
     $ load /lake/orders postgres:public.orders --dsn-file /etc/shop.dsn
+    $ load /lake/orders postgres:public.orders --slot orders_lake --dsn-file /etc/shop.dsn
     $ load /lake/orders kafka:orders --servers broker:9092 --record-columns offset
     """,
     types={"max_errors": int},

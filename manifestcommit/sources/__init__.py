@@ -9,6 +9,7 @@ from .chunk import BrokenInputError, ChangedInputError, Chunk, Source
 from .followed_table import FollowedTable, table
 from .kafka_topic import KafkaRecords, kafka
 from .landing_files import LandingFiles, files
+from .postgres_changes import PostgresChanges
 from .postgresql import PostgresRows, postgres
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "FollowedTable",
     "KafkaRecords",
     "LandingFiles",
+    "PostgresChanges",
     "PostgresRows",
     "Source",
     "files",

@@ -65,7 +65,10 @@ class Source(Protocol):
     A source may have more: `companions`, suffix -> columns of the tables beside the loaded one that
     its chunks write too, and `beside(chunk)`, suffix -> their rows; `without(chunk, broken)`, the
     chunk without a part that cannot be decoded; `replaces(chunk)`, a condition on the rows that the
-    chunk's replace; `copy(positions)`, the whole source as one chunk; `open(path, options)`,
+    chunk's replace; `copy(positions)`, the whole source as one chunk; `merge(chunk)`, how its rows
+    are merged, as `Table.merge` takes it, or None: they are added; `loading(chunk, now)`, a context
+    manager around a chunk's commit that gives the chunk as it is committed, where `now()` says what
+    the table's positions are; `open(path, options)`,
     which returns the source for this table; `held_back`, a text for a dry run on what keeps more
     from being loaded; `reading`, the part that rows come from, for errors. `files` has examples of
     them.

@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -344,7 +345,10 @@ class _Loader:
 
     def restart(self, steps: Steps) -> None:
         """Replace the table's rows by the whole source."""
-        self._commit(self.whole(), steps, replace_all=True)
+        try:
+            self._commit(self.whole(), steps, replace_all=True)
+        except ChangedInputError as error:
+            raise SourceError(f"{error}; nothing was replaced. Run it again.") from error
 
     def load_next(self, steps: Steps) -> bool:
         """Commit the next chunk; False where there is none. [LD2]
@@ -366,8 +370,10 @@ class _Loader:
                     self._chunks = None
                     return False
                 self._check_start(chunk)
-                self._commit(chunk, steps)
+                planned, chunk = chunk, self._commit(chunk, steps)
                 self._at |= {name: end for name, (_, end) in chunk.ranges.items()}
+                if chunk.ranges != planned.ranges and hasattr(self._source, "loading"):
+                    self._chunks = None
                 return True
             except ChangedInputError as error:
                 LOG.info("%s", error)
@@ -394,20 +400,22 @@ class _Loader:
     def _may_go_on(self, error: Exception, chunk: Chunk) -> bool:
         """Whether the position that the table has now says more than this chunk knew."""
         if isinstance(error, CommitConflictError):
-            replaces = getattr(self._source, "replaces", None)
-            return error.rule in ("contention", "table_exists") or replaces is not None
+            changes = hasattr(self._source, "replaces") or hasattr(self._source, "merge")
+            return error.rule in ("contention", "table_exists") or changes
         now = self.positions()
         return any(now.get(name) != start for name, (start, _) in chunk.ranges.items())
 
-    def _commit(self, chunk: Chunk, steps: Steps, *, replace_all: bool = False) -> None:
-        """Commit one chunk, without the parts of it that cannot be decoded. [LD4]"""
+    def _commit(self, chunk: Chunk, steps: Steps, *, replace_all: bool = False) -> Chunk:
+        """Commit one chunk, without the parts of it that cannot be decoded; as it was committed.
+        [LD4]"""
         while True:
             steps(f"{self._source.name}: loading {chunk.what}")
             try:
-                outcome, rows = self._committed_once(chunk, replace_all=replace_all)
+                with self._loading(chunk) as ready:
+                    outcome, rows = self._committed_once(ready, replace_all=replace_all)
                 self._committed.append(outcome)
                 self._rows += rows
-                return
+                return ready
             except SchemaMismatchError as error:
                 part = getattr(self._source, "reading", "")
                 told = f"{part}: {error}" if part else str(error)
@@ -419,6 +427,14 @@ class _Loader:
                 raise type(error)(told) from None
             except BrokenInputError as broken:
                 chunk = self._without(chunk, broken)
+
+    def _loading(self, chunk: Chunk) -> AbstractContextManager[Chunk]:
+        """What the source does around the commit of a chunk."""
+        loading = getattr(self._source, "loading", None)
+        found: AbstractContextManager[Chunk] = (
+            contextlib.nullcontext(chunk) if loading is None else loading(chunk, self.positions)
+        )
+        return found
 
     def _without(self, chunk: Chunk, broken: BrokenInputError) -> Chunk:
         without = getattr(self._source, "without", None)
@@ -444,6 +460,8 @@ class _Loader:
         replaced = None if replace_all else self._condition(chunk)
         if not self._companions and replaced is not None:
             return self._replaced(self._table, chunk, replaced, **note)
+        if not replace_all and (how := self._merging(chunk)) is not None:
+            return self._merged(self._table, chunk, how, **note)
         if not self._companions:
             with begin(self._path, storage_options=self._options, **note) as job:
                 self._fill(job, chunk, replace_all=replace_all)
@@ -490,6 +508,24 @@ class _Loader:
         lineage = sources if all(isinstance(end, int) for _, end in sources.values()) else None
         for data in _streams(self._source.rows(chunk)):
             job.write(data, sources=lineage, **how)
+
+    def _merging(self, chunk: Chunk) -> Mapping[str, Any] | None:
+        """How the chunk's rows are merged; None: they are added."""
+        merge = getattr(self._source, "merge", None)
+        return None if merge is None else merge(chunk)
+
+    def _merged(
+        self, table: RowChanges, chunk: Chunk, how: Mapping[str, Any], **note: Any
+    ) -> tuple[Any, int]:
+        outcome = table.merge(
+            self._source.rows(chunk),
+            merge_schema=self._write["merge_schema"],
+            watermarks=dict(chunk.ranges),
+            **how,
+            **note,
+        )
+        done = (outcome.rows_deleted, outcome.rows_updated, outcome.rows_inserted)
+        return outcome, sum(each or 0 for each in done)
 
     def _replaced(
         self, table: RowChanges, chunk: Chunk, condition: Any, **note: Any

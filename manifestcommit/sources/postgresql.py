@@ -7,86 +7,63 @@ end is used only once they are.
 
 from __future__ import annotations
 
-import datetime as dt
-import functools
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
 
 from ..arguments import checked
 from ..errors import SourceError, UsageError
-from ..runtime.validation import one_of, optional, text
+from ..runtime.validation import flag, one_of, optional, text, wrong
 from ..version import install
 from .chunk import Chunk, Position
+from .postgres_changes import PostgresChanges
+from .postgres_server import (
+    Asking,
+    Column,
+    Hidden,
+    Place,
+    Refusal,
+    columns_of,
+    described,
+    one_row,
+    place_of,
+    position_at,
+    selected,
+    table_of,
+)
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
 LOG = logging.getLogger("manifestcommit.sources")
-_OLDEST_SERVER = 130000  # the first with xid8
 _FLUSH_TIMEOUT_S = 60.0
 _LONG_OPEN_S = 60.0  # a transaction that holds the end back for longer is worth a warning
 _SAMPLE = 200  # rows, for their size
 _BATCH_BYTES, _BATCH_ROWS = 4_000_000, 10_000
-_TEXT = {"text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb"}
-_TYPES: dict[str, pa.DataType] = {
-    "bool": pa.bool_(),
-    "int2": pa.int16(),
-    "int4": pa.int32(),
-    "int8": pa.int64(),
-    "float4": pa.float32(),
-    "float8": pa.float64(),
-    "bytea": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-    **dict.fromkeys(_TEXT, pa.string()),
-}
+_FOLLOWING = "rpv"  # tables, partitioned tables, views
+_WAY_OUT = (
+    'Give a query that casts or leaves it out, such as SELECT "{column}"::text AS "{column}", …'
+)
 _A_QUERY = re.compile(r"\s*(\(|(select|with|values)\b)", re.IGNORECASE)
-_FOLLOWING = {"r", "p", "v"}  # tables, partitioned tables, views
-
-
-class _Hidden:
-    """A text that no representation shows. [SE1]"""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return "<hidden>"
-
-
-class _Column(msgspec.Struct, frozen=True):
-    """cast: what the server turns it into before it is sent; empty: nothing."""
-
-    name: str
-    type: pa.DataType
-    cast: str = ""
 
 
 class _Relation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read, as one connection found it. before, after: the source's name without the
-    cluster's timeline."""
+    """What is read, as one connection found it."""
 
-    before: str
-    timeline: int
-    after: str
-    rows: Any  # what stands behind FROM
+    place: Place
+    rows: Any  # what follows FROM
     top: int | None  # the highest id there is
 
     @property
     def name(self) -> str:
-        return f"{self.before}{self.timeline}{self.after}"
+        return self.place.name
 
 
 class PostgresRows:
@@ -101,7 +78,7 @@ class PostgresRows:
 
     def __init__(
         self,
-        dsn: _Hidden,
+        dsn: Hidden,
         table_or_query: str,
         xid_column: str,
         query_name: str | None,
@@ -110,6 +87,7 @@ class PostgresRows:
         self._dsn, self._given, self._column = dsn, table_or_query, xid_column
         self._query_name, self._on_failover = query_name, on_failover
         self._relation: _Relation | None = None
+        self._refusal = Refusal(table_or_query, _WAY_OUT)
         self._held: dict[int, psycopg.Connection[Any]] = {}  # by thread
         self._warned: set[int] = set()
         self.held_back = ""
@@ -148,7 +126,7 @@ class PostgresRows:
         whole: all rows are loaded again, whatever became of the cluster."""
         with self._asking() as connection:
             relation = self._relation = self._look(connection)
-            first = self._position(relation, positions, whole=whole)
+            first = position_at(relation.place, positions, self._on_failover, whole=whole)
             end = self._settled(connection, relation)
         if first is not None and first > end:
             raise SourceError(
@@ -158,44 +136,15 @@ class PostgresRows:
             )
         return first, first or 0, end
 
-    def _position(
-        self, relation: _Relation, positions: Mapping[str, Position], *, whole: bool
-    ) -> int | None:
-        """The position of this source, or of the timeline before. [LD8]"""
-        found: dict[int, int] = {}
-        for name, position in positions.items():
-            if name.startswith(relation.before) and name.endswith(relation.after):
-                middle = name[len(relation.before) : len(name) - len(relation.after)]
-                if middle.isdecimal() and isinstance(position, int):
-                    found[int(middle)] = position
-        latest = max(found, default=relation.timeline)
-        if latest > relation.timeline:
-            raise SourceError(
-                f"{relation.name}: the loaded table has rows of timeline {latest} of this cluster, "
-                f"and this server is on {relation.timeline}: another one has taken its place. "
-                "Connect to that one."
-            )
-        if whole:
-            return found.get(relation.timeline)
-        if found and latest < relation.timeline and self._on_failover == "error":
-            raise SourceError(
-                f"{relation.name}: the cluster went from timeline {latest} to "
-                f"{relation.timeline}, by a failover or a restore. Transactions may be lost that "
-                "are loaded, and their ids given again, so that rows would be missed. Give "
-                "on_failover='continue' if the standby had all of them (synchronous replication), "
-                "or restart=True to replace the loaded table by all rows."
-            )
-        return found.get(latest)
-
     def _settled(self, connection: psycopg.Connection[Any], relation: _Relation) -> int:
         """The id below which all transactions are over, for ever. [LD7]"""
-        oldest, following = _row(
+        oldest, following = one_row(
             connection,
             "SELECT pg_snapshot_xmin(s)::text::int8, pg_snapshot_xmax(s)::text::int8"
             " FROM pg_current_snapshot() AS s",
         )
         # Behind the snapshot: the log has the end of each transaction below it up to here.
-        inserted = _row(connection, "SELECT pg_current_wal_insert_lsn()::text")[0]
+        inserted = one_row(connection, "SELECT pg_current_wal_insert_lsn()::text")[0]
         if relation.top is not None and relation.top >= following:
             raise SourceError(
                 f"{relation.name}: {self._column!r} has the transaction {relation.top}, and this "
@@ -310,7 +259,8 @@ class PostgresRows:
         (start, end) = next(iter(chunk.ranges.values()))
         low, high = 0 if chunk.plan == "copy" else int(start or 0), int(end)
         with self._asking() as connection:
-            columns = self._columns(connection, self._now(connection))
+            rows = self._now(connection).rows
+            columns = columns_of(described(connection, rows), self._refusal)
         schema = pa.schema([(each.name, each.type) for each in columns])
         batches = self._batches(next(iter(chunk.ranges)), columns, schema, low, high)
         return pa.RecordBatchReader.from_batches(schema, batches)
@@ -323,7 +273,7 @@ class PostgresRows:
         )
 
     def _batches(
-        self, name: str, columns: Sequence[_Column], schema: pa.Schema, start: int, end: int
+        self, name: str, columns: list[Column], schema: pa.Schema, start: int, end: int
     ) -> Iterator[pa.RecordBatch]:
         from psycopg import sql
 
@@ -336,56 +286,19 @@ class PostgresRows:
                 )
             size = self._row_bytes(connection, relation.rows, start, end)
             most = min(_BATCH_ROWS, max(1, _BATCH_BYTES // size))
-            chosen = sql.SQL(", ").join(
-                sql.SQL("q.{c}{cast} AS {c}").format(
-                    c=sql.Identifier(each.name), cast=sql.SQL(each.cast)
-                )
-                for each in columns
-            )
-            asked = sql.SQL(
-                "SELECT {chosen} FROM {rows} WHERE q.{x} >= {start} AND q.{x} < {end}"
-            ).format(
-                chosen=chosen,
+            asked = sql.SQL("FROM {rows} WHERE q.{x} >= {start} AND q.{x} < {end}").format(
                 rows=relation.rows,
                 x=sql.Identifier(self._column),
                 start=_xid(start),
                 end=_xid(end),
             )
             connection.read_only = True
-            with connection.transaction(), connection.cursor(name="manifestcommit") as cursor:
-                _register_loaders(cursor)
-                cursor.execute(asked, binary=True)
-                while found := cursor.fetchmany(most):
-                    values = zip(*found, strict=True)
-                    arrays = [
-                        self._array(each, list(given))
-                        for each, given in zip(columns, values, strict=True)
-                    ]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    def _array(self, column: _Column, values: list[Any]) -> pa.Array:
-        try:
-            return pa.array(values, column.type)
-        except (pa.ArrowException, OverflowError, UnicodeEncodeError, ValueError) as error:
-            unfit = _unfit(values)
-            reason = (
-                f"{unfit} is beyond the years 1 to 9999" if unfit else " ".join(str(error).split())
-            )
-            raise self._refusal(
-                column.name, f"a value does not fit {column.type} ({reason})"
-            ) from None
-
-    def _refusal(self, column: str, reason: str) -> SourceError:
-        return SourceError(
-            f"{self._given!r}: the column {column!r} cannot be loaded: {reason}. Nothing of it was "
-            f'loaded. Give a query that casts or leaves it out, such as SELECT "{column}"::text '
-            f'AS "{column}", …'
-        )
+            yield from selected(connection, columns, asked, most, self._refusal)
 
     # --- what is there ----------------------------------------------------------------------------
 
-    def _asking(self) -> _Asking:
-        return _Asking(self._dsn, self._held.get(get_ident()))
+    def _asking(self) -> Asking:
+        return Asking(self._dsn, self._held.get(get_ident()))
 
     def _now(self, connection: psycopg.Connection[Any]) -> _Relation:
         return self._look(connection, with_top=False)
@@ -394,64 +307,26 @@ class PostgresRows:
         """Find the table, and say what it is. with_top: and check its column of transactions."""
         from psycopg import sql
 
-        if connection.info.server_version < _OLDEST_SERVER:
-            raise SourceError("the server is older than PostgreSQL 13, which has xid8 first")
-        if _row(connection, "SELECT pg_is_in_recovery()")[0]:
-            raise SourceError(
-                "the server is a standby, where no transaction is known to be over: connect "
-                "to the primary (target_session_attrs=read-write)"
-            )
-        cluster, timeline, database = _row(
-            connection,
-            "SELECT system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()),"
-            " 8))::bit(32)::int, current_database() FROM pg_control_system()",
-        )
-        before = f"postgresql:{cluster}/"
         if self._query_name is not None:
             given = self._given.strip().rstrip(";")
             rows = sql.SQL("({query}\n) AS q").format(query=sql.SQL(given))
-            after = f"/{_part(database)}/{_part(self._query_name)}"
+            place = place_of(connection, self._query_name)
         else:
-            found = self._table(connection)
+            found = table_of(connection, self._given, _FOLLOWING)
             rows = sql.SQL("{table} AS q").format(table=sql.Identifier(*found[:2]))
-            after = "/" + "/".join(_part(each) for each in (database, *found))
+            place = place_of(connection, *found)
         return _Relation(
-            before=before,
-            timeline=timeline,
-            after=after,
+            place=place,
             rows=rows,
             top=self._checked_top(connection, rows) if with_top else None,
         )
-
-    def _table(self, connection: psycopg.Connection[Any]) -> tuple[str, str, str]:
-        """The schema, the name and the id of the table."""
-        from psycopg import sql
-
-        found = connection.execute(
-            sql.SQL(
-                "SELECT n.nspname, c.relname, c.oid::text, c.relkind::text FROM pg_class AS c"
-                " JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-                " WHERE c.oid = to_regclass({table})"
-            ).format(table=sql.Literal(self._given))
-        ).fetchone()
-        if found is None:
-            raise SourceError(
-                f"the database has no table {self._given!r} that this role can see: expected a "
-                "name, such as 'public.orders', with double quotes where it has capitals"
-            )
-        if found[3] not in _FOLLOWING:
-            raise SourceError(
-                f"{self._given!r} is neither a table nor a view: the ids of transactions in "
-                "materialized views and foreign tables are others'. Load the table itself."
-            )
-        return found[0], found[1], found[2]
 
     def _checked_top(self, connection: psycopg.Connection[Any], rows: sql.Composed) -> int | None:
         """The highest id; an error where the column cannot order rows."""
         from psycopg import sql
 
-        described = _described(connection, rows)
-        kind = next((each[1] for each in described if each[0] == self._column), None)
+        columns = described(connection, rows)
+        kind = next((each.kind for each in columns if each.name == self._column), None)
         if kind != "xid8":
             was = "no column" if kind is None else f"a column of the type {kind},"
             raise SourceError(
@@ -471,96 +346,11 @@ class PostgresRows:
         found = connection.execute(asked.format(rows=rows, x=x)).fetchone()
         return None if found is None else int(found[0])
 
-    def _columns(self, connection: psycopg.Connection[Any], relation: _Relation) -> list[_Column]:
-        """The columns, with their types in Arrow."""
-        columns = []
-        for name, kind, is_enum, is_array, modifier in _described(connection, relation.rows):
-            cast = ""
-            if kind == "xid8" and not is_array:
-                found, cast = pa.int64(), "::text::int8"
-            elif kind == "numeric":
-                found = self._decimal(name, modifier)
-            elif is_enum or kind in _TEXT:
-                found, cast = pa.string(), "::text[]" if is_array else "::text"
-            elif kind in _TYPES:
-                found = _TYPES[kind]
-            else:
-                raise self._refusal(name, f"the type {kind} has no counterpart in Arrow")
-            columns.append(_Column(name, pa.list_(found) if is_array else found, cast))
-        return columns
-
-    def _decimal(self, name: str, modifier: int) -> pa.DataType:
-        if modifier < 4:
-            raise self._refusal(
-                name,
-                "it is numeric without a precision and a scale, and Arrow's decimals have both "
-                f'("{name}"::numeric(18,2) casts too)',
-            )
-        precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
-        scale -= (scale & 0x400) << 1  # signed, of 11 bits
-        if precision > 38 or not 0 <= scale <= precision:
-            raise self._refusal(
-                name,
-                f"numeric({precision},{scale}) has more than 38 digits, or a scale outside of them",
-            )
-        return pa.decimal128(precision, scale)
-
-
-class _Asking:
-    """One connection, in which each statement is a transaction; whatever psycopg says becomes this
-    package's error, without the password. held: one that somebody else closes. [SE1]"""
-
-    def __init__(self, dsn: _Hidden, held: psycopg.Connection[Any] | None) -> None:
-        self._dsn, self._connection, self._is_own = dsn, held, held is None
-
-    def __enter__(self) -> psycopg.Connection[Any]:
-        import psycopg
-
-        if self._connection is not None:
-            return self._connection
-        problem = ""
-        try:
-            self._connection = psycopg.connect(
-                self._dsn.text,
-                autocommit=True,
-                fallback_application_name="manifestcommit",
-                client_encoding="utf8",
-            )
-            for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
-                self._connection.execute(f"SET {setting} = 0")
-        except psycopg.Error as error:
-            problem = self._told(error)
-        if problem or self._connection is None:  # here: the frames of the other one hold the dsn
-            raise SourceError(f"PostgreSQL: {problem}")
-        return self._connection
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        import psycopg
-
-        if self._connection is not None and self._is_own:
-            self._connection.close()
-        if isinstance(error, psycopg.Error | UnicodeError):
-            raise SourceError(
-                f"PostgreSQL: {self._told(error)}. What was committed before stays."
-            ) from None
-
-    def _told(self, error: Exception) -> str:
-        from psycopg.conninfo import conninfo_to_dict
-
-        told = " ".join(str(error).split())
-        for name, value in conninfo_to_dict(self._dsn.text).items():
-            if "password" in name and value:
-                for each in (str(value), quote(str(value), safe="")):
-                    told = told.replace(each, "***")
-        return told
-
-
-def _row(connection: psycopg.Connection[Any], asked: str) -> Any:
-    return connection.execute(asked).fetchone()
-
 
 def _is_flushed(connection: psycopg.Connection[Any], inserted: str) -> bool:
-    return bool(_row(connection, f"SELECT pg_current_wal_flush_lsn() >= '{inserted}'::pg_lsn")[0])
+    return bool(
+        one_row(connection, f"SELECT pg_current_wal_flush_lsn() >= '{inserted}'::pg_lsn")[0]
+    )
 
 
 def _xid(value: int) -> sql.SQL:
@@ -569,92 +359,16 @@ def _xid(value: int) -> sql.SQL:
     return sql.SQL(f"'{int(value)}'::xid8")
 
 
-def _part(text: str) -> str:
-    return quote(text, safe=" ")
+def _slot_name(name: str, value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch("[a-z0-9_]{1,63}", value):
+        return value
+    raise wrong(name, value, "a name of letters from a to z, digits and _, up to 63", "'lake'")
 
 
-def _described(
-    connection: psycopg.Connection[Any], rows: sql.Composed
-) -> list[tuple[str, str, bool, bool, int]]:
-    """Of each column: its name, its type or that of its elements, whether that is an enumeration,
-    whether it is an array, its modifier. Domains are what they are made of."""
-    from psycopg import sql
-
-    asked = sql.SQL("SELECT * FROM {rows} LIMIT 0").format(rows=rows)
-    told = connection.execute(asked).pgresult
-    assert told is not None
-    wanted = ", ".join({str(told.ftype(index)) for index in range(told.nfields)}) or "0"
-    kinds = {
-        int(oid): (str(kind), bool(is_enum), bool(is_array))
-        for oid, kind, is_enum, is_array in connection.execute(
-            "SELECT t.oid, e.typname, e.typtype = 'e', t.typcategory = 'A' FROM pg_type AS t"
-            " JOIN pg_type AS e ON e.oid = CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE t.oid"
-            f" END WHERE t.oid IN ({wanted})"
-        )
-    }
-    return [
-        ((told.fname(index) or b"").decode("utf-8"), *kinds[told.ftype(index)], told.fmod(index))
-        for index in range(told.nfields)
-    ]
-
-
-class _Unfit:
-    """A moment that Arrow or its readers have not."""
-
-    def __init__(self, told: str) -> None:
-        self.told = told
-
-
-def _unfit(values: Sequence[Any]) -> str:
-    for each in values:
-        if isinstance(each, _Unfit):
-            return each.told
-        if isinstance(each, list) and (told := _unfit(each)):
-            return told
-    return ""
-
-
-_SINCE = dt.datetime(2000, 1, 1)  # what the server counts from
-_EPOCH = dt.datetime(1970, 1, 1)
-
-
-@functools.cache
-def _loaders() -> tuple[Any, Any]:
-    """What decodes dates to days and timestamps to microseconds since 1970: psycopg's own objects
-    cannot be infinite."""
-    from psycopg.adapt import Loader
-    from psycopg.pq import Format
-
-    def loader(unit: dt.timedelta, what: str) -> type[Loader]:
-        shift = (_SINCE - _EPOCH) // unit
-        least = (dt.datetime.min - _EPOCH) // unit
-        most = (dt.datetime.max - _EPOCH) // unit
-
-        class Count(Loader):
-            format = Format.BINARY
-
-            def load(self, data: Any) -> Any:
-                count = int.from_bytes(data, "big", signed=True) + shift
-                return count if least <= count <= most else _Unfit(what)
-
-        return Count
-
-    return loader(dt.timedelta(days=1), "a date"), loader(
-        dt.timedelta(microseconds=1), "a timestamp"
-    )
-
-
-def _register_loaders(cursor: psycopg.ServerCursor[Any]) -> None:
-    dates, timestamps = _loaders()
-    cursor.adapters.register_loader("date", dates)
-    cursor.adapters.register_loader("timestamp", timestamps)
-    cursor.adapters.register_loader("timestamptz", timestamps)
-
-
-def _hidden(name: str, value: Any) -> _Hidden:
+def _hidden(name: str, value: Any) -> Hidden:
     """A connection string, which no error shows."""
     if isinstance(value, str) and "\0" not in value:
-        return _Hidden(value)
+        return Hidden(value)
     raise UsageError(
         "expected a connection string of libpq, such as "
         "'host=db dbname=shop user=loader', or '' for its environment variables",
@@ -665,7 +379,9 @@ def _hidden(name: str, value: Any) -> _Hidden:
 @checked(
     dsn=_hidden,
     table_or_query=text("a table or a query", "'public.orders'", blank=False),
-    xid_column=text("the name of a column", "'xid'"),
+    xid_column=optional(text("the name of a column", "'xid'")),
+    slot=optional(_slot_name),
+    history=flag,
     query_name=optional(text("a name for the query", "'orders'", blank=False)),
     on_failover=one_of("error", "continue"),
 )
@@ -673,23 +389,37 @@ def postgres(
     dsn: str,
     table_or_query: str,
     *,
-    xid_column: str = "xid",
+    xid_column: str | None = None,
     query_name: str | None = None,
+    slot: str | None = None,
+    history: bool = False,
     on_failover: Literal["error", "continue"] = "error",
-) -> PostgresRows:
-    """Name a table of PostgreSQL, as a source of `load`: each row is loaded once.
+) -> PostgresRows | PostgresChanges:
+    """Name a table of PostgreSQL, as a source of `load`: each row, or change, is loaded once.
 
-    A column holds the id of each row's transaction: `xid8 NOT NULL DEFAULT pg_current_xact_id()`,
-    with an index. A row that is updated is loaded again if a trigger sets the column again. Deletes
-    are not seen. An open transaction, anywhere in the cluster, holds back what was committed after
-    it began.
+    Without a slot a column holds the id of each row's transaction: `xid8 NOT NULL DEFAULT
+    pg_current_xact_id()`, with an index. A row that is updated is loaded again if a trigger sets
+    the column again. Deletes are not seen. An open transaction, anywhere in the cluster, holds back
+    what was committed after it began.
+
+    With a slot the server's log is decoded (`wal_level = logical`), deletes among it: the loaded
+    table becomes what the source is, by its primary key, or gets each change as a row. Each commit
+    holds whole transactions. The first load makes the slot and copies the rows that are there; from
+    then on the slot keeps the log until it is loaded, so load often, or drop the slot.
 
     Args:
         dsn: a connection string or URL of libpq, for the primary; "" takes libpq's environment
             variables and files. No error, log or table shows it.
         table_or_query: a table, such as "public.orders", or a query over one, such as "SELECT id,
             price::numeric(18,2) AS price, xid FROM orders", which casts what Arrow has not.
-        xid_column: the column with the transaction's id; by default "xid".
+        xid_column: the column with the transaction's id; by default "xid", where there is no slot.
+        slot: the name of a replication slot of this load alone, and of a publication of the table
+            and of nothing else, which is made before: `CREATE PUBLICATION orders_lake FOR TABLE
+            orders`. By default none: rows come by `xid_column`.
+        history: with a slot, load each change as a row: `_change_type` is insert, update, delete
+            (of which the key is known only, unless the table has REPLICA IDENTITY FULL) or
+            truncate; by `_commit_lsn` and `_change_number` they are in order. By default False: the
+            rows of the loaded table are updated and deleted.
         query_name: what a query is called in the table's position; needed for one, and it must stay
             the same when the query changes.
         on_failover: what a cluster on another timeline does: "error", the default: the load ends,
@@ -703,22 +433,29 @@ def postgres(
         UsageError: an argument is wrong, or psycopg is missing.
 
     Example:
-        `load(postgres("service=shop", "public.orders"), "s3://lake/orders")`
+        `load(postgres("service=shop", "public.orders", slot="lake"), "s3://lake/orders")`
 
-    Spec: LD7, LD8.
+    Spec: LD7, LD8, LD10.
     """
-    hidden: _Hidden = dsn  # type: ignore[assignment]  # by its rule
+    hidden: Hidden = dsn  # type: ignore[assignment]  # by its rule
     _check_dsn(hidden)
+    if slot is not None:
+        for name, value in (("xid_column", xid_column), ("query_name", query_name)):
+            if value is not None:
+                raise UsageError("a slot gives the changes of a table; leave it out", argument=name)
+        return PostgresChanges(hidden, table_or_query, slot, on_failover, history=history)
     if (query_name is not None) != (_A_QUERY.match(table_or_query) is not None):
         raise UsageError(
             "a query needs query_name, a name by which its position is known, such as 'orders'"
             if query_name is None
             else "query_name is for a query, and this is the name of a table, which has its own"
         )
-    return PostgresRows(hidden, table_or_query, xid_column, query_name, on_failover)
+    if history:
+        raise UsageError("it is for a slot, whose changes it keeps", argument="history")
+    return PostgresRows(hidden, table_or_query, xid_column or "xid", query_name, on_failover)
 
 
-def _check_dsn(dsn: _Hidden) -> None:
+def _check_dsn(dsn: Hidden) -> None:
     wrong = missing = ""
     try:
         from psycopg import ProgrammingError

@@ -50,7 +50,7 @@ class Server:
         subprocess.run([self.bin / command[0], *command[1:]], user=self._user, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:
-        options = f"-k {self.folder} -c listen_addresses= -c wal_writer_delay=10s -c max_prepared_transactions=2"
+        options = f"-k {self.folder} -c listen_addresses= -c wal_writer_delay=10s -c max_prepared_transactions=2 -c wal_level=logical"
         self.do("pg_ctl", "-D", f"{self.folder}/data", "-w", "-l", f"{self.folder}/log", "-o", options, "start")
 
     def stop(self, how: str) -> None:

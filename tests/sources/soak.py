@@ -153,6 +153,42 @@ def postgres(folder: Path, chance: random.Random) -> Iterator[Origin]:
 
 
 @contextmanager
+def decoded(folder: Path, chance: random.Random) -> Iterator[Origin]:
+    """Inserts, updates, also of keys, deletes, truncates, and long values that do not change, in transactions that commit in another order
+    than they begin; of a slot, which makes the table what the source is."""
+    with running() as server, ExitStack() as stack:
+        server.run("CREATE TABLE orders (id bigint PRIMARY KEY, n bigint, note text); ALTER TABLE orders ALTER note SET STORAGE EXTERNAL")
+        server.run("CREATE PUBLICATION orders FOR TABLE orders; ALTER TABLE orders REPLICA IDENTITY FULL")
+        sessions = [stack.enter_context(psycopg.connect(server.dsn)) for _ in range(3)]
+        begun: list[psycopg.Connection] = []
+        count = iter(range(10**9))
+
+        def write() -> None:
+            at = chance.randrange(len(sessions))
+            session, mine = sessions[at], f"abs(id) % 3 = {at}"  # so that none waits for another one
+            some = f"{mine} AND abs(id) % 7 = {chance.randrange(7)}"
+            rows = [(next(count) * 3 + at, "x" * chance.choice([5, 9000])) for _ in range(chance.randrange(1, 30))]
+            session.cursor().executemany("INSERT INTO orders VALUES (%s, 0, %s)", rows)
+            session.execute(f"UPDATE orders SET n = n + 1 WHERE {some}")
+            session.execute(f"DELETE FROM orders WHERE {mine} AND abs(id) % 11 = {chance.randrange(11)}")
+            session.execute(f"UPDATE orders SET id = -id, n = n + 1 WHERE {mine} AND abs(id) % 13 = {chance.randrange(13)}")
+            begun.append(session)
+            if len(begun) > 3:
+                for each in chance.sample(begun, len(begun)):
+                    each.rollback() if chance.random() < 0.2 else each.commit()
+                begun.clear()
+                if chance.random() < 0.02:
+                    server.run("TRUNCATE orders")
+
+        def expected() -> Rows:
+            for each in sessions:
+                each.commit()
+            return Counter(sessions[0].execute("SELECT id, n, note FROM orders").fetchall())
+
+        yield Origin(f"mc.sources.postgres({server.dsn!r}, 'orders', slot='orders')", write, expected, ("id", "n", "note"))
+
+
+@contextmanager
 def table(folder: Path, chance: random.Random) -> Iterator[Origin]:
     """Another table: appends, updates, deletes, merges, compaction; each of its changes of rows is a row."""
     followed = folder / "followed"
@@ -182,7 +218,7 @@ def table(folder: Path, chance: random.Random) -> Iterator[Origin]:
     yield Origin(f"mc.sources.table({str(followed)!r})", write, expected, ("id", "n", "_change_type", "_commit_version"))
 
 
-ORIGINS = {"files": files, "kafka": kafka, "postgres": postgres, "table": table}
+ORIGINS = {"files": files, "kafka": kafka, "postgres": postgres, "postgres-slot": decoded, "table": table}
 
 
 def found_in(target: Path, origin: Origin) -> Rows:

@@ -60,7 +60,7 @@ def run(*arguments: object) -> int:
     return done.returncode
 
 
-QUICK, SLOW = ("files", "table"), ("kafka", "postgres")
+QUICK, SLOW = ("files", "table"), ("kafka", "postgres", "postgres-slot")
 
 
 @pytest.mark.parametrize("kind", [*QUICK, *(pytest.param(each, marks=pytest.mark.thorough) for each in SLOW)])
