@@ -67,8 +67,9 @@ class Source(Protocol):
     chunk without a part that cannot be decoded; `replaces(chunk)`, a condition on the rows that the
     chunk's replace; `copy(positions)`, the whole source as one chunk; `open(path, options)`,
     which returns the source for this table; `held_back`, a text for a dry run on what keeps more
-    from being loaded; `reading`, the part that rows come from, for errors. `files` has examples of
-    them.
+    from being loaded; `reading`, the part that rows come from, for errors; `parts(chunk, count=…)`,
+    about so many chunks that are the chunk together, for Spark's tasks, to which the source is
+    pickled. `files` has examples of them.
 
     Spec: LD1.
     """
@@ -106,3 +107,11 @@ class Source(Protocol):
             SourceError: the rows are gone.
         """
         ...
+
+
+def streams(rows: Any) -> Iterator[Any]:
+    """Arrow data, one or several, as `Source.rows` gives it."""
+    if hasattr(rows, "__arrow_c_stream__"):
+        yield rows
+    else:
+        yield from rows

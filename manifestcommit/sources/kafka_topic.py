@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import pyarrow as pa
 
 from ..arguments import checked
@@ -270,6 +271,23 @@ class KafkaRecords:
             return self._start.get(partition, low)
         return low if self._start == "earliest" else high
 
+    def parts(self, chunk: Chunk, *, count: int) -> Iterator[Chunk]:
+        """Yield the chunk's offsets as so many chunks."""
+        spans: Spans = chunk.plan
+        each = sum(end - begin for begin, end in spans.values()) // count + 1
+        part: dict[int, tuple[int, int]] = {}
+        left = each
+        for partition, (begin, end) in spans.items():
+            while begin < end:
+                top = min(end, begin + left)
+                part[partition] = (begin, top)
+                begin, left = top, left - (top - begin)
+                if not left:
+                    yield msgspec.structs.replace(chunk, plan=part)
+                    part, left = {}, each
+        if part:
+            yield msgspec.structs.replace(chunk, plan=part)
+
     # --- the records ------------------------------------------------------------------------------
 
     def rows(self, chunk: Chunk) -> Iterator[pa.Table]:
@@ -279,12 +297,11 @@ class KafkaRecords:
         with _Asking(self) as consumer:
             for batch in self._batches(consumer, chunk.plan):
                 read += len(batch)
-                total += sum(len(each) for each in batch)
+                total += sum(map(len, batch))
+                self._record_bytes = max(1.0, total / read)
                 rows = self._decoded(batch)
                 if rows.num_columns:
                     yield rows
-        if read:
-            self._record_bytes = max(1.0, total / read)
 
     def beside(self, chunk: Chunk) -> dict[str, pa.Table]:
         """Return the records that cannot be decoded, of the rows that were read last."""
@@ -304,13 +321,13 @@ class KafkaRecords:
             found = consumer.consume(_RECORDS, timeout=1.0)
             batch = []
             for message in found:
-                partition, offset = _place(message)
-                error = message.error()
+                partition, error = message.partition(), message.error()
                 if error is not None and error.name() != "_PARTITION_EOF":
                     raise self._failed(partition, error)
                 end = left.get(partition)
                 if end is None:
                     continue  # behind the end of its range
+                offset = message.offset()
                 if error is None and offset < end:
                     batch.append(message)
                 if offset >= end - (error is None):
@@ -348,8 +365,9 @@ class KafkaRecords:
                 None if self._value == "json" else self._value,
                 self._columns(),
             )
-            self._refuse(batch, broken)
-            batch = [each for place, each in enumerate(batch) if place not in broken]
+            if broken:
+                self._refuse(batch, broken)
+                batch = [each for place, each in enumerate(batch) if place not in broken]
             if not rows.num_columns and batch and not self._record_columns:
                 raise SourceError(
                     f"{self.name}: the first records have no value in any column. Nothing of this "

@@ -251,6 +251,15 @@ class LandingFiles:
             known[name] = (content, is_loaded or known.get(name, ("", False))[1])
         return known, rows.column("chunk")[-1].as_py() if rows.num_rows else 0
 
+    def parts(self, chunk: Chunk, *, count: int) -> list[Chunk]:
+        """Return the chunk's files as about so many chunks of files that follow each other."""
+        plan: _Plan = chunk.plan
+        most = sum(file.size_bytes for file in plan.files) // count + 1
+        plans = [_Plan(files=each, changed=frozenset()) for each in _groups(plan.files, most)]
+        if plan.failed:
+            plans.append(_Plan(files=(), changed=frozenset(), failed=plan.failed))
+        return [self._chunk(each, *chunk.ranges[self.name]) for each in plans]
+
     # --- their rows -------------------------------------------------------------------------------
 
     def rows(self, chunk: Chunk) -> Iterator[pa.RecordBatchReader]:

@@ -66,6 +66,7 @@ PYSPARK_GUESTS = {
     "job": {"late", "typing"},
     "transactions": {"typing"},
     "catalog": {"typing"},
+    "sources": {"late", "typing"},
     "staging": {"typing"},
     "table": {"late", "typing"},
     "api": {"typing"},
