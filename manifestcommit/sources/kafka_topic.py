@@ -50,7 +50,7 @@ _REFUSED = pa.schema(
 )
 _ASK_S = 30.0  # for the answer to a question
 _SILENCE_S = 60.0  # without a record or the end of a partition
-_RECORDS = 10_000  # of one batch
+_RECORDS, _BATCH_BYTES = 10_000, 8 << 20  # of one batch, about
 _GUESS_BYTES = 10_000  # of a record, until some were read
 _OURS: dict[str, Any] = {
     "enable.auto.commit": False,
@@ -316,10 +316,11 @@ class KafkaRecords:
         if not left:
             return
         consumer.assign([TopicPartition(self._topic, each, spans[each][0]) for each in left])
-        heard = time.monotonic()
+        heard, record_bytes = time.monotonic(), self._record_bytes
         while left:
-            found = consumer.consume(_RECORDS, timeout=1.0)
-            batch = []
+            most = max(1, min(_RECORDS, int(_BATCH_BYTES / record_bytes)))
+            found: Any = consumer.consume(most, timeout=1.0)
+            batch: list[Message] = []
             for message in found:
                 partition, error = message.partition(), message.error()
                 if error is not None and error.name() != "_PARTITION_EOF":
@@ -335,6 +336,7 @@ class KafkaRecords:
                     consumer.incremental_unassign([TopicPartition(self._topic, partition)])
             if batch:
                 yield batch
+                record_bytes = max(1.0, sum(map(len, batch)) / len(batch))
             if found:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _SILENCE_S:
@@ -402,9 +404,8 @@ class KafkaRecords:
         for place, reason in broken.items():
             message = batch[place]
             if self._on_broken == "error":
-                partition, offset = _place(message)
                 raise BrokenInputError(
-                    (f"{self._of(partition)} at {offset}",),
+                    (f"{self._of(_PARTS['partition'](message))} at {message.offset()}",),
                     f"{reason}; on_broken='refuse' puts such records into a table beside",
                 )
             parts = {name: _PARTS[name](message) for name in _OF_A_REFUSED}
@@ -452,12 +453,6 @@ class _Asking:
 
 def _pass_over(error: Any) -> None:
     """The client connects again by itself; what stays wrong ends the question that waits for it."""
-
-
-def _place(message: Message) -> tuple[int, int]:
-    """Its partition and its offset; -1 where an error is of neither."""
-    partition, offset = message.partition(), message.offset()
-    return -1 if partition is None else partition, -1 if offset is None else offset
 
 
 def _timestamp(message: Message) -> int | None:

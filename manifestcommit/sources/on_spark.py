@@ -13,7 +13,6 @@ import msgspec
 import pyarrow as pa
 
 from ..errors import SchemaMismatchError, SourceError, StoreError, UsageError
-from ..files.row_buffer import record_batches
 from ..files.writer import WritePlan
 from ..format.arrow_schema import from_arrow
 from ..format.fields import arrow_marks
@@ -115,7 +114,7 @@ def _first_columns(
     """The columns of the first rows. Parts before them, without any, are taken off."""
     for number, part in list(parts.items()):
         for data in streams(source.rows(part)):
-            return [(record_batches(data)[0], _reading(source))]
+            return [(data.schema, _reading(source))]
         beside += _beside(source, part)
         del parts[number]
     return []
@@ -252,10 +251,9 @@ def _rows(
     new: list[tuple[pa.Schema, str]] = []
     for part in parts:
         for data in streams(source.rows(part)):
-            schema, batches = record_batches(data)
-            if not any(map(schema.equals, known)):
-                new.append((schema, _reading(source)))
-            for batch in batches:
+            if not any(map(data.schema.equals, known)):
+                new.append((data.schema, _reading(source)))
+            for batch in data:
                 if not new:
                     yield batch
         told.beside += _beside(source, part)

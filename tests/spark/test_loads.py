@@ -200,8 +200,8 @@ class Odd:
             (self.folder / str(read)).touch()
         if chunk.plan == 1 and self.how == "changed" and not read:
             raise mc.sources.ChangedInputError("it was replaced")
-        name = f"id{read}" if chunk.plan == 1 and self.how == "other columns" else "id"
-        yield pa.table({name: [chunk.plan]})
+        more = {f"more{read}": [0]} if chunk.plan == 1 and self.how == "other columns" else {}
+        yield pa.table({"id": [chunk.plan], **more})
 
 
 @pytest.mark.usefixtures("each_a_part")
