@@ -1,6 +1,6 @@
 """Parts of a chunk, which Spark's tasks read and write to the destination. [LD10]
 
-The driver commits what it is told of; a task has no other way to make a row visible.
+The driver commits what tasks report to it; they have no other way to make a row visible.
 """
 
 from __future__ import annotations
