@@ -271,5 +271,5 @@ def test_what_tasks_cannot_load_is_refused_by_name(spark: Any, tmp_path: Path) -
     with pytest.raises(UsageError, match="spark: a Whole has no `parts`"):
         mc.load(Whole(), tmp_path / "t", spark=spark)
     with pytest.raises(UsageError, match="memory of one process"):
-        mc.load(land(tmp_path / "l", a_csv="id\n1\n"), "memory://loads", spark=spark)
+        mc.load(land(tmp_path / "l", a_csv="id\n1\n"), "memory://loads/t", spark=spark)
     assert not (tmp_path / "t").exists()
