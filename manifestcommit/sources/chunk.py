@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
+import pyarrow as pa
 
 from ..display import ReprMixin
+from ..files.row_buffer import record_batches
 
 Position = int | str
 
@@ -70,8 +72,9 @@ class Source(Protocol):
     manager around a chunk's commit that gives the chunk as it is committed, where `now()` says what
     the table's positions are; `open(path, options)`,
     which returns the source for this table; `held_back`, a text for a dry run on what keeps more
-    from being loaded; `reading`, the part that rows come from, for errors. `files` has examples of
-    them.
+    from being loaded; `reading`, the part that rows come from, for errors; `parts(chunk, count=…)`,
+    about so many chunks that are the chunk together, for Spark's tasks, to which the source is
+    pickled. `files` has examples of them.
 
     Spec: LD1.
     """
@@ -109,3 +112,23 @@ class Source(Protocol):
             SourceError: the rows are gone.
         """
         ...
+
+
+def streams(rows: Any) -> Iterator[pa.RecordBatchReader]:
+    """Arrow data, one or several, as `Source.rows` gives it: what follows each other with the same
+    columns is one stream, so that it becomes files of the size that they are to have.
+
+    Each stream is read to its end before the next one is asked for.
+    """
+    given = map(record_batches, [rows] if hasattr(rows, "__arrow_c_stream__") else rows)
+    waiting = next(given, None)
+
+    def alike(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        nonlocal waiting
+        while waiting is not None and waiting[0].equals(schema, check_metadata=True):
+            yield from waiting[1]
+            waiting = next(given, None)
+
+    while waiting is not None:
+        schema = waiting[0]
+        yield pa.RecordBatchReader.from_batches(schema, alike(schema))

@@ -108,6 +108,17 @@ class FollowedTable:
                 "the whole of this one and to go on from there."
             ) from error
 
+    def parts(self, chunk: Chunk, *, count: int) -> Iterator[Chunk]:
+        """Yield the chunk's versions as up to so many chunks; a whole table is one."""
+        if chunk.plan == "copy":
+            yield chunk
+            return
+        ((name, (start, end)),) = chunk.ranges.items()
+        first, last = int(start or 0), int(end)
+        step = (last - first) // count + 1
+        for at in range(first, last, step):
+            yield Chunk(ranges={name: (at, min(at + step, last))})
+
     def copy(self, positions: Mapping[str, Position]) -> Chunk:
         """Return the whole table as one chunk, as of its newest version."""
         name, snapshot = self._now(positions)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import pyarrow as pa
 
 from ..arguments import checked
@@ -49,7 +50,7 @@ _REFUSED = pa.schema(
 )
 _ASK_S = 30.0  # for the answer to a question
 _SILENCE_S = 60.0  # without a record or the end of a partition
-_RECORDS = 10_000  # of one batch
+_RECORDS, _BATCH_BYTES = 10_000, 8 << 20  # of one batch, about
 _GUESS_BYTES = 10_000  # of a record, until some were read
 _OURS: dict[str, Any] = {
     "enable.auto.commit": False,
@@ -270,6 +271,23 @@ class KafkaRecords:
             return self._start.get(partition, low)
         return low if self._start == "earliest" else high
 
+    def parts(self, chunk: Chunk, *, count: int) -> Iterator[Chunk]:
+        """Yield the chunk's offsets as so many chunks."""
+        spans: Spans = chunk.plan
+        each = sum(end - begin for begin, end in spans.values()) // count + 1
+        part: dict[int, tuple[int, int]] = {}
+        left = each
+        for partition, (begin, end) in spans.items():
+            while begin < end:
+                top = min(end, begin + left)
+                part[partition] = (begin, top)
+                begin, left = top, left - (top - begin)
+                if not left:
+                    yield msgspec.structs.replace(chunk, plan=part)
+                    part, left = {}, each
+        if part:
+            yield msgspec.structs.replace(chunk, plan=part)
+
     # --- the records ------------------------------------------------------------------------------
 
     def rows(self, chunk: Chunk) -> Iterator[pa.Table]:
@@ -279,12 +297,11 @@ class KafkaRecords:
         with _Asking(self) as consumer:
             for batch in self._batches(consumer, chunk.plan):
                 read += len(batch)
-                total += sum(len(each) for each in batch)
+                total += sum(map(len, batch))
+                self._record_bytes = max(1.0, total / read)
                 rows = self._decoded(batch)
                 if rows.num_columns:
                     yield rows
-        if read:
-            self._record_bytes = max(1.0, total / read)
 
     def beside(self, chunk: Chunk) -> dict[str, pa.Table]:
         """Return the records that cannot be decoded, of the rows that were read last."""
@@ -299,18 +316,19 @@ class KafkaRecords:
         if not left:
             return
         consumer.assign([TopicPartition(self._topic, each, spans[each][0]) for each in left])
-        heard = time.monotonic()
+        heard, record_bytes = time.monotonic(), self._record_bytes
         while left:
-            found = consumer.consume(_RECORDS, timeout=1.0)
-            batch = []
+            most = max(1, min(_RECORDS, int(_BATCH_BYTES / record_bytes)))
+            found: Any = consumer.consume(most, timeout=1.0)
+            batch: list[Message] = []
             for message in found:
-                partition, offset = _place(message)
-                error = message.error()
+                partition, error = message.partition(), message.error()
                 if error is not None and error.name() != "_PARTITION_EOF":
                     raise self._failed(partition, error)
                 end = left.get(partition)
                 if end is None:
                     continue  # behind the end of its range
+                offset = message.offset()
                 if error is None and offset < end:
                     batch.append(message)
                 if offset >= end - (error is None):
@@ -318,6 +336,7 @@ class KafkaRecords:
                     consumer.incremental_unassign([TopicPartition(self._topic, partition)])
             if batch:
                 yield batch
+                record_bytes = max(1.0, sum(map(len, batch)) / len(batch))
             if found:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _SILENCE_S:
@@ -348,8 +367,9 @@ class KafkaRecords:
                 None if self._value == "json" else self._value,
                 self._columns(),
             )
-            self._refuse(batch, broken)
-            batch = [each for place, each in enumerate(batch) if place not in broken]
+            if broken:
+                self._refuse(batch, broken)
+                batch = [each for place, each in enumerate(batch) if place not in broken]
             if not rows.num_columns and batch and not self._record_columns:
                 raise SourceError(
                     f"{self.name}: the first records have no value in any column. Nothing of this "
@@ -384,9 +404,8 @@ class KafkaRecords:
         for place, reason in broken.items():
             message = batch[place]
             if self._on_broken == "error":
-                partition, offset = _place(message)
                 raise BrokenInputError(
-                    (f"{self._of(partition)} at {offset}",),
+                    (f"{self._of(_PARTS['partition'](message))} at {message.offset()}",),
                     f"{reason}; on_broken='refuse' puts such records into a table beside",
                 )
             parts = {name: _PARTS[name](message) for name in _OF_A_REFUSED}
@@ -434,12 +453,6 @@ class _Asking:
 
 def _pass_over(error: Any) -> None:
     """The client connects again by itself; what stays wrong ends the question that waits for it."""
-
-
-def _place(message: Message) -> tuple[int, int]:
-    """Its partition and its offset; -1 where an error is of neither."""
-    partition, offset = message.partition(), message.offset()
-    return -1 if partition is None else partition, -1 if offset is None else offset
 
 
 def _timestamp(message: Message) -> int | None:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ..arguments import checked
 from ..display import counted, visible
@@ -66,6 +67,7 @@ _LEDGER = pa.schema(
     ]
 )
 _MOST_FILES = 10_000  # of one commit
+_BATCH_ROWS, _BATCH_BYTES = 16_384, 8 << 20  # of Parquet, at once
 _SETTLE_ON_DISK_S = 5.0
 _CSV_GROUPS = ("read_options", "parse_options", "convert_options")
 
@@ -251,40 +253,34 @@ class LandingFiles:
             known[name] = (content, is_loaded or known.get(name, ("", False))[1])
         return known, rows.column("chunk")[-1].as_py() if rows.num_rows else 0
 
+    def parts(self, chunk: Chunk, *, count: int) -> list[Chunk]:
+        """Return the chunk's files as about so many chunks of files that follow each other."""
+        plan: _Plan = chunk.plan
+        most = sum(file.size_bytes for file in plan.files) // count + 1
+        plans = [_Plan(files=each, changed=frozenset()) for each in _groups(plan.files, most)]
+        if plan.failed:
+            plans.append(_Plan(files=(), changed=frozenset(), failed=plan.failed))
+        return [self._chunk(each, *chunk.ranges[self.name]) for each in plans]
+
     # --- their rows -------------------------------------------------------------------------------
 
     def rows(self, chunk: Chunk) -> Iterator[pa.RecordBatchReader]:
-        """Yield the rows of the chunk's files, files of the same columns as one stream."""
+        """Yield the rows of each of the chunk's files."""
         plan: _Plan = chunk.plan
-        waiting, self._columns = list(plan.files), self._schema
-        with FooterJudge() as judge, contextlib.ExitStack() as streams:
-            while waiting:
-                first = self._opened(waiting[0], judge, streams)
-                yield pa.RecordBatchReader.from_batches(
-                    first.schema, self._alike(waiting, first, judge, streams)
-                )
+        self._columns = self._schema
+        with FooterJudge() as judge:
+            for file in plan.files:
+                with contextlib.ExitStack() as streams:
+                    opened = self._opened(file, judge, streams)
+                    yield pa.RecordBatchReader.from_batches(
+                        opened.schema, self._named(file.name, opened)
+                    )
         self._check_unchanged(plan.files)
 
-    def _alike(
-        self,
-        waiting: list[ObjectInfo],
-        opened: _Opened,
-        judge: FooterJudge,
-        streams: contextlib.ExitStack,
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of the first of these files and those behind it that have its columns; they are
-        taken off the list."""
-        schema = opened.schema
-        while True:
-            file = waiting.pop(0)
-            with _reading(file.name):
-                yield from opened.batches
-            streams.close()
-            if not waiting:
-                return
-            opened = self._opened(waiting[0], judge, streams)
-            if opened.schema != schema:
-                return
+    @staticmethod
+    def _named(name: str, opened: _Opened) -> Iterator[pa.RecordBatch]:
+        with _reading(name):
+            yield from opened.batches
 
     def _opened(
         self, file: ObjectInfo, judge: FooterJudge, streams: contextlib.ExitStack
@@ -426,7 +422,8 @@ class _Opened:
             self._schema, self._batches = reader.schema, reader
         else:
             file, _ = judge.open(stream)
-            self._schema, self._batches = file.schema_arrow, file.iter_batches()
+            self._schema = file.schema_arrow
+            self._batches = file.iter_batches(batch_size=_batch_rows(file.metadata))
         if file_column is not None and file_column in self._schema.names:
             raise BrokenInputError((name,), f"it has a column {file_column!r} of its own")
 
@@ -445,6 +442,13 @@ class _Opened:
             if self._column is not None:
                 columns.append(pa.array([self._name] * batch.num_rows, pa.string()))
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _batch_rows(footer: pq.FileMetaData) -> int:
+    """How many rows have about `_BATCH_BYTES`, in the row group with the longest."""
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    longest = max((each.total_byte_size // max(1, each.num_rows) for each in groups), default=0)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, longest)))
 
 
 def _text_reader(

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -42,7 +42,11 @@ from ..table.row_changes import RowChanges
 from ..table.table import Table
 from ..terminal.screen import Steps
 from ..transactions import transaction
-from .chunk import BrokenInputError, ChangedInputError, Chunk, Position, Source
+from .chunk import BrokenInputError, ChangedInputError, Chunk, Position, Source, streams
+from .on_spark import check_spark, write_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LOG = logging.getLogger("manifestcommit.sources")
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
@@ -103,6 +107,7 @@ def load(
     dry_run: bool = False,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> LoadOutcome:
     """Load what a source has and the table does not, each row exactly once.
@@ -129,6 +134,9 @@ def load(
             False.
         message: what the commits are for, as for `write`; by default what each chunk is.
         metadata: name -> text, as for `write`; by default none.
+        spark: a session whose tasks read a chunk's parts and write them to the destination, for
+            what one machine takes too long for: of files, Kafka, a table, or a source with `parts`.
+            By default this process does.
         storage_options: what reaches the object store of the table; by default the environment.
 
     Returns:
@@ -152,6 +160,7 @@ def load(
         path,
         max_bytes=size("max_bytes", max_bytes),
         max_errors=max_errors,
+        spark=spark,
         storage_options=storage_options,
         write={"partition_by": partition_by, "merge_schema": merge_schema},
         note={"message": message, "metadata": metadata},
@@ -184,6 +193,7 @@ def follow(
     max_errors: int = 0,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Iterator[LoadOutcome]:
     """Load what a source has, again and again: a service.
@@ -202,6 +212,7 @@ def follow(
         max_errors: as for `load`, for each round.
         message: as for `load`.
         metadata: as for `load`.
+        spark: as for `load`.
         storage_options: as for `load`.
 
     Yields:
@@ -226,6 +237,7 @@ def follow(
                     path,
                     max_bytes=limit,
                     max_errors=most,
+                    spark=spark,
                     storage_options=storage_options,
                     write={"partition_by": partition_by, "merge_schema": merge_schema},
                     note={"message": message, "metadata": metadata},
@@ -275,6 +287,7 @@ class _Loader:
         *,
         max_bytes: int,
         max_errors: int,
+        spark: SparkSession | None,
         storage_options: Mapping[str, Any] | None,
         write: Mapping[str, Any],
         note: Mapping[str, Any],
@@ -283,6 +296,9 @@ class _Loader:
         self._path, self._table = path, Table(path, self._options)
         opens = getattr(source, "open", None)
         self._source: Any = source if opens is None else opens(path, self._options)
+        self._spark = spark
+        if spark is not None:
+            check_spark(self._source, self._table.url, spark)
         self._max_bytes, self._max_errors = max_bytes, max_errors
         self._write, self._note = dict(write), dict(note)
         self._schemas = dict(getattr(self._source, "companions", {}))  # of tables to be made
@@ -471,11 +487,12 @@ class _Loader:
         rows = None
         with transaction(places, storage_options=self._options, **note) as tx:
             if replaced is None:
-                self._fill(tx[places[0]], chunk, replace_all=replace_all)
+                beside = self._fill(tx[places[0]], chunk, replace_all=replace_all)
             else:
                 _, rows = self._replaced(tx.rows(places[0]), chunk, replaced)
+                beside = self._source.beside(chunk)
             self._make_companions()  # not before the rows: a load that fails leaves no table
-            for suffix, data in self._source.beside(chunk).items():
+            for suffix, data in beside.items():
                 tx[self._companions[suffix]].write(data)
         assert tx.outcome is not None
         return _counted(next(iter(tx.outcome.outcomes.values())), rows)
@@ -497,7 +514,8 @@ class _Loader:
             open_companion(self._companions[suffix], schema, self._table, self._options)
         self._schemas = {}
 
-    def _fill(self, job: Job, chunk: Chunk, *, replace_all: bool) -> None:
+    def _fill(self, job: Job, chunk: Chunk, *, replace_all: bool) -> Mapping[str, Any]:
+        """Write the rows, and return what belongs beside them."""
         how = self._write
         if replace_all:
             job.overwrite()
@@ -506,8 +524,13 @@ class _Loader:
             job.advance(name, start, end)
         sources = {name: (start or 0, end) for name, (start, end) in chunk.ranges.items()}
         lineage = sources if all(isinstance(end, int) for _, end in sources.values()) else None
-        for data in _streams(self._source.rows(chunk)):
-            job.write(data, sources=lineage, **how)
+        how = {**how, "sources": lineage}
+        if self._spark is not None:
+            return write_parts(job, self._source, chunk, self._spark, self._options, **how)
+        for data in streams(self._source.rows(chunk)):
+            job.write(data, **how)
+        found: Mapping[str, Any] = self._source.beside(chunk) if self._companions else {}
+        return found
 
     def _merging(self, chunk: Chunk) -> Mapping[str, Any] | None:
         """How the chunk's rows are merged; None: they are added."""
@@ -533,7 +556,7 @@ class _Loader:
         """The chunk's rows, which are counted, instead of those that match the condition."""
         import pyarrow as pa
 
-        tables = [pa.table(data) for data in _streams(self._source.rows(chunk))]
+        tables = [pa.table(data) for data in streams(self._source.rows(chunk))]
         outcome = table.overwrite_where(
             pa.concat_tables(tables, promote_options="default") if tables else None,
             condition,
@@ -559,11 +582,3 @@ def _counted(outcome: Outcome, rows: int | None = None) -> tuple[Outcome, int]:
     if rows is None:
         rows = outcome.metrics.rows_committed if outcome.metrics is not None else 0
     return outcome, rows
-
-
-def _streams(rows: Any) -> Iterator[Any]:
-    """Arrow data, one or several."""
-    if hasattr(rows, "__arrow_c_stream__"):
-        yield rows
-    else:
-        yield from rows

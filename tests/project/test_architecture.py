@@ -66,6 +66,7 @@ PYSPARK_GUESTS = {
     "job": {"late", "typing"},
     "transactions": {"typing"},
     "catalog": {"typing"},
+    "sources": {"late", "typing"},
     "staging": {"typing"},
     "table": {"late", "typing"},
     "api": {"typing"},
@@ -153,7 +154,7 @@ WALKS = {
 # Doors that came later, each counted apart: its modules, and the most lines of them together.
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
-    "sources": (("sources", "cli.load_table"), 4_639),
+    "sources": (("sources", "cli.load_table"), 5_000),
     "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 700),
     "catalog": (("catalog", "cli.lake"), 2_000),
     "erase": (("table.erasing", "table.holders", "cli.erase"), 930),
@@ -258,7 +259,7 @@ def test_only_spark_knows_pyspark(ours) -> None:
 def test_spark_is_reached_late(ours) -> None:
     """What imports the spark room does so inside functions: `import manifestcommit` needs no Spark."""
     above = {name: module for name, module in ours.items() if not name.startswith(f"{PACKAGE}.spark")}
-    guests = {room: {"late", "typing"} for room in ("api", "job", "quarantine", "table")}
+    guests = {room: {"late", "typing"} for room in ("api", "job", "quarantine", "sources", "table")}
     none(uninvited(above, f"{PACKAGE}.spark", guests))
 
 

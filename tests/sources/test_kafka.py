@@ -85,6 +85,36 @@ def test_a_chunk_has_about_as_many_bytes_as_it_may(tmp_path: Any, cluster: Clust
     assert [row for (row,) in rows(tmp_path / "t", "id")] == list(range(50))
 
 
+def test_long_records_are_not_held_by_the_thousand(tmp_path: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held at once is bounded in bytes, and what a chunk has is one file all the same."""
+    monkeypatch.setattr(kafka_topic, "_BATCH_BYTES", 100_000)
+    for partition in range(4):
+        cluster.send(*({"id": number, "text": "x" * 10_000} for number in range(100)), partition=partition)
+    source = kafka(cluster.servers, TOPIC)
+    (chunk,) = source.chunks({}, max_bytes=100_000_000)
+    sizes = [table.nbytes for table in source.rows(chunk)]
+    assert len(sizes) > 30 and max(sizes) < 150_000
+    assert mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t").files == 1
+
+
+@pytest.mark.parametrize("name", ["a name", 'a "name"'])
+def test_objects_without_new_members_are_what_any_others_are(name: str) -> None:
+    """Both ways of decoding say the same of the same values."""
+    schema = pa.schema([("id", pa.int64()), (name, pa.list_(pa.string())), ("x", pa.float64()), ("when", pa.timestamp("us", "UTC"))])
+    good = [
+        b'{"id": 1}',
+        json.dumps({"x": 2, "id": None, name: ["y", None]}).encode(),
+        b' {"when": "2013-01-01T00:00:00Z"} ',
+        b'{"id": 2, "id": 3}',
+    ]
+    ways = [rows_of(good, None, schema), rows_of([*good, b'{"new": null}'], None, schema)]
+    assert ways[0][0].equals(ways[1][0].slice(0, 4)) and not ways[0][1] and not ways[1][1]
+    assert ways[0][0].column("id").to_pylist() == [1, None, None, 3]
+    for bad in (b"[1]", b"null", b'{"id": 1.5}', b'{"id": true}', b'{"x": "1"}', b'{"id": 1} {"id": 2}', b"", b'{"id": 1', None):
+        table, broken = rows_of([*good, bad], None, schema)
+        assert (table.num_rows, list(broken)) == ((5, []) if bad is None else (4, [4])), bad
+
+
 def test_offsets_without_a_record_are_part_of_a_range(tmp_path: Any, cluster: Cluster) -> None:
     """The end of a transaction has an offset, and no record: a count would wait for one more. [LD9]"""
     cluster.send({"id": 0})

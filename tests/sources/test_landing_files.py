@@ -208,6 +208,20 @@ def test_a_chunk_takes_as_many_files_as_fit(tmp_path: Path, landing: Path) -> No
     assert mc.load(source, tmp_path / "t").positions == {source.name: 3}
 
 
+def test_long_rows_of_parquet_are_not_held_by_the_thousand(tmp_path: Path, landing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held at once is bounded in bytes, and files of the same columns become one."""
+    monkeypatch.setattr(landing_files, "_BATCH_BYTES", 100_000)
+    for number in range(2):
+        rows = pa.table({"text": [os.urandom(500).hex() for _ in range(1_000)]})
+        pq.write_table(rows, landing / f"{number}.parquet", row_group_size=600, compression=None)
+    source = mc.sources.files(landing, settle="0s").open(tmp_path / "t", {})
+    (chunk,) = source.chunks({}, max_bytes=10_000_000)
+    sizes = [batch.nbytes for reader in source.rows(chunk) for batch in reader]
+    assert len(sizes) > 20 and max(sizes) < 150_000
+    outcome = mc.load(source, tmp_path / "t")
+    assert (outcome.rows, outcome.files) == (2_000, 1)
+
+
 def test_options_of_csv_reach_its_reader(tmp_path: Path, landing: Path) -> None:
     put(landing, "a.csv", "1;x\n2;NULL\n")
     options = {"delimiter": ";", "column_names": ["id", "note"], "null_values": ["NULL"], "strings_can_be_null": True}

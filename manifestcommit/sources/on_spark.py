@@ -1,0 +1,262 @@
+"""Parts of a chunk, which Spark's tasks read and write to the destination. [LD11]
+
+The driver commits what tasks report to it; they have no other way to make a row visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from ..errors import SchemaMismatchError, SourceError, StoreError, UsageError
+from ..files.writer import WritePlan
+from ..format.arrow_schema import from_arrow
+from ..format.fields import arrow_marks
+from ..job import Job
+from ..runtime.environment import STARTS
+from ..store import StorageOptions
+from .chunk import BrokenInputError, ChangedInputError, Chunk, streams
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LEAST_BYTES, _MOST_BYTES = 4 << 20, 128 << 20  # of a part, where the source can be cut so
+_CORES = 8  # where a session does not say its own
+
+
+class _Told(msgspec.Struct, kw_only=True):
+    """What a task says of its parts: what it has written, and what belongs beside; or why it has
+    not. columns: of rows that are not planned for, with what is read; reading: what it was, of a
+    misfit."""
+
+    parts: list[int] = []
+    written: bytes = b""
+    beside: list[tuple[str, bytes]] = []
+    columns: list[tuple[bytes, str]] = []
+    reading: str = ""
+    misfit: str = ""
+    broken: tuple[tuple[str, ...], str] | None = None
+    changed: str = ""
+
+
+class _UnplannedError(Exception):
+    """Rows have columns that are not planned for."""
+
+
+def check_spark(source: Any, url: str, spark: SparkSession) -> None:
+    """UsageError where the source cannot be split, or tasks cannot reach the table."""
+    from ..spark.read.provenance import check_running
+    from ..spark.runtime.task_errors import check_reachable
+
+    check_running(spark)
+    check_reachable(url)
+    if not hasattr(source, "parts"):
+        raise UsageError(
+            f"spark: a {type(source).__name__} has no `parts`, so that its chunks are read by one "
+            "process; nothing was done. Leave spark out, or load from files, Kafka or a table."
+        )
+
+
+def write_parts(
+    job: Job, source: Any, chunk: Chunk, spark: SparkSession, options: StorageOptions, **how: Any
+) -> dict[str, pa.Table]:
+    """Have tasks write the chunk's rows into the job, still invisible, and return what belongs
+    beside them. [LD11]
+
+    A task that finds columns that are not planned for says so, and its parts are read again when
+    they are. how: as for `Job.write`.
+    """
+    parts = dict(enumerate(source.parts(chunk, count=_count(chunk, spark))))
+    beside: list[tuple[str, bytes]] = []
+    known: list[pa.Schema] = []
+    found = _first_columns(source, parts, beside)
+    for _ in range(STARTS):
+        for schema, reading in found:
+            _say(source, reading)
+            job._job.based_on.take(arrow_marks(schema.metadata))
+            plan = job._job.plan_write(from_arrow(schema, job._job.ctx.new_field_id), **how)
+        if not parts:
+            break
+        known += [schema for schema, _ in found]
+        told = _run(source, parts, plan, known, spark, options)
+        _check(told, parts, source)
+        found = _different((_schema(data), at) for one in told for data, at in one.columns)
+        for one in _take(job, plan, told, options):
+            beside += one.beside
+            for number in one.parts:
+                del parts[number]
+    if parts:
+        raise SourceError(
+            f"{source.name}: the rows of {chunk.what} had other columns each time that they were "
+            "read. Nothing of this chunk was committed. A source gives the same rows again."
+        )
+    rows: dict[str, list[pa.Table]] = {}
+    for suffix, data in beside:
+        rows.setdefault(suffix, []).append(pa.ipc.open_stream(data).read_all())
+    return {suffix: pa.concat_tables(tables) for suffix, tables in rows.items()}
+
+
+def _count(chunk: Chunk, spark: SparkSession) -> int:
+    """How many parts: one for each core, unless they were too small or too large."""
+    from ..spark.runtime.registered_options import is_connect
+
+    cores = _CORES if is_connect(spark) else spark.sparkContext.defaultParallelism
+    return max(1, min(cores, chunk.bytes // _LEAST_BYTES), -(-chunk.bytes // _MOST_BYTES))
+
+
+def _first_columns(
+    source: Any, parts: dict[int, Chunk], beside: list[tuple[str, bytes]]
+) -> list[tuple[pa.Schema, str]]:
+    """The columns of the first rows. Parts before them, without any, are taken off."""
+    for number, part in list(parts.items()):
+        for data in streams(source.rows(part)):
+            return [(data.schema, _reading(source))]
+        beside += _beside(source, part)
+        del parts[number]
+    return []
+
+
+def _run(
+    source: Any,
+    parts: Mapping[int, Chunk],
+    plan: WritePlan,
+    known: Sequence[pa.Schema],
+    spark: SparkSession,
+    options: StorageOptions,
+) -> list[_Told]:
+    """Run one Spark job, with a task for each part; what the one attempt that counts says."""
+    from pyspark import cloudpickle
+
+    from ..spark.runtime.task_errors import raising_ours
+    from ..spark.runtime.without_sources import check_can_write, messages_of
+
+    columns = [each.serialize().to_pybytes() for each in known]
+    task = partial(_read_parts, source, plan, columns, options)
+    # a source has options of its own, too
+    check_can_write(task, options or StorageOptions({"source": source.name}))
+    items = [(number, cloudpickle.dumps(part)) for number, part in parts.items()]  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types
+    with raising_ours():
+        frame = spark.createDataFrame(items, "number int, part binary")
+        spread = frame.repartitionByRange(len(items), "number")  # others put two into one task
+        return [msgspec.msgpack.decode(each, type=_Told) for each in messages_of(spread, task)]
+
+
+def _check(told: Sequence[_Told], parts: Mapping[int, Chunk], source: Any) -> None:
+    """Raise what a task has found; StoreError where not each part has been read once. [LD11]"""
+    for one in told:
+        if one.changed:
+            raise ChangedInputError(one.changed)
+        if one.broken is not None:
+            raise BrokenInputError(*one.broken)
+        if one.misfit:
+            _say(source, one.reading)
+            raise SchemaMismatchError(one.misfit)
+    if sorted(number for one in told for number in one.parts) != sorted(parts):
+        raise StoreError(
+            "Spark lost a part of what was loaded, or gave it twice; nothing of this chunk was "
+            "committed. Run the load again."
+        )
+
+
+def _take(job: Job, plan: WritePlan, told: Sequence[_Told], options: StorageOptions) -> list[_Told]:
+    """The tasks that have written their parts, whose files are the job's now."""
+    from ..spark.write.arrow_writer import TaskMessage, collect
+
+    done = [one for one in told if not one.columns]
+    collect(plan, [TaskMessage(one.written) for one in done], options).add_to(job._job)
+    return done
+
+
+def _different(found: Iterable[tuple[pa.Schema, str]]) -> list[tuple[pa.Schema, str]]:
+    """Each schema once, with where it was seen first."""
+    kept: list[tuple[pa.Schema, str]] = []
+    for schema, reading in found:
+        if not any(schema.equals(other) for other, _ in kept):
+            kept.append((schema, reading))
+    return kept
+
+
+def _reading(source: Any) -> str:
+    """The part that rows come from, as far as the source says it."""
+    return getattr(source, "reading", "")
+
+
+def _say(source: Any, reading: str) -> None:
+    """Have the source of this process name the part in errors that a task has read."""
+    if reading:
+        source.reading = reading
+
+
+def _schema(data: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+def _beside(source: Any, part: Chunk) -> list[tuple[str, bytes]]:
+    """What belongs beside the part that was read last."""
+    if not getattr(source, "companions", None):
+        return []
+    found = []
+    for suffix, table in source.beside(part).items():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        found.append((suffix, sink.getvalue().to_pybytes()))
+    return found
+
+
+# --- In tasks -------------------------------------------------------------------------------------
+
+
+def _read_parts(
+    source: Any,
+    plan: WritePlan,
+    columns: Sequence[bytes],
+    options: StorageOptions,
+    batches: Iterable[pa.RecordBatch],
+) -> bytes:
+    """Make the rows of these parts durable, in files of this attempt. What another attempt would
+    find as well is said, not raised."""
+    from pyspark import cloudpickle
+
+    from ..spark.write.arrow_writer import write_task
+
+    given = {
+        number: cloudpickle.loads(part)
+        for batch in batches
+        for number, part in zip(*(each.to_pylist() for each in batch.columns), strict=True)
+    }
+    told, known = _Told(parts=[*given]), [*map(_schema, columns)]
+    try:
+        told.written = write_task(plan, _rows(source, given.values(), known, told), options).data
+    except _UnplannedError:
+        pass
+    except SchemaMismatchError as error:
+        told.misfit = str(error)
+    except BrokenInputError as error:
+        told.broken = (error.parts, error.reason)
+    except ChangedInputError as error:
+        told.changed = str(error)
+    told.reading = _reading(source)
+    return msgspec.msgpack.encode(told)
+
+
+def _rows(
+    source: Any, parts: Iterable[Chunk], known: Sequence[pa.Schema], told: _Told
+) -> Iterator[pa.RecordBatch]:
+    """The rows, up to the first that are not planned for; behind it their columns alone."""
+    new: list[tuple[pa.Schema, str]] = []
+    for part in parts:
+        for data in streams(source.rows(part)):
+            if not any(map(data.schema.equals, known)):
+                new.append((data.schema, _reading(source)))
+            for batch in data:
+                if not new:
+                    yield batch
+        told.beside += _beside(source, part)
+    if new:
+        told.columns = [(each.serialize().to_pybytes(), at) for each, at in _different(new)]
+        raise _UnplannedError
