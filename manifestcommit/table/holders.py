@@ -82,7 +82,7 @@ def find_holders(ctx: TableContext, condition: Any) -> pa.Table:
     """Every object below the table path that holds such rows, or may. [ER1]"""
     with FooterJudge() as judge:
         found = list(_Search(ctx, condition, judge).run())
-    rows = [{"table": ctx.store.url, **each._asdict()} for each in found]
+    rows = [dict(zip(FOUND.names, (ctx.store.url, *each), strict=True)) for each in found]
     return pa.Table.from_pylist(rows, FOUND)
 
 
