@@ -23,6 +23,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 import manifestcommit as mc
+from manifestcommit import sources
 
 LOADERS = ("A", "B")
 KILLS = 8
@@ -93,9 +94,9 @@ def _wait_for(loader: subprocess.Popen[bytes]) -> None:
     loader.stdout.readline()
 
 
-def source_of(folder: Path) -> mc.sources.LandingFiles:
+def source_of(folder: Path) -> sources.LandingFiles:
     """The files, of which one that lands again replaces its rows."""
-    return mc.sources.files(
+    return sources.files(
         folder,
         file_column="file",
         on_changed="replace",

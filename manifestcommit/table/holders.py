@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 from collections.abc import Iterator
 from functools import partial
@@ -81,7 +82,7 @@ def find_holders(ctx: TableContext, condition: Any) -> pa.Table:
     """Every object below the table path that holds such rows, or may. [ER1]"""
     with FooterJudge() as judge:
         found = list(_Search(ctx, condition, judge).run())
-    rows = [{"table": ctx.store.url, **each._asdict()} for each in found]
+    rows = [dict(zip(FOUND.names, (ctx.store.url, *each), strict=True)) for each in found]
     return pa.Table.from_pylist(rows, FOUND)
 
 
@@ -94,6 +95,10 @@ class _Search:
         self._condition = condition
         self._now = View(frozenset(), understood_here(condition, schema, "where"), schema)
         self._views: dict[frozenset[Any], View | None] = {self._now.ids: self._now}
+        if (former := _former(schema)) is not None:
+            ids = frozenset(schema.retired)
+            wanted = understood_here(condition, former, "where")
+            self._views[ids] = View(ids, wanted, former)
         self._columns = {path[0] for path in columns_of(self._now.wanted.predicate)}
         self._sizes = {info.name: info.size_bytes for info in ctx.store.list("")}
         self._there = {name.rpartition("/")[2] for name in self._sizes}
@@ -154,7 +159,8 @@ class _Search:
         if any(self._folder_tells(name) for name in snapshot.condemned):
             return True  # gc forgets these names in time
         told = []  # of all: each manifest is read, and each file looked at
-        views = filter(None, (self._now, self._view_of(snapshot.schema)))
+        former = self._views.get(frozenset(self._now.schema.retired))
+        views = filter(None, (self._now, self._view_of(snapshot.schema), former))
         for view in {view.ids: view for view in views}.values():
             at = self._through(view, snapshot)
             told.append(self._hold(self._ctx.manifests.inlined(at), at, view))
@@ -378,6 +384,20 @@ class _Search:
         elif not name.endswith(".parquet"):
             for line in data.decode().splitlines():
                 yield from _strings(json.loads(line) if line.startswith("{") else line)
+
+
+def _former(schema: Schema) -> Schema | None:
+    """The columns as files have them that were written before a column was dropped, of whose name
+    there is another one now; None: there is none."""
+    retired = {name.lower(): name for name in schema.retired}
+    unused = itertools.count(1 + max((field.id for field in schema.fields), default=0))
+    fields = tuple(
+        msgspec.structs.replace(field, id=next(unused), physical=name)
+        if (name := retired.get(field.name.lower())) is not None
+        else field
+        for field in schema.fields
+    )
+    return None if fields == schema.fields else Schema(fields=fields)
 
 
 def _matching(entries: pa.Table, at: Snapshot, view: View) -> pa.Table:

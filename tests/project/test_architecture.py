@@ -157,7 +157,7 @@ DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "sources": (("sources", "cli.load_table"), 5_000),
     "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 700),
     "catalog": (("catalog", "cli.lake"), 2_000),
-    "erase": (("table.erasing", "table.holders", "cli.erase"), 930),
+    "erase": (("table.erasing", "table.holders", "cli.erase"), 950),
     "transforms": (("format.transforms", "filter.transforms"), 1_500),
 }
 
