@@ -348,11 +348,11 @@ class _Search:
         except FileNotFoundError:
             return False
         except (CorruptMetadataError, UnsupportedFormatError, ValueError, RecursionError):
-            return True
+            pass
         except OSError as error:
             if not is_damage(error):
                 raise
-            return True
+        return True
 
     def _is_bad(self, text: str) -> bool:
         last = text.rpartition("/")[2]
