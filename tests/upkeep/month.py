@@ -16,6 +16,7 @@ from tests.kit.clocks import Clock, StoreClock
 import manifestcommit as mc
 from manifestcommit.store import Store, open_store, register_scheme
 from manifestcommit.store.local import LocalStore
+from manifestcommit.testing import FaultStore
 
 SCHEME = "month"
 
@@ -27,7 +28,8 @@ class Month:
         self._folder, self._clock = folder, Clock(monkeypatch)
         self._moved: list[tuple[float, float]] = [(0.0, 0.0)]  # (real time, seconds added from then on)
         self._stores: dict[str, Callable[[], Store]] = {}
-        register_scheme(SCHEME, lambda name: StoreClock(self._stores[name](), self._tell))
+        self.requests = 0  # to all tables, but for reads of rows
+        register_scheme(SCHEME, self._open)
 
     def path(self, name: str, kind: str = "disk") -> str:
         """The table path of a name. kind: "disk" or "memory"."""
@@ -35,6 +37,13 @@ class Month:
             memory = f"memory://{self._folder.name}-{id(self)}/{name}"
             self._stores[name] = (lambda: open_store(memory)) if kind == "memory" else (lambda: LocalStore(str(self._folder / name)))
         return f"{SCHEME}://{name}"
+
+    def _open(self, name: str) -> Store:
+        self.path(name, "memory")  # where the name is not known: a table beside another one
+        return FaultStore(StoreClock(self._stores[name](), self._tell), on_call=self._count)
+
+    def _count(self, call: object) -> None:
+        self.requests += 1
 
     def days(self, number: int) -> None:
         self._clock.days(number)
