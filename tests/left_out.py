@@ -147,7 +147,7 @@ LEFT_OUT: dict[str, str] = {
     "store/test_local.py": "the_end_of_a_folder_is_in_the_order_of_code_points",
     "store/test_plain_files.py": "what_is_no_file_is_refused_at_once",
     "store/test_s3.py": "a_create_without_a_clear_answer_is_unclear an_upload_that_the_store_does_not_know_is_not_complete",
-    "store/test_trust.py": "a_redirect_is_not_followed",
+    "store/test_trust.py": "a_redirect_is_not_followed_and_told_with_what_decides_the_address",
 }
 
 

@@ -1,7 +1,7 @@
 """Partition transforms: what `day(ts)`, `bucket(16, user)` or `truncate(3, name)` are, and their
 values, which are Iceberg's. [PT4] [PT5]
 
-Pure. A transform is known by one number, its id, which stands in `partition_by` beside the ids of
+Pure. A transform is known by one number, its id, which is listed in `partition_by` beside the ids of
 columns: `source + 2^31 * code + 2^34 * width`. Everything else follows from it.
 """
 
@@ -61,7 +61,7 @@ class Transform(NamedTuple):
 
     @property
     def id(self) -> int:
-        """The number that stands for it in `partition_by`, above every field id."""
+        """Its number in `partition_by`, above every field id."""
         code = FUNCTIONS.index(self.function) + 1
         return self.source | code << _ID_BITS | self.width << (_ID_BITS + _CODE_BITS)
 

@@ -64,7 +64,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> str:
-        """How many rows it is, as the beginning of a sentence."""
+        """Return how many rows it is, as the beginning of a sentence."""
         return "1 row violates" if self.rows == 1 else f"{self.rows:,} rows violate"
 
 
