@@ -1,8 +1,8 @@
 """Partition transforms: what `day(ts)`, `bucket(16, user)` or `truncate(3, name)` are, and their
 values, which are Iceberg's. [PT4] [PT5]
 
-Pure. A transform is known by one number, its id, which is listed in `partition_by` beside the ids of
-columns: `source + 2^31 * code + 2^34 * width`. Everything else follows from it.
+Pure. A transform is known by one number, its id, which is listed in `partition_by` beside the ids
+of columns: `source + 2^31 * code + 2^34 * width`. Everything else follows from it.
 """
 
 from __future__ import annotations

@@ -89,6 +89,6 @@ def test_columns_are_not_looked_for_one_in_all_others() -> None:
             Schema(fields=tuple(Field(id=Counted(start + at), name=f"c{at}", type="long") for at in range(columns))) for start in (1, 5000)
         )
         Counted.compared = 0
-        merge._check_columns(table, data, merge_keys(table, "c0"), False)
+        merge._check_columns(table, data, merge_keys(table, "c0"), False, None)
         found.append(Counted.compared)
     assert found[1] <= 3 * found[0] + 3000, found
