@@ -9,7 +9,7 @@ import msgspec
 
 from ..terminal.screen import Steps
 from .exit_codes import DONE, NO
-from .options import command, note_of, table_of
+from .options import command, note_of, table_of, with_options
 from .output import show, written
 from .safety import Plan, decided
 
@@ -42,7 +42,7 @@ def _erase(options: argparse.Namespace) -> int:
     table = table_of(options)
     if options.dry_run:
         return _print(options, _called(options, table, dry_run=True))
-    status = decided(options, lambda: _plan(options, table), lambda: table.version, is_costly=True)
+    status = decided(options, lambda: _plan(options, table), lambda: table.version)
     if status is None:
         status = _print(options, _called(options, table, **note_of(options)))
     return status
@@ -52,7 +52,9 @@ def _called(options: argparse.Namespace, table: Table, **more: Any) -> Erasure:
     given: dict[str, Any] = {name: getattr(options, name) for name in _GIVEN}
     given |= {name: getattr(options, name) or [] for name in ("followers", "clones")}
     with Steps() as steps:
-        return table.erase(**given, progress=steps, **more)
+        found = table.erase(**given, progress=steps, **more)
+    told = tuple(with_options(each, options) for each in found.waiting)
+    return msgspec.structs.replace(found, waiting=told)
 
 
 def _plan(options: argparse.Namespace, table: Table) -> Plan | None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ..display import visible
 from ..errors import ManifestCommitError, UsageError, invalid
 from .exit_codes import DONE, INTERRUPTED, exit_code
-from .options import Run, check_note
+from .options import Run, check_note, with_options
 from .parser import make_parser
 
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
         return status
     except ManifestCommitError as error:
-        text = str(error)
+        text = with_options(str(error), options)
         if isinstance(error, UsageError) and error.argument is not None:
             text = invalid(error, _as_typed(error.argument, options))
         print(f"manifestcommit: {visible(text)}", file=sys.stderr)

@@ -220,6 +220,19 @@ def check_note(options: argparse.Namespace) -> None:
     validation.metadata("metadata", note["metadata"] or {})
 
 
+def with_options(text: str, options: argparse.Namespace) -> str:
+    """What a text says to give, as it is typed here: `--restart`, not `restart=True`. [SE3]"""
+    names = {each.dest: each.option_strings[-1] for each in options.actions if each.option_strings}
+
+    def typed(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        if name not in names:
+            return match[0]
+        return names[name] if value == "True" else f"{names[name]} {value}"
+
+    return re.sub(r"\b([a-z_]+)=(True|\d+)\b", typed, text)
+
+
 def _pair(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign:

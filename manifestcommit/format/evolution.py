@@ -319,7 +319,8 @@ def add_column(
     there = _by_path(schema)
     if name.lower() in there:
         raise UsageError(
-            f"The table has a column {name!r} already; column names do not differ in case only."
+            f"The table has a column {there[name.lower()][1].name!r} already; column names do not "
+            "differ in case only."
         )
     outer, _, own = name.rpartition(".")
     parent, above = there.get(outer.lower(), ((), None))
@@ -637,7 +638,8 @@ def _remedy(table: Field, data: Field, path: Path, wider: str | None, *, replace
         )
     return (
         f"{problem}. Cast the data to {old}, or drop the column, and the values that it has, and "
-        f"add it again as {new} (drop_column, add_column)."
+        f"add it again as {new} (drop_column, add_column). A write of all rows may change it "
+        '(mode="overwrite", replace_schema=True).'
     )
 
 

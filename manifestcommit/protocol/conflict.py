@@ -470,7 +470,7 @@ def undoes_a_joint_commit(
     else:
         winner = (
             f"that undoes a joint commit {left} in this table alone: roll back all of its tables "
-            "by rollback_together (--together-with), or give alone=True (--alone) to undo it here "
+            "by rollback_together (--together-with), or give alone=True to undo it here "
             "only"
         )
     return Conflict(rule="undoes_a_joint_commit", mine=mine, winner=winner)

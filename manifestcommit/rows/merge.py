@@ -217,7 +217,7 @@ def source_column(data: Schema, name: str) -> Field:
         return find_column(data, name)
     except UsageError:
         raise SchemaMismatchError(
-            f"the source has no column {name!r}: a merge compares. Nothing was done."
+            f"the source has no column {name!r}, which the merge compares. Nothing was done."
         ) from None
 
 

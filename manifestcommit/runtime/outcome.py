@@ -477,8 +477,8 @@ def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
     mismatch = conflict.mismatch
     if mismatch is None:
         rerun = " Read the table again and run the job again if its result still holds."
-        if conflict.rule == "undoes_a_joint_commit":  # no rerun helps, and `winner` says what does
-            rerun = ""
+        if conflict.rule in ("undoes_a_joint_commit", "constrained_column_is_gone"):
+            rerun = ""  # no rerun helps, and `winner` says what does
         elif conflict.rule == "table_exists":
             rerun = " Give mode='append' to add to it."
         return CommitConflictError(

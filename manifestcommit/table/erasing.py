@@ -19,7 +19,13 @@ import pyarrow.compute as pc
 from ..arguments import checked, part_of
 from ..commits.two_phase import give_up, list_jobs
 from ..display import ReprMixin, counted
-from ..errors import ManifestCommitError, SnapshotExpiredError, TableNotFoundError, UsageError
+from ..errors import (
+    KeyReusedError,
+    ManifestCommitError,
+    SnapshotExpiredError,
+    TableNotFoundError,
+    UsageError,
+)
 from ..format.object_names import job_of_data_file, parse_job_id, parse_version
 from ..format.snapshot import Snapshot, is_standby
 from ..log.time_travel import find_key, to_datetime
@@ -183,16 +189,20 @@ class Erases(RowChanges, TableReads):
             )
         begun = find_key(self._ctx, head, _begun(reason)) is not None
         if begun:
-            self._record(_begun(reason), where, names)  # KeyReusedError of another condition
+            self._check_condition(reason, where, names)
         if find_key(self._ctx, head, _done(reason)) is not None:
             return self.erasure(reason)
+        retention_of(head, {"grace": grace})  # UsageError where it is none, as of the next line
+        self._behind(0, followers, clones)
         found = self._found(where)
+        needed = _needed(found, drop_tags=drop_tags, abort_jobs=abort_jobs)
         if dry_run:
             count = self.delete(where, dry_run=True).rows_deleted
-            plan = {"state": "planned", "rows": 0 if begun else count, "waiting": self._told(found)}
+            told = (*self._told(found), *(f"it needs {each}" for each in needed))
+            plan = {"state": "planned", "rows": 0 if begun else count, "waiting": told}
             return msgspec.structs.replace(self.erasure(reason), **plan)
-        self._check(found, drop_tags=drop_tags, abort_jobs=abort_jobs)
-        self._behind(0, followers, clones)  # UsageError where one is none
+        if needed:
+            raise UsageError(f"this erasure needs {', and '.join(needed)}; nothing was done")
         beside = self._beside()
         how: dict[str, Any] = {"grace": grace, "foreign": foreign}
         inner = beside and beside.erase(
@@ -281,18 +291,14 @@ class Erases(RowChanges, TableReads):
     def _other(self, path: Path) -> Erases:
         return type(self)(path, self._storage_options)
 
-    def _check(self, found: pa.Table, *, drop_tags: bool, abort_jobs: bool) -> None:
-        """UsageError where tags or undecided jobs hold such rows, and the caller says nothing of
-        them. [ER4]"""
-        refused = {"tag": not drop_tags, "job": not abort_jobs}
-        some = [row for row in found.to_pylist() if refused.get(row["kind"])]
-        if some:
-            names = ", ".join(f"{row['kind']} {row['name']} of {row['table']}" for row in some[:10])
-            raise UsageError(
-                f"such rows are also held by {names}; nothing was done. drop_tags=True deletes "
-                "these tags and abort_jobs=True aborts these jobs; or untag them, and commit or "
-                "abort them, first"
-            )
+    def _check_condition(self, reason: str, where: Any, names: Mapping[str, Any]) -> None:
+        try:
+            self._record(_begun(reason), where, names)
+        except KeyReusedError as error:
+            raise KeyReusedError(
+                f"{self.url}: the reason {reason!r} was given with another condition before; "
+                "nothing was done. Give the same condition, or a reason of its own"
+            ) from error
 
     def _delete(
         self, found: pa.Table, condition: Any, names: Mapping[str, Any], *, is_begun: bool
@@ -405,6 +411,20 @@ class Erases(RowChanges, TableReads):
         with contextlib.suppress(SnapshotExpiredError):
             known = [(version, read_version(self._ctx.store, head, version).snapshot.committed_at)]
         return to_datetime(min(time for number, time in known if number >= version))
+
+
+def _needed(found: pa.Table, *, drop_tags: bool, abort_jobs: bool) -> list[str]:
+    """What has to be given for the tags and undecided jobs that hold such rows. [ER4]"""
+    needed = []
+    for kind, is_given, option in (
+        ("tag", drop_tags, "drop_tags=True, which deletes"),
+        ("job", abort_jobs, "abort_jobs=True, which aborts"),
+    ):
+        names = [row["name"] for row in found.to_pylist() if row["kind"] == kind]
+        if names and not is_given:
+            more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+            needed.append(f"{option} {', '.join(names[:5])}{more}")
+    return needed
 
 
 def _begun(reason: str) -> str:

@@ -215,7 +215,7 @@ def test_a_reason_stands_for_one_condition(tmp_path: Path) -> None:
     url = str(tmp_path / "table")
     table = small(url)
     table.erase(PLAIN.where, reason="request 17", drop_tags=True)
-    with pytest.raises(mc.errors.KeyReusedError):
+    with pytest.raises(mc.errors.KeyReusedError, match="a reason of its own"):
         table.erase("person = 'Bob'", reason="request 17", drop_tags=True)
     assert table.erase(PLAIN.where, reason="request 17", grace="0s").state == "done"
     with pytest.raises(mc.errors.KeyReusedError):
