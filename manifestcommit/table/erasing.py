@@ -191,7 +191,7 @@ class Erases(RowChanges, TableReads):
         if begun:
             self._check_condition(reason, where, names)
         if find_key(self._ctx, head, _done(reason)) is not None:
-            return self.erasure(reason)
+            return self._after_it_was_done(reason, self._found(where))
         retention_of(head, {"grace": grace})  # UsageError where it is none, as of the next line
         self._behind(0, followers, clones)
         found = self._found(where)
@@ -290,6 +290,14 @@ class Erases(RowChanges, TableReads):
 
     def _other(self, path: Path) -> Erases:
         return type(self)(path, self._storage_options)
+
+    def _after_it_was_done(self, reason: str, found: pa.Table) -> Erasure:
+        """Rows that came later are not of this erasure: open, and why. [ER3]"""
+        known = self.erasure(reason)
+        if not found.num_rows:
+            return known
+        later = "such rows came after it was done: erase them under another reason"
+        return msgspec.structs.replace(known, state="open", waiting=(*self._told(found), later))
 
     def _check_condition(self, reason: str, where: Any, names: Mapping[str, Any]) -> None:
         try:
@@ -420,7 +428,8 @@ def _needed(found: pa.Table, *, drop_tags: bool, abort_jobs: bool) -> list[str]:
         ("tag", drop_tags, "drop_tags=True, which deletes"),
         ("job", abort_jobs, "abort_jobs=True, which aborts"),
     ):
-        names = [row["name"] for row in found.to_pylist() if row["kind"] == kind]
+        held = (row for row in found.to_pylist() if row["kind"] == kind)
+        names = [f"{kind} {row['name']} of {row['table']}" for row in held]
         if names and not is_given:
             more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
             needed.append(f"{option} {', '.join(names[:5])}{more}")

@@ -75,7 +75,7 @@ def test_a_command_that_commits_records_its_note(original: Path, name: str, tmp_
 def test_the_commands_that_take_a_note_are_those_that_commit() -> None:
     parsers = make_parser().commands.parsers  # type: ignore[union-attr]
     taking = {name for name, parser in parsers.items() if {"message", "metadata"} <= {action.dest for action in parser._actions}}
-    assert taking == {*COMMITTING, "follow", "maintain"}  # until it is ended; and what is due
+    assert taking == {*COMMITTING, "follow", "maintain", "erase"}  # until it is ended; what is due; and is called again
 
 
 def test_a_name_that_is_given_twice_is_refused(original: Path, capsys: pytest.CaptureFixture[str]) -> None:

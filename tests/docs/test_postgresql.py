@@ -104,3 +104,17 @@ def test_the_page_on_loads_loads_what_is_written_and_what_is_updated(
         assert mc.load(page["source"], "shop-orders").chunks == 1
     found = mc.Table("shop-orders").to_arrow(["id", "amount"]).to_pylist()
     assert sorted((row["id"], row["amount"]) for row in found) == [(1, 1), (1, 5), (2, 2)]
+
+
+def test_the_page_on_loads_applies_what_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with running() as server:
+        (tmp_path / "services").write_text(f"[shop]\nhost={server.folder}\nuser=me\ndbname=postgres\n")
+        monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+        server.run("CREATE TABLE orders (id bigserial PRIMARY KEY, amount bigint);" + statement("publish"))
+        server.run("INSERT INTO orders (amount) VALUES (1), (2)")
+        page = run(REPO / "docs" / "how-to" / "load.md", {"mc": mc}, "PostgreSQL, with deletes")
+        mc.load(page["source"], "shop-orders")
+        server.run("DELETE FROM orders WHERE id = 1; UPDATE orders SET amount = 5 WHERE id = 2")
+        mc.load(page["source"], "shop-orders")
+    assert mc.Table("shop-orders").to_arrow(["id", "amount"]).to_pylist() == [{"id": 2, "amount": 5}]

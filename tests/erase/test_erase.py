@@ -221,6 +221,9 @@ def test_a_reason_stands_for_one_condition(tmp_path: Path) -> None:
     with pytest.raises(mc.errors.KeyReusedError):
         table.erase("person = 'Bob'", reason="request 17")
     assert "Bob" in str(people(table)) and telling(url) == set()
+    mc.write(PLAIN.rows(ADA), url)
+    later = table.erase(PLAIN.where, reason="request 17", grace="0s")
+    assert later.state == "open" and "another reason" in later.waiting[-1] and table.erasure("request 17").state == "done"
 
 
 def test_rows_that_come_later_are_said_and_not_deleted_under_the_same_reason(tmp_path: Path) -> None:

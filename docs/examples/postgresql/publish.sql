@@ -1,0 +1,1 @@
+CREATE PUBLICATION orders_lake FOR TABLE orders;
