@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.kit.proxy import FaultProxy
-from tests.kit.tables import check_table, read_ids
+from tests.kit.tables import read_ids
 from tests.store.places import Place, processes
 
 import manifestcommit as mc
@@ -204,27 +204,3 @@ def test_the_permissions_on_the_page_are_enough_and_not_more(place: Place, rgw: 
 
 
 # --- a table that moves -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-def test_a_table_that_was_copied_elsewhere_is_the_same_table(place: Place, tmp_path: Path, rgw: Any) -> None:
-    """Every name in it is relative to its root. From S3 to a folder, and on to another bucket. [LY1] [ST12]"""
-    append(place, 1, 2, key="a", watermarks={"s %": (0, 2)})
-    append(place, 3, key="b", watermarks={"s %": (2, 3)})
-    original = mc.Table(place.url, storage_options=place.options)
-    source = open_store(place.url, place.options)
-    for target in (
-        Place(url=str(tmp_path / "copy of it")),
-        Place(url=f"s3://{rgw.bucket()}/x y%20", options=rgw.storage_options),
-    ):
-        store = target.open()
-        for info in source.list(""):
-            store.put(info.name, source.get(info.name))
-        copy = mc.Table(target.url, storage_options=target.options)
-        assert copy.snapshot() == original.snapshot()
-        assert copy.snapshot(version=2) == original.snapshot(version=2)
-        assert sorted(copy.dataset().to_table().column("id").to_pylist()) == [1, 2, 3]
-        assert append(target, 9, key="a", watermarks={"s %": (0, 2)}).already_committed
-        assert append(target, 4, key="c", watermarks={"s %": (3, 4)}).version == 4
-        check_table(store)
-    assert original.snapshot().version == 3

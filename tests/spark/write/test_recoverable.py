@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -155,27 +154,6 @@ def test_of_several_tables_the_rerun_computes_the_rest_and_commits_all(start: Ca
         assert rows_of(each) == sorted(({COLUMN: n} for n in range(60)), key=str)
         assert Counter(listed(each)) == in_tasks(each) and mc.Table(each).version == 2
     assert mc.Table(root).history(1)[0]["joint"]["attempt"] == mc.Table(second).history(1)[0]["joint"]["attempt"]
-
-
-@pytest.mark.thorough
-def test_a_driver_that_was_only_stopped_is_told_the_same(start: Callable[..., Run], root: str) -> None:
-    """The rerun goes on with its job and commits; woken, it computes what it had begun, and no row is doubled. [AB6] [CM1] [IV5]"""
-    old = start(root, 6, "old", 3)
-    waits(old, root, 3)
-    wait_for(lambda: len(computed(old.folder, "old")) >= 5, what="two tasks to be under way")
-    os.killpg(old.process.pid, signal.SIGSTOP)
-    try:
-        rerun = start(root, 6, "rerun", 6)
-        result = rerun.result()
-    finally:
-        os.killpg(old.process.pid, signal.SIGCONT)
-    assert computed(rerun.folder, "rerun") == Counter(range(3, 6))
-    told = old.result()
-    assert (told["job"], told["version"]) == (result["job"], result["version"]), "the same commit, whoever made it"
-    assert rows_of(root) == sorted(({COLUMN: n} for n in range(60)), key=str)
-    files = {str(path.relative_to(root)) for path in Path(root).glob("*.parquet")}
-    assert len(files) > len(listed(root)) == 6, "what the woken driver wrote is there and unlisted"
-    assert [commit["operation"] for commit in mc.Table(root).history()] == ["append", "create"]
 
 
 @pytest.mark.thorough
