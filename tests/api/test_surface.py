@@ -159,7 +159,6 @@ def test_a_table_is_named_by_its_path_first(name: str) -> None:
 
 
 # --- one name in Python, in Spark's options and on the command line ---------------------------------------------------------
-
 # Python's parameter -> the option of format("manifestcommit"), the argument of the command; None: there is none of it.
 NAMES: dict[str, tuple[str | None, str | None]] = {
     "path": ("path", "PATH"),

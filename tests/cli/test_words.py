@@ -86,8 +86,6 @@ def test_help_is_as_wide_as_the_terminal(columns: str, capsys: pytest.CaptureFix
 
 
 # --- exit codes --------------------------------------------------------------------------------------------------------------
-
-
 EXPECTED = {
     1: "CheckFailedError ConstraintError "
        "CommitConflictError JobAbortedError JobFencedError KeyReusedError UnsafeStoreError WatermarkError WatermarkGapError "
@@ -114,8 +112,6 @@ def test_the_page_has_the_table_of_exit_codes() -> None:
 
 
 # --- short job ids -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_short_job_id_is_taken_where_it_means_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """[CM10]"""
     root = str(tmp_path / "t")

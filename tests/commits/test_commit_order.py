@@ -148,8 +148,6 @@ def test_a_failure_of_any_kind_is_one_jobs_own(store: MemoryStore, monkeypatch: 
 
 
 # --- every prepared job of a table ------------------------------------------------------------------------------------------
-
-
 def prepare(root: Path, number: int, start: int, end: int) -> str:
     with mc.begin(root, key=f"k{number}") as job:
         job.write(rows([number]))

@@ -38,8 +38,6 @@ def append(place: Place, *ids: int, **options: Any) -> mc.Outcome:
 
 
 # --- a server that keeps a tree ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("versioned", [False, True])
 def test_a_table_lives_on_a_server_that_lists_folder_by_folder(versioned: bool, seaweedfs: Any, tmp_path: Path) -> None:
@@ -81,8 +79,6 @@ def test_pages_of_a_list_hold_every_name_once_in_any_order_of_folders(seaweedfs:
 
 
 # --- what calls cost ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_page_tells_how_many_requests_calls_take(place: Place, proxy: FaultProxy) -> None:
     """Without a count of their own, pages would go on naming what once was. [CM11]"""
     place = place.given(endpoint_url=proxy.url)
@@ -110,8 +106,6 @@ def test_the_page_tells_how_many_requests_calls_take(place: Place, proxy: FaultP
 
 
 # --- contention -------------------------------------------------------------------------------------------------------------
-
-
 def contend(place: Place, process: int, ready: Any, start: Any, told: Any) -> None:
     """Ten threads, each of which commits several times: what each commit came to, and when."""
 
@@ -157,8 +151,6 @@ MOST_ATTEMPTS, MEAN_ATTEMPTS = 12, 6
 
 
 # --- permissions ------------------------------------------------------------------------------------------------------------
-
-
 def policy(bucket: str) -> dict[str, Any]:
     """The page's policy for the table at lake/flights, as refusals that bind a bucket's owner: all that it does not allow is denied."""
     found = re.search(r"```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)

@@ -193,8 +193,6 @@ def test_a_rerun_that_does_not_look_is_told_by_its_key() -> None:
 
 
 # --- several datasets that one run feeds --------------------------------------------------------------------------------
-
-
 def run_of(*parts: tuple[Topic, Store], tries: int = 3) -> JobResults:
     """One run that feeds each topic's table; a dataset that cannot even be written to is left out of the commit."""
     jobs = []

@@ -248,8 +248,6 @@ EXPECTED_STEPS = {
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------------
-
-
 def shown(told: Told) -> str:
     if told.outcome != "OutcomeUnknownError":
         return "committed" if told.outcome == "committed" else f"`{told.outcome}`, nothing committed"

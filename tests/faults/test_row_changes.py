@@ -39,8 +39,6 @@ FIELD = pc.field
 
 
 # --- crashes -------------------------------------------------------------------------------------------------------------
-
-
 def delete(store: Store) -> mc.Outcome:
     return commit(begin_delete(store, FIELD("id").isin([1, 5, 6, 100, 103]), KEY))
 
@@ -87,7 +85,6 @@ def test_a_row_change_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it
 
 
 # --- beside others -------------------------------------------------------------------------------------------------------
-
 # A condition, and the partitions that it has read: those in which it can be true.
 DELETIONS: dict[str, tuple[Any, Callable[[int, Partition], bool]]] = {
     "day a": (FIELD("day") == "a", lambda _, where: where[0] == "a"),

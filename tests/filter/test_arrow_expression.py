@@ -161,7 +161,6 @@ def test_absurd_nesting_is_unknown_in_its_depths() -> None:
 
 
 # --- Against pyarrow itself ---------------------------------------------------------------------------------------------------
-
 OPERATORS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
 
 

@@ -132,8 +132,6 @@ def check_rerun(work: str, path: Path | str, spark: Any, *, committed: bool) -> 
 
 
 # --- races ---------------------------------------------------------------------------------------------------------------
-
-
 class Winner(NamedTuple):
     """What commits when the change is about to. after: the rows that it leaves; rule: by which row changes lose to it, None: none does."""
 

@@ -82,8 +82,6 @@ def spilling(request: pytest.FixtureRequest, set_budgets: SetBudgets) -> bool:
 
 
 # --- adding and widening ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("spilling")
 def test_merging_adds_columns_which_are_null_in_old_rows(root: Path) -> None:
     """[SC4] [SC5]"""
@@ -141,8 +139,6 @@ def test_a_column_becomes_nullable_by_merging_only(root: Path) -> None:
 
 
 # --- renaming and dropping -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def renamed(root: Path) -> mc.Table:
     """v was called u and is now w; files of every time; u is a column again, of another type."""
@@ -279,8 +275,6 @@ def test_columns_are_added_by_every_spelling_of_a_type(root: Path) -> None:
 
 
 # --- beside jobs under way -------------------------------------------------------------------------------------------
-
-
 def test_files_of_a_job_under_way_fit_a_renaming(root: Path) -> None:
     """Written under the old name, committed after the renaming: read under the new one. [CF8] [SC6]"""
     mc.write(pa.table({"id": [1], "a": [10]}), root)
@@ -327,7 +321,6 @@ def test_a_job_that_writes_twice_may_add_columns_in_between(root: Path) -> None:
 
 
 # --- the dataset of a table with renamed columns is a dataset in every respect -----------------------------------------
-
 PROGRAM = """
 import sys
 import duckdb, polars as pl, pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset as ds
@@ -414,7 +407,6 @@ class _Recording:
 
 
 # --- any sequence of changes -----------------------------------------------------------------------------------------
-
 _KINDS: dict[str, tuple[pa.DataType, Any]] = {
     "byte": (pa.int8(), 7),
     "long": (pa.int64(), 2**40),

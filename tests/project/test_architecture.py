@@ -92,8 +92,6 @@ def none(sentences: Iterator[str]) -> None:
 
 
 # --- this repository ----------------------------------------------------------------------------------------------------
-
-
 def test_arrows_go_down(ours) -> None:
     none(broken_arrows(ours, PACKAGE, ARROWS))
 
@@ -309,8 +307,6 @@ def test_the_package_is_marked_as_typed() -> None:
 
 
 # --- the checker itself: each rule is shown to bite on a made-up tree ----------------------------------------------------
-
-
 def plant(root: Path, files: dict[str, str]):
     for name, source in files.items():
         path = root / name

@@ -58,8 +58,6 @@ def after(before: Snapshot, **decided: Any) -> Snapshot:
 
 
 # --- the choice -----------------------------------------------------------------------------------------------------------
-
-
 @given(
     at_grace=st.integers(0, 30),
     at_keep_for=st.integers(0, 30),
@@ -132,8 +130,6 @@ def test_keys_are_kept_by_their_number() -> None:
 
 
 # --- the commit -----------------------------------------------------------------------------------------------------------
-
-
 def test_what_a_decision_leaves_of_the_head() -> None:
     """Tags whose time has come, keys and jobs that are to be forgotten, and condemned names. [GC1] [GC6] [GC8] [GC10] [KY4]"""
     before = head(
@@ -197,7 +193,6 @@ def test_no_key_is_forgotten_where_others_have_merged_the_runs() -> None:
 
 
 # --- a name ---------------------------------------------------------------------------------------------------------------
-
 HORIZON = Horizon(
     table_id=TABLE, own=frozenset({TABLE}), version=20, fence=10, expired=8, tagged=frozenset({2, 12}), condemned=frozenset({"x/é%.csv"}),
                   layouts=((PartitionColumn("day", "string"),),))  # fmt: skip

@@ -76,8 +76,6 @@ def _do(crew: Sequence[Worker], deed: JointDeed) -> None:
 
 
 # --- Deeds: all draws happen before they begin, so that a restart does the same ------------------
-
-
 def _work(choices: Choices, plan: str, **options: object) -> Work:
     given: dict[str, object] = {"day": choices.pick(f"day {plan}", len(DAYS)), "files": 1 + choices.pick(f"files {plan}", 2, 0.2)}
     return msgspec.convert({**given, **options}, Work)

@@ -614,8 +614,6 @@ def write() -> None:
 
 
 # --- documents that are wrong ---------------------------------------------------------------------------------------------
-
-
 def replaced(*path: Any) -> Callable[[Any], None]:
     """A change of a document: the last item becomes the value at the path before it."""
 

@@ -30,8 +30,6 @@ def local(tmp_path: Path) -> LocalStore:
 
 
 # --- lists --------------------------------------------------------------------------------------------------------------
-
-
 def come_and_go(root: str, number: int, started: Any, over: Any) -> None:
     store = LocalStore(root)
     for each in itertools.count():
@@ -119,8 +117,6 @@ def test_a_folder_that_is_removed_while_it_is_listed_holds_nothing(local: LocalS
 
 
 # --- leftovers ---------------------------------------------------------------------------------------------------------
-
-
 def write_for_ever(root: str, ready: multiprocessing.Queue[int]) -> None:
     store = LocalStore(root)
     output = store.create_output("day=1/open")
@@ -208,8 +204,6 @@ def test_a_small_object_whose_temporary_file_is_taken_away_is_written_again(
 
 
 # --- local: link, never rename ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("call", ["os.link", "os.replace"])
 def test_no_gc_takes_a_temporary_file_that_is_being_written(local: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """However many gcs without grace go by while a disk is slow: eight that took it, one after the other, failed a commit. [ST15] [GC9]"""

@@ -84,8 +84,6 @@ def offsets(checkpoint: Path) -> list[str]:
 
 
 # --- each file once -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
@@ -192,8 +190,6 @@ def test_a_driver_that_is_killed_in_its_first_batch_loses_and_doubles_nothing(sp
 
 
 # --- what is no data, and what stops a stream ---------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def refused(spark: Any, *said: str) -> Iterator[None]:
     with pytest.raises(Exception, match=r"manifestcommit\.errors") as raised:

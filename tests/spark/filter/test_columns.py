@@ -185,8 +185,6 @@ def test_thousands_of_terms_reach_spark_and_come_back(frame: DataFrame) -> None:
 
 
 # --- Spark's own Columns ------------------------------------------------------------------------------------------------------
-
-
 def leaf_type(path: tuple[str, ...]) -> pa.DataType:
     kind = ARROW.field(path[0]).type
     return kind.field(path[1]).type if len(path) > 1 else kind

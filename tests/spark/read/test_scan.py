@@ -190,7 +190,6 @@ def test_local_files_take_no_storage_options(spark, tmp_path: Path) -> None:
 
 
 # --- the reader that runs in tasks ----------------------------------------------------------------------------------------
-
 NESTED = Schema(
     fields=(
         Field(

@@ -48,8 +48,6 @@ def in_tasks(root: str) -> Counter[str]:
 
 
 # --- drivers that die -----------------------------------------------------------------------------------------------------
-
-
 class Run:
     """One run of tests/spark/recoverable_job.py."""
 
@@ -172,8 +170,6 @@ def test_killed_executors_and_late_attempts_yield_one_output_for_each_task(drive
 
 
 # --- in one session ---------------------------------------------------------------------------------------------------------
-
-
 def attempt(df: Any, root: str, **options: Any) -> mc.Job:
     """A recoverable job that wrote the DataFrame and whose process ended then."""
     job = mc.begin(root, key="k", recoverable=True, fingerprint=options.pop("fingerprint", "the same"))
