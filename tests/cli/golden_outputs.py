@@ -119,9 +119,7 @@ SEVERAL: list[tuple[list[str], Answers]] = [
     (["verify", AUDIT], ()),
 ]
 # Those that are about no table.
-PLAIN: dict[str, list[list[str]]] = {
-    "help": [["help"], ["help", "rollback"], ["help", "rolback"]],
-}
+PLAIN: dict[str, list[list[str]]] = {"help": [["help"], ["help", "rollback"], ["help", "rolback"]]}
 _NUMBER = itertools.count()
 
 

@@ -13,14 +13,7 @@ from tests.kit.tables import begin, check_table, memory, positions, read_ids, ro
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.errors import (
-    CommitConflictError,
-    JobAbortedError,
-    KeyReusedError,
-    OutcomeUnknownError,
-    UsageError,
-    WatermarkGapError,
-)
+from manifestcommit.errors import CommitConflictError, JobAbortedError, KeyReusedError, OutcomeUnknownError, UsageError, WatermarkGapError
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Fault, FaultCall, FaultStore

@@ -15,11 +15,7 @@ from tests.kit.sizes import rest_thorough
 from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, positions, read, session
 
 import manifestcommit as mc
-from manifestcommit.errors import (
-    ManifestCommitError,
-    OutcomeUnknownError,
-    StoreError,
-)
+from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError
 from manifestcommit.job import commit_all
 from manifestcommit.operations.describe import trace
 from manifestcommit.runtime.outcome import JobResults

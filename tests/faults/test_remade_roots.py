@@ -17,13 +17,7 @@ from tests.kit.tables import begin, change_of, check_table, memory, put_version,
 from manifestcommit.commits.commit_loop import commit, record_abort
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.commits.two_phase import commit_prepared, resolve_job
-from manifestcommit.errors import (
-    CorruptMetadataError,
-    NotATableError,
-    StoreError,
-    TableNotFoundError,
-    VersionNotFoundError,
-)
+from manifestcommit.errors import CorruptMetadataError, NotATableError, StoreError, TableNotFoundError, VersionNotFoundError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Write
 from manifestcommit.format.fields import Field, Schema

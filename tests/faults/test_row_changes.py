@@ -7,15 +7,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
-from tests.faults.row_changes import (
-    begin_delete,
-    begin_id_update,
-    begin_merge,
-    begin_replacement,
-    begin_update,
-    begin_upsert,
-    commit,
-)
+from tests.faults.row_changes import begin_delete, begin_id_update, begin_merge, begin_replacement, begin_update, begin_upsert, commit
 from tests.kit.faults import KEY, every_fault, full, small
 from tests.kit.sizes import PROOF, SetBudgets, rounds
 from tests.kit.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
@@ -94,10 +86,7 @@ DELETIONS: dict[str, tuple[Any, Callable[[int, Partition], bool]]] = {
     "day c, where nothing is": (FIELD("day") == "c", lambda _, where: where[0] == "c"),
     "id 2": (FIELD("id") == 2, lambda _, where: True),
 }
-GONE: dict[str, Callable[[int, Partition], bool]] = {
-    "day a, id 0": lambda each, where: each == 0,
-    "id 2": lambda each, where: each == 2,
-}
+GONE: dict[str, Callable[[int, Partition], bool]] = {"day a, id 0": lambda each, where: each == 0, "id 2": lambda each, where: each == 2}
 
 
 # What takes the place of the rows of each condition: a row that matches it, too.

@@ -11,12 +11,7 @@ from tests.kit.tables import begin, change_of, check_head, clone, memory, positi
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.create_version import fenced_outcome
 from manifestcommit.commits.group_commit import Committers
-from manifestcommit.errors import (
-    JobAbortedError,
-    JobFencedError,
-    ManifestCommitError,
-    SnapshotExpiredError,
-)
+from manifestcommit.errors import JobAbortedError, JobFencedError, ManifestCommitError, SnapshotExpiredError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Commit
 from manifestcommit.job import Job

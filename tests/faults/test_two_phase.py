@@ -14,13 +14,7 @@ from tests.kit.tables import begin, check_head, check_table, clone, in_chain, me
 
 import manifestcommit as mc
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
-from manifestcommit.errors import (
-    CommitConflictError,
-    JobAbortedError,
-    StoreError,
-    StoreUnclearError,
-    UsageError,
-)
+from manifestcommit.errors import CommitConflictError, JobAbortedError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import Commit
 from manifestcommit.log.time_travel import find_job

@@ -169,8 +169,7 @@ def test_types_that_do_not_widen_are_refused_even_with_merge(table: FieldType, d
 
 
 @pytest.mark.parametrize(
-    ("table", "data"),
-    [("decimal(10,4)", "decimal(5,2)"), ("interval day", "interval day to second"), ("long", "void"), ("string", "void")],
+    ("table", "data"), [("decimal(10,4)", "decimal(5,2)"), ("interval day", "interval day to second"), ("long", "void"), ("string", "void")]
 )
 def test_data_whose_values_the_column_takes_fits(table: str, data: str) -> None:
     """[SC3]"""

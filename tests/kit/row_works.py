@@ -75,10 +75,7 @@ WORKS = {
         "delete",
     ),
     "merge": Work(
-        "table.merge(data(1, 6), on=['day', 'id'], key='k')",
-        "table.merge(frame(1, 6), on=['day', 'id'], key='k')",
-        _merged,
-        "merge",
+        "table.merge(data(1, 6), on=['day', 'id'], key='k')", "table.merge(frame(1, 6), on=['day', 'id'], key='k')", _merged, "merge"
     ),
     "merge by clauses": Work(
         "table.merge(data(0, 1, 6), on=['day', 'id'], when_matched=[mc.Delete(where='source.id = 0'), "

@@ -89,14 +89,7 @@ def test_merging_adds_columns_which_are_null_in_old_rows(root: Path) -> None:
     mc.write(pa.table({"id": [2], "s": ["x"], "n": [{"a": 1, "b": [1.5]}]}), root, merge_schema=True)
     mc.write(pa.table({"id": [3]}), root)
     table = mc.Table(root)
-    check(
-        table,
-        [
-            {"id": 1, "s": None, "n": None},
-            {"id": 2, "s": "x", "n": {"a": 1, "b": [1.5]}},
-            {"id": 3, "s": None, "n": None},
-        ],
-    )
+    check(table, [{"id": 1, "s": None, "n": None}, {"id": 2, "s": "x", "n": {"a": 1, "b": [1.5]}}, {"id": 3, "s": None, "n": None}])
     check(table, [{"id": 1}], version=2)
     assert table.files(filter=pc.field("s").is_null()).num_rows == 2 or table.files(filter=pc.field("s").is_null()).num_rows == 3
     assert table.files(filter=pc.field("s") == "x").num_rows >= 1

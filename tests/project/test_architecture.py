@@ -325,13 +325,7 @@ HEALTHY = {
     "p/spark/__init__.py": "",
     "p/spark/writer.py": "import pyspark.sql\nfrom ..core import low\n",
 }
-SMALL_ARROWS = {
-    "errors": set(),
-    "core": {"errors"},
-    "spark": {"core", "errors"},
-    "table": {"core", "errors", "spark"},
-    "": {"table"},
-}
+SMALL_ARROWS = {"errors": set(), "core": {"errors"}, "spark": {"core", "errors"}, "table": {"core", "errors", "spark"}, "": {"table"}}
 
 
 def all_rules(tree) -> list[str]:

@@ -140,15 +140,7 @@ def test_what_a_decision_leaves_of_the_head() -> None:
         set_back={"at the fence": 12, "above it": 13},
         set_back_queries={"at the fence": 12, "above it": 13},
     )
-    made = after(
-        before,
-        fence=12,
-        expired=10,
-        keys_from=15,
-        now_us=100,
-        condemned=frozenset({"new"}),
-        gone=frozenset({"seen", "never"}),
-    )
+    made = after(before, fence=12, expired=10, keys_from=15, now_us=100, condemned=frozenset({"new"}), gone=frozenset({"seen", "never"}))
     assert made.tags.keys() == {"young", "ever"}
     assert made.keys.keys() == {"c"}, "below the fence, and below keys_from"
     assert made.recent_jobs.keys() == {job(5), job(9), job(12), job(20)}, "the fence that the head had counts [GC8]"

@@ -23,13 +23,7 @@ from manifestcommit.format.snapshot import Snapshot, Summary, Totals
 from manifestcommit.log.version_chain import open_head, read_version
 from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.environment import Limits
-from manifestcommit.runtime.outcome import (
-    InputTotals,
-    JobMetrics,
-    StoreCounters,
-    WriteTotals,
-    observers,
-)
+from manifestcommit.runtime.outcome import InputTotals, JobMetrics, StoreCounters, WriteTotals, observers
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.backend import Backend
 from manifestcommit.store.memory import MemoryStore

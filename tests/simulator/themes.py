@@ -7,14 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from tests.simulator.joint_workers import (
-    finish_together,
-    prepare_together,
-    publish_together,
-    quarantine,
-    read_together,
-    recover_together,
-)
+from tests.simulator.joint_workers import finish_together, prepare_together, publish_together, quarantine, read_together, recover_together
 from tests.simulator.workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
 
 from manifestcommit.protocol.retention import DAY_S, Policy
