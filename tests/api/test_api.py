@@ -153,15 +153,6 @@ def test_data_that_does_not_fit_is_refused_by_the_name_of_the_column(root: Path,
     assert everything_below(root) == before
 
 
-def test_columns_are_found_by_name_in_any_order_and_case(root: Path) -> None:
-    """[SC3]"""
-    mc.write(MONTH, root)
-    mc.write(pa.table({"FLIGHT": [1], "day": ["x"]}), root)
-    assert flights(root) == [1, 725, 1545, 1714]
-    with pytest.raises(mc.errors.SchemaMismatchError, match="'flight' and 'flight'"):
-        mc.write(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["flight", "flight"]), root)
-
-
 def test_a_property_of_the_table_sets_the_size_of_files(root: Path) -> None:
     """[CM9]"""
     data = pa.table({"flight": pc.random(100_000, initializer=1)})
@@ -505,15 +496,6 @@ def test_changes_are_the_files_between_two_versions(four: mc.Table, root: Path) 
         four.changed_files(4, 2)
     with pytest.raises(mc.errors.VersionNotFoundError, match="no version 9"):
         four.changed_files(9)
-
-
-def test_the_snapshot_shows_what_the_version_holds(four: mc.Table) -> None:
-    """[OB2]"""
-    snapshot = four.snapshot()
-    assert (snapshot.version, snapshot.totals.rows, snapshot.totals.files) == (4, 3, 3)
-    assert snapshot.totals.bytes == sum(four.files()["bytes"].to_pylist())
-    assert set(snapshot.keys) == {"day:1", "day:2", "day:3"} and snapshot.keys["day:2"].version == 3
-    assert (snapshot.fence, snapshot.expired, len(snapshot.commits)) == (1, 1, 1)
 
 
 def test_read_committed_says_what_it_needs(root: Path) -> None:

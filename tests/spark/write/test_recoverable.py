@@ -300,15 +300,6 @@ def test_a_task_with_very_many_files_leaves_a_manifest(spark, root: str, said: C
 
 
 @pytest.mark.thorough
-def test_a_refusal_in_a_task_keeps_its_type(spark, root: str) -> None:
-    """[SC3] [SP6]"""
-    mc.create_table(root, spark.range(1).schema)
-    with pytest.raises(mc.errors.SchemaMismatchError, match="id"):
-        attempt(spark.range(0, 4, 1, 2).selectExpr("nullif(id, 3) as id"), root)
-    assert len(finished(root)) <= 1, "the task that was refused is not finished"
-
-
-@pytest.mark.thorough
 def test_a_part_of_a_task_is_never_taken_for_all_of_it(spark, root: str, tmp_path: Path) -> None:
     """Where what feeds a task fails, what follows in it sees its input end, and would be done. [AB6] [SP2] [AB2]"""
     folder = str(tmp_path)
