@@ -1,4 +1,4 @@
-"""Whole tables on a real S3 server: many writers, the permissions that the page names, a table that moves. [IV9] [CM8] [SE1]"""
+"""Whole tables on a real S3 server: many writers, the permissions that the page names. [IV9] [CM8] [SE1]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row changes and compactions with Spark that are killed around their commit or in their tasks, or meet others at it. [CM1] [KY3] [RC1]
+"""Row changes and compactions with Spark that are killed around their commit or in their tasks, or lose to others. [CM1] [KY3] [RC1]
 
 The same as without: tests/rows/test_killed.py. An update and a merge by clauses are statements in SQL of a driver, which
 evaluates them itself. [RC8]
