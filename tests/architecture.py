@@ -116,8 +116,6 @@ def wing(name: str) -> str:
 
 
 # --- rules: each yields sentences that name the file and the line ---------------------------------------------------------
-
-
 def broken_arrows(modules: Mapping[str, Module], package: str, arrows: Mapping[str, Set[str]]) -> Iterator[str]:
     """Imports between rooms that no arrow allows, and rooms that have no arrows."""
     for module in modules.values():

@@ -48,8 +48,6 @@ class Exploding:
 
 
 # --- write -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_write_returns_the_version_that_holds_it(root: Path) -> None:
     """[CM10]"""
     first = mc.write(MONTH, root, partition_by=["day"])
@@ -155,15 +153,6 @@ def test_data_that_does_not_fit_is_refused_by_the_name_of_the_column(root: Path,
     assert everything_below(root) == before
 
 
-def test_columns_are_found_by_name_in_any_order_and_case(root: Path) -> None:
-    """[SC3]"""
-    mc.write(MONTH, root)
-    mc.write(pa.table({"FLIGHT": [1], "day": ["x"]}), root)
-    assert flights(root) == [1, 725, 1545, 1714]
-    with pytest.raises(mc.errors.SchemaMismatchError, match="'flight' and 'flight'"):
-        mc.write(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["flight", "flight"]), root)
-
-
 def test_a_property_of_the_table_sets_the_size_of_files(root: Path) -> None:
     """[CM9]"""
     data = pa.table({"flight": pc.random(100_000, initializer=1)})
@@ -180,8 +169,6 @@ def test_a_property_of_the_table_sets_the_size_of_files(root: Path) -> None:
 
 
 # --- begin -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_block_commits_all_its_writes_at_once(root: Path) -> None:
     """Nothing is visible before the block is left; then all of it is, as one version. [CM3] [SP1]"""
     mc.write(MONTH, root)
@@ -235,8 +222,6 @@ def test_a_block_left_by_an_exception_changes_nothing(root: Path) -> None:
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
-
-
 def test_the_same_key_again_returns_the_first_version_and_reads_no_data(root: Path) -> None:
     """Found out before any work: the rows are not even opened. [KY1] [KY3]"""
     first = mc.write(MONTH, root, key="flights:2013-01", watermarks={"faa": (0, 3)})
@@ -272,8 +257,6 @@ def test_a_key_with_another_declaration_is_an_error(root: Path, other: dict[str,
 
 
 # --- watermarks and conflicts ----------------------------------------------------------------------------------------
-
-
 def test_a_repeated_text_position_is_told_from_that_of_others(root: Path) -> None:
     """[WM2]"""
     for start, end in ((None, "a"), ("a", "b"), ("b", "c")):
@@ -320,8 +303,6 @@ def test_an_overwrite_that_lost_says_rule_mine_and_winner(root: Path) -> None:
 
 
 # --- add_files -------------------------------------------------------------------------------------------------------
-
-
 def put_parquet(root: Path, path: str, table: pa.Table = MONTH) -> str:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, root / path)
@@ -398,8 +379,6 @@ def test_add_files_takes_a_list(root: Path) -> None:
 
 
 # --- where a table may be --------------------------------------------------------------------------------------------
-
-
 def test_a_folder_of_plain_parquet_is_not_taken_over(root: Path) -> None:
     """The error names a file and `adopt`; nothing is added to the folder. [LY6]"""
     put_parquet(root, "part-1.parquet")
@@ -441,8 +420,6 @@ def test_a_place_without_versions_is_no_table(root: Path) -> None:
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def four(root: Path) -> mc.Table:
     """Versions 2, 3 and 4 with one flight more each, at times of their own."""
@@ -521,15 +498,6 @@ def test_changes_are_the_files_between_two_versions(four: mc.Table, root: Path) 
         four.changed_files(9)
 
 
-def test_the_snapshot_shows_what_the_version_holds(four: mc.Table) -> None:
-    """[OB2]"""
-    snapshot = four.snapshot()
-    assert (snapshot.version, snapshot.totals.rows, snapshot.totals.files) == (4, 3, 3)
-    assert snapshot.totals.bytes == sum(four.files()["bytes"].to_pylist())
-    assert set(snapshot.keys) == {"day:1", "day:2", "day:3"} and snapshot.keys["day:2"].version == 3
-    assert (snapshot.fence, snapshot.expired, len(snapshot.commits)) == (1, 1, 1)
-
-
 def test_read_committed_says_what_it_needs(root: Path) -> None:
     """Without a session it is an error of ours, not a crash. [RD2]"""
     with pytest.raises(mc.errors.TableNotFoundError):
@@ -537,7 +505,6 @@ def test_read_committed_says_what_it_needs(root: Path) -> None:
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------------
-
 SECRET = "wJalrXUtnFEMI"  # in every form in which users put one into a URL
 
 
@@ -615,7 +582,6 @@ def test_outcomes_and_tables_show_themselves_without_what_they_were_opened_with(
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
-
 HOSTILE_ROOTS = ["a b", "%41", "a+b=c", "#x", "'q'", '"', "été 日本", "🦆", "a?b", "a;b", "[x]*", "-n", "a\nb", "\u202e", "C:x"]
 
 

@@ -210,11 +210,7 @@ def test_a_type_that_some_reader_would_get_wrong_is_refused_before_anything_is_m
 
 
 @pytest.mark.parametrize(
-    ("array", "what"),
-    [
-        (pa.array([1_000_000_001], pa.timestamp("ns")), "timestamp"),
-        (pa.array([1_001], pa.duration("ns")), "duration"),
-    ],
+    ("array", "what"), [(pa.array([1_000_000_001], pa.timestamp("ns")), "timestamp"), (pa.array([1_001], pa.duration("ns")), "duration")]
 )
 def test_nanoseconds_are_never_cut_off(tmp_path: Path, array: pa.Array, what: str) -> None:
     """A value that is no whole number of microseconds fails the write; nothing of it is visible. [SC3]"""

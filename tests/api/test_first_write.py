@@ -66,8 +66,6 @@ def test_the_id_of_a_job_stays_what_it_was_when_asked_for(tmp_path: Path) -> Non
 
 
 # --- mode="error" and mode="ignore" ------------------------------------------------------------------------------------------
-
-
 def while_read(act: Callable[[], Any]) -> pa.RecordBatchReader:
     """MENDED, as a stream during which something else happens."""
 

@@ -53,8 +53,6 @@ def refused(name: str, *uses: Callable[[], object]) -> None:
 
 
 # --- times ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("member", ["committed_at", "clock"])
 @pytest.mark.parametrize("micros", [LARGE, 2**63 - 1, -(2**63), 253_402_300_800_000_000, -62_135_596_800_000_001])
 def test_a_time_that_no_reader_can_show_is_damage(store: MemoryStore, member: str, micros: int) -> None:
@@ -80,8 +78,6 @@ def test_a_tag_that_is_kept_beyond_all_years_is_shown(store: MemoryStore) -> Non
 
 
 # --- columns --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("other", [{}, {"id": 7}, {"name": "y"}, {"id": 7, "name": "X"}])
 def test_a_column_that_comes_twice_is_damage(store: MemoryStore, other: dict[str, Any]) -> None:
     """[OB4] [SC1] By its id, its name, or its name in another case."""
@@ -138,8 +134,6 @@ def test_a_partition_of_a_type_that_has_no_order_is_damage(set_budgets: SetBudge
 
 
 # --- ranges of sources ------------------------------------------------------------------------------------------------------
-
-
 def change_manifest(set_budgets: SetBudgets, store: MemoryStore, change: Callable[[pa.Table], pa.Table]) -> str:
     """The name of a manifest that was changed, and whose length and digest the head vouches for."""
     set_budgets(inline_entry_bytes=100)
@@ -190,8 +184,6 @@ def test_sources_of_a_manifest_that_are_no_positions_are_damage(set_budgets: Set
 
 
 # --- what jobs leave for others -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("lost", ["schema", "partition_by"])
 def test_a_prepared_job_that_does_not_say_what_its_files_hold_is_refused(store: MemoryStore, lost: str) -> None:
     """[AB3] [OB4] Its values could not be compared with the table's columns, and a head that nobody reads would be committed."""
@@ -209,8 +201,6 @@ def test_a_prepared_job_that_does_not_say_what_its_files_hold_is_refused(store: 
 
 
 # --- the log of a streaming query -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "line",
     [

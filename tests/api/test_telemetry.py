@@ -88,8 +88,6 @@ Records = Callable[[], list[logging.LogRecord]]
 
 
 # --- logging ----------------------------------------------------------------------------------------------------------
-
-
 def test_each_job_that_ended_is_one_record_with_its_figures(root: Path, records: Records) -> None:
     """A logger that writes JSON has the fields, and a person a sentence. [OB10]"""
     outcome = mc.write(ROWS, root)
@@ -179,8 +177,6 @@ def test_a_handler_that_fails_fails_no_commit(root: Path) -> None:
 
 
 # --- OpenTelemetry ----------------------------------------------------------------------------------------------------
-
-
 def test_jobs_become_metrics(root: Path, metrics: Metrics) -> None:
     """Read, written and committed apart; by table, operation and outcome. [OB10]"""
     mc.write(ROWS, root, key="k")

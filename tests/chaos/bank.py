@@ -98,8 +98,6 @@ def jobs_in(rows: pa.Table) -> Iterable[tuple[str, int]]:
 
 
 # --- the end of a run ---------------------------------------------------------------------------------------------------
-
-
 def check_banks(world: World, told: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[str]], int]:
     """The findings of each bank, and how many commits went unheard."""
     chains = {bank: readable(read_chain(open_store(world.urls[bank], world.direct))) for bank in BANKS}

@@ -160,8 +160,6 @@ def _quoted(text: str) -> str:
 
 
 # --- the end of a run ---------------------------------------------------------------------------------------------------
-
-
 def check_changes(world: World, told: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
     """The findings, and how many commits went unheard."""
     store, table = open_store(world.urls[TABLE], world.direct), world.table(TABLE, direct=True)

@@ -57,8 +57,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # --- rows against the log -----------------------------------------------------------------------------------------------
-
-
 def compare(table: pa.Table, log: Log, watermarks: Mapping[str, Any]) -> list[str]:
     """The rows of one version: of each source exactly the records below its watermark, each once and unchanged."""
     found: dict[str, list[Record]] = defaultdict(list)
@@ -149,8 +147,6 @@ def last_of(table: pa.Table) -> int:
 
 
 # --- one table at the end -----------------------------------------------------------------------------------------------
-
-
 def read_chain(store: Store) -> list[Link]:
     """Every version whose object exists, ascending."""
     names = {int(match[1]): info.name for info in store.list(_VERSIONS) if (match := _NAME.fullmatch(info.name))}
@@ -334,8 +330,6 @@ def check_lists(table: mc.Table, links: Sequence[Link], files: Sequence[Listed])
 
 
 # --- what was acknowledged ----------------------------------------------------------------------------------------------
-
-
 def check_remembered(keys: Container[str], told: Iterable[Mapping[str, Any]]) -> list[str]:
     """Every key that was acknowledged is in the newest version, also where gc has expired the one that recorded it."""
     versions = {each["key"]: each["version"] for each in told if each["what"] == "committed" and each["key"] is not None}
@@ -351,8 +345,6 @@ def count_unheard(links: Sequence[Link], told: Iterable[Mapping[str, Any]]) -> i
 
 
 # --- everything ---------------------------------------------------------------------------------------------------------
-
-
 def check_fed(
     url: str, options: Mapping[str, Any], log: Log, told: Sequence[Mapping[str, Any]], *, keyed: bool = False
 ) -> tuple[list[str], int]:

@@ -23,9 +23,8 @@ from manifestcommit.testing.history.operation import EVERYTHING, Operation, read
 from manifestcommit.testing.history.recorder import Recorder
 from manifestcommit.testing.history.serial_order import UndecidedError
 
+
 # --- what jobs do ---------------------------------------------------------------------------------------------------------
-
-
 def item(job: str, rows: int, slot: str = "") -> str:
     """What a job has brought, in few characters: reads show thousands of them."""
     return f"{job[-12:]} {rows} {slot}".rstrip()
@@ -54,8 +53,6 @@ def birth_of(job: str) -> int:
 
 
 # --- what others see ------------------------------------------------------------------------------------------------------
-
-
 def items_of(table: mc.Table, version: int, rows: pa.Table) -> list[str]:
     """What was read of a version, each row by its file, and each file by the job that it is listed for."""
     listed = table.files(version=version).select(["path", "job"]).to_pydict()
@@ -86,8 +83,6 @@ def in_no_version(history: Sequence[Operation]) -> list[str]:
 
 
 # --- the verdict ----------------------------------------------------------------------------------------------------------
-
-
 def judge(folder: Path, tables: Iterable[str]) -> tuple[list[str], int]:
     """What no serial order explains, table by table and of those together that joint commits have, and of how many operations."""
     findings, count, histories = list[str](), 0, dict[str, list[Operation]]()

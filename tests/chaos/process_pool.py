@@ -116,8 +116,6 @@ class ProcessPool:
 
 
 # --- in the process itself ----------------------------------------------------------------------------------------------
-
-
 def serve(kind: type[Born], prepare: Callable[[Born], None], make: Callable[[Born, str, int], Performer]) -> None:
     """The whole of the process: prepare, then start and signal whom the orders name, until they end."""
     assert os.getpgrp() == os.getpid(), "the group is this process' own"

@@ -19,13 +19,7 @@ from tests.chaos.history import commits_of, judge, witness
 from tests.chaos.process_pool import ProcessPool
 from tests.chaos.scene import SCENES, Scene
 from tests.chaos.schedule import LOST, Blow, Schedule, Weather, draw
-from tests.chaos.world import (
-    NoteReader,
-    World,
-    histories_folder,
-    notes_folder,
-    put_file,
-)
+from tests.chaos.world import NoteReader, World, histories_folder, notes_folder, put_file
 from tests.kit.proxy import FaultProxy
 from tests.servers.servers import S3Server
 

@@ -66,7 +66,6 @@ def _moments(dice: random.Random, mean_s: float, seconds: float) -> Iterator[flo
 
 
 # --- requests -----------------------------------------------------------------------------------------------------------
-
 MOODS: dict[str, tuple[Fault, ...]] = {
     "lost answers": (Fault(kind="answer_dropped"), Fault(kind="answer_closed")),
     "resets": (Fault(kind="request_reset"), Fault(kind="request_dropped")),

@@ -389,8 +389,6 @@ def test_a_lost_count_is_found(tmp_path: Path) -> None:
 
 
 # --- transfers ----------------------------------------------------------------------------------------------------------
-
-
 A, B, _ = BANKS
 
 
@@ -452,8 +450,6 @@ def test_members_are_void_if_and_only_if_no_home_has_decided_them() -> None:
 
 
 # --- row changes --------------------------------------------------------------------------------------------------------
-
-
 def notes(*changes: Change) -> list[dict[str, object]]:
     return [{"what": "changing", "change": msgspec.to_builtins(change)} for change in changes]
 

@@ -108,7 +108,6 @@ SEVERAL: list[tuple[list[str], Answers]] = [
     (["resolve", REJECTS, JOB, "--json"], ()),
     (["tag", FLIGHTS, "2013 q1", "--together-with", REJECTS, "--keep-for", "400d"], ()),
     (["tag", FLIGHTS, "2013 q1", "--version", "2", "--together-with", REJECTS], ()),
-    (["rollback", REJECTS, "--tag", "2013 q1", "--together-with", FLIGHTS, "--reason", "moved", "--dry-run", "--json"], ()),
     (["rollback", REJECTS, "2", "--alone", "--together-with", f"{FLIGHTS}=2", "--reason", "wrong rates"], ()),
     (["rollback", REJECTS, "2", "--together-with", f"{REJECTS}=2", "--reason", "wrong rates"], ()),
     (["rollback", REJECTS, "2", "--reason", "wrong rates", "--yes"], ()),
@@ -119,9 +118,7 @@ SEVERAL: list[tuple[list[str], Answers]] = [
     (["verify", AUDIT], ()),
 ]
 # Those that are about no table.
-PLAIN: dict[str, list[list[str]]] = {
-    "help": [["help"], ["help", "rollback"], ["help", "rolback"]],
-}
+PLAIN: dict[str, list[list[str]]] = {"help": [["help"], ["help", "untag"]]}
 _NUMBER = itertools.count()
 
 

@@ -141,8 +141,6 @@ def test_sizes_are_rounded_and_exact_on_demand(root: Path, said: Said) -> None:
 
 
 # --- which files -------------------------------------------------------------------------------------------------------------
-
-
 def test_files_are_filtered(root: Path, said: Said) -> None:
     """[RD6]"""
     found = json.loads(said("files", root, "--json", "--filter", "p = 'a=b'"))
@@ -168,8 +166,6 @@ def test_what_is_no_filter_is_named(root: Path, arguments: list[str], message: s
 
 
 # --- the new commands ------------------------------------------------------------------------------------------------------------
-
-
 def test_partitions_and_schema_are_what_python_gives(root: Path, said: Said) -> None:
     """[PT1]"""
     key = str

@@ -57,8 +57,6 @@ def columns(line: str) -> list[str]:
 
 
 # --- every command ---------------------------------------------------------------------------------------------------
-
-
 def test_an_interrupt_is_no_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -154,8 +152,6 @@ def test_any_version_can_be_looked_at_by_number_and_time(run: Run, root: Path, c
 
 
 # --- exit statuses and errors ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -248,8 +244,6 @@ def test_help_explains_the_command_and_its_arguments(run: Run, command: str) -> 
 
 
 # --- doctor, and options of a store -----------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def options_file(tmp_path: Path, rgw: Any) -> Path:
     """What reaches the S3 server, and nothing in the environment does."""
@@ -343,8 +337,6 @@ def test_storage_options_that_a_store_does_not_take_are_named_without_their_valu
 
 
 # --- hostile values --------------------------------------------------------------------------------------------------
-
-
 def commands_for(root: Path) -> list[list[str]]:
     job = mc.Table(root).history()[0]["job"]
     more = (["describe", "--version", "2"], ["files", "--bounds"], ["changes", "1"], ["resolve", job], ["doctor"])
@@ -437,8 +429,6 @@ def test_bounds_of_every_type_have_a_json_form(run: Run, tmp_path: Path) -> None
 
 
 # --- as a process ----------------------------------------------------------------------------------------------------
-
-
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 

@@ -226,8 +226,6 @@ def test_a_merge_that_was_made_for_a_lost_attempt_does_not_keep_the_version_that
 
 
 # --- what it costs ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_job_with_very_many_files_keeps_them_out_of_the_head() -> None:
     """[CM12] [IV10]"""
     store = memory()

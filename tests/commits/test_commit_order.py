@@ -13,14 +13,7 @@ from tests.kit.tables import begin, check_table, memory, positions, read_ids, ro
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.errors import (
-    CommitConflictError,
-    JobAbortedError,
-    KeyReusedError,
-    OutcomeUnknownError,
-    UsageError,
-    WatermarkGapError,
-)
+from manifestcommit.errors import CommitConflictError, JobAbortedError, KeyReusedError, OutcomeUnknownError, UsageError, WatermarkGapError
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Fault, FaultCall, FaultStore
@@ -148,8 +141,6 @@ def test_a_failure_of_any_kind_is_one_jobs_own(store: MemoryStore, monkeypatch: 
 
 
 # --- every prepared job of a table ------------------------------------------------------------------------------------------
-
-
 def prepare(root: Path, number: int, start: int, end: int) -> str:
     with mc.begin(root, key=f"k{number}") as job:
         job.write(rows([number]))

@@ -42,8 +42,6 @@ def store() -> MemoryStore:
 
 
 # --- keys ---------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("what", ["nothing", "overwrite", "advance", "first"])
 @pytest.mark.parametrize("fingerprint", [None, "f"])
 @pytest.mark.parametrize("way", ["commit", "prepare"])
@@ -101,8 +99,6 @@ def test_of_two_jobs_with_one_key_one_commits(store: MemoryStore) -> None:
 
 
 # --- watermarks ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_winner_that_consumed_the_same_range_is_an_overlap_not_twice_the_rows(store: MemoryStore) -> None:
     """iceberg#17340: a watermark was overwritten instead of advanced, and 111,927 rows were there twice. [WM2]"""
     write(store, rows([0]), watermarks={"s": (0, 5)})
@@ -128,8 +124,6 @@ def test_a_gap_that_closes_while_the_job_runs_is_none(store: MemoryStore) -> Non
 
 
 # --- jobs without rows, without a table, without a schema ------------------------------------------------------------------
-
-
 def test_a_job_without_rows_does_not_meet_a_partitioning_that_came_meanwhile(store: MemoryStore) -> None:
     """It lays out no file, so there is nothing that another partitioning could contradict. [CF2] [CF9] [CM16]"""
     early = begin(store, "k")
@@ -185,8 +179,6 @@ def test_a_table_that_appears_while_a_first_write_looks_around_is_joined(store: 
 
 
 # --- overwrites ---------------------------------------------------------------------------------------------------------
-
-
 def test_an_overwrite_of_a_table_that_has_no_columns_yet_waits_for_them(store: MemoryStore) -> None:
     """[PT3] [CM13]"""
     assert begin(store).id
@@ -208,8 +200,6 @@ def test_a_date_that_python_cannot_hold_partitions_a_table_that_goes_on(store: M
 
 
 # --- files that something else wrote ----------------------------------------------------------------------------------------
-
-
 def put_parquet(store: Store, path: str, data: pa.Table) -> None:
     output = store.create_output(path)
     pq.write_table(data, output)
@@ -255,8 +245,6 @@ def test_of_two_jobs_that_add_one_file_one_commits(store: MemoryStore) -> None:
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------------
-
-
 def test_a_job_that_creates_its_table_each_time_outlives_changes_of_columns(tmp_path: Path) -> None:
     """`exist_ok`: there is such a table, and rows of the given columns fit it. [CM13]"""
     path, given = str(tmp_path / "t"), pa.schema([("id", pa.int32()), ("day", pa.string())])
@@ -319,8 +307,6 @@ def test_a_job_that_could_not_look_for_its_key_begins_when_it_is_asked_again() -
 
 
 # --- what it costs -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("files", [1, 100])
 def test_a_warm_commit_is_one_create_one_list_and_one_put(store: MemoryStore, files: int) -> None:
     """[CM11] [IV10]"""

@@ -35,9 +35,8 @@ from manifestcommit.testing import CountingStore, FaultStore
 
 AT_ONCE = Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0)
 
+
 # --- a joint commit ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_n_tables_take_3n_requests(count: int) -> None:
     """A create and a list for each, and the hints once it is decided; opening costs three, as always. [MT1] [MT3] [MT4] [MT7]"""
@@ -106,8 +105,6 @@ def test_only_2_to_32_tables_of_one_store_each_once() -> None:
 
 
 # --- the coordinator dies -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("after", range(7))
 def test_a_coordinator_that_dies_anywhere_leaves_all_or_nothing(after: int) -> None:
     """Readers see it at once, in both tables; single writers, gc and the next joint commit go on. [MT1] [MT4] [MT5] [MT6] [MT8] [MT9]"""
@@ -244,8 +241,6 @@ def test_a_void_version_is_no_evidence_that_its_job_has_committed() -> None:
 
 
 # --- what others see ------------------------------------------------------------------------------------------------------
-
-
 def test_nobody_reads_a_void_version() -> None:
     """Not by its number, not in the history, not in a stream, not as a tag or the target of a rollback, not by time. [MT8] [RD3] [SP8]"""
     lake = Lake(2)
@@ -382,8 +377,6 @@ def test_a_member_that_names_a_home_behind_it_is_refused() -> None:
 
 
 # --- conflicts, keys ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_conflict_in_one_table_commits_nothing_in_any(which: int) -> None:
     """And the tables are free at once. [MT1] [MT9]"""
@@ -485,8 +478,6 @@ def test_a_rollback_is_possible_once_a_member_was_aborted() -> None:
 
 
 # --- gc -------------------------------------------------------------------------------------------------------------------
-
-
 def test_gc_settles_what_a_dead_coordinator_left() -> None:
     """[MT5] [MT9] [GC3]"""
     lake = Lake(2)
@@ -522,8 +513,6 @@ def test_gc_keeps_the_last_versions_that_are_states() -> None:
 
 
 # --- reading together -----------------------------------------------------------------------------------------------------
-
-
 class Overtaken(TableContext):
     """Once it has read the head of its table, a joint commit of all tables follows."""
 

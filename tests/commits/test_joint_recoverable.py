@@ -96,8 +96,6 @@ def recorded(lake: Lake) -> list[int | None]:
 
 
 # --- two runs of the same jobs --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("left", [1, 2])
 def test_what_a_dead_run_has_placed_is_not_mixed_with_what_its_rerun_wrote(lake: Lake, left: int) -> None:
     """The id of a job says nothing of its input: a rerun with other input has the same. So it aborts the attempt. [AB6] [MT3] [MT9]"""
@@ -157,8 +155,6 @@ def test_a_run_whose_work_was_committed_by_another_and_undone_is_told_so(lake: L
 
 
 # --- runs that commit other tables ----------------------------------------------------------------------------------------
-
-
 def run_in_turns(lake: Lake, runs: Sequence[Sequence[TablePart]], dice: random.Random) -> list[Sequence[Outcome] | None]:
     """All runs at once, whose requests take turns by the dice; up to a third of them die at one. The outcomes of each; None: it died."""
     turns = Turns(dice.randrange(1 << 32), len(runs))
@@ -271,8 +267,6 @@ def test_a_job_that_was_committed_alone_is_no_member(lake: Lake, which: int, at:
 
 
 # --- a rerun, by the public calls -----------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def paths(tmp_path: Path) -> list[str]:
     return tables_on_disk(tmp_path)

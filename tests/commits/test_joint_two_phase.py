@@ -61,8 +61,6 @@ def dying(lake: Lake, which: int, after: int) -> TableContext:
 
 
 # --- committed or aborted by anyone ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("by", [0, 1, 2])
 def test_committing_any_one_commits_all_under_their_own_ids(by: int) -> None:
     """Whoever asks afterwards is told the same, also where the objects are gone. [MT11] [MT1] [AB3] [CM23]"""
@@ -210,8 +208,6 @@ def _until_placed(lake: Lake, jobs: list[str]) -> None:
 
 
 # --- killed anywhere ------------------------------------------------------------------------------------------------------
-
-
 def _killed(lake: Lake, jobs: list[str], by: int, after: int, act: Callable[[TableContext, str], object]) -> bool:
     try:
         act(dying(lake, by, after), jobs[by])
@@ -234,8 +230,6 @@ def test_who_dies_while_it_aborts_leaves_all_or_nothing() -> None:
 
 
 # --- refused --------------------------------------------------------------------------------------------------------------
-
-
 def test_what_other_tables_lost_of_it_is_never_committed_alone() -> None:
     """The home was removed: nothing decides; its own table aborts the job. [MT11]"""
     lake = Lake(2)
@@ -403,8 +397,6 @@ def test_a_later_range_waits_for_an_earlier_one_in_every_table() -> None:
 
 
 # --- through the public calls, on a disk ----------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> list[str]:
     return tables_on_disk(tmp_path)

@@ -79,8 +79,6 @@ def left(store: Store, kind: str = "") -> list[str]:
 
 
 # --- a rerun goes on ----------------------------------------------------------------------------------------------------
-
-
 def test_a_rerun_goes_on_under_the_old_id_and_reads_nothing_that_was_finished() -> None:
     """[AB6] [LY5] [IV3]"""
     store = table()
@@ -167,8 +165,6 @@ def test_what_it_costs() -> None:
 
 
 # --- only the same work ---------------------------------------------------------------------------------------------------
-
-
 PLANS: dict[str, Callable[[WritePlan], WritePlan]] = {
     "schema": lambda plan: msgspec.structs.replace(plan, schema=msgspec.structs.replace(plan.schema, fields=plan.schema.fields[:1])),
     "partitioning": lambda plan: msgspec.structs.replace(plan, partition_by=()),
@@ -242,8 +238,6 @@ def test_new_columns_of_two_writes_of_a_job_have_ids_of_their_own_in_every_run()
 
 
 # --- two drivers at once --------------------------------------------------------------------------------------------------
-
-
 def test_whoever_comes_second_lists_the_files_of_the_first() -> None:
     """Both have looked before either had finished; the second's own file stays unlisted. [AB6] [SP2]"""
     store = table()
@@ -280,8 +274,6 @@ def test_an_old_driver_that_wakes_up_is_told_what_became_of_its_job() -> None:
 
 
 # --- jobs that are not gone on with ---------------------------------------------------------------------------------------
-
-
 def committed(store: Store, job: Job) -> None:
     """By its own driver, whose key was dropped since: a rewind does that."""
     job.commit()
@@ -371,8 +363,6 @@ def test_the_youngest_attempt_is_gone_on_with() -> None:
 
 
 # --- giving up ------------------------------------------------------------------------------------------------------------
-
-
 def test_a_recoverable_job_can_be_prepared() -> None:
     """[AB3] [AB6]"""
     store = table()
@@ -386,8 +376,6 @@ def test_a_recoverable_job_can_be_prepared() -> None:
 
 
 # --- a conflict that would not end ----------------------------------------------------------------------------------------
-
-
 def replacing(store: Store, *ids: int) -> Job:
     job = begin(store)
     job.overwrite({"day": "a"})
@@ -485,8 +473,6 @@ def test_other_conflicts_keep_the_mark(day: str | None) -> None:
 
 
 # --- crashes and lost answers -----------------------------------------------------------------------------------------------
-
-
 def run(store: Store) -> None:
     written(store, 7).commit()
 
@@ -575,7 +561,6 @@ def test_adopted_files_that_are_gone_are_told_and_nothing_is_committed() -> None
 
 
 # --- objects that are not to be believed ------------------------------------------------------------------------------------
-
 ELSEWHERE = "v2-0123456789abcdef-" + "0" * 32
 Spoil = Callable[[dict[str, Any], str], Any]
 

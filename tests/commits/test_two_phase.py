@@ -66,8 +66,6 @@ class LongAgo(SystemEnv):
 
 
 # --- prepare, then commit -----------------------------------------------------------------------------------------------
-
-
 def test_what_is_prepared_is_invisible_and_pending_until_someone_commits_it(root: str) -> None:
     """[AB3] [CM3] [CM23]"""
     job = prepared(root, 7, 8)
@@ -152,8 +150,6 @@ def test_prepare_costs_a_list_and_a_put_and_commit_what_a_commit_costs() -> None
 
 
 # --- keys ---------------------------------------------------------------------------------------------------------------
-
-
 def test_a_second_prepared_job_with_the_same_key_tells_the_first_version_and_doubles_nothing(root: str) -> None:
     """[KY3] [KY5] [AB3]"""
     first, second = prepared(root, 7, key="k"), prepared(root, 7, key="k")
@@ -177,8 +173,6 @@ def test_a_prepared_job_whose_key_was_used_for_other_work_is_refused_each_time(r
 
 
 # --- whatever a job can hold ---------------------------------------------------------------------------------------------
-
-
 def test_files_of_others_are_added_from_elsewhere(root: str) -> None:
     """[AF1] [AB3] [CF10]"""
     name = "from outside/100% #1 'x'=+.parquet"
@@ -223,8 +217,6 @@ def test_what_was_prepared_waits_as_long_as_it_takes(root: str) -> None:
 
 
 # --- abort --------------------------------------------------------------------------------------------------------------
-
-
 def test_what_was_given_up_stays_given_up(root: str) -> None:
     """[AB4] [AB1]"""
     job = prepared(root, 7)
@@ -243,8 +235,6 @@ def test_what_was_given_up_stays_given_up(root: str) -> None:
 
 
 # --- what cannot be committed ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("finish", [mc.commit, aborted])
 @pytest.mark.parametrize("which", ["unknown", "malformed", "hostile", "empty", "of another table", "not prepared", "committed by itself"])
 def test_a_job_that_cannot_be_finished_is_named_and_nothing_changes(
@@ -284,8 +274,6 @@ def test_where_there_is_no_table_there_is_nothing_to_finish(tmp_path: Path, fini
 
 
 # --- damage and strangers -------------------------------------------------------------------------------------------------
-
-
 def stored_document(store: MemoryStore, job: str) -> Any:
     return json.loads(zstandard.ZstdDecompressor().decompress(store.get(object_names.prepared_name(job))))
 
@@ -434,8 +422,6 @@ def test_a_job_too_large_for_any_reader_is_refused_before_anything_is_put(monkey
 
 
 # --- the list of jobs ------------------------------------------------------------------------------------------------------
-
-
 def test_jobs_tells_what_became_of_each(root: str) -> None:
     """[AB3] [LY5]"""
     store = LocalStore(root)
@@ -457,8 +443,6 @@ def test_jobs_tells_what_became_of_each(root: str) -> None:
 
 
 # --- the command ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("command", ["commit", "abort"])
 def test_the_command_tells_usage_from_what_could_not_be_answered(root: str, tmp_path: Path, run: Run, command: str) -> None:
     """2: the call is wrong; 3: no answer could be given."""

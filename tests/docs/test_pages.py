@@ -40,7 +40,6 @@ def test_what_is_not_run_is_no_code(name: str) -> None:
 
 
 # --- the runner itself ----------------------------------------------------------------------------------------------------
-
 GOOD = """# A page
 
 ## First

@@ -57,33 +57,21 @@ def test_a_dropped_job_is_named_with_its_table(tmp_path: Path, work: Callable[[m
     assert len(texts) == 1 and name in texts[0] and str(tmp_path / "t") in texts[0]
 
 
-ENDED: dict[str, Callable[[str], Any]] = {}
+def ended_by(call: str) -> Callable[[str], Any]:
+    def end(url: str) -> None:
+        job = mc.begin(url)
+        job.write(ROWS)
+        getattr(job, call)()
+
+    return end
+
+
+ENDED: dict[str, Callable[[str], Any]] = {call: ended_by(call) for call in ("commit", "prepare", "abort")}
 
 
 def ending(make: Callable[[str], Any]) -> Callable[[str], Any]:
     ENDED[make.__name__] = make
     return make
-
-
-@ending
-def committed(url: str) -> None:
-    job = mc.begin(url)
-    job.write(ROWS)
-    job.commit()
-
-
-@ending
-def prepared(url: str) -> None:
-    job = mc.begin(url)
-    job.write(ROWS)
-    job.prepare()
-
-
-@ending
-def abandoned(url: str) -> None:
-    job = mc.begin(url)
-    job.write(ROWS)
-    job.abort()
 
 
 @ending
@@ -147,8 +135,6 @@ kept = {held}
 
 
 # --- Ctrl-C -------------------------------------------------------------------------------------------------------------
-
-
 def interrupting() -> Any:
     """Rows that end in an interrupt."""
 

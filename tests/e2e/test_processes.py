@@ -61,8 +61,6 @@ def told(work: Callable[..., None], arguments: list[tuple[Any, ...]]) -> Told:
 
 
 # --- appends ------------------------------------------------------------------------------------------------------------
-
-
 def append_many(root: str, number: int, commits: int) -> None:
     for each in range(commits):
         outcome = mc.write(rows(number * 1000 + each), root, key=f"{number}:{each}", watermarks={f"source {number}": (each, each + 1)})
@@ -88,8 +86,6 @@ def test_sixteen_processes_append_four_hundred_times(root: str) -> None:
 
 
 # --- overwrites ---------------------------------------------------------------------------------------------------------
-
-
 def overwrite_day(root: str, number: int, day: str, conflict: str, barrier: Any, answers: multiprocessing.Queue[Any]) -> None:
     job = mc.begin(root)
     barrier.wait(60)  # all are born at the same version
@@ -127,8 +123,6 @@ def test_overwrites_of_one_partition_go_as_the_mode_says(root: str, conflict: st
 
 
 # --- keys ---------------------------------------------------------------------------------------------------------------
-
-
 def write_with_key(root: str, number: int, key: str, barrier: Any, answers: multiprocessing.Queue[Any]) -> None:
     job = mc.begin(root, key)
     barrier.wait(60)
@@ -148,8 +142,6 @@ def test_of_processes_with_one_key_exactly_one_commits(root: str) -> None:
 
 
 # --- kill -9 --------------------------------------------------------------------------------------------------------------
-
-
 def write_until_killed(root: str, first: int, begun: Any) -> None:
     for each in range(first, first + 100):
         begun.value = each
@@ -185,8 +177,6 @@ def test_a_process_that_is_killed_at_any_moment_and_run_again_writes_exactly_onc
 
 
 # --- reading while writing --------------------------------------------------------------------------------------------------
-
-
 def move_money(root: str, number: int, seen_enough: Any) -> None:
     """Commits whose rows add up to nothing, each of a different number of files; now and then one that replaces a day."""
     each = 0

@@ -1,4 +1,4 @@
-"""Whole tables on a real S3 server: many writers, the permissions that the page names, a table that moves. [IV9] [CM8] [SE1]"""
+"""Whole tables on a real S3 server: many writers, the permissions that the page names. [IV9] [CM8] [SE1]"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.kit.proxy import FaultProxy
-from tests.kit.tables import check_table, read_ids
+from tests.kit.tables import read_ids
 from tests.store.places import Place, processes
 
 import manifestcommit as mc
@@ -38,8 +38,6 @@ def append(place: Place, *ids: int, **options: Any) -> mc.Outcome:
 
 
 # --- a server that keeps a tree ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("versioned", [False, True])
 def test_a_table_lives_on_a_server_that_lists_folder_by_folder(versioned: bool, seaweedfs: Any, tmp_path: Path) -> None:
@@ -81,8 +79,6 @@ def test_pages_of_a_list_hold_every_name_once_in_any_order_of_folders(seaweedfs:
 
 
 # --- what calls cost ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_page_tells_how_many_requests_calls_take(place: Place, proxy: FaultProxy) -> None:
     """Without a count of their own, pages would go on naming what once was. [CM11]"""
     place = place.given(endpoint_url=proxy.url)
@@ -110,8 +106,6 @@ def test_the_page_tells_how_many_requests_calls_take(place: Place, proxy: FaultP
 
 
 # --- contention -------------------------------------------------------------------------------------------------------------
-
-
 def contend(place: Place, process: int, ready: Any, start: Any, told: Any) -> None:
     """Ten threads, each of which commits several times: what each commit came to, and when."""
 
@@ -157,8 +151,6 @@ MOST_ATTEMPTS, MEAN_ATTEMPTS = 12, 6
 
 
 # --- permissions ------------------------------------------------------------------------------------------------------------
-
-
 def policy(bucket: str) -> dict[str, Any]:
     """The page's policy for the table at lake/flights, as refusals that bind a bucket's owner: all that it does not allow is denied."""
     found = re.search(r"```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
@@ -204,27 +196,3 @@ def test_the_permissions_on_the_page_are_enough_and_not_more(place: Place, rgw: 
 
 
 # --- a table that moves -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-def test_a_table_that_was_copied_elsewhere_is_the_same_table(place: Place, tmp_path: Path, rgw: Any) -> None:
-    """Every name in it is relative to its root. From S3 to a folder, and on to another bucket. [LY1] [ST12]"""
-    append(place, 1, 2, key="a", watermarks={"s %": (0, 2)})
-    append(place, 3, key="b", watermarks={"s %": (2, 3)})
-    original = mc.Table(place.url, storage_options=place.options)
-    source = open_store(place.url, place.options)
-    for target in (
-        Place(url=str(tmp_path / "copy of it")),
-        Place(url=f"s3://{rgw.bucket()}/x y%20", options=rgw.storage_options),
-    ):
-        store = target.open()
-        for info in source.list(""):
-            store.put(info.name, source.get(info.name))
-        copy = mc.Table(target.url, storage_options=target.options)
-        assert copy.snapshot() == original.snapshot()
-        assert copy.snapshot(version=2) == original.snapshot(version=2)
-        assert sorted(copy.dataset().to_table().column("id").to_pylist()) == [1, 2, 3]
-        assert append(target, 9, key="a", watermarks={"s %": (0, 2)}).already_committed
-        assert append(target, 4, key="c", watermarks={"s %": (3, 4)}).version == 4
-        check_table(store)
-    assert original.snapshot().version == 3

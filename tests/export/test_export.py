@@ -62,8 +62,6 @@ def names(path: str) -> set[str]:
 
 
 # --- after a commit -----------------------------------------------------------------------------------------------------
-
-
 def test_each_commit_is_followed_by_its_export(tmp_path: Path) -> None:
     """[EX2]"""
     path = str(tmp_path / "t")
@@ -345,8 +343,6 @@ def test_how_far_an_export_is_behind_is_told(tmp_path: Path, capsys: pytest.Capt
 
 
 # --- what is put --------------------------------------------------------------------------------------------------------
-
-
 def test_the_same_versions_make_the_same_objects(tmp_path: Path) -> None:
     """[EX5]"""
     found = []
@@ -508,8 +504,6 @@ def test_writers_of_delta_refuse_to_write(tmp_path: Path) -> None:
 
 
 # --- gc and verify ------------------------------------------------------------------------------------------------------
-
-
 def test_gc_leaves_what_readers_of_an_export_need_and_sweeps_the_rest(tmp_path: Path) -> None:
     """[EX4]"""
     table = exported(str(tmp_path / "t"))
@@ -651,8 +645,6 @@ def test_a_log_or_metadata_of_another_table_is_left_alone(tmp_path: Path) -> Non
 
 
 # --- what cannot be expressed -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("type", ["interval day to second", "void", "variant"])
 @pytest.mark.parametrize("format", ["iceberg", "delta"])
 def test_types_that_a_format_lacks_are_refused(tmp_path: Path, type: str, format: str) -> None:

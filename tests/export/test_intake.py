@@ -85,8 +85,6 @@ def check(root: str, wanted: pa.Table, from_: str, **other: Any) -> mc.Table:
 
 
 # --- Iceberg ------------------------------------------------------------------------------------------------------------
-
-
 def document(table: Any) -> str:
     return str(table.metadata_location)
 
@@ -523,8 +521,6 @@ def described(table: mc.Table) -> list[dict[str, Any]]:
 
 
 # --- Delta --------------------------------------------------------------------------------------------------------------
-
-
 def write_delta(root: str, data: pa.Table, **options: Any) -> None:
     deltalake.write_deltalake(root, data, **options)
 
@@ -662,8 +658,6 @@ def test_a_delta_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, act
 
 
 # --- both ---------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("from_", ["iceberg", "delta"])
 def test_where_no_such_table_is_nothing_is_made(tmp_path: Path, from_: str) -> None:
     """[AF4]"""

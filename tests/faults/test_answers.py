@@ -11,13 +11,7 @@ from tests.kit.sizes import SetBudgets
 from tests.kit.tables import Hasty, all_snapshots, begin, change_of, check_table, key_version, memory, read_ids, rows, session, write
 
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.errors import (
-    CorruptMetadataError,
-    OutcomeUnknownError,
-    StoreError,
-    StoreUnclearError,
-    UnsafeStoreError,
-)
+from manifestcommit.errors import CorruptMetadataError, OutcomeUnknownError, StoreError, StoreUnclearError, UnsafeStoreError
 from manifestcommit.format import codec, object_names
 from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import open_head

@@ -392,8 +392,7 @@ PLANTS: dict[str, Plant] = {
     "tag of no version": committed("tag_dangles", lambda head: {"tags": {**head.tags, "new": Tag(version=99)}}),
     "path listed twice": path_listed_twice,
     "reference changed": committed(
-        "reference_false",
-        lambda head: {"manifests": (msgspec.structs.replace(head.manifests[0], lower=("zz",)), *head.manifests[1:])},
+        "reference_false", lambda head: {"manifests": (msgspec.structs.replace(head.manifests[0], lower=("zz",)), *head.manifests[1:])}
     ),
     "too many rows removed": too_many_rows_removed,
     "added by a later version": committed("record_false", lambda head: last_added(head, added=77)),

@@ -41,8 +41,6 @@ pytestmark = pytest.mark.usefixtures("empty_memory")
 
 
 # --- completeness, alone --------------------------------------------------------------------------------------------------
-
-
 def test_two_gcs_leave_the_chain_and_what_it_lists() -> None:
     """[GC5] [GC7]"""
     store = table()
@@ -191,8 +189,6 @@ def test_a_young_prepared_job_holds_the_fence_and_an_old_one_does_not() -> None:
 
 
 # --- clocks ---------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("grace_s", [0.0, 86_400.0])
 def test_no_clock_can_make_gc_delete_what_is_needed(clock: str, grace_s: float) -> None:
@@ -223,8 +219,6 @@ def test_ages_are_measured_by_the_stores_own_clock(clock: str) -> None:
 
 
 # --- more of what goes wrong ----------------------------------------------------------------------------------------------
-
-
 def test_damage_stops_gc_before_it_deletes_anything() -> None:
     """A version that is missing, or replaced, or a manifest that is gone: fewer references would delete live files. [GC4] [IV1]"""
     for victim in ("version", "replaced", "manifest"):

@@ -65,7 +65,6 @@ def decide(store: Store, *, writing: bool = True, foreign: bool = False, policy:
 
 
 # --- whether it changes anything ------------------------------------------------------------------------------------------
-
 RUN = RunRef(path="r", rows=1, bytes=1, digest="d", first="a", last="b")
 CHANGES: dict[str, Any] = {
     "fence": 3, "expired": 2, "tags": {"t é": Tag(version=1)}, "keys": {"k": KeyRecord(version=1, digest="d")}, "key_runs": (RUN,),
@@ -118,8 +117,6 @@ def test_a_decision_of_unknown_outcome_is_told_unless_others_went_beyond_it(monk
 
 
 # --- ages -----------------------------------------------------------------------------------------------------------------
-
-
 def test_the_time_of_a_store_that_tells_none_and_takes_no_hint() -> None:
     """Of the newest version, which is never too late: by itself where the store does not say. [GC1]"""
     store = table()
@@ -170,8 +167,6 @@ def test_a_version_that_says_a_time_to_come_goes_by_its_writers_clock() -> None:
 
 
 # --- prepared jobs --------------------------------------------------------------------------------------------------------
-
-
 def prepared(store: Store, row: int) -> str:
     job = begin(store)
     job.write(rows([row]))
@@ -263,8 +258,6 @@ def test_a_prepared_job_says_its_time_where_the_store_does_not() -> None:
 
 
 # --- keys and records -----------------------------------------------------------------------------------------------------
-
-
 def runs_of(**tables: list[tuple[str, int, str]]) -> Any:
     """A session that holds these runs of keys, and counts who reads them."""
     made = {name: pa.table([list(column) for column in zip(*records, strict=True)], schema=KEY_RUN) for name, records in tables.items()}
@@ -374,8 +367,6 @@ def test_a_job_leaves_the_runs_by_the_fence_that_the_head_had() -> None:
 
 
 # --- foreign files --------------------------------------------------------------------------------------------------------
-
-
 def test_what_is_condemned_and_what_is_gone() -> None:
     """[GC6]"""
     horizon = horizon_of(open_head(table()).snapshot)

@@ -65,8 +65,6 @@ pytestmark = pytest.mark.usefixtures("empty_memory")
 
 
 # --- one thing in between, at every call ----------------------------------------------------------------------------------
-
-
 def append(store: Store) -> object:
     return write(store, rows([200], day="x"), key="new")
 
@@ -343,7 +341,6 @@ def test_a_commit_whose_answer_was_lost_loses_no_file_to_gc(landed: bool) -> Non
 
 
 # --- any history --------------------------------------------------------------------------------------------------------
-
 STEPS = ("append", "overwrite", "orphan", "begin", "commit", "prepare", "tag", "untag", "rollback", "gc", "gentle gc")
 
 
@@ -463,8 +460,6 @@ def test_a_gc_that_slept_deletes_nothing_of_a_table_that_was_made_anew() -> None
 
 
 # --- who knows a head that is gone -----------------------------------------------------------------------------------------
-
-
 def spilled() -> MemoryStore:
     """A table whose entries, keys, jobs and removals all lie in objects of their own, which every gc replaces."""
     store = memory()

@@ -90,8 +90,6 @@ def resolve(store: Store, job: str) -> tuple[str, int | None]:
 
 
 # --- who publishes, and what that costs ---------------------------------------------------------------------------------
-
-
 def test_a_writer_whom_nobody_is_in_the_way_pays_nothing_for_helping() -> None:
     """The same requests, also where intents of the long dead lie about that nobody could carry. [CM11] [CM19] [CM20]"""
     for dead in (0, 3):
@@ -274,8 +272,6 @@ def test_only_appends_whose_own_process_alone_can_finish_them_are_published(tmp_
 
 
 # --- being carried ------------------------------------------------------------------------------------------------------
-
-
 def test_who_asks_for_a_job_while_it_is_carried_is_not_told_that_it_never_committed() -> None:
     """Its intent is gone by the second look, as its carrier takes it away: a rerun would double its rows. [CM22] [CM23]"""
     store = table()
@@ -437,8 +433,6 @@ def test_where_everything_spills_those_who_were_carried_are_found(set_budgets: S
 
 
 # --- what must not be carried ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("spilled", [False, True])
 def test_an_intent_whose_key_was_committed_is_not_carried(set_budgets: SetBudgets, spilled: bool) -> None:
     """The rerun of a process that died has done its work: its rows would be in the table twice. [CM20] [KY5]"""
@@ -554,8 +548,6 @@ def test_gc_beside_helping_takes_only_what_the_fence_has_settled() -> None:
 
 
 # --- conflicts and giving up --------------------------------------------------------------------------------------------
-
-
 def overtaken(store: Store, *, then: Any = lambda: None) -> FaultStore:
     """A store for a writer of (5, 9): it publishes, and another takes its range before it looks again."""
     done = False
@@ -714,8 +706,6 @@ def test_an_owner_that_others_gave_up_is_told_so() -> None:
 
 
 # --- crashes --------------------------------------------------------------------------------------------------------------
-
-
 def attempt(run: Any) -> tuple[Outcome | None, BaseException | None]:
     try:
         return run(), None
@@ -724,8 +714,6 @@ def attempt(run: Any) -> tuple[Outcome | None, BaseException | None]:
 
 
 # --- hostile intents --------------------------------------------------------------------------------------------------------
-
-
 def strange(store: Store) -> dict[str, bytes]:
     """Name of an intent that nobody carries -> its bytes."""
     head = open_head(store).snapshot
@@ -828,8 +816,6 @@ def document(store: Store) -> bytes:
 
 
 # --- versions that carry several ------------------------------------------------------------------------------------------
-
-
 def shared(store: Store) -> int:
     """One version with four commits, three of which advance one source, and whose intents came late, or again."""
     wait(store, 10, key="k 5-7", advance=(5, 7), **{"only here": (None, "x")})

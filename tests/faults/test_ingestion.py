@@ -15,11 +15,7 @@ from tests.kit.sizes import rest_thorough
 from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, positions, read, session
 
 import manifestcommit as mc
-from manifestcommit.errors import (
-    ManifestCommitError,
-    OutcomeUnknownError,
-    StoreError,
-)
+from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError
 from manifestcommit.job import commit_all
 from manifestcommit.operations.describe import trace
 from manifestcommit.runtime.outcome import JobResults
@@ -193,8 +189,6 @@ def test_a_rerun_that_does_not_look_is_told_by_its_key() -> None:
 
 
 # --- several datasets that one run feeds --------------------------------------------------------------------------------
-
-
 def run_of(*parts: tuple[Topic, Store], tries: int = 3) -> JobResults:
     """One run that feeds each topic's table; a dataset that cannot even be written to is left out of the commit."""
     jobs = []

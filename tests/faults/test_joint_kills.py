@@ -33,8 +33,6 @@ def lake(tmp_path: Path) -> list[str]:
 
 
 # --- in the processes that are killed, and in those that go on ----------------------------------------------------------------------------
-
-
 def stop_at(what: str, skip: int, reached: Any, *, after: bool) -> None:
     """From now on this process stops, for its parent to kill it, before or after the put of such an object, and after `skip` of them."""
     left = skip
@@ -132,8 +130,6 @@ def write_again(paths: list[str], finished: int) -> None:
 
 
 # --- the tests ----------------------------------------------------------------------------------------------------------------------------
-
-
 def agreed(paths: list[str]) -> int:
     """How many rows each table has, which is the same in all, by a joint read and by reads of each; no job is left, nothing is damaged."""
     counts = {table.to_arrow().num_rows for table in mc.read_together(paths)} | {mc.Table(path).to_arrow().num_rows for path in paths}

@@ -193,10 +193,7 @@ def test_one_fault_at_the_create(run: Run, name: str) -> None:
     run.check(told, OLD, NEW)
 
 
-@pytest.mark.parametrize(
-    "name",
-    rest_thorough(WITH_A_RIVAL, "request lost, no answer"),
-)
+@pytest.mark.parametrize("name", rest_thorough(WITH_A_RIVAL, "request lost, no answer"))
 def test_one_fault_at_the_create_and_a_rival_takes_the_name(run: Run, name: str) -> None:
     """An append is committed above the rival, or it had been committed below. [CM4] [CM6]"""
     run.proxy.faults = once(CREATE, FAULTS[name], run.rival)
@@ -248,8 +245,6 @@ EXPECTED_STEPS = {
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------------
-
-
 def shown(told: Told) -> str:
     if told.outcome != "OutcomeUnknownError":
         return "committed" if told.outcome == "committed" else f"`{told.outcome}`, nothing committed"

@@ -17,13 +17,7 @@ from tests.kit.tables import begin, change_of, check_table, memory, put_version,
 from manifestcommit.commits.commit_loop import commit, record_abort
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.commits.two_phase import commit_prepared, resolve_job
-from manifestcommit.errors import (
-    CorruptMetadataError,
-    NotATableError,
-    StoreError,
-    TableNotFoundError,
-    VersionNotFoundError,
-)
+from manifestcommit.errors import CorruptMetadataError, NotATableError, StoreError, TableNotFoundError, VersionNotFoundError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Write
 from manifestcommit.format.fields import Field, Schema
@@ -144,8 +138,6 @@ def check_refused(store: Store, created: int | None) -> None:
 
 
 # --- jobs of the table that was removed -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("versions", REMADE)
 def test_a_job_of_a_removed_table_is_refused_whatever_is_there(store: Store, versions: int) -> None:
     """It was born at version 2, and once was acknowledged where the new table had two versions as well. [LY10] [CM5] [IV2]"""
@@ -280,8 +272,6 @@ def test_whatever_commits_goes_through_the_same_check(store: Store, act: Callabl
 
 
 # --- the table that was made anew -----------------------------------------------------------------------------------------
-
-
 def test_a_writer_of_the_new_table_that_loses_to_a_removed_one_does_not_build_on_it(store: Store) -> None:
     """It takes the name after that, on the state below it; the removed table's rows are never seen. [LY15] [CM4]"""
     job, head = pending(store)
@@ -460,8 +450,6 @@ def test_who_knows_a_head_of_the_removed_table_is_not_told_that_nothing_happened
 
 
 # --- the marker -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_table_has_its_marker_from_before_its_first_version(store: Store) -> None:
     """[LY14] [CM13]"""
     snapshot = open_head(store).snapshot
@@ -612,8 +600,6 @@ def test_a_version_of_a_removed_table_beside_its_own_marker_is_not_acknowledged(
 
 
 # --- a marker beside the table's own ---------------------------------------------------------------------------------------
-
-
 STRAY = object_names.marker_name("0123456789abcdef")
 
 

@@ -7,15 +7,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
-from tests.faults.row_changes import (
-    begin_delete,
-    begin_id_update,
-    begin_merge,
-    begin_replacement,
-    begin_update,
-    begin_upsert,
-    commit,
-)
+from tests.faults.row_changes import begin_delete, begin_id_update, begin_merge, begin_replacement, begin_update, begin_upsert, commit
 from tests.kit.faults import KEY, every_fault, full, small
 from tests.kit.sizes import PROOF, SetBudgets, rounds
 from tests.kit.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
@@ -39,8 +31,6 @@ FIELD = pc.field
 
 
 # --- crashes -------------------------------------------------------------------------------------------------------------
-
-
 def delete(store: Store) -> mc.Outcome:
     return commit(begin_delete(store, FIELD("id").isin([1, 5, 6, 100, 103]), KEY))
 
@@ -87,7 +77,6 @@ def test_a_row_change_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it
 
 
 # --- beside others -------------------------------------------------------------------------------------------------------
-
 # A condition, and the partitions that it has read: those in which it can be true.
 DELETIONS: dict[str, tuple[Any, Callable[[int, Partition], bool]]] = {
     "day a": (FIELD("day") == "a", lambda _, where: where[0] == "a"),
@@ -97,10 +86,7 @@ DELETIONS: dict[str, tuple[Any, Callable[[int, Partition], bool]]] = {
     "day c, where nothing is": (FIELD("day") == "c", lambda _, where: where[0] == "c"),
     "id 2": (FIELD("id") == 2, lambda _, where: True),
 }
-GONE: dict[str, Callable[[int, Partition], bool]] = {
-    "day a, id 0": lambda each, where: each == 0,
-    "id 2": lambda each, where: each == 2,
-}
+GONE: dict[str, Callable[[int, Partition], bool]] = {"day a, id 0": lambda each, where: each == 0, "id 2": lambda each, where: each == 2}
 
 
 # What takes the place of the rows of each condition: a row that matches it, too.

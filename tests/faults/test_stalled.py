@@ -11,12 +11,7 @@ from tests.kit.tables import begin, change_of, check_head, clone, memory, positi
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.create_version import fenced_outcome
 from manifestcommit.commits.group_commit import Committers
-from manifestcommit.errors import (
-    JobAbortedError,
-    JobFencedError,
-    ManifestCommitError,
-    SnapshotExpiredError,
-)
+from manifestcommit.errors import JobAbortedError, JobFencedError, ManifestCommitError, SnapshotExpiredError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Commit
 from manifestcommit.job import Job
@@ -417,8 +412,6 @@ def test_a_job_that_someone_else_finished_is_committed_and_sends_nothing() -> No
 
 
 # --- the table goes away ------------------------------------------------------------------------------------------------
-
-
 def remove(store: MemoryStore) -> None:
     store.delete([info.name for info in store.list("")])
 
@@ -462,8 +455,6 @@ def test_a_job_does_not_commit_into_another_table_at_its_root(with_rows: bool) -
 
 
 # --- reading beside gc --------------------------------------------------------------------------------------------------
-
-
 def test_a_version_that_came_back_from_the_dead_is_not_read() -> None:
     """[RD3]"""
     store = table(5)
@@ -508,8 +499,6 @@ def test_a_job_of_another_table_is_not_taken_for_ones_own() -> None:
 
 
 # --- versions never start anew ----------------------------------------------------------------------------------------------
-
-
 def test_a_table_that_is_emptied_and_filled_again_goes_on_in_its_chain() -> None:
     """Its keys and watermarks would otherwise be forgotten, and reruns of old work double it. [LY10]"""
     store = memory()

@@ -14,13 +14,7 @@ from tests.kit.tables import begin, check_head, check_table, clone, in_chain, me
 
 import manifestcommit as mc
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
-from manifestcommit.errors import (
-    CommitConflictError,
-    JobAbortedError,
-    StoreError,
-    StoreUnclearError,
-    UsageError,
-)
+from manifestcommit.errors import CommitConflictError, JobAbortedError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import Commit
 from manifestcommit.log.time_travel import find_job
@@ -70,8 +64,6 @@ def check_decided(store: Store, job: str, told: set[tuple[str, int | None]], row
 
 
 # --- races, every interleaving that a test can steer -----------------------------------------------------------------------
-
-
 FINISHERS: dict[str, Callable[[Store, str], Outcome]] = {
     "commit": lambda store, job: commit_prepared(session(store), job),
     "abort": lambda store, job: give_up(session(store), job),
@@ -163,8 +155,6 @@ def test_a_create_that_lands_at_any_call_of_the_second_finisher_decides_or_is_to
 
 
 # --- faults at every call ----------------------------------------------------------------------------------------------------
-
-
 def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request may have landed, and others may have finished the job: its own process must not commit it by itself. [AB3]"""
     monkeypatch.setattr("manifestcommit.store.retry.time.sleep", lambda seconds: None)
@@ -190,8 +180,6 @@ def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_byte
 
 
 # --- conflicts leave it prepared -----------------------------------------------------------------------------------------------
-
-
 def test_a_prepared_overwrite_that_lost_conflicts_each_time_until_it_is_given_up() -> None:
     """[AB3] [AB4] [CF5]"""
     store = table(3)
@@ -211,8 +199,6 @@ def test_a_prepared_overwrite_that_lost_conflicts_each_time_until_it_is_given_up
 
 
 # --- the fence ------------------------------------------------------------------------------------------------------------------
-
-
 def fence(store: Store, version: int, **changes: Any) -> None:
     """What gc commits; what it would delete stays."""
     put_version(store, open_head(store), fence=version, **changes)
@@ -292,8 +278,6 @@ def test_a_fence_between_the_births_of_job_and_give_up_does_not_let_it_be_given_
 
 
 # --- records that were spilled ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("first", FINISHERS)
 def test_a_decision_that_was_spilled_into_a_run_is_found(first: str) -> None:
@@ -376,8 +360,6 @@ def test_a_record_of_the_chain_is_enough() -> None:
 
 
 # --- real processes ------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     root = str(tmp_path / "a table%20")

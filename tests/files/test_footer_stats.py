@@ -180,7 +180,6 @@ def test_a_column_with_a_dot_is_not_a_member_of_a_struct() -> None:
 
 
 # --- files from elsewhere -----------------------------------------------------------------------------------------------------
-
 SCHEMA = Schema(
     fields=(
         Field(id=101, name="n", type="long"),
@@ -437,8 +436,6 @@ def test_what_is_no_parquet_file_is_named(damage: str) -> None:
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------------
-
-
 def test_a_named_range_index_of_pandas_is_a_column() -> None:
     """pandas itself would drop it without a word. [SC3]"""
     import pandas

@@ -82,7 +82,6 @@ def check_told_exactly(store: Any, entries: Sequence[Entry]) -> None:
 
 
 # --- rows in, rows out ----------------------------------------------------------------------------------------------------
-
 HOSTILE = st.one_of(
     st.none(),
     st.sampled_from(["", " ", "a b", "a/b", "..", ".", "%", "%2F", "+", "=", "a=b", "#", "?", "'", '"', "\\", "\n", "\x00", "ü", "日本"]),
@@ -179,8 +178,6 @@ class CountingStore:
 
 
 # --- names and durability ---------------------------------------------------------------------------------------------------
-
-
 def test_names_tell_task_attempt_number_and_job() -> None:
     """Two attempts never share a name; folders are layout. [DF1]"""
     store = fresh_store()
@@ -359,8 +356,6 @@ def test_a_store_that_takes_half_a_write_is_an_error() -> None:
 
 
 # --- how files look ---------------------------------------------------------------------------------------------------------
-
-
 def test_small_batches_make_full_row_groups() -> None:
     """10,000-row batches do not become 10,000-row groups. [DF3]"""
     store = fresh_store()
@@ -444,27 +439,14 @@ def test_a_file_has_ids_statistics_page_index_zstd_and_sparks_schema() -> None:
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_plan_travels_as_pickle_and_as_json() -> None:
     """Spark's tasks get the plan that the caller made, and it holds no secret. [DF1]"""
     schema = schema_of(pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.list_(pa.string()))]))]))
     plan = WritePlan(url="file:///t", job=JOB, schema=schema, partition_by=(1,), target_file_size=5, bounds_columns=3, bloom_columns=(1,))
     assert pickle.loads(pickle.dumps(plan)) == plan
     assert msgspec.json.decode(msgspec.json.encode(plan), type=WritePlan) == plan
-    known = {
-        "url",
-        "job",
-        "schema",
-        "partition_by",
-        "target_file_size",
-        "bounds_columns",
-        "bloom_columns",
-        "sources",
-        "shared",
-        "constraints",
-    }
-    assert set(plan.__struct_fields__) == known
+    known = "url job schema partition_by target_file_size bounds_columns bloom_columns sources shared constraints"
+    assert set(plan.__struct_fields__) == set(known.split())
 
 
 def test_a_target_size_of_nothing_is_refused() -> None:

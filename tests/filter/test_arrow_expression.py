@@ -66,10 +66,7 @@ MISSING_NOTHING = [
     (F("float").isin([0.1]), IsIn(column=("float",), values=(F32[0],))),  # Arrow brings the set to the column's type
     (F("string").isin([]), IsIn(column=("string",), values=())),
     (F("string").isin(["a", None]), Or(args=(IsIn(column=("string",), values=("a",)), IsNull(column=("string",))))),
-    (
-        pc.is_in(F("string"), options=pc.SetLookupOptions(pa.array(["a", None]), skip_nulls=True)),
-        IsIn(column=("string",), values=("a",)),
-    ),
+    (pc.is_in(F("string"), options=pc.SetLookupOptions(pa.array(["a", None]), skip_nulls=True)), IsIn(column=("string",), values=("a",))),
     (pc.starts_with(F("string"), "ab"), StartsWith(column=("string",), prefix="ab")),
     (pc.scalar(True), Constant(value=True)),
     (pc.scalar(pa.scalar(None, pa.bool_())), Constant(value=None)),
@@ -161,7 +158,6 @@ def test_absurd_nesting_is_unknown_in_its_depths() -> None:
 
 
 # --- Against pyarrow itself ---------------------------------------------------------------------------------------------------
-
 OPERATORS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
 
 

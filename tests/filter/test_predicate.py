@@ -40,7 +40,6 @@ from manifestcommit.filter.predicate import (
 )
 
 # --- Rows ---------------------------------------------------------------------------------------------------------------
-
 DAY = date(2024, 2, 29)
 MOMENT = datetime(2024, 2, 29, 12, 30, 0, 1)
 NAN, INF = math.nan, math.inf
@@ -192,8 +191,6 @@ def files(draw: st.DrawFn, names: Sequence[str]) -> list[File]:
 
 
 # --- Predicates, and the truth about a row ----------------------------------------------------------------------------------
-
-
 @st.composite
 def leaves(draw: st.DrawFn, names: Sequence[str]) -> Predicate:
     column = draw(st.sampled_from(names))
@@ -340,8 +337,6 @@ def kept(predicate: Predicate, files: Sequence[File]) -> list[bool]:
 
 
 # --- Never a row lost -------------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=rounds(100, 2_000))
 @given(st.data(), st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=2, unique=True), st.sampled_from([True, False, None]))
 def test_no_file_with_a_matching_row_is_ever_skipped(data: st.DataObject, names: list[str], unknown: bool | None) -> None:
@@ -375,8 +370,6 @@ def test_no_single_comparison_skips_a_matching_row(column: str, data: st.DataObj
 
 
 # --- And the plain cases are skipped ----------------------------------------------------------------------------------------
-
-
 def one(column: str, *values: Any, **known: Any) -> File:
     return File(columns={column: list(values)}, rows=len(values), **known)
 

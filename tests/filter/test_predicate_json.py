@@ -116,8 +116,6 @@ def test_what_is_no_json_is_an_error_of_ours(text: str) -> None:
 
 
 # --- the option ---------------------------------------------------------------------------------------------------------
-
-
 class Executed:
     """Makes a folder where it is unpickled."""
 

@@ -77,8 +77,7 @@ def buffers(array: pa.Array) -> set[int]:
 def test_a_batch_that_matches_is_not_copied() -> None:
     """[SC3] Neither leaves nor what nested columns hold."""
     schema = from_arrow(
-        pa.schema([("a", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.int32())), ("m", pa.map_(pa.string(), pa.int32()))]),
-        counter(),
+        pa.schema([("a", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.int32())), ("m", pa.map_(pa.string(), pa.int32()))]), counter()
     )
     strict = pa.list_(pa.field("x", pa.int32(), nullable=False))
     given_batch = batch(
@@ -289,8 +288,7 @@ LONGS = pa.array([1, None])
         (
             pa.array([[("k", None)]], pa.map_(pa.string(), pa.int64())),
             MapType(
-                key=Field(id=8, name="key", type="string", nullable=False),
-                value=Field(id=9, name="value", type="long", nullable=False),
+                key=Field(id=8, name="key", type="string", nullable=False), value=Field(id=9, name="value", type="long", nullable=False)
             ),
             "'c.value'",
         ),

@@ -72,8 +72,6 @@ ALIKE = schemas(
 
 
 # --- fit ------------------------------------------------------------------------------------------------------------------
-
-
 @given(schemas())
 def test_a_table_s_own_columns_fit(schema: Schema) -> None:
     """[SC3] With other ids, in another order, in another case where no two names then look alike."""
@@ -171,8 +169,7 @@ def test_types_that_do_not_widen_are_refused_even_with_merge(table: FieldType, d
 
 
 @pytest.mark.parametrize(
-    ("table", "data"),
-    [("decimal(10,4)", "decimal(5,2)"), ("interval day", "interval day to second"), ("long", "void"), ("string", "void")],
+    ("table", "data"), [("decimal(10,4)", "decimal(5,2)"), ("interval day", "interval day to second"), ("long", "void"), ("string", "void")]
 )
 def test_data_whose_values_the_column_takes_fits(table: str, data: str) -> None:
     """[SC3]"""
@@ -245,8 +242,6 @@ def test_a_merged_column_never_takes_another_s_place_in_files() -> None:
 
 
 # --- edits ----------------------------------------------------------------------------------------------------------------
-
-
 def test_a_dropped_column_that_comes_back_is_another_column() -> None:
     """[SC6] Its old values, which live files still hold, never show again."""
     dropped = apply_edits(TABLE, drop_column(TABLE, "a"))
@@ -321,8 +316,6 @@ def test_widening_and_relaxing_one_column() -> None:
 
 
 # --- concurrent edits -----------------------------------------------------------------------------------------------------
-
-
 def add(name: str = "n", id: int = 100, type: FieldType = "long", **more: Any) -> SchemaEdit:
     return SchemaEdit(kind="add", id=id, column=name, field=Field(id=id, name=name, type=type, **more))
 
@@ -472,8 +465,6 @@ def test_one_name_inside_files_is_one_column_for_ever(start: Schema, plan: list[
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------------
-
-
 @given(primitives, primitives)
 def test_widening_has_one_direction(one: str, other: str) -> None:
     """[SC5]"""

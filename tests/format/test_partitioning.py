@@ -45,8 +45,6 @@ def partitions(draw: st.DrawFn) -> tuple[Schema, tuple[Any, ...]]:
 
 
 # --- folders --------------------------------------------------------------------------------------------------------------
-
-
 @given(partitions())
 def test_a_folder_is_a_safe_relative_path(made: tuple[Schema, tuple[Any, ...]]) -> None:
     """[PT2] One component per column, none of them empty, hidden, a way up, or longer than stores and file systems take."""
@@ -169,8 +167,6 @@ def test_a_long_folder_is_cut_between_characters_and_escapes(length: int, tail: 
 
 
 # --- partition columns ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("type", ALLOWED)
 def test_the_types_that_partition(type: str) -> None:
     """[PT1]"""
@@ -207,8 +203,6 @@ def test_the_exact_name_wins_and_the_order_is_the_callers() -> None:
 
 
 # --- static partitions ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("type", "given_value", "wire"),
     [

@@ -125,8 +125,6 @@ def without_waiting() -> Iterator[None]:
 
 
 # --- what is made hostile -------------------------------------------------------------------------------------------------
-
-
 def _document(data: bytes) -> Any:
     return msgspec.json.decode(codec.decompress(data, name=""))
 
@@ -287,8 +285,6 @@ SOUND = frozenset({"claim", "prepared", "intent", "task", "mark"})
 
 
 # --- what reads it --------------------------------------------------------------------------------------------------------
-
-
 def looking(table: Table) -> dict[str, Reader]:
     """Everything that reads what others wrote, and changes nothing."""
     url = table.url

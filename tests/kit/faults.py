@@ -118,7 +118,6 @@ def state_of(store: Store, job: str) -> int | str | None:
 
 
 # --- every fault at every call, and a rerun -------------------------------------------------------------------------------
-
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 READS = ("get", "list", "open_input")
 KEY = "the same on every rerun"
@@ -186,7 +185,6 @@ def every_fault(prepare: Callable[[Store], Any], publish: Callable[[Store], mc.O
 
 
 # --- several processes, or threads in turn ----------------------------------------------------------------------------------
-
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.kit.tables"])
 

@@ -75,10 +75,7 @@ WORKS = {
         "delete",
     ),
     "merge": Work(
-        "table.merge(data(1, 6), on=['day', 'id'], key='k')",
-        "table.merge(frame(1, 6), on=['day', 'id'], key='k')",
-        _merged,
-        "merge",
+        "table.merge(data(1, 6), on=['day', 'id'], key='k')", "table.merge(frame(1, 6), on=['day', 'id'], key='k')", _merged, "merge"
     ),
     "merge by clauses": Work(
         "table.merge(data(0, 1, 6), on=['day', 'id'], when_matched=[mc.Delete(where='source.id = 0'), "
@@ -132,8 +129,6 @@ def check_rerun(work: str, path: Path | str, spark: Any, *, committed: bool) -> 
 
 
 # --- races ---------------------------------------------------------------------------------------------------------------
-
-
 class Winner(NamedTuple):
     """What commits when the change is about to. after: the rows that it leaves; rule: by which row changes lose to it, None: none does."""
 

@@ -109,8 +109,6 @@ def paths(table: pa.Table) -> list[str]:
 
 
 # --- never an entry less ------------------------------------------------------------------------------------------------
-
-
 def wire(name: str, value: Any) -> Any:
     return None if value is None else values.encode(value, KINDS[name])
 
@@ -280,8 +278,6 @@ def test_a_manifest_from_before_a_column_was_widened_hides_no_other_ones_bounds(
 
 
 # --- what it costs ------------------------------------------------------------------------------------------------------
-
-
 def test_a_filter_fetches_the_footer_and_the_row_groups_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three requests for one row group of sixty-four, and a small part of the bytes; the same filter again costs none. [RD11]"""
     monkeypatch.setattr(manifests, "ROW_GROUP_ENTRIES", 128)
@@ -359,7 +355,6 @@ def test_a_manifest_that_can_be_read_by_parts_is_a_plain_parquet_file() -> None:
 
 
 # --- damage -------------------------------------------------------------------------------------------------------------
-
 ALL, ONE = Compare(op=">=", column=("i",), value=0), Compare(op="=", column=("i",), value=45)
 
 
@@ -517,8 +512,6 @@ def test_a_reference_with_an_impossible_footer_is_refused_with_its_snapshot() ->
 
 
 # --- checks of a whole column at once ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", ["_Manifest/hint", "/a", "a//b", "a/", "a/../b", "..", ".", "", "a\\b", "a\0b", "./a", "a/."])
 def test_each_refused_path_is_found(path: str) -> None:
     """Anywhere in a column, also behind a slice. [LY1]"""

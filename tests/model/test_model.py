@@ -76,8 +76,6 @@ def test_nothing_is_lost_doubled_or_made_up_in_larger_tables(run: Run) -> None:
 
 
 # --- what the model says of itself ---------------------------------------------------------------------------------------
-
-
 def test_every_pair_of_features_meets_in_a_configuration() -> None:
     assert uncovered(RUNS, "test") == []
 

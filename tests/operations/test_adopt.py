@@ -68,8 +68,6 @@ def table_of(root: Path) -> pa.Table:
 
 
 # --- what is read afterwards --------------------------------------------------------------------------------------------
-
-
 def test_a_flat_folder_becomes_a_table_in_place(tmp_path: Path) -> None:
     """One commit beside the creation; no file is touched; a second call finds nothing to do. [AF2]"""
     put(tmp_path, "part-0.parquet", ids(1, 2))
@@ -174,8 +172,6 @@ def test_only_empty_files_make_an_empty_table(tmp_path: Path) -> None:
 
 
 # --- partition columns ----------------------------------------------------------------------------------------------------
-
-
 def test_a_column_of_the_folders_may_stand_in_the_files_too(tmp_path: Path) -> None:
     """Its type is the files'; a file without it takes its folder's value. [AF2] [DF4]"""
     put(tmp_path, "k=1/a.parquet", ids(1, 2, k=pa.array([1, 1], pa.int16())))
@@ -275,8 +271,6 @@ def test_folders_that_spark_would_merge_stay_apart(tmp_path: Path) -> None:
 
 
 # --- what is passed over, and what is refused ---------------------------------------------------------------------------
-
-
 def test_what_no_reader_of_a_folder_takes_is_passed_over_and_told(tmp_path: Path) -> None:
     """[AF2]"""
     put(tmp_path, "_k=1/data.parquet", ids(1))
@@ -477,8 +471,6 @@ def test_a_backslash_in_a_name_is_refused(tmp_path: Path) -> None:
 
 
 # --- Spark's streaming sink ---------------------------------------------------------------------------------------------
-
-
 def sink(root: Path, batches: dict[str, list[tuple[str, str]]], base: str | None = None) -> None:
     """The log of a streaming query: name of a batch -> (name of a file, action)."""
     log = root / "_spark_metadata"
@@ -534,8 +526,6 @@ def test_a_sink_below_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 # --- what is done with the table afterwards -----------------------------------------------------------------------------
-
-
 def test_an_adopted_table_is_written_altered_and_overwritten(tmp_path: Path) -> None:
     """[DF4] [SC6] [CF3]"""
     put(tmp_path, "day=2013-01-01/0.parquet", ids(1, v=["a"], w=[1]))
@@ -594,8 +584,6 @@ def test_files_that_appear_later_are_not_listed(tmp_path: Path) -> None:
 
 
 # --- many files, crashes, others ----------------------------------------------------------------------------------------
-
-
 def parquet(data: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(data, sink)
@@ -728,8 +716,6 @@ def test_a_file_that_changes_while_it_is_looked_at_is_an_error(what: str) -> Non
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(tmp_path / "a", "k=1/0.parquet", ids(1))
     (tmp_path / "a" / "_SUCCESS").touch()

@@ -63,8 +63,6 @@ def make_older(root: str, age_s: float) -> None:
 
 
 # --- policy ---------------------------------------------------------------------------------------------------------------
-
-
 def test_by_default_nothing_young_goes(root: str) -> None:
     """[GC1]"""
     before = files(root)
@@ -146,8 +144,6 @@ def test_ages() -> None:
 
 
 # --- plan, report, foreign files ------------------------------------------------------------------------------------------
-
-
 def test_a_plan_says_what_would_go_and_touches_nothing(root: str) -> None:
     """[GC5]"""
     before = {name: os.stat(os.path.join(root, name)).st_mtime_ns for name in files(root)}
@@ -386,8 +382,6 @@ class Name(str):
 
 
 # --- the command line -----------------------------------------------------------------------------------------------------
-
-
 def test_the_command_keeps_the_versions_ages_tags_and_keys_that_it_is_told_to(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     """[GC1] [GC10] [KY4]"""
     mc.write(rows([5], day="x"), root, key="k 1")
@@ -416,8 +410,6 @@ def test_the_help_says_what_stays_and_how_long_grace_has_to_be(capsys: pytest.Ca
 
 
 # --- a real S3 server -----------------------------------------------------------------------------------------------------
-
-
 def test_on_s3_with_uploads_that_were_never_finished(rgw: Any) -> None:
     """[GC1] [GC5] [GC9] [IV7]"""
     place, options = f"s3://{rgw.bucket()}/lake/a b%+é", rgw.storage_options

@@ -40,8 +40,6 @@ def store() -> MemoryStore:
 
 
 # --- lineage ------------------------------------------------------------------------------------------------------------
-
-
 def test_each_position_is_traced_to_the_version_and_the_file_that_hold_it(tmp_path: Path) -> None:
     """[RD9] [OB8]"""
     root = tmp_path / "t"
@@ -142,8 +140,6 @@ def test_lineage_refuses_texts_and_unknown_sources(store: MemoryStore) -> None:
 
 
 # --- rewind -------------------------------------------------------------------------------------------------------------
-
-
 def test_a_rewind_is_a_commit_with_its_reason_that_drops_the_keys_whose_work_it_undoes(store: MemoryStore) -> None:
     """[WM5] [WM4] [OB10]"""
     before = open_head(store).snapshot

@@ -9,19 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import (
-    begin,
-    check_table,
-    clone,
-    key_version,
-    memory,
-    positions,
-    put_version,
-    read_ids,
-    rows,
-    session,
-    write,
-)
+from tests.kit.tables import begin, check_table, clone, key_version, memory, positions, put_version, read_ids, rows, session, write
 from tests.protocol.test_stream_batches import commit_batch
 
 import manifestcommit as mc
@@ -78,8 +66,6 @@ def tight(set_budgets: SetBudgets) -> None:
 
 
 # --- what goes back, and what stays ---------------------------------------------------------------------------------------
-
-
 def test_rows_columns_positions_and_keys_go_back_together(store: MemoryStore) -> None:
     """[CF13] [WM4] [OB10]"""
     target, before = (read_object(store, version) for version in (3, 4))
@@ -173,8 +159,6 @@ def test_a_key_that_a_rewind_dropped_is_there_again_before_it_and_gone_after_it(
 
 
 # --- columns and partitions -----------------------------------------------------------------------------------------------
-
-
 def test_columns_go_back_and_can_come_again(store: MemoryStore) -> None:
     """[CF13] [SC6]"""
     own = session(store)
@@ -210,8 +194,6 @@ ID, N = pa.field("id", pa.int64()), pa.field("n", pa.int32(), nullable=False)
 
 
 # --- who goes on ----------------------------------------------------------------------------------------------------------
-
-
 def test_files_and_columns_for_a_table_that_has_none_again_are_refused() -> None:
     """[CF8] [CF13]"""
     store = memory()
@@ -300,8 +282,6 @@ def test_a_job_that_was_rolled_back_has_committed_and_never_does_again(tmp_path:
 
 
 # --- history, lineage, changes, streams -----------------------------------------------------------------------------------
-
-
 def test_where_the_restored_version_is_expired_the_history_ends(store: MemoryStore) -> None:
     """Objects below `expired` that are still there are not read. [RD3] [RD9]"""
     for number in range(5):  # files that do not say what they hold
@@ -337,8 +317,6 @@ def test_changes_and_history_tell_what_a_rollback_did(tmp_path: Path) -> None:
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [4, 0, -1, 99, True, "3", None, 2.0])
 def test_a_version_that_is_none_to_go_back_to_is_refused(store: MemoryStore, version: Any) -> None:
     """[CF13] [RD4]"""
@@ -406,8 +384,6 @@ def test_a_rollback_conflicts_with_whatever_was_committed_meanwhile(store: Memor
 
 
 # --- crashes --------------------------------------------------------------------------------------------------------------
-
-
 def test_it_costs_a_get_of_the_target_and_of_what_only_one_of_the_two_lists(store: MemoryStore) -> None:
     """[IV10]"""
     calls = CountingStore(store)

@@ -82,8 +82,6 @@ def spilling(request: pytest.FixtureRequest, set_budgets: SetBudgets) -> bool:
 
 
 # --- adding and widening ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("spilling")
 def test_merging_adds_columns_which_are_null_in_old_rows(root: Path) -> None:
     """[SC4] [SC5]"""
@@ -91,14 +89,7 @@ def test_merging_adds_columns_which_are_null_in_old_rows(root: Path) -> None:
     mc.write(pa.table({"id": [2], "s": ["x"], "n": [{"a": 1, "b": [1.5]}]}), root, merge_schema=True)
     mc.write(pa.table({"id": [3]}), root)
     table = mc.Table(root)
-    check(
-        table,
-        [
-            {"id": 1, "s": None, "n": None},
-            {"id": 2, "s": "x", "n": {"a": 1, "b": [1.5]}},
-            {"id": 3, "s": None, "n": None},
-        ],
-    )
+    check(table, [{"id": 1, "s": None, "n": None}, {"id": 2, "s": "x", "n": {"a": 1, "b": [1.5]}}, {"id": 3, "s": None, "n": None}])
     check(table, [{"id": 1}], version=2)
     assert table.files(filter=pc.field("s").is_null()).num_rows == 2 or table.files(filter=pc.field("s").is_null()).num_rows == 3
     assert table.files(filter=pc.field("s") == "x").num_rows >= 1
@@ -141,8 +132,6 @@ def test_a_column_becomes_nullable_by_merging_only(root: Path) -> None:
 
 
 # --- renaming and dropping -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def renamed(root: Path) -> mc.Table:
     """v was called u and is now w; files of every time; u is a column again, of another type."""
@@ -279,8 +268,6 @@ def test_columns_are_added_by_every_spelling_of_a_type(root: Path) -> None:
 
 
 # --- beside jobs under way -------------------------------------------------------------------------------------------
-
-
 def test_files_of_a_job_under_way_fit_a_renaming(root: Path) -> None:
     """Written under the old name, committed after the renaming: read under the new one. [CF8] [SC6]"""
     mc.write(pa.table({"id": [1], "a": [10]}), root)
@@ -327,7 +314,6 @@ def test_a_job_that_writes_twice_may_add_columns_in_between(root: Path) -> None:
 
 
 # --- the dataset of a table with renamed columns is a dataset in every respect -----------------------------------------
-
 PROGRAM = """
 import sys
 import duckdb, polars as pl, pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset as ds
@@ -414,7 +400,6 @@ class _Recording:
 
 
 # --- any sequence of changes -----------------------------------------------------------------------------------------
-
 _KINDS: dict[str, tuple[pa.DataType, Any]] = {
     "byte": (pa.int8(), 7),
     "long": (pa.int64(), 2**40),

@@ -401,8 +401,6 @@ def test_a_text_that_came_back_is_set_back_by_a_rollback(store: MemoryStore, how
 
 
 # --- a source that a rollback takes back to before its first advance ----------------------------------------------------
-
-
 @pytest.mark.parametrize("keep_keys", [True, False])
 @pytest.mark.parametrize(("first", "anew", "after"), [
     ((0, 5), (100, 200), (200, 300)),
@@ -474,8 +472,6 @@ def test_a_rewind_to_nothing_forgets_the_source_for_jobs_that_begin_afterwards(s
 
 
 # --- a key that was found when the job began ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("how", ["directly", "prepared", "recovered"])
 @pytest.mark.parametrize("undo", ["rewind", "rollback"])
 @pytest.mark.parametrize("collected", [False, True])
@@ -525,8 +521,6 @@ def test_a_key_that_another_job_committed_again_counts(store: MemoryStore) -> No
 
 
 # --- keys that gc keeps -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("keep", [2, 3])
 def test_gc_counts_keys_of_work_that_is_there(store: MemoryStore, keep: int) -> None:
     """Dropped ones are not among those that it keeps: otherwise a live key is forgotten early, and its rerun doubles rows. [KY4]"""
@@ -542,8 +536,6 @@ def test_gc_counts_keys_of_work_that_is_there(store: MemoryStore, keep: int) -> 
 
 
 # --- jobs in the order of their advances --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_recover_commits_the_ranges_of_a_new_source_in_their_order(order: tuple[int, ...]) -> None:
     """Otherwise the higher one makes the source known, and the lower one can never commit. [WM7] [AB3]"""

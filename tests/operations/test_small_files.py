@@ -25,11 +25,7 @@ from manifestcommit.log.manifests import write_manifest
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import compaction
 from manifestcommit.operations import compaction as small_files
-from manifestcommit.operations.compaction import (
-    CompactionOptions,
-    describe_plan,
-    find_groups,
-)
+from manifestcommit.operations.compaction import CompactionOptions, describe_plan, find_groups
 from manifestcommit.protocol.compaction_plan import Group, is_small, unite_ranges
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.scan.planning import entries_of, entries_table

@@ -10,11 +10,7 @@ import pytest
 from tests.kit.tables import check_table, clone, memory, put_version, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.errors import (
-    SnapshotExpiredError,
-    UsageError,
-    VersionNotFoundError,
-)
+from manifestcommit.errors import SnapshotExpiredError, UsageError, VersionNotFoundError
 from manifestcommit.format.snapshot import Tag
 from manifestcommit.log.time_travel import choose_version
 from manifestcommit.log.version_chain import open_head, read_version

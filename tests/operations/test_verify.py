@@ -72,8 +72,6 @@ def damaged(report: VerifyReport) -> set[tuple[str, str]]:
 
 
 # --- whole tables -----------------------------------------------------------------------------------------------------
-
-
 def overwritten(store: MemoryStore) -> None:
     for number in range(6):
         write(store, rows([number], p=PARTS[number % 4]), partition_by=["p"], overwrite={"p": PARTS[number % 4]} if number > 3 else "no")
@@ -162,8 +160,6 @@ def test_the_statistics_of_every_type_are_true(name: str, tmp_path: Path) -> Non
 
 
 # --- a random life, then one blow ---------------------------------------------------------------------------------------
-
-
 def live(store: MemoryStore, steps: Iterable[int]) -> None:
     """One operation per number."""
     table = mc.Table(store.url)
@@ -265,8 +261,6 @@ def test_what_only_an_older_version_lists_has_to_be_there(spills: bool) -> None:
 
 
 # --- beside others ------------------------------------------------------------------------------------------------------
-
-
 def test_commits_and_gc_at_any_moment_are_no_damage() -> None:
     """What is expired and deleted while it is verified makes it start over. [RD10] [RD3]"""
     base = memory()
@@ -354,8 +348,6 @@ def test_equal_hashes_of_paths_are_no_path_listed_twice(monkeypatch: pytest.Monk
 
 
 # --- the rules ----------------------------------------------------------------------------------------------------------
-
-
 def test_files_of_very_many_jobs_are_told_apart_by_their_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known of a job is remembered of few at a time; an orphan is an orphan in whatever order names come. [RD10] [GC5]"""
     store = memory()
@@ -430,8 +422,6 @@ def test_every_kind_has_a_way_out_and_a_severity() -> None:
 
 
 # --- for people and scripts ---------------------------------------------------------------------------------------------
-
-
 def test_a_key_that_looks_like_a_path_leads_nowhere() -> None:
     """[LY1] [SE2]"""
     store = memory()

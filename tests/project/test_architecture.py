@@ -92,8 +92,6 @@ def none(sentences: Iterator[str]) -> None:
 
 
 # --- this repository ----------------------------------------------------------------------------------------------------
-
-
 def test_arrows_go_down(ours) -> None:
     none(broken_arrows(ours, PACKAGE, ARROWS))
 
@@ -142,7 +140,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 63_066, "modules": 212, "loaded": 70, "lines of tests": 84_373}
+CEILINGS = {"lines": 63_066, "modules": 212, "loaded": 70, "lines of tests": 84_277}
 WALKS = {
     "append": {"modules": 44, "switches": 347, "depth": 19},
     "read": {"modules": 26, "switches": 95, "depth": 15},
@@ -309,8 +307,6 @@ def test_the_package_is_marked_as_typed() -> None:
 
 
 # --- the checker itself: each rule is shown to bite on a made-up tree ----------------------------------------------------
-
-
 def plant(root: Path, files: dict[str, str]):
     for name, source in files.items():
         path = root / name
@@ -329,13 +325,7 @@ HEALTHY = {
     "p/spark/__init__.py": "",
     "p/spark/writer.py": "import pyspark.sql\nfrom ..core import low\n",
 }
-SMALL_ARROWS = {
-    "errors": set(),
-    "core": {"errors"},
-    "spark": {"core", "errors"},
-    "table": {"core", "errors", "spark"},
-    "": {"table"},
-}
+SMALL_ARROWS = {"errors": set(), "core": {"errors"}, "spark": {"core", "errors"}, "table": {"core", "errors", "spark"}, "": {"table"}}
 
 
 def all_rules(tree) -> list[str]:

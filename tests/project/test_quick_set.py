@@ -141,8 +141,6 @@ def test_a_turn_is_a_part_and_all_turns_are_all(tmp_path: Path) -> None:
 
 
 # --- the guard itself -----------------------------------------------------------------------------------------------------
-
-
 def case(node: str, clauses: str = "", of_module: str = "", *, quick: bool = True) -> Collected:
     return Collected(node=node, quick=quick, spark=False, clauses=frozenset(clauses.split()), of_module=frozenset(of_module.split()))
 

@@ -237,18 +237,9 @@ RESTORED = {
     "watermarks", "origins", "keys", "key_runs", "streams", "totals",
 }  # fmt: skip
 OWN = {
-    "version",
-    "parent_digest",
-    "committed_at",
-    "writer",
-    "commits",
-    "recent_jobs",
-    "provisional",
-    "proven",
-    "set_back",
-    "set_back_queries",
+    "version", "parent_digest", "committed_at", "writer", "commits", "recent_jobs", "provisional", "proven", "set_back", "set_back_queries",
     "former_folders",
-}
+}  # fmt: skip
 
 
 def test_a_rollback_restores_what_is_data_and_nothing_else() -> None:

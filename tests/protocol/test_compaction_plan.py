@@ -160,8 +160,6 @@ def test_small_manifests_are_merged_with_their_neighbours_and_thinned_ones_are_w
 
 
 # --- the command and its plan: no Spark is needed to look -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "size"),
     [("128MB", 128_000_000), ("1GiB", 1 << 30), (" 1.5 kib ", 1536), ("7", 7), ("2t", 2 * 10**12), ("64 B", 64), ("3Kb", 3000)],

@@ -205,10 +205,7 @@ def test_a_column_dropped_and_added_again_is_another_column() -> None:
     assert rule(change(), at=head(schema=again)) == "schema"
 
 
-@pytest.mark.parametrize(
-    ("there", "clashes"),
-    [("short", False), ("integer", False), ("long", False), ("byte", True), ("string", True)],
-)
+@pytest.mark.parametrize(("there", "clashes"), [("short", False), ("integer", False), ("long", False), ("byte", True), ("string", True)])
 def test_files_of_a_type_that_the_column_no_longer_holds_clash(there: str, clashes: bool) -> None:
     """A column only ever widens, but for a rollback; inside arrays and maps as well. [CF8] [CF13]"""
 

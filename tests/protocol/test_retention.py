@@ -58,8 +58,6 @@ def after(before: Snapshot, **decided: Any) -> Snapshot:
 
 
 # --- the choice -----------------------------------------------------------------------------------------------------------
-
-
 @given(
     at_grace=st.integers(0, 30),
     at_keep_for=st.integers(0, 30),
@@ -132,8 +130,6 @@ def test_keys_are_kept_by_their_number() -> None:
 
 
 # --- the commit -----------------------------------------------------------------------------------------------------------
-
-
 def test_what_a_decision_leaves_of_the_head() -> None:
     """Tags whose time has come, keys and jobs that are to be forgotten, and condemned names. [GC1] [GC6] [GC8] [GC10] [KY4]"""
     before = head(
@@ -144,15 +140,7 @@ def test_what_a_decision_leaves_of_the_head() -> None:
         set_back={"at the fence": 12, "above it": 13},
         set_back_queries={"at the fence": 12, "above it": 13},
     )
-    made = after(
-        before,
-        fence=12,
-        expired=10,
-        keys_from=15,
-        now_us=100,
-        condemned=frozenset({"new"}),
-        gone=frozenset({"seen", "never"}),
-    )
+    made = after(before, fence=12, expired=10, keys_from=15, now_us=100, condemned=frozenset({"new"}), gone=frozenset({"seen", "never"}))
     assert made.tags.keys() == {"young", "ever"}
     assert made.keys.keys() == {"c"}, "below the fence, and below keys_from"
     assert made.recent_jobs.keys() == {job(5), job(9), job(12), job(20)}, "the fence that the head had counts [GC8]"
@@ -197,7 +185,6 @@ def test_no_key_is_forgotten_where_others_have_merged_the_runs() -> None:
 
 
 # --- a name ---------------------------------------------------------------------------------------------------------------
-
 HORIZON = Horizon(
     table_id=TABLE, own=frozenset({TABLE}), version=20, fence=10, expired=8, tagged=frozenset({2, 12}), condemned=frozenset({"x/é%.csv"}),
                   layouts=((PartitionColumn("day", "string"),),))  # fmt: skip

@@ -57,12 +57,7 @@ EXPECTED: dict[str, frozenset[str]] = {
     "verify": _NONE,
 }
 # What a store without faults says where others are faster again and again: it fails, and loses nothing that it was told of.
-_OVERTAKEN = (
-    "other gcs went further",
-    "other gcs decided first",
-    "versions were expired",
-    "vanished",
-)
+_OVERTAKEN = ("other gcs went further", "other gcs decided first", "versions were expired", "vanished")
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):

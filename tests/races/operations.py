@@ -54,8 +54,6 @@ def parquet(rows: list[list[Any]]) -> bytes:
 
 
 # --- jobs -----------------------------------------------------------------------------------------------------------------
-
-
 def begin(process: Process, record: Record) -> mc.Job:
     """A job that has written the record's rows, and that the log knows."""
     given = record.arguments
@@ -196,8 +194,6 @@ def replace(process: Process, record: Record) -> Outcome:
 
 
 # --- the chain ------------------------------------------------------------------------------------------------------------
-
-
 def create(process: Process, record: Record) -> Outcome:
     mc.create_table(process.url, SCHEMA, partition_by=["day"], storage_options=process.options)
     return "done"
@@ -238,8 +234,6 @@ def rewind(process: Process, record: Record) -> Outcome:
 
 
 # --- reading and gc -------------------------------------------------------------------------------------------------------
-
-
 def read(process: Process, record: Record) -> Outcome:
     """One version, file by file and slowly."""
     table = process.table()

@@ -77,7 +77,6 @@ def test_what_a_process_was_not_told_is_known_to_have_been_tried(tmp_path: Path)
 
 
 # --- what the checks find -------------------------------------------------------------------------------------------------
-
 ROWS = [[1, "a b"], [2, None], [3, "%2F+=#'é"]]
 FOUNDING = (
     Step(operation="create"),

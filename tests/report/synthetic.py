@@ -48,13 +48,7 @@ def commit(version: int, **members: Any) -> Commit:
 
 
 def data_of(
-    newest: Snapshot,
-    *,
-    versions: int,
-    files: int = 1_000,
-    partitions: int = 50,
-    text: str = "",
-    last: int | None = None,
+    newest: Snapshot, *, versions: int, files: int = 1_000, partitions: int = 50, text: str = "", last: int | None = None
 ) -> ReportData:
     """Everything that a page shows of a table of so many versions, files and partitions. text: wherever a text of a user's can be."""
     reducer = HistoryReducer(newest, last or versions, f"memory://{text or 'lake/flights'}")

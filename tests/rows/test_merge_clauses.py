@@ -125,8 +125,6 @@ def test_new_rows_name_their_partition_as_those_of_an_append(base: Any, tmp_path
 
 
 # --- crashes, and beside others ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("by_source", [False, True])
 def test_what_it_has_read_is_its_keys_partitions_or_all(by_source: bool) -> None:
     """Rows that no row of the source matches can be anywhere. [CF16] [RC9]"""

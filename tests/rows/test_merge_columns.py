@@ -120,8 +120,6 @@ def test_what_others_add_meanwhile_is_theirs(path: Path, monkeypatch: pytest.Mon
 
 
 # --- keys ---------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("simple", [True, False])
 def test_keys_may_have_other_names_in_the_source(path: Path, simple: bool) -> None:
     """[RC3] [RC9]"""

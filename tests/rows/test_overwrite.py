@@ -128,8 +128,6 @@ def test_a_table_that_is_not_there_and_columns_that_must_be_named(tmp_path: Path
 
 
 # --- crashes, and beside others ------------------------------------------------------------------------------------------
-
-
 def test_rows_that_were_read_from_the_table_are_compared_with_every_commit_since(tmp_path: Path) -> None:
     """Read, changed in Arrow and written back, an overwrite loses no update of others. [CF17] [RC10]"""
     mc.write(pa.table({"day": ["a", "b"], "n": [1, 1]}), tmp_path / "t", partition_by="day")

@@ -23,9 +23,8 @@ from manifestcommit.commits.create_version import create_table
 from manifestcommit.errors import SchemaMismatchError, SnapshotExpiredError, UsageError, VersionNotFoundError
 from manifestcommit.store import open_store
 
+
 # --- any history --------------------------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.one_of(OPERATIONS), min_size=1, max_size=8), st.booleans(), st.data())
 @settings(max_examples=rounds(12, 300), deadline=None)
 def test_any_history_is_followed_exactly(operations: list[tuple[str, Any]], by_day: bool, data: st.DataObject) -> None:
@@ -39,8 +38,6 @@ def test_any_history_is_followed_exactly(operations: list[tuple[str, Any]], by_d
 
 
 # --- what each operation gives ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("by_day", [True, False])
 def test_each_operation_gives_what_it_changed_and_no_more(tmp_path: Path, by_day: bool) -> None:
     """[CH1] [CH2] [CH3] [CH4]"""
@@ -84,8 +81,6 @@ def test_the_row_that_differs_only_by_its_sign_of_zero_or_its_nan_is_told_apart(
 
 
 # --- columns ------------------------------------------------------------------------------------------------------------
-
-
 def test_rows_have_the_columns_of_the_last_version(tmp_path: Path) -> None:
     """A column that was dropped is not shown, and what changed in it alone is no change; one that a rollback brought back is. [CH6]"""
     table = new_table(tmp_path)
@@ -168,8 +163,6 @@ def test_columns_can_be_chosen_and_names_that_collide_are_refused(tmp_path: Path
 
 
 # --- versions -----------------------------------------------------------------------------------------------------------
-
-
 def test_versions_that_are_not_there_or_expired_are_errors_that_name_what_is_left(tmp_path: Path) -> None:
     """[CH1] [RD3]"""
     table = new_table(tmp_path)

@@ -31,8 +31,6 @@ def append(path: Path) -> None:
 
 
 # --- real processes -----------------------------------------------------------------------------------------------------
-
-
 def add_one(root: str, which: int, start: Any, answers: Any) -> None:
     table = mc.Table(root)
     start.wait(60)
@@ -56,8 +54,6 @@ def test_five_processes_that_update_rows_at_once_all_commit(tmp_path: Path, same
 
 
 # --- what is not repeated -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("winner", [append, lambda path: mc.Table(path).compact()])
 def test_what_is_based_on_a_version_is_tried_once(path: Path, monkeypatch: pytest.MonkeyPatch, winner: Callable[[Path], Any]) -> None:
     """Its caller decides again: the values come from that version. [RC11] [CF17]"""
@@ -105,8 +101,6 @@ def test_a_conflict_that_no_second_look_resolves_is_told_at_once(path: Path, mon
 
 
 # --- how often, and what is left of it ----------------------------------------------------------------------------------
-
-
 def always_behind(monkeypatch: pytest.MonkeyPatch, path: Path, times: int) -> list[int]:
     """Others append right before each create, so many times."""
     put, lost = LocalStore.put_if_absent, list[int]()

@@ -14,12 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from manifestcommit.runtime.concurrency import (
-    BackgroundWorker,
-    map_concurrently,
-    map_in_batches,
-    prefetch,
-)
+from manifestcommit.runtime.concurrency import BackgroundWorker, map_concurrently, map_in_batches, prefetch
 from manifestcommit.store import Store
 from manifestcommit.store.base import is_remote
 from manifestcommit.store.memory import MemoryStore

@@ -23,13 +23,7 @@ from manifestcommit.format.snapshot import Snapshot, Summary, Totals
 from manifestcommit.log.version_chain import open_head, read_version
 from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.environment import Limits
-from manifestcommit.runtime.outcome import (
-    InputTotals,
-    JobMetrics,
-    StoreCounters,
-    WriteTotals,
-    observers,
-)
+from manifestcommit.runtime.outcome import InputTotals, JobMetrics, StoreCounters, WriteTotals, observers
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.backend import Backend
 from manifestcommit.store.memory import MemoryStore
@@ -78,8 +72,6 @@ def written(store: Store, data: pa.Table = ROWS, **options: Any) -> Job:
 
 
 # --- one job ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_jobs_figures_are_what_was_handed_in_written_and_committed(root: Path) -> None:
     """[OB10]"""
     with mc.begin(root, key="k") as job:
@@ -148,8 +140,6 @@ def test_a_ledger_counts_entries_and_manifests(set_budgets: SetBudgets) -> None:
 
 
 # --- how jobs end -----------------------------------------------------------------------------------------------------
-
-
 def test_a_job_that_conflicts_still_has_its_figures(root: Path, told: list[JobMetrics]) -> None:
     """[CF1] [OB10]"""
     mc.write(ROWS, root, watermarks={"s": (0, 5)})
@@ -266,8 +256,6 @@ def test_times_are_those_of_the_phases_and_never_below_zero() -> None:
 
 
 # --- two phases -------------------------------------------------------------------------------------------------------
-
-
 def test_each_phase_has_its_own_figures(root: Path, told: list[JobMetrics]) -> None:
     """The second tells what it committed, and repeats what the first took in. [AB3] [OB10]"""
     mc.write(ROWS, root)
@@ -305,8 +293,6 @@ def test_of_two_committers_of_one_job_one_has_committed_it(told: list[JobMetrics
 
 
 # --- requests that are sent again -------------------------------------------------------------------------------------
-
-
 class Busy(Backend):
     """Answers every second request only."""
 
@@ -375,8 +361,6 @@ def test_a_jobs_retries_are_those_since_it_began() -> None:
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
-
-
 def test_a_table_tells_its_size_what_waits_and_how_far_it_lags(root: Path) -> None:
     """[WM1] [AB3]"""
     mc.write(ROWS, root, watermarks={"t:0": (0, 30), "t:1": (5, 40), "f\n": (None, "etag")})
@@ -414,8 +398,6 @@ def test_ends_that_are_none_are_refused(tmp_path: Path, ends: Any) -> None:
 
 
 # --- all counts match -------------------------------------------------------------------------------------------------
-
-
 Planted = Callable[[Snapshot], dict[str, Any]]
 
 
@@ -434,8 +416,6 @@ def more(totals: Totals, **by: int) -> Totals:
 
 
 # --- on the command line ----------------------------------------------------------------------------------------------
-
-
 Ran = tuple[int, str, str]
 
 

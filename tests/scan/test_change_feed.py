@@ -141,7 +141,6 @@ def history() -> History:
 
 
 # --- each file once, in order -------------------------------------------------------------------------------------------
-
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(0, 4)),
@@ -310,8 +309,6 @@ def test_an_empty_table_begins_with_nothing() -> None:
 
 
 # --- what is no data ----------------------------------------------------------------------------------------------------
-
-
 def test_a_replacement_is_no_data(history: History) -> None:
     """Also where the only manifest of the version holds its files, and for a stream that begins behind it they are. [SP8]"""
     with budgets(**SMALL):
@@ -450,8 +447,6 @@ def test_an_overwrite_is_found_in_the_middle_of_a_walk_by_its_removal_alone(hist
 
 
 # --- versions that are not there ----------------------------------------------------------------------------------------
-
-
 def test_an_expired_version_is_an_error_that_says_what_to_do(history: History) -> None:
     """Never a silent skip, though objects of that name exist. [SP8] [RD3]"""
     start = feed(history.store).beginning(3)
@@ -584,8 +579,6 @@ def test_an_offset_of_another_source_is_refused(given_offset: Any) -> None:
 
 
 # --- columns ------------------------------------------------------------------------------------------------------------
-
-
 def edited(history: History, *edits: SchemaEdit) -> None:
     history.commit(operation="schema", edits=edits)
 
@@ -646,8 +639,6 @@ def test_a_column_that_became_wider_stops_the_stream_and_a_younger_stream_reads_
 
 
 # --- what it costs ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def long_history() -> History:
     """1,000 versions, some of which wrote a manifest."""

@@ -189,7 +189,6 @@ def test_a_filter_on_the_partition_opens_no_other_file(tmp_path: Path) -> None:
 
 
 # --- whatever the rows and the filter are ------------------------------------------------------------------------------
-
 _MOMENTS = [
     dt.datetime(2013, 1, 1, tzinfo=UTC),
     dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),

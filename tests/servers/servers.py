@@ -89,12 +89,7 @@ class S3Server:
 
     def make_read_only(self, bucket: str) -> None:
         """From now on everybody, the owner too, is denied every write to the bucket's objects."""
-        denied = {
-            "Effect": "Deny",
-            "Principal": "*",
-            "Action": ["s3:PutObject", "s3:DeleteObject"],
-            "Resource": f"arn:aws:s3:::{bucket}/*",
-        }
+        denied = {"Effect": "Deny", "Principal": "*", "Action": ["s3:PutObject", "s3:DeleteObject"], "Resource": f"arn:aws:s3:::{bucket}/*"}
         self.call("put_bucket_policy", Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [denied]}))
 
 

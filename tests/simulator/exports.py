@@ -35,7 +35,7 @@ THEME = Theme(
         "b": ("append", "overwrite", "rollback"),
         "gc": ("gc",),
         "other gc": ("gc", "tag"),
-    },
+    }
 )
 _FOLDER, _LOG = "_iceberg/metadata/", "_delta_log/"
 _HINT = f"{_FOLDER}version-hint.text"

@@ -115,8 +115,6 @@ def read_together(crew: Sequence[Worker]) -> None:
 
 
 # --- Jobs that are prepared together, and that others finish ---------------------------------
-
-
 def prepare_together(crew: Sequence[Worker], work: Work) -> None:
     """The first phase of one job in each of these tables: from its first request on others may finish all of them."""
     with _attempting(crew, "prepare together", msgspec.to_builtins(work)) as running:

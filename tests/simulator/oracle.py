@@ -12,16 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
-from tests.simulator.version_rules import (
-    State,
-    Step,
-    birth_of,
-    broken,
-    carried_wrongly,
-    done_at,
-    is_readable,
-    steps_of,
-)
+from tests.simulator.version_rules import State, Step, birth_of, broken, carried_wrongly, done_at, is_readable, steps_of
 
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Snapshot

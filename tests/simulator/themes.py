@@ -7,14 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from tests.simulator.joint_workers import (
-    finish_together,
-    prepare_together,
-    publish_together,
-    quarantine,
-    read_together,
-    recover_together,
-)
+from tests.simulator.joint_workers import finish_together, prepare_together, publish_together, quarantine, read_together, recover_together
 from tests.simulator.workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
 
 from manifestcommit.protocol.retention import DAY_S, Policy
@@ -76,8 +69,6 @@ def _do(crew: Sequence[Worker], deed: JointDeed) -> None:
 
 
 # --- Deeds: all draws happen before they begin, so that a restart does the same ------------------
-
-
 def _work(choices: Choices, plan: str, **options: object) -> Work:
     given: dict[str, object] = {"day": choices.pick(f"day {plan}", len(DAYS)), "files": 1 + choices.pick(f"files {plan}", 2, 0.2)}
     return msgspec.convert({**given, **options}, Work)

@@ -126,18 +126,7 @@ def standalone_cluster(scratch: Path, *, log_level: str = "fatal") -> Iterator[s
         wait_for(lambda: _answers(port), what="the master")
         for number in (1, 2):
             folder = scratch / f"worker{number}"
-            arguments = [
-                "--host",
-                f"127.0.0.{number}",
-                "--cores",
-                "1",
-                "--memory",
-                "1g",
-                "--webui-port",
-                "0",
-                "--work-dir",
-                str(folder),
-            ]
+            arguments = ["--host", f"127.0.0.{number}", "--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(folder)]
             _start(stack, scratch, log_level, "org.apache.spark.deploy.worker.Worker", *arguments, url, local_ip=f"127.0.0.{number}")
         yield url
 

@@ -15,9 +15,7 @@ def numbers(spark: Any, *, tasks: int, rows: int, start: int = 0, key: str = "k"
 
     frame = spark.range(start, start + tasks * rows, 1, tasks)
     return frame.select(
-        F.col("id").alias("n"),
-        F.concat(F.lit("2013-01-0"), (F.col("id") % 2 + 1).cast("string")).alias("day"),
-        F.lit(key).alias("who"),
+        F.col("id").alias("n"), F.concat(F.lit("2013-01-0"), (F.col("id") % 2 + 1).cast("string")).alias("day"), F.lit(key).alias("who")
     )
 
 

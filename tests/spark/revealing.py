@@ -27,13 +27,7 @@ OF_APPLICATION = ("jobs", "stages?details=true", "sql?details=true&length=1000",
 
 
 def reveal(
-    spark: Any,
-    root: str,
-    options: dict[str, Any],
-    wrong: dict[str, Any],
-    misplaced: str,
-    ui: str,
-    read_only: str,
+    spark: Any, root: str, options: dict[str, Any], wrong: dict[str, Any], misplaced: str, ui: str, read_only: str
 ) -> dict[str, str]:
     """What was said, by topic. wrong: options with another secret; misplaced: one that is given as an option of the format, which Spark
     shows; read_only: a table's root in a bucket that becomes read-only.

@@ -187,8 +187,6 @@ def test_atomic_commit_of_the_data_source(spark, driver: Driver, table: str, poi
 
 
 # --- the driver -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("point", "committed"),
     [

@@ -89,8 +89,6 @@ def test_tasks_write_the_parts_of_a_chunk_and_the_driver_commits_them_with_the_p
 
 
 # --- What dies or is done twice -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("moment", ["after", pytest.param("before", marks=pytest.mark.thorough)])
 def test_an_executor_that_is_killed_loses_and_doubles_no_row(driver: Driver, root: str, origin: Origin, moment: str) -> None:
     """Another attempt reads the part, under other names. [LD11] [SP2]"""
@@ -126,8 +124,6 @@ def test_a_driver_that_is_killed_has_loaded_a_chunk_or_nothing(spark: Any, doome
 
 
 # --- What differs from what was planned ---------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def each_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files are parts, too, as many as there are cores."""
@@ -232,8 +228,6 @@ def test_a_part_that_no_task_tells_of_commits_nothing(spark: Any, tmp_path: Path
 
 
 # --- Other sources ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("each_a_part")
 def test_a_followed_table_is_loaded_by_its_versions_and_as_a_whole(spark: Any, tmp_path: Path) -> None:
     for number in range(5):

@@ -53,8 +53,6 @@ def local(spark: Any) -> Run:
 
 
 # --- the whole circle -----------------------------------------------------------------------------------------------------
-
-
 def rows(start: int, stop: int, key: str) -> list[list[Any]]:
     return [[n, f"2013-01-0{n % 2 + 1}", key] for n in range(start, stop)]
 
@@ -127,8 +125,6 @@ def test_hostile_partition_values_and_a_new_column(local: Run, root: str, rgw: A
 
 
 # --- what is fetched ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 def test_files_are_compacted_by_tasks_that_alone_reach_the_store(spark, root: str, rgw: Any) -> None:
     """[GC11] [SE1] In threads of their own, with options that only the caller gives, and partitions that need care."""
@@ -173,8 +169,6 @@ def test_columns_that_nobody_asked_for_are_not_fetched(spark, rgw: Any, root: st
 
 
 # --- Spark's own scan where its JVM really reaches the files ----------------------------------------------------------------
-
-
 @pytest.fixture
 def mounted(spark, root: str, tmp_path: Path) -> Iterator[Path]:
     """A Hadoop that has a file system for s3a://: it shows a local folder as the bucket."""
@@ -217,8 +211,6 @@ def test_spark_scans_by_itself_what_its_jvm_reaches(spark, rgw: Any, root: str, 
 
 
 # --- the way of the options ------------------------------------------------------------------------------------------------
-
-
 def test_one_name_per_session_and_options(spark) -> None:
     """[SE1] Equal options are registered once; others elsewhere; the name is drawn, not derived."""
     options = StorageOptions({"key": "k", "secret": "hunter2"})
@@ -310,8 +302,6 @@ def test_a_denial_in_a_task_keeps_its_type(spark, rgw: Any, root: str) -> None:
 
 
 # --- nobody sees them ------------------------------------------------------------------------------------------------------
-
-
 def guises(secret: str) -> list[bytes]:
     """What a secret may look like where bytes are printed, quoted or packed."""
     raw = secret.encode()

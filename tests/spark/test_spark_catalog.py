@@ -33,14 +33,7 @@ REFUSED = {
     "adopted folders": "does not hold its partition column",
 }
 # Kinds whose partition values Spark reads from the folders.
-PRUNED = {
-    "overwritten",
-    "removed from manifests",
-    "rows changed",
-    "hostile names",
-    "many files",
-    "path with spaces",
-}
+PRUNED = {"overwritten", "removed from manifests", "rows changed", "hostile names", "many files", "path with spaces"}
 PROPERTY = {"export.formats": "spark-catalog"}
 QUICK = {*REFUSED, "all types", "partitions of text", "hostile names", "overwritten", "adopted"}
 _NUMBER = itertools.count()

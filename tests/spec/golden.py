@@ -71,10 +71,7 @@ SCHEMA = Schema(
                     id=113,
                     name="element",
                     type=StructType(
-                        fields=(
-                            Field(id=114, name="from", type="string", nullable=False),
-                            Field(id=115, name="seat", type="byte"),
-                        )
+                        fields=(Field(id=114, name="from", type="string", nullable=False), Field(id=115, name="seat", type="byte"))
                     ),
                 )
             ),
@@ -251,11 +248,7 @@ def full() -> Snapshot:
         added=INLINED,
         removed={MANIFEST: encode(0b010)},
         removed_runs=(run_ref(REMOVED_RUN),),
-        watermarks={
-            "MyTopic:0": 50,
-            "MyTopic:1": -9_223_372_036_854_775_808,
-            "file:ä b%20": "etag-2",
-        },
+        watermarks={"MyTopic:0": 50, "MyTopic:1": -9_223_372_036_854_775_808, "file:ä b%20": "etag-2"},
         origins={"MyTopic:0": -5, "MyTopic:1": None, "file:ä b%20": "etag-0"},
         keys={"flights:2013-01": KeyRecord(version=42, digest="33" * 16)},
         key_runs=(run_ref(KEY_RUN),),
@@ -614,8 +607,6 @@ def write() -> None:
 
 
 # --- documents that are wrong ---------------------------------------------------------------------------------------------
-
-
 def replaced(*path: Any) -> Callable[[Any], None]:
     """A change of a document: the last item becomes the value at the path before it."""
 

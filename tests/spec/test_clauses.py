@@ -30,8 +30,6 @@ def listed(clauses: dict[str, frozenset[str]]) -> str:
 
 
 # --- the reader of clauses itself ---------------------------------------------------------------------------------------
-
-
 def test_a_definition_is_a_line_that_begins_with_the_clause() -> None:
     clauses = defined(SAMPLE)
     assert clauses.held == {"XX1", "XX10"}
@@ -73,8 +71,6 @@ def test_the_summary_counts_held_untested_and_planned_clauses(tmp_path: Path) ->
 
 
 # --- this repository ----------------------------------------------------------------------------------------------------
-
-
 def test_the_specification_defines_each_clause_once() -> None:
     clauses = defined(SPEC.read_text("utf-8"))
     assert clauses.held, "spec/v1.md defines no clause: is the form of a definition still `**[XX1]**` at a line's beginning?"

@@ -38,8 +38,6 @@ def decode_document(document: Any, name: str = NAME) -> Snapshot:
 
 
 # --- names --------------------------------------------------------------------------------------------------------------
-
-
 @given(st.integers(1, 10**20 - 1))
 def test_a_version_has_one_name_and_names_sort_as_versions_do(version: int) -> None:
     """[LY2]"""
@@ -141,7 +139,6 @@ def test_no_hint_does_harm(appended: bytes, data: bytes) -> None:
 
 
 # --- paths --------------------------------------------------------------------------------------------------------------
-
 UNSAFE = [
     "", "/", "/etc/passwd", "..", "../x", "a/../../x", "a/..", "./a", "a/./b", "a//b", "a/", "a\0b", "a\\b", "..\\x", "_manifest",
     "_manifest/hint", "_manifest/versions/00000000000000000001.json.zst", "_MANIFEST/hint", "_Manifest/x",
@@ -218,8 +215,6 @@ def test_a_reference_outside_its_folder_is_damage(where: str, path: str) -> None
 
 
 # --- the snapshot's own rules -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("found", [0, 2, 99, -1])
 def test_another_format_version_is_refused_before_anything_else(found: int) -> None:
     """Even where nothing else of the document could be read. [OB3] [CP2]"""
@@ -275,7 +270,6 @@ def test_a_snapshot_that_breaks_a_rule_is_damage(what: str) -> None:
 
 
 # --- frames -------------------------------------------------------------------------------------------------------------
-
 FRAME = codec.compress(golden.to_json(DOCUMENT))
 RAW = golden.to_json(DOCUMENT)
 
@@ -353,7 +347,6 @@ def test_threads_that_read_their_first_snapshot_together(tmp_path: Path) -> None
 
 
 # --- unknown members ----------------------------------------------------------------------------------------------------
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -401,8 +394,6 @@ def test_users_own_names_are_never_taken_for_members() -> None:
 
 
 # --- anything else ------------------------------------------------------------------------------------------------------
-
-
 def _read_or_refused(data: bytes) -> None:
     """A snapshot that can be written and read again, or one of the two errors; anything else is an error of its own."""
     try:

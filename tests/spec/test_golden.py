@@ -64,8 +64,6 @@ def decode(name: str) -> Snapshot:
 
 
 # --- snapshots ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_golden_objects_are_those_that_were_once_written() -> None:
     """[CP1] [OB1]"""
     digests = json.loads((golden.FOLDER / "digests.json").read_text("utf-8"))
@@ -143,8 +141,6 @@ def _objects_with_named_members(value: Any, schema: Any) -> int:
 
 
 # --- what recoverable jobs leave ------------------------------------------------------------------------------------------
-
-
 def test_a_golden_task_and_mark_mean_what_they_always_meant() -> None:
     """[AB6] [LY5] [CP1]"""
     found = codec.decode_task(
@@ -158,8 +154,6 @@ def test_a_golden_task_and_mark_mean_what_they_always_meant() -> None:
 
 
 # --- prepared jobs -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", JOBS)
 def test_a_golden_prepared_job_means_what_it_always_meant_and_is_written_again_byte_for_byte(name: str) -> None:
     """[AB3] [OB1] [OB15] [CF17] [CP1] [MT11]"""
@@ -245,8 +239,6 @@ def test_the_json_schema_of_jobs_of_several_tables_refuses_what_it_does_not_know
 
 
 # --- manifests and runs -------------------------------------------------------------------------------------------------
-
-
 def table_of(path: str) -> Any:
     return pq.read_table(io.BytesIO(golden.stored(path)))
 
@@ -323,8 +315,6 @@ def test_the_golden_objects_of_a_joint_commit_belong_together() -> None:
 
 
 # --- the JSON Schema ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_json_schema_accepts_the_golden_snapshots(name: str) -> None:
     """[OB2] [OB12]"""

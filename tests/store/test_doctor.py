@@ -45,8 +45,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/object-stores.md"
 
 
 # --- stores that lie, in one way each -----------------------------------------------------------------------------------
-
-
 class Honest(MemoryStore):
     """What the liars are made of."""
 
@@ -411,8 +409,6 @@ def test_a_clock_that_is_wrong_is_a_remark() -> None:
 
 
 # --- stores that do not answer ------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_FIRST_PAUSE_S", 0.001)
@@ -528,8 +524,6 @@ def test_a_store_that_knows_no_create_is_unsafe() -> None:
 
 
 # --- honest stores ------------------------------------------------------------------------------------------------------
-
-
 def leftovers(place: Place) -> list[str]:
     return names(place.open())
 
@@ -585,8 +579,6 @@ def test_a_local_folder_is_left_without_probes(tmp_path: Path) -> None:
 
 
 # --- real servers -------------------------------------------------------------------------------------------------------
-
-
 SERVERS = {
     "Ceph RGW 16.2": "rgw",
     "Ceph RGW 16.2, versioned bucket": "rgw",

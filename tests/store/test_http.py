@@ -38,8 +38,6 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndata"
 
 
 # --- sent, or not sent -----------------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def scripted(*answers: bytes | None, context: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[bytes]]]:
     """(its URL, what it received): a server that answers the requests of all connections in turn, and closes after None or the last."""
@@ -169,8 +167,6 @@ def test_a_create_tells_not_sent_from_perhaps_carried_out() -> None:
 
 
 # --- TLS -------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
     folder = tmp_path_factory.mktemp("tls")
@@ -213,8 +209,6 @@ def test_an_authority_of_ones_own_is_given_as_to_s3fs(
 
 
 # --- requests as s3fs' options make them -----------------------------------------------------------------------------------
-
-
 class Notes(BaseHTTPRequestHandler):
     """Notes every request; answers what its server is told to. It is also a proxy that answers by itself."""
 
@@ -490,7 +484,6 @@ def test_the_settings_of_fsspec_count(server: NotingServer, monkeypatch: pytest.
 
 
 # --- credentials that S3 judges --------------------------------------------------------------------------------------------
-
 PROGRAM = """
 import datetime as dt, json, sys
 with open(sys.argv[1], "a") as count:
@@ -535,8 +528,6 @@ def test_a_public_bucket_is_read_without_credentials(rgw: Any) -> None:
 
 
 # --- large bodies ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def place(s3_behind_proxy: Place) -> Place:
     return s3_behind_proxy

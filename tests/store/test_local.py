@@ -30,53 +30,6 @@ def local(tmp_path: Path) -> LocalStore:
 
 
 # --- lists --------------------------------------------------------------------------------------------------------------
-
-
-def come_and_go(root: str, number: int, started: Any, over: Any) -> None:
-    store = LocalStore(root)
-    for each in itertools.count():
-        if over.is_set():
-            return
-        store.put_if_absent(f"versions/new-{number}-{each:06}", b"x")
-        if each >= 5:
-            store.delete([f"versions/new-{number}-{each - 5:06}"])
-            started.set()
-
-
-@pytest.mark.thorough
-def test_a_list_never_misses_what_was_there_before_it_began(local: LocalStore, tmp_path: Path) -> None:
-    """A scan of a folder is no snapshot while names come and go; the list must be one. [ST3]"""
-    kept = [f"versions/{number:06}" for number in range(400)]
-    (tmp_path / "root" / "versions").mkdir(parents=True)
-    for name in kept:
-        (tmp_path / "root" / name).write_bytes(b"x")
-    over, started = processes.Event(), [processes.Event(), processes.Event()]
-    arguments = [(str(tmp_path / "root"), number, event, over) for number, event in enumerate(started)]
-    writers = [processes.Process(target=come_and_go, args=each) for each in arguments]
-    try:
-        for writer in writers:
-            writer.start()
-        assert all(event.wait(60) for event in started)
-        until = time.monotonic() + 5
-        for scan in itertools.count():
-            if scan >= 30 and time.monotonic() > until:
-                break
-            if scan % 5 == 0:
-                kept.append(f"versions/{len(kept):06}")
-                assert local.put_if_absent(kept[-1], b"x")
-            if scan % 2:
-                found = [name for name in names(local, "versions/", "versions/0") if name < "versions/n"]
-            else:
-                found = names(local, "versions/0")
-            assert found == kept, f"missed {set(kept) - set(found)} in scan {scan}"
-    finally:
-        over.set()
-        for writer in writers:
-            writer.join(30)
-            writer.kill()
-    assert [writer.exitcode for writer in writers] == [0, 0]
-
-
 @pytest.mark.parametrize("least", ["", "versions/1"])
 def test_a_scan_that_misses_a_name_is_scanned_again(local: LocalStore, monkeypatch: pytest.MonkeyPatch, least: str) -> None:
     """Two scans in a row must agree; what the kernel seldom does is done here on purpose: the first scan misses the newest. Whoever is
@@ -119,8 +72,6 @@ def test_a_folder_that_is_removed_while_it_is_listed_holds_nothing(local: LocalS
 
 
 # --- leftovers ---------------------------------------------------------------------------------------------------------
-
-
 def write_for_ever(root: str, ready: multiprocessing.Queue[int]) -> None:
     store = LocalStore(root)
     output = store.create_output("day=1/open")
@@ -208,8 +159,6 @@ def test_a_small_object_whose_temporary_file_is_taken_away_is_written_again(
 
 
 # --- local: link, never rename ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("call", ["os.link", "os.replace"])
 def test_no_gc_takes_a_temporary_file_that_is_being_written(local: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """However many gcs without grace go by while a disk is slow: eight that took it, one after the other, failed a commit. [ST15] [GC9]"""

@@ -45,8 +45,6 @@ def place(s3_behind_proxy: Place) -> Place:
 
 
 # --- requests -------------------------------------------------------------------------------------------------------------
-
-
 def test_each_call_is_one_request(store: Store, proxy: FaultProxy) -> None:
     """No HEAD before a GET, no list before a PUT. [ST10] [ST13]"""
     assert store.put_if_absent("v/1", b"x" * 100) and sent(proxy) == ["PUT"]
@@ -195,8 +193,6 @@ def test_a_list_starts_a_little_below_its_first_name(name: str) -> None:
 
 
 # --- nothing stale ----------------------------------------------------------------------------------------------------------
-
-
 def commit_one(place: Place, day: str) -> int | None:
     return mc.write(pa.table({"day": [day]}), place.url, storage_options=place.options).version
 
@@ -230,8 +226,6 @@ def test_a_forked_process_uses_the_store_of_its_parent(s3_root: Place) -> None:
 
 
 # --- unclear answers, busy stores -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("status", [500, 503, 429, 409])
 def test_a_busy_store_is_asked_again(store: Store, proxy: FaultProxy, status: int) -> None:
     """[ST14]"""
@@ -345,8 +339,6 @@ def test_an_answer_that_is_cut_off_is_asked_for_again(store: Store, proxy: Fault
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------------
-
-
 def every_call(store: Store) -> list[Any]:
     return [
         lambda: store.get("x"),
@@ -496,8 +488,6 @@ def test_options_that_no_client_takes_are_named(place: Place) -> None:
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------------
-
-
 def test_a_store_and_its_options_show_no_value(place: Place) -> None:
     """[SE1]"""
     store = place.open()

@@ -103,8 +103,6 @@ def test_of_an_endpoint_only_the_place_is_shown(endpoint: str, shown: str) -> No
 
 
 # --- options ----------------------------------------------------------------------------------------------------------------
-
-
 def test_values_of_every_kind_are_blotted_out() -> None:
     """[SE1]"""
     options = StorageOptions(

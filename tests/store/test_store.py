@@ -39,8 +39,6 @@ CLIMBING = ["", "/", "/etc/x", "..", "../x", "a/../../x", "a/..", ".", "./a", "a
 
 
 # --- atomic create ------------------------------------------------------------------------------------------------------
-
-
 def test_of_32_racing_threads_exactly_one_creates(place: Place) -> None:
     """[ST1]"""
     creators = 6 if place.is_tree else 32  # SeaweedFS keeps each waiting for a second or more
@@ -134,8 +132,6 @@ def test_a_deleted_name_is_free(store: Store) -> None:
 
 
 # --- get and put --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_kept_as_it_was_written(place: Place, name: str) -> None:
     """[LY1] [ST8]"""
@@ -259,8 +255,6 @@ def test_another_instance_reads_what_was_written(place: Place) -> None:
 
 
 # --- list ---------------------------------------------------------------------------------------------------------------
-
-
 def test_a_list_is_ordered_by_code_points(place: Place) -> None:
     """Plain names everywhere; where the server keeps no folders, all of them: `a/` stands where its slash does, after `a!` and `a-b`,
     before `a0`; UTF-16 would order 🦆 before \ue000. [ST3]"""
@@ -319,8 +313,6 @@ def test_a_list_is_the_sorted_names_with_the_prefix_from_the_start_on(
 
 
 # --- outputs and leftovers ----------------------------------------------------------------------------------------------
-
-
 def test_an_output_appears_whole_when_it_is_closed_and_not_before(store: Store) -> None:
     """[ST2] [DF2]"""
     output = store.create_output("day=1/a b.parquet")

@@ -171,8 +171,6 @@ def test_a_peer_that_stops_reading_does_not_hold_a_request_for_ever(monkeypatch:
 
 
 # --- who is who -------------------------------------------------------------------------------------------------------------
-
-
 class Masked(str):
     """A text that does not show itself, as classes for secrets do."""
 
@@ -220,8 +218,6 @@ def test_old_clients_are_dropped(s3_root: Place) -> None:
 
 
 # --- outputs ----------------------------------------------------------------------------------------------------------------
-
-
 def test_an_output_whose_completion_failed_is_not_completed_again(place: Place, proxy: FaultProxy) -> None:
     """The last part was there twice. [ST2]"""
     store = place.open()

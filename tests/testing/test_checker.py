@@ -44,8 +44,6 @@ def ids(wrong: Contradiction) -> list[str]:
 
 
 # --- what is right
-
-
 def test_commits_beside_each_other_in_either_order() -> None:
     first, second = append(0, 10, 2, "a"), append(1, 9, 3, "b")
     assert check([first, second, read(11, 3, "a", "b")]) is None
@@ -246,15 +244,10 @@ def test_of_two_in_one_version_one_may_go_on_where_the_other_stopped() -> None:
 
 
 # --- what is wrong, by name
-
-
 def test_a_lost_update_is_found() -> None:
     wrong = found(append(0, 1, 2, "a"), append(2, 3, 3, "b"), read(4, 3, "b"))
     assert ids(wrong) == ["append-0", "read-4"] and "lacks 'a'" in wrong.problem
-    both = (
-        append(0, 3, 3, "b", birth=1, empties=("day=1",), scope=("day=1",)),
-        append(1, 2, 2, "a"),
-    )
+    both = (append(0, 3, 3, "b", birth=1, empties=("day=1",), scope=("day=1",)), append(1, 2, 2, "a"))
     assert "an update is lost" in found(*both).problem
     elsewhere = msgspec.structs.replace(both[1], adds={"a": "day=2"})
     assert check([both[0], elsewhere]) is None
@@ -404,8 +397,6 @@ def test_too_many_unknowns_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 # --- many
-
-
 def lived(seed: int, *, commits: int, told: float = 0.85) -> list[Operation]:
     """A right history: a serial table under concurrent processes, some of whom are never told."""
     dice = random.Random(seed)

@@ -58,8 +58,6 @@ def tasks_started(spark) -> Callable[[], int]:
 
 
 # --- writing --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_append_commits_once_per_key(spark, table: str) -> None:
@@ -244,8 +242,6 @@ def test_an_empty_write_commits_its_watermarks(spark, table: str) -> None:
 
 
 # --- reading --------------------------------------------------------------------------------------------------------------
-
-
 def test_a_dataframe_stays_at_its_version(spark, table: str) -> None:
     """[SP4] [RD2] What commits after load() is not in it, also not in a frame derived later."""
     df = spark.read.format(FORMAT).load(table)

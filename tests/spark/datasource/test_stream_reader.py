@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.kit.tables import begin, change_of, put_version, session
+from tests.kit.tables import begin, change_of, session
 from tests.spark.clusters import REPO, end, environment, wait_for
 
 import manifestcommit as mc
@@ -84,8 +84,6 @@ def offsets(checkpoint: Path) -> list[str]:
 
 
 # --- each file once -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
@@ -144,23 +142,6 @@ def test_a_stream_can_start_at_a_version(spark, root: str, tmp_path: Path) -> No
     assert [ids for _, ids in Query(spark, root, tmp_path / "b").finish() if ids] == [[30]]
 
 
-@pytest.mark.thorough
-def test_a_batch_that_was_planned_and_not_finished_is_repeated_with_the_same_files(spark, root: str, tmp_path: Path) -> None:
-    """As after a driver's death in its very first batch, and a compaction: what a stream began with is in the checkpoint. [SP8] [GC11]"""
-    add(root, 0, 3)
-    first = Query(spark, root, tmp_path / "c", maxFilesPerTrigger=2)
-    assert first.finish() == [(0, [0, 1]), (1, [2])]
-    for folder, kept in (("commits", -1), ("offsets", 0)):  # planned, and no more known of it
-        for path in (tmp_path / "c" / folder).iterdir():
-            if int(path.name.strip(".").split(".")[0]) > kept:
-                path.unlink()
-    add(root, 10, 3)
-    assert mc.Table(root).compact(spark=spark).groups == 3, "one for each day, of files that the stream has given and others"
-    batches = Query(spark, root, tmp_path / "c", maxFilesPerTrigger=2).finish()
-    assert batches[:3] == [(0, [0, 1]), (1, [2, 10]), (2, [11, 12])]
-    assert not any(ids for _, ids in batches[3:])
-
-
 DRIVER = """
 import json, pathlib, sys, time
 from examples.flights.java import ensure_java
@@ -209,8 +190,6 @@ def test_a_driver_that_is_killed_in_its_first_batch_loses_and_doubles_nothing(sp
 
 
 # --- what is no data, and what stops a stream ---------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def refused(spark: Any, *said: str) -> Iterator[None]:
     with pytest.raises(Exception, match=r"manifestcommit\.errors") as raised:
@@ -234,53 +213,6 @@ def test_replacements_are_no_data_and_overwrites_are_as_the_option_says(spark, r
         failing.finish()
     assert failing.batches == [(0, [10, 11])], "what comes before it is given first"
     assert Query(spark, root, tmp_path / "fail", onOverwrite="files").finish() == [(1, [20, 100])]
-
-
-@pytest.mark.thorough
-def test_files_that_a_rollback_brings_back_are_not_missed(spark, root: str, tmp_path: Path) -> None:
-    """The stream began when the table was empty; the restored files keep the version that added them. [SP8] [CF13]"""
-    full = add(root, 1, 2)
-    with mc.begin(root) as job:
-        job.overwrite(None)
-    query = Query(spark, root, tmp_path / "checkpoint")
-    query.finish()
-    assert query.ids == []
-    back = mc.Table(root).rollback(full, reason="that was a mistake").version
-    add(root, 3)
-    for choice in ("fail", "files"):
-        with refused(spark, f"version {back} of", "rollback by job", "brought back 2 files"):
-            Query(spark, root, tmp_path / "checkpoint", onOverwrite=choice).finish()
-    assert Query(spark, root, tmp_path / "checkpoint", onOverwrite="skip").finish() == [(1, [3])]
-    assert [ids for _, ids in Query(spark, root, tmp_path / "another").finish()] == [[1, 2, 3]]
-
-
-@pytest.mark.thorough
-def test_versions_that_expired_are_never_skipped(spark, root: str, tmp_path: Path) -> None:
-    """[SP8] [RD3]"""
-    add(root, 0)
-    assert Query(spark, root, tmp_path / "c").finish() == [(0, [0])]
-    missed = add(root, 10)
-    left = add(root, 20)
-    store = open_store(root)
-    put_version(store, open_head(store), fence=left, expired=left)
-    said = (f"needs version {missed}", f"oldest readable version is {left}", "new checkpoint", f'"startingVersion", {left}')
-    with refused(spark, "SnapshotExpiredError", *said):
-        Query(spark, root, tmp_path / "c").finish()
-    with refused(spark, "SnapshotExpiredError"):
-        Query(spark, root, tmp_path / "d", startingVersion=missed).finish()
-    assert Query(spark, root, tmp_path / "e", startingVersion=left).finish() == [(0, [20])]
-
-
-@pytest.mark.thorough
-def test_another_table_in_the_place_of_the_first_is_refused(spark, root: str, tmp_path: Path) -> None:
-    """[SP8]"""
-    add(root, 0)
-    Query(spark, root, tmp_path / "c").finish()
-    other = str(tmp_path / "other")
-    for first in (0, 10, 20):
-        add(other, first)
-    with refused(spark, "TableNotFoundError", "checkpoint is of the table"):
-        Query(spark, other, tmp_path / "c").finish()
 
 
 @pytest.mark.thorough

@@ -79,8 +79,6 @@ def forget_the_commit_of(checkpoint: str, batch: int) -> None:
 
 
 # --- one batch, one commit ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_each_batch_is_one_commit_of_one_object(spark, root: str, source: Path, checkpoint: str) -> None:
@@ -201,7 +199,6 @@ def test_a_failing_batch_deletes_nothing(spark, root: str, source: Path, checkpo
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------------
-
 REFUSED: dict[str, tuple[dict[str, str], bool, str]] = {
     "watermarks": ({"watermarks": "{}"}, False, "checkpoint"),
     "fingerprint": ({"fingerprint": "x"}, False, "its query and its number"),
@@ -245,8 +242,6 @@ def test_what_is_refused_ends_the_query_before_any_task(spark, root: str, source
 
 
 # --- how Spark calls it ---------------------------------------------------------------------------------------------------
-
-
 def test_a_source_that_came_by_pickle_plans_nothing(root: str) -> None:
     """[SP7] [LY4] Spark plans each batch with a source of its own and commits it with a pickled one, which asks nothing of the store."""
     fresh = ManifestCommitDataSource({"path": root})
@@ -315,8 +310,6 @@ def test_a_batch_of_a_removed_table_is_an_error(root: str, batch_messages: Any) 
 
 
 # --- kill -9 --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def new_driver(tmp_path: Path) -> Iterator[Any]:
     """Drivers of their own, with no trap set; whichever still lives at the end is ended."""
@@ -408,8 +401,6 @@ def test_every_row_once_whatever_is_killed(new_driver: Any, root: str, source: P
 
 
 # --- many batches, and object stores --------------------------------------------------------------------------------------
-
-
 BATCHES = rounds(25, 100)
 
 

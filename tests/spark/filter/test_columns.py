@@ -55,9 +55,7 @@ SCHEMA = Schema(
         Field(id=18, name="row", type="long"),
         Field(id=14, name="c", type="string", metadata={"__COLLATIONS": {"c": "spark.UTF8_LCASE"}}),
         Field(
-            id=15,
-            name="a.b`c",
-            type=StructType(fields=(Field(id=16, name="x", type="integer"), Field(id=17, name="y z.", type="double"))),
+            id=15, name="a.b`c", type=StructType(fields=(Field(id=16, name="x", type="integer"), Field(id=17, name="y z.", type="double")))
         ),
     )
 )
@@ -81,10 +79,7 @@ COLUMNS: dict[str, list[Any]] = {
     "a.b`c": [{"x": 1, "y z.": NAN}, {"x": None, "y z.": 1.5}, {"x": 5, "y z.": None}],
 }
 ROWS = [{name: ([*values, None] * 9)[at] for name, values in COLUMNS.items()} for at in range(10)]
-NUMBERED = pa.table(
-    {**{name: [row[name] for row in ROWS] for name in COLUMNS}, "row": range(len(ROWS))},
-    schema=ARROW,
-)
+NUMBERED = pa.table({**{name: [row[name] for row in ROWS] for name in COLUMNS}, "row": range(len(ROWS))}, schema=ARROW)
 
 
 @pytest.fixture(scope="module")
@@ -185,8 +180,6 @@ def test_thousands_of_terms_reach_spark_and_come_back(frame: DataFrame) -> None:
 
 
 # --- Spark's own Columns ------------------------------------------------------------------------------------------------------
-
-
 def leaf_type(path: tuple[str, ...]) -> pa.DataType:
     kind = ARROW.field(path[0]).type
     return kind.field(path[1]).type if len(path) > 1 else kind
@@ -298,13 +291,7 @@ def test_the_text_of_a_column_means_what_the_column_means(frame: DataFrame) -> N
         assert pruned(frame, c("s") == text) == Compare(op="=", column=("s",), value=text), text
         either = tuple(Compare(op="=", column=("s",), value=each) for each in (text, "z"))
         assert pruned(frame, c("s").isin(text, "z")) == Or(args=either), text
-    for column, value in {
-        "d": 1e300,
-        "m": D("1.50"),
-        "day": date(2024, 2, 29),
-        "l": -(2**63) + 1,
-        "ntz": MOMENT,
-    }.items():
+    for column, value in {"d": 1e300, "m": D("1.50"), "day": date(2024, 2, 29), "l": -(2**63) + 1, "ntz": MOMENT}.items():
         found = pruned(frame, c(column) >= value)
         assert not isinstance(found, Unknown) or column == "ntz", column
     assert pruned(frame, c("ts") == MOMENT.replace(tzinfo=UTC)) == Compare(op="=", column=("ts",), value=MOMENT.replace(tzinfo=UTC))

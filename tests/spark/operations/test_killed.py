@@ -1,4 +1,4 @@
-"""Row changes and compactions with Spark that are killed around their commit or in their tasks, or meet others at it. [CM1] [KY3] [RC1]
+"""Row changes and compactions with Spark that are killed around their commit or in their tasks, or lose to others. [CM1] [KY3] [RC1]
 
 The same as without: tests/rows/test_killed.py. An update and a merge by clauses are statements in SQL of a driver, which
 evaluates them itself. [RC8]
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.row_works import OLD, WINNERS, WORKS, check_race, check_repeated, check_rerun, found, make, run
+from tests.kit.row_works import OLD, WORKS, check_repeated, check_rerun, found, make, run
 from tests.spark.clusters import Driver, set_trap, sprung
 
 pytestmark = pytest.mark.thorough
@@ -43,15 +43,6 @@ def test_an_executor_that_is_killed_behind_its_files_loses_and_doubles_no_row(dr
     assert sprung(trap)["executor"]
     assert found(root) == sorted(WORKS[work].after(OLD))
     check_rerun(work, root, None, committed=True)
-
-
-@pytest.mark.parametrize("winner", WINNERS)
-@pytest.mark.parametrize("work", WORKS)
-def test_a_row_change_that_meets_a_winner_at_its_create_loses_or_is_done_beside_it(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, winner: str
-) -> None:
-    """[CF16] [CF7] [RC1]"""
-    check_race(monkeypatch, work, winner, tmp_path / "t", spark)
 
 
 @pytest.mark.parametrize("work", ["merge", "merge by clauses", "overwrite"])

@@ -108,8 +108,6 @@ def test_a_dataframe_of_the_table_itself_is_merged_as_it_is_written(spark: Any, 
 
 
 # --- what a deletion says, and what it leaves alone ----------------------------------------------------------------------
-
-
 @pytest.mark.versions
 def test_conditions_of_all_kinds_mean_the_same(spark: Any, base: Any, tmp_path: Path) -> None:
     """[RC2] [RD7]"""
@@ -321,8 +319,6 @@ def test_the_command_counts_deletes_and_says_so(spark: Any, base: Any, tmp_path:
 
 
 # --- merge ---------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.versions
 @pytest.mark.parametrize("case", rest_thorough(list(CLAUSE_MERGES), "several clauses in order", "all of them"))
 @pytest.mark.parametrize("name", rest_thorough(["plain", "partitioned"], "partitioned"))
@@ -399,8 +395,6 @@ def test_a_key_that_comes_twice_is_named(spark: Any, base: Any, tmp_path: Path) 
 
 
 # --- files of all kinds --------------------------------------------------------------------------------------------------
-
-
 def test_a_column_that_files_lack_is_null_in_conditions_and_keys(spark: Any, base: Any, tmp_path: Path) -> None:
     """[RC2] [RC3] [SC4]"""
     table, data = copy(base, "plain", tmp_path)

@@ -100,8 +100,6 @@ def test_an_overwrite_of_what_was_read_conflicts_with_every_commit_since(spark, 
 
 
 # --- the data source: Spark shows its writer the columns, and no plan -------------------------------------------------------
-
-
 def test_an_overwrite_by_the_data_source_conflicts_with_every_commit_since(spark, table: str) -> None:
     """One column that came through unchanged is enough. Where none did, basedOn says it. [SP41] [CF17]"""
     df = spark.read.format(FORMAT).load(table)

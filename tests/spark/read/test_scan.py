@@ -190,14 +190,9 @@ def test_local_files_take_no_storage_options(spark, tmp_path: Path) -> None:
 
 
 # --- the reader that runs in tasks ----------------------------------------------------------------------------------------
-
 NESTED = Schema(
     fields=(
-        Field(
-            id=1,
-            name="s",
-            type=StructType(fields=(Field(id=2, name="a", type="long"), Field(id=3, name="new", type="string"))),
-        ),
+        Field(id=1, name="s", type=StructType(fields=(Field(id=2, name="a", type="long"), Field(id=3, name="new", type="string")))),
         Field(id=4, name="l", type=ArrayType(element=Field(id=5, name="element", type="double"))),
         Field(
             id=6,

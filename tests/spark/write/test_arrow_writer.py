@@ -56,21 +56,7 @@ def test_what_was_written_is_what_is_there(spark, root: str) -> None:
 @pytest.mark.versions
 def test_rows_read_back_are_the_rows_written(spark, root: str) -> None:
     """[SP2] [SP4] [DF4] Partitioned by hostile values; every row once, partition columns from inside the files."""
-    values = [
-        "a b",
-        "p%20q",
-        "x+y",
-        "d=1",
-        "h#h",
-        "quo'te\"",
-        "é漢",
-        "",
-        None,
-        "..",
-        "/",
-        "__HIVE_DEFAULT_PARTITION__",
-        "x" * 300,
-    ]
+    values = ["a b", "p%20q", "x+y", "d=1", "h#h", "quo'te\"", "é漢", "", None, "..", "/", "__HIVE_DEFAULT_PARTITION__", "x" * 300]
     rows = [(n, value) for n, value in enumerate(values * 3)]
     df = spark.createDataFrame(rows, "n long, part string").repartition(2)
     plan = plan_for(df, root, partition_by=["part"])
@@ -172,8 +158,6 @@ def test_storage_options_are_refused_before_anything_is_written(spark, root: str
 
 
 # --- what comes back from tasks --------------------------------------------------------------------------------------------
-
-
 def message(task: int, *paths: str) -> TaskMessage:
     entries = tuple(Entry(path=path, rows=1, bytes=1, job=JOB) for path in paths)
     return packed(TaskWritten(task=task, entries=entries))

@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -49,8 +48,6 @@ def in_tasks(root: str) -> Counter[str]:
 
 
 # --- drivers that die -----------------------------------------------------------------------------------------------------
-
-
 class Run:
     """One run of tests/spark/recoverable_job.py."""
 
@@ -158,27 +155,6 @@ def test_of_several_tables_the_rerun_computes_the_rest_and_commits_all(start: Ca
 
 
 @pytest.mark.thorough
-def test_a_driver_that_was_only_stopped_is_told_the_same(start: Callable[..., Run], root: str) -> None:
-    """The rerun goes on with its job and commits; woken, it computes what it had begun, and no row is doubled. [AB6] [CM1] [IV5]"""
-    old = start(root, 6, "old", 3)
-    waits(old, root, 3)
-    wait_for(lambda: len(computed(old.folder, "old")) >= 5, what="two tasks to be under way")
-    os.killpg(old.process.pid, signal.SIGSTOP)
-    try:
-        rerun = start(root, 6, "rerun", 6)
-        result = rerun.result()
-    finally:
-        os.killpg(old.process.pid, signal.SIGCONT)
-    assert computed(rerun.folder, "rerun") == Counter(range(3, 6))
-    told = old.result()
-    assert (told["job"], told["version"]) == (result["job"], result["version"]), "the same commit, whoever made it"
-    assert rows_of(root) == sorted(({COLUMN: n} for n in range(60)), key=str)
-    files = {str(path.relative_to(root)) for path in Path(root).glob("*.parquet")}
-    assert len(files) > len(listed(root)) == 6, "what the woken driver wrote is there and unlisted"
-    assert [commit["operation"] for commit in mc.Table(root).history()] == ["append", "create"]
-
-
-@pytest.mark.thorough
 def test_killed_executors_and_late_attempts_yield_one_output_for_each_task(driver: Driver, root: str) -> None:
     """One executor dies when a task's files are durable, and an attempt that fell silent writes after the commit. [AB6] [SP2] [IV5]"""
     scratch = driver.scratch
@@ -194,8 +170,6 @@ def test_killed_executors_and_late_attempts_yield_one_output_for_each_task(drive
 
 
 # --- in one session ---------------------------------------------------------------------------------------------------------
-
-
 def attempt(df: Any, root: str, **options: Any) -> mc.Job:
     """A recoverable job that wrote the DataFrame and whose process ended then."""
     job = mc.begin(root, key="k", recoverable=True, fingerprint=options.pop("fingerprint", "the same"))
@@ -323,15 +297,6 @@ def test_a_task_with_very_many_files_leaves_a_manifest(spark, root: str, said: C
     assert document["manifests"][0]["files"] == 250 and "entries" not in document
     attempt(df, root, partition_by=["part"]).commit()
     assert ADOPTED.format(1, 1) in said()[-1] and mc.Table(root).dataset().count_rows() == 250
-
-
-@pytest.mark.thorough
-def test_a_refusal_in_a_task_keeps_its_type(spark, root: str) -> None:
-    """[SC3] [SP6]"""
-    mc.create_table(root, spark.range(1).schema)
-    with pytest.raises(mc.errors.SchemaMismatchError, match="id"):
-        attempt(spark.range(0, 4, 1, 2).selectExpr("nullif(id, 3) as id"), root)
-    assert len(finished(root)) <= 1, "the task that was refused is not finished"
 
 
 @pytest.mark.thorough

@@ -12,11 +12,7 @@ from tests.transforms.test_tables import BY, TS, USER, moment, numbers, rows
 import manifestcommit as mc
 from manifestcommit.spark_sql import names
 
-CONDITIONS = {
-    "user = 3": USER == 3,
-    "ts >= timestamp '1970-01-01 00:00:00Z'": moment(0) <= TS,
-    "ts is null": TS.is_null(),
-}
+CONDITIONS = {"user = 3": USER == 3, "ts >= timestamp '1970-01-01 00:00:00Z'": moment(0) <= TS, "ts is null": TS.is_null()}
 
 
 @pytest.fixture
