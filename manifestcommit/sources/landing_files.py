@@ -82,8 +82,7 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def content_of(file: ObjectInfo) -> str:
-    """What tells one content of a name from another: the store's ETag; where it has none, the size
-    and the time at which it was written."""
+    """What tells a name's contents apart: the store's ETag, or the size and time of writing."""
     return file.etag or f"{file.size_bytes}-{file.modified!r}"
 
 
@@ -299,15 +298,13 @@ class LandingFiles:
                     f"{self.name}: {file.name} was removed while it was loaded; nothing of this "
                     "chunk was committed. Run it again."
                 ) from None
-            return _Opened(
-                stream,
-                file.name,
-                format,
-                expected,
-                self._csv_options,
-                self._file_column,
-                judge,
+            opened = _Opened(
+                stream, file.name, format, expected, self._csv_options, self._file_column, judge
             )
+        for name in [] if self._schema is None else self._schema.names:
+            if name not in opened.schema.names:
+                raise BrokenInputError((file.name,), f"it has no column {name!r}, which schema has")
+        return opened
 
     def _expected(self) -> pa.Schema | None:
         """The columns that are known: those declared, or the table's, which is asked until it has
@@ -319,8 +316,7 @@ class LandingFiles:
         return self._columns
 
     def _check_unchanged(self, files: Sequence[ObjectInfo]) -> None:
-        """The files are still what they were when they were listed: what was read is what is
-        recorded. [LD3]"""
+        """The files are what they were when they were listed: what was read is recorded. [LD3]"""
         before = {file.name: content_of(file) for file in files}
         if not before:
             return
@@ -374,8 +370,7 @@ class LandingFiles:
         return self._chunk(reduced, start, end)
 
     def replaces(self, chunk: Chunk) -> pc.Expression | None:
-        """Return the condition on the rows of files that were loaded before with another content;
-        None: there are none."""
+        """Return the condition on rows of files that were loaded with another content; or None."""
         plan: _Plan = chunk.plan
         if self._on_changed != "replace" or not plan.changed:
             return None
@@ -454,8 +449,7 @@ def _batch_rows(footer: pq.FileMetaData) -> int:
 def _text_reader(
     stream: BinaryIO, format: Format, expected: pa.Schema | None, csv_options: Mapping[str, Any]
 ) -> Any:
-    """What reads the rows. A column of which the beginning holds no value is one of texts: without
-    a type it would fit no later file."""
+    """What reads the rows. A column without a value so far is texts: no type fits no file."""
     reader = _csv(stream, expected, csv_options) if format == "csv" else _json(stream, expected)
     empty = [field.name for field in reader.schema if pa.types.is_null(field.type)]
     if not empty:
@@ -598,8 +592,8 @@ def files(
             file says.
         pattern: only files whose name below `path` matches it, such as "orders/*.csv"; `*` is
             any text, also with slashes; by default all.
-        schema: the columns and their types; by default those of the table, and for its first files
-            what pyarrow infers from their beginning.
+        schema: columns that each file has, with their types; by default those of the table, and for
+            its first files what pyarrow infers from their beginning.
         file_column: the name of a column that gets the name of each row's file; by default none.
         settle: how old a file has to be, for stores on which files grow while they are written:
             a text such as "30s", or a timedelta; by default 5 seconds on a file system, and none

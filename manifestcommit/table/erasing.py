@@ -282,8 +282,7 @@ class Erases(RowChanges, TableReads):
         return type(self)(path, self._storage_options)
 
     def _check(self, found: pa.Table, *, drop_tags: bool, abort_jobs: bool) -> None:
-        """UsageError where tags or undecided jobs hold such rows, and the caller says nothing of
-        them. [ER4]"""
+        """UsageError where tags or open jobs hold such rows, unless the caller says so. [ER4]"""
         refused = {"tag": not drop_tags, "job": not abort_jobs}
         some = [row for row in found.to_pylist() if refused.get(row["kind"])]
         if some:
@@ -315,8 +314,7 @@ class Erases(RowChanges, TableReads):
         return count
 
     def _record(self, key: str, condition: Any, names: Mapping[str, Any]) -> None:
-        """Commit a key, and no change. What is declared with it is a hash that takes long to guess
-        from. [ER2]"""
+        """Commit a key without a change. It is declared with a hash that is slow to guess. [ER2]"""
         said = f"{text_of(condition)}".encode()
         told = hashlib.scrypt(said, salt=key.encode(), n=1 << 14, r=8, p=1, dklen=16).hex()
         self.delete(pc.scalar(False), key=key, fingerprint=told, **names)
