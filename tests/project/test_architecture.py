@@ -142,7 +142,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 63_055, "modules": 212, "loaded": 70, "lines of tests": 84_373}
+CEILINGS = {"lines": 63_044, "modules": 212, "loaded": 70, "lines of tests": 84_373}
 WALKS = {
     "append": {"modules": 44, "switches": 347, "depth": 19},
     "read": {"modules": 26, "switches": 95, "depth": 15},
@@ -154,7 +154,7 @@ WALKS = {
 # Doors that came later, each counted apart: its modules, and the most lines of them together.
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
-    "sources": (("sources", "cli.load_table"), 4_950),
+    "sources": (("sources", "cli.load_table"), 4_929),
     "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 700),
     "catalog": (("catalog", "cli.lake"), 2_000),
     "erase": (("table.erasing", "table.holders", "cli.erase"), 950),
