@@ -212,7 +212,7 @@ def _read_parts(
     options: StorageOptions,
     batches: Iterable[pa.RecordBatch],
 ) -> bytes:
-    """Make these parts' rows durable, in files of this attempt; lasting errors are told."""
+    """Make these parts' rows durable, in files of this attempt; lasting errors are reported."""
     from pyspark import cloudpickle
 
     from ..spark.write.arrow_writer import write_task

@@ -72,6 +72,7 @@ def test_names_are_kept_exactly(tmp_path: Path, landing: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
 def test_a_column_of_the_schema_that_a_file_has_not_is_named(tmp_path: Path, landing: Path, name: str) -> None:
+    """[LD4]"""
     put(landing, "a.csv", "id\n1\n")
     pq.write_table(pa.table({"id": [1]}), landing / "a.parquet")
     schema = pa.schema([("id", pa.int64()), ("idd", pa.int64())])
