@@ -77,8 +77,7 @@ def source_format(name: str, value: Any) -> Any:
 
 
 def _refusal(rules: Mapping[str, Rule], found: dict[str, Any]) -> UsageError | None:
-    """What the rules have against these arguments, without its traceback: the frames of a rule hold
-    what was given. [SE1]"""
+    """What the rules have against these arguments, without a traceback that holds them. [SE1]"""
     for name, rule in rules.items():
         if name in found:
             try:
@@ -202,8 +201,7 @@ RULES: dict[str, Rule] = {
 
 
 def part_of(owner: str) -> Callable[[K], K]:
-    """Decorate a class whose methods are those of the public class `owner`: Python's errors of a
-    wrong call name that one."""
+    """Decorate a class with methods of the public `owner`, which Python's errors name then."""
 
     def rename(kind: K) -> K:
         for name, member in vars(kind).items():

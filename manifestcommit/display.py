@@ -61,8 +61,7 @@ def cut(value: Any, limit: int = _CELL) -> str:
 
 
 def line(name: str, members: Iterable[tuple[str, Any]]) -> str:
-    """`Name(member=value, …)` on one line; members that are None or empty, or for
-    which there is no room, are left out."""
+    """`Name(member=value, …)` on one line, without what is None, empty, or too long."""
     parts: list[str] = []
     room, left = LINE - len(name) - 5, False
     for member, value in members:

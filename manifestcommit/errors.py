@@ -411,7 +411,6 @@ class UsageError(ManifestCommitError, ValueError):
 
 
 def invalid(error: UsageError, name: str) -> str:
-    """The message of an error that has an argument, with the argument's name as it was typed, such
-    as that of an option."""
+    """The message of an error about an argument, with its name as it was typed."""
     shown = "" if error.given is None else f" {error.given}"
     return f"invalid {name}{shown}: {error._expected}"

@@ -681,8 +681,7 @@ def dropped(job: engine_job.Job) -> str:
 
 @contextlib.contextmanager
 def _noting(job: engine_job.Job, what: str) -> Iterator[None]:
-    """Within, an interrupt (Ctrl-C) carries a note of what became of the job, as far as it is
-    known. [CM23]"""
+    """Within, an interrupt (Ctrl-C) notes what became of the job, if that is known. [CM23]"""
     try:
         yield
     except BaseException as error:

@@ -187,8 +187,7 @@ class _Written(NamedTuple):
 
 
 class _Split(msgspec.Struct, frozen=True, kw_only=True):
-    """How rows are split: the plans of the two writes, and the time. It is sent to tasks, and
-    contains no secret."""
+    """How rows are split: two writes' plans, and the time. Tasks get it: it has no secret."""
 
     kept: WritePlan
     refused: WritePlan

@@ -413,8 +413,7 @@ class Staged:
         return msgspec.structs.replace(made, name=name)
 
     def _run(self, checks: list[Check]) -> None:
-        """Make these checks, those of the table all on one version; none of a job whose work is
-        committed already."""
+        """Make these checks, the table's on one version; none of a job that is committed."""
         if self._is_committed():
             return
         if any(each.reads_table for each in checks):

@@ -141,8 +141,7 @@ class Instruments:
         )
 
     def record(self, figures: JobMetrics) -> None:
-        """A job that ended. What the first of two phases has reported is not reported again by the
-        second."""
+        """A job that ended. What a first phase has reported is not reported by the second."""
         base = {
             "manifestcommit.table": figures.table,
             "manifestcommit.operation": figures.operation,

@@ -1,5 +1,4 @@
-"""`clone`: a copy of a table at another place, made and brought up to date by the same call.
-[CN1]-[CN7]"""
+"""`clone`: a copy of a table at another place, made and brought up to date alike. [CN1]-[CN7]"""
 
 from __future__ import annotations
 
@@ -142,8 +141,7 @@ def clone(
 
 
 class _Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """Which table the first version of a clone is, and which version: the same for all calls until
-    it is there. [CN2]"""
+    """Which version of which table the clone begins with: the same for all calls. [CN2]"""
 
     table_id: str
     source_id: str
@@ -298,8 +296,7 @@ class _Cloning:
         raise StoreError(f"{store.url}: {CLAIM} comes and goes; repeat the call")
 
     def _next(self, own: Head) -> Head:
-        """The version above. A void one has the state of the version below until it is passed, so
-        that its number is taken. [CN1] [CN3]"""
+        """The version above. A void one has the state below it until it is passed. [CN1] [CN3]"""
         version, newest = own.version + 1, self._newest.snapshot
         if version in newest.void:
             return self._create(_passed(own, self._id, self._to))

@@ -263,8 +263,7 @@ def _delete_rest(store: Store) -> int:
 
 
 def _is_last(name: str) -> tuple[bool, str]:
-    """Versions after all else: as long as one is there, no table can be created at this path, and
-    the drop can be repeated. [LK4]"""
+    """Versions after all else: with one left, no table is made here, and a drop can go on. [LK4]"""
     return name.startswith(object_names.VERSIONS), name
 
 

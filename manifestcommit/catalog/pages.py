@@ -1,5 +1,4 @@
-"""Pages of a lake and of its tables, for people: without script, and with a policy that forbids
-them requests to others. [LK9]"""
+"""Pages of a lake and its tables: no script, and a policy against requests to others. [LK9]"""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ class Kept:
 
 
 def read_rows(lake: Store, options: StorageOptions | None, found: list[FoundTable]) -> list[Row]:
-    """A row for each table: its newest version is opened, its exports are looked at, and the
-    objects of its jobs are listed."""
+    """A row for each table: one version is opened, exports and objects of jobs are looked at."""
     ordered = sorted(found, key=lambda each: each.path)
 
     def read(each: FoundTable) -> Row:

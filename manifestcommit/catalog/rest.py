@@ -85,8 +85,7 @@ class RestError(Exception):
 
 
 class Index(NamedTuple):
-    """The tables by namespace and name, all that were found, with or without a name, and when they
-    were listed, in microseconds."""
+    """The tables by namespace and name, all that were found, and when, in microseconds."""
 
     tables: dict[tuple[str, ...], dict[str, FoundTable]]
     found: list[FoundTable]
@@ -130,8 +129,7 @@ class Catalog:
         return open_store("/".join([self.store.url, *path]), self.options)
 
     def open(self, namespace: Sequence[str], name: str) -> tuple[Store, str]:
-        """A table's path and id; RestError if there is none of this name. One list request, in the
-        namespace `default` two. [LK6]"""
+        """A table's path and id; RestError if there is none. One list, in `default` two. [LK6]"""
         paths = [(*namespace, name), *([(name,)] if [*namespace] == [ROOT] else [])]
         stores = [self.below(path) for path in paths if not any(map(objection, path))]
         found = [(store, table_id) for store in stores if (table_id := marker_at(store))]
@@ -186,8 +184,7 @@ def newest_export(store: Store, table_id: str) -> Export:
 
 
 def load(export: Export) -> bytes:
-    """The exported document, as clients take it: its bytes are those of the store. One request.
-    [LK5]"""
+    """The exported document, as clients take it: the store's bytes. One request. [LK5]"""
     name = metadata_name(export.version)
     try:
         data = export.store.get(name, 0, _MOST_BYTES)
@@ -224,8 +221,7 @@ def make_app(catalog: Catalog, *, token: str | None = None) -> Starlette:
 
 
 class _Guard:
-    """Passes on requests that bear the token; without one, those that come to this machine by a
-    name of its own. [LK8]"""
+    """Passes on requests with the token; without one, those to this machine's own name. [LK8]"""
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app, self._token = app, token
@@ -433,8 +429,7 @@ def _failed(request: Request, error: Exception) -> Response:
 def serve(
     catalog: Catalog, *, host: str, port: int, token: str | None, told: Callable[[str], None]
 ) -> None:
-    """Answer requests until SIGTERM or Ctrl-C. port: 0 for any that is free; told: gets the
-    address. [LK8]"""
+    """Answer requests until SIGTERM or Ctrl-C. port: 0: any free one; told: its address. [LK8]"""
     server, listener, address = make_server(catalog, host=host, port=port, token=token)
     with listener:
         told(address)

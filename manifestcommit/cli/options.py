@@ -208,8 +208,7 @@ def note_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_note(options: argparse.Namespace) -> None:
-    """Refuse a note that cannot be recorded before the command runs: one that has to be confirmed
-    repeats what was typed. [SE5]"""
+    """Refuse a note that cannot be recorded before the command runs and asks. [SE5]"""
     if "metadata" not in options or not (options.metadata or options.message is not None):
         return
     from ..runtime import validation  # late: `--help` needs no pyarrow

@@ -121,8 +121,7 @@ def find_winners(
 
 
 def load_conflict_inputs(ctx: TableContext, head: Head, change: Change) -> ConflictInputs:
-    """What the change takes out of every manifest, and which of its paths are live or gone. [CF5]
-    [CF7] [CF10]"""
+    """What the change takes out of manifests, and if its paths are live. [CF5] [CF7] [CF10]"""
     snapshot = head.snapshot
     match change:
         case Write():
@@ -167,8 +166,7 @@ def _advanced(ctx: TableContext, head: Head, change: Write) -> frozenset[Advance
 
 
 def _reused(ctx: TableContext, head: Head, change: Rewind) -> frozenset[str]:
-    """The keys that another rewind invalidated, and that were given to other work since: that work
-    is not undone by this one."""
+    """The keys that another rewind invalidated, with new work since, which this one leaves."""
     if head.version == change.birth:
         return frozenset()
     records = {key: find_key(ctx, head.snapshot, key) for key in change.keys}
@@ -277,8 +275,7 @@ def _between(ref: ManifestRef, index: int, value: WireValue, kind: FieldType) ->
 
 
 class BasedOn:
-    """said: what the caller says, a whole number from 1 on; it takes the place of all that the data
-    says. [CF17]"""
+    """said: what the caller says, from 1 on, in place of all that the data says. [CF17]"""
 
     def __init__(self, said: int | None = None) -> None:
         self._said = said
@@ -286,14 +283,12 @@ class BasedOn:
         self._appends = False
 
     def take(self, marks: Iterable[str], *, appends: bool = False) -> None:
-        """What data says that is written. appends: also an append of it counts as having read the
-        whole table. [SP41]"""
+        """What data that is written says. appends: an append, too, has read all rows. [SP41]"""
         self._marks += marks
         self._appends |= appends
 
     def version(self, head: Head | None, url: str) -> int | None:
-        """The version; None: nothing is known. VersionNotFoundError where the caller says one that
-        the table does not have."""
+        """The version; None: unknown. VersionNotFoundError where the caller's does not exist."""
         if self._said is None:
             return (
                 None if head is None else lowest_version(self._marks, head.snapshot.table_id, url)
@@ -459,8 +454,7 @@ def record_abort(ctx: TableContext, job: str, limits: Limits | None = None) -> O
 
 
 def _decided(ctx: TableContext, outcome: Outcome, limits: Limits) -> Outcome:
-    """The outcome of a job whose intent others may carry: anything but a commit needs a head that
-    records the job as aborted. [CM21]"""
+    """The outcome of a job that others may carry: an abort needs a record in the head. [CM21]"""
     if outcome.kind not in ("conflict", "key_reused", "already_committed"):
         # that it is committed, aborted or fenced is in a head; where it is not known, nothing is
         # to be decided
@@ -633,8 +627,7 @@ class _CommitLoop:
         self._head, self._is_fresh = head, True
 
     def _judge(self) -> Outcome | ConflictInputs:
-        """What this head says of the job: an outcome, or what was looked up for a change that may
-        contend. [CM1] [CF1]"""
+        """What this head says of the job: an outcome, or what may be contended. [CM1] [CF1]"""
         ctx, head, change = self._ctx, self._head, self._change
         sent = self._is_shared or self._creates > 0 or self._group.is_published
         settled = settled_outcome(ctx, head, change, sent=sent)
@@ -785,8 +778,7 @@ class _CommitLoop:
         return (mine.version if counts else None), newest
 
     def _wait_for_turn(self, head: Head) -> Head:
-        """The newest head for sure, after those who go before this job had time to carry it along.
-        [CM20]"""
+        """The newest head, after those who go before this job had time to carry it along. [CM20]"""
         limits = self._limits
         version = self._group.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
         if version == head.version:

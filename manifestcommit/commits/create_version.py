@@ -46,8 +46,7 @@ from ..runtime.outcome import Outcome
 
 
 def settled_outcome(ctx: TableContext, head: Head, change: Change, *, sent: bool) -> Outcome | None:
-    """What the head already says of this job or its key; None: it may contend. [CM1] [CM2] [KY2]
-    [KY3]"""
+    """What the head says already of this job or key; None: nothing. [CM1] [CM2] [KY2] [KY3]"""
     snapshot = head.snapshot
     check_table(ctx, snapshot, change.job)
     # Before a create was sent, no one but the head itself can know of the job: the runs need not be
@@ -87,8 +86,7 @@ def _work_outcome(ctx: TableContext, snapshot: Snapshot, change: Write) -> Outco
 
 
 def fenced_outcome(ctx: TableContext, head: Head, job: str) -> Outcome:
-    """Of a job that may have sent a create and has no record any more: only the whole history since
-    its birth can rule it out. [CM2]"""
+    """Of a job that may have sent a create: only the history since its birth rules it out. [CM2]"""
     since, carrier = birth_of(job) + 1, None
     for version in range(since, head.version + 1):
         if version in head.snapshot.void:
@@ -147,8 +145,7 @@ def found_outcome(ctx: TableContext, head: Head, change: Write) -> Outcome:
 
 
 def key_outcome(change: Write, record: KeyRecord) -> Outcome:
-    """The same key again: the first version, if the same was declared; otherwise the key was
-    reused. [KY2] [KY3]"""
+    """The same key again: the first version, if declared the same; else reused. [KY2] [KY3]"""
     if is_declared(record.digest, change.declared):
         return Outcome(kind="already_committed", job_id=change.job, version=record.version)
     reason = (
@@ -162,8 +159,7 @@ def key_outcome(change: Write, record: KeyRecord) -> Outcome:
 
 
 def batch_outcome(snapshot: Snapshot, change: Write) -> Outcome | None:
-    """What the table's record of a streaming query says of this batch; None: it may be committed.
-    [KY6]"""
+    """What the table's record of a query says of this batch; None: it may commit. [KY6]"""
     assert change.stream is not None
     record = record_of(snapshot.streams, change.stream)
     verdict = judge(record, change.stream)

@@ -54,8 +54,7 @@ class Committers(enum.Enum):
 
     @property
     def is_shared(self) -> bool:
-        """Whether another process may commit the job, or have tried to, before it is published
-        here."""
+        """Whether others may commit the job, or have tried to, before it is published here."""
         return self in (Committers.ANY_PROCESS, Committers.ANY_WRITER)
 
     def again(self) -> Committers:
@@ -92,8 +91,7 @@ class GroupCommit:
         )
 
     def is_crowded(self, head: Snapshot) -> bool:
-        """Whether others wait for help already: then it is better to wait with them than to be in
-        their way. [CM19]"""
+        """Whether others wait for help already, so that this job had better wait, too. [CM19]"""
         return any(
             job != self._job and self._can_wait(head, job) and group_commit.crowds(head, job)
             for job in self._waiting
@@ -174,8 +172,7 @@ class GroupCommit:
         return version
 
     def settled(self, version: Snapshot) -> None:
-        """This version, which the job created, counts: whom it carried need not ask any more.
-        [CM22]"""
+        """This version, which the job created, counts: those it carried need not ask. [CM22]"""
         self._settled = [each.job for each in version.commits if each.job != self._job]
 
     def retract(self) -> None:
@@ -266,15 +263,13 @@ class GroupCommit:
         )
 
     def _still_holds(self, state: Snapshot, own: Write, found: ConflictInputs) -> bool:
-        """Whether what is carried leaves the own change right: nobody who helps shall lose by
-        it."""
+        """Whether what is carried leaves the own change right: nobody who helps loses by it."""
         is_new = own.key is None or find_key(self._ctx, state, own.key) is None
         return is_new and find_conflict(state, own, (), found) is None
 
 
 def read_intent(store: Store, job: str) -> Intent | None:
-    """What a job has published; None only where that is gone, an error where it cannot be read.
-    [CM21]"""
+    """What a job has published; None only where that is gone; else an error. [CM21]"""
     name = object_names.intent_name(job)
     try:
         prepared, size_bytes = codec.decode_intent(
@@ -286,8 +281,7 @@ def read_intent(store: Store, job: str) -> Intent | None:
 
 
 def _readable_intent(store: Store, job: str) -> Intent | None:
-    """As `read_intent`, for who helps: what is damaged, refused, or of a later release is
-    skipped, and holds up nobody. [CM20]"""
+    """As `read_intent`, for who helps: what cannot be read holds up nobody. [CM20]"""
     try:
         return read_intent(store, job)
     except (CorruptMetadataError, UnsupportedFormatError, StoreError) as error:

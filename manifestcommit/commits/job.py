@@ -175,8 +175,7 @@ class JointUnit:
 
 
 def prepare_jointly(units: Mapping[str, JointUnit], together: Sequence[TogetherJob]) -> None:
-    """Make jobs durable that are committed together; may be called again where it failed. units:
-    by their jobs' ids. [MT11] [AB3]"""
+    """Make jobs durable that are committed together, also again. units: by job id. [MT11] [AB3]"""
     for unit in units.values():
         unit.seal(tuple(together))
     for each in reversed(together):  # once the home's is there, all are
@@ -302,8 +301,7 @@ class Job(JointUnit):
 
     @property
     def was_tried(self) -> bool:
-        """Whether it was to be committed before, so that some of it may have landed: `commit_again`
-        counts that. [CM6]"""
+        """Whether it was to be committed before, as `commit_again` counts it. [CM6]"""
         return self._state is JobState.ENDED
 
     @property
@@ -397,8 +395,7 @@ class Job(JointUnit):
         )
 
     def check_turn(self, earlier: Iterable[Job]) -> None:
-        """Raise WatermarkGapError where this job must not commit before one of these, which have
-        not committed. [WM7]"""
+        """Raise WatermarkGapError where one of these, not committed yet, goes first. [WM7]"""
         check_turn(
             self.ctx,
             self._advances,
@@ -413,8 +410,7 @@ class Job(JointUnit):
         self.ctx = self.ctx.noting(message or before.message, together)
 
     def take_batch(self, batch: StreamBatch) -> None:
-        """This job is one batch of a streaming query: committed at most once, and after the one
-        before it. [KY6]"""
+        """This job is one batch of a streaming query, committed once and in order. [KY6]"""
         self._check_open()
         self._stream = batch
 
@@ -549,8 +545,7 @@ class Job(JointUnit):
                 self.add_written(done.entries, done.manifests, intake=intake_of(done))
 
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
-        """List files that something else wrote below the root; each is checked now and left where
-        it is. [AF1] [OB8]"""
+        """List files that something else wrote below the root; each is checked now. [AF1] [OB8]"""
         self._check_open()
         ranges = source_ranges_of(sources)
         if self.already_committed:
@@ -639,8 +634,7 @@ class Job(JointUnit):
             self.recovery.forget_if_final(outcome)
 
     def commit_again(self) -> Outcome:
-        """The same change once more, where the store failed or did not say: whatever of the first
-        try landed counts. [CM1] [CM6]"""
+        """The same change again, where the store failed: what landed before counts. [CM1] [CM6]"""
         self.enter(Act.RETRY)
         if self._change is None or self.record is not None:  # nothing was sent
             return self._commit_first(Committers.GROUP)
@@ -675,8 +669,7 @@ class Job(JointUnit):
             super().seal(together, held=held)
 
     def abort(self) -> None:
-        """Stop. Nothing is deleted: what was written stays unlisted, and gc collects it. [AB1]
-        [AB2]"""
+        """Stop. What was written stays unlisted, and gc collects it. [AB1] [AB2]"""
         if after(self._state, Act.ABORT) is None:
             raise UsageError(
                 f"this job {self._state.value}; abort({self.url!r}, {self.id!r}) aborts it"
@@ -734,8 +727,7 @@ class Job(JointUnit):
         )
 
     def _check_missing(self) -> None:
-        """What was written and found so far has the columns that it must have; SchemaMismatchError
-        otherwise. [SC8]"""
+        """SchemaMismatchError unless what was written so far has all needed columns. [SC8]"""
         if self._head is None or (schema := self._layout.schema) is None:
             return
         properties = self._head.snapshot.properties
@@ -762,8 +754,7 @@ class Job(JointUnit):
             )
 
     def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
-        """The head that this job began under; where there is no table yet, it is created first.
-        [CM13] [ST12]"""
+        """The head that this job began under; a table is created if need be. [CM13] [ST12]"""
         if self._head is None:
             # What happens to hold no null in the first data may well hold one in the next: only
             # create_table binds columns.
@@ -782,8 +773,7 @@ class Job(JointUnit):
         return self._table(None, ())
 
     def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:
-        """Give a table its first schema in a commit of its own; a job that loses that race fits
-        the winner's. [CF8]"""
+        """Give a table its first schema; who loses that race fits the winner's. [CF8]"""
         schema = assign_new_ids(relaxed(data), self.ctx.new_field_id)
         change = Write(
             job=self.ctx.new_job(head),

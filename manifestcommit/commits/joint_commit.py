@@ -284,8 +284,7 @@ def commit_jointly(parts: Sequence[TablePart]) -> tuple[Outcome, ...]:
 
 
 def commit_declared(ordered: Sequence[TablePart]) -> dict[str, Outcome]:
-    """Commit parts that name each other in what is declared with their keys, the home's first; the
-    outcomes by table. [MT13]"""
+    """Commit parts whose keys' declarations name each other; outcomes by table. [MT13]"""
     return _by_key(ordered) or _without_work(ordered) or _JointCommit(ordered).run()
 
 
@@ -364,8 +363,7 @@ def _key_found(part: TablePart) -> Outcome | None:
 
 
 def _without_work(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
-    """A job that found its key committed holds no rows, and the key is in no table any more.
-    [KY8]"""
+    """A job that found its key committed holds no rows; the key is in no table now. [KY8]"""
     gone = {
         part.table_id: found_outcome(part.ctx, part.head, part.change)
         for part in parts
@@ -487,8 +485,7 @@ class _JointCommit:
         return self._is_recoverable and outcome.committed and not _is_own(outcome)
 
     def _of_another_run(self, part: TablePart) -> dict[str, Outcome]:
-        """What the tables record of the key that another run has committed. part: in which it was
-        seen. [AB6] [MT13]"""
+        """What the tables record of a key that another run committed. [AB6] [MT13]"""
         found = _by_key(self._parts)
         if found is not None:
             return found
@@ -580,8 +577,7 @@ class _JointCommit:
         }
 
     def _tell(self, attempt: str, placed: dict[str, Outcome]) -> None:
-        """The decision counts: readers of a member need not ask the home, and exports show it.
-        [MT7] [EX2]"""
+        """The decision counts: readers need not ask, and exports show it. [MT7] [EX2]"""
         for part in self._members:
             version = placed[part.table_id].version
             assert version is not None

@@ -35,8 +35,7 @@ def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
 
 
 def prepared_together(change: Write, together: Sequence[TogetherJob]) -> Write:
-    """The change of a job as it is prepared with these; alone, where there are none. [MT11]
-    [MT13]"""
+    """The change of a job as it is prepared with these, if there are any. [MT11] [MT13]"""
     if not together:
         return change
     ids = [each.table_id for each in together]
@@ -45,8 +44,7 @@ def prepared_together(change: Write, together: Sequence[TogetherJob]) -> Write:
 
 
 def check_together(jobs: Sequence[tuple[TableContext, str]]) -> None:
-    """UsageError where one of several jobs is prepared without the others: no table decides for all
-    of them. One request for each. [MT11]"""
+    """UsageError where one of several jobs is prepared alone. A request for each. [MT11]"""
     ids = {job for _, job in jobs}
     if len(ids) < 2:
         return
@@ -114,8 +112,7 @@ def home_says(ctx: TableContext, prepared: Prepared) -> Outcome | None:
 def partners(
     ctx: TableContext, prepared: Prepared
 ) -> Iterator[tuple[TableContext, Head, Prepared]]:
-    """The other tables that a job was prepared with, and their jobs, where these are there. Four
-    requests for each. [MT11]"""
+    """The tables and jobs that a job was prepared with, if there. Four requests each. [MT11]"""
     for each in prepared.change.together:
         if each.job != prepared.change.job and (found := _open(ctx, prepared, each)):
             other = read_prepared(found[0], each.job)

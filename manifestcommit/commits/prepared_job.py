@@ -36,8 +36,7 @@ class Spiller:
         self._merged: dict[tuple[tuple[str, int, int], ...], ManifestRef] = {}
 
     def stage(self, change: Write) -> Write:
-        """The change with its many entries in manifests of their own, written once before the first
-        attempt. [CM12]"""
+        """The change, its many entries in manifests that are written only once. [CM12]"""
         foreign = any(change.job not in entry.path for entry in change.add)
         if (
             change.schema is None
@@ -186,8 +185,7 @@ class Spiller:
 
 
 def newest_records(keys: pa.Table) -> pa.Table:
-    """Each key once, by its newest record: a rewind drops keys that a commit may record again.
-    [OB11] [WM5]"""
+    """Each key once, by its newest record: a commit may record a dropped key again. [OB11] [WM5]"""
     ordered = keys.sort_by([("key", "ascending"), ("version", "descending")])
     names = ordered.column("key").to_pylist()
     return ordered.filter(
@@ -224,8 +222,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         return self._is_of(newest) and not self.is_recoverable
 
     def is_over(self, newest: Snapshot, settled: Snapshot) -> bool:
-        """Whether this object was a member of this attempt, and was aborted with it. settled: a
-        state above it. [MT9]"""
+        """Whether this object, with its attempt, was aborted. settled: a state above it. [MT9]"""
         return self._is_of(newest) and newest.version in settled.void
 
     def is_behind(self, newest: Snapshot) -> bool:
@@ -239,8 +236,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The commit decides for these members. attempt: its id; members: table id -> the member that
-    was placed. [MT4]"""
+    """The commit decides for these. attempt: its id; members: table id -> member. [MT4]"""
 
     attempt: str
     members: dict[str, JointRecord]
@@ -255,8 +251,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """The commit follows a member whose home decides no more: what became of it is decided here.
-    home: the id of that table. [MT10]"""
+    """The commit settles a member whose home cannot decide any more. home: its id. [MT10]"""
 
     home: str
 
@@ -306,8 +301,7 @@ def seal(
 
 
 def put_prepared(ctx: TableContext, job: str, sealed: bytes) -> None:
-    """The job is durable, and any process can commit it or abort it; the same bytes may be put
-    again. One request. [AB3]"""
+    """The job is durable: any process can end it. Idempotent. One request. [AB3]"""
     create_own(ctx.store, object_names.prepared_name(job), sealed, ctx.env)
 
 
@@ -322,7 +316,6 @@ def read_prepared(ctx: TableContext, job: str) -> Prepared | None:
 
 
 def done_at(ctx: TableContext, head: Head, prepared: Prepared) -> int | None:
-    """The version that has the work of a prepared job by another one, so that it never commits;
-    None: it may. [AB4] [AB5]"""
+    """The version with a prepared job's work by another; None: it may commit. [AB4] [AB5]"""
     found = settled_outcome(ctx, head, prepared.change, sent=False)
     return found.version if found is not None and found.committed else None

@@ -48,8 +48,7 @@ class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
 
     def finished(self, store: Store) -> dict[int, FinishedTask]:
-        """The tasks that are finished, by whichever attempt, their files being there. One list, and
-        one request for each of both. [AB6]"""
+        """The tasks whose files are there, of any attempt. A list, and a request for each. [AB6]"""
         prefix = object_names.tasks_prefix(self.plan.job, self.name)
         names = {
             info.name: task
@@ -246,8 +245,7 @@ class Recovery:
 
 
 def is_recoverable(ctx: TableContext, job: str) -> bool:
-    """Whether a rerun may go on with this job: others than its own process can finish it. One list
-    of all marks. [AB4] [AB6]"""
+    """Whether a rerun may go on with this job. One list of all marks. [AB4] [AB6]"""
     return any(
         object_names.job_of_handed(info.name) == job for info in ctx.store.list(object_names.MARKS)
     )

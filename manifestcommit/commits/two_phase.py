@@ -223,8 +223,7 @@ class Resolution(str):
 
 
 def resolve_job(ctx: TableContext, job_id: str) -> Resolution:
-    """What the table knows of a job as of this call. UsageError where the id is none of a job of
-    this table. [CM23]"""
+    """What the table knows of a job as of this call. UsageError for an id of no job here. [CM23]"""
     head = ctx.open()
     try:
         name = object_names.parse_job_id(job_id)
@@ -269,8 +268,7 @@ def _roots(prepared: Prepared) -> tuple[str, ...]:
 
 
 def _undecided(ctx: TableContext, head: Head, job_id: str) -> Resolution | None:
-    """The answer for a job that has made a member of a joint commit which its home has not decided;
-    None: it has not. [MT8]"""
+    """The answer for a job with a member that no home has decided; None: there is none. [MT8]"""
     top = None if head.is_void else head.top
     if top is None or not any(each.job == job_id for each in top.snapshot.commits):
         return None
@@ -365,14 +363,12 @@ def check_turn_beside(ctx: TableContext, job: str) -> None:
 
 
 def begins_a_source(snapshot: Snapshot, advances: Iterable[Advance]) -> bool:
-    """Whether the table does not know a source that these advance: later ranges wait for them.
-    [WM7]"""
+    """Whether these advance a source that the table does not know: later ranges wait. [WM7]"""
     return any(each.source not in snapshot.origins for each in advances)
 
 
 def begins_a_source_beside(ctx: TableContext, job: str) -> bool:
-    """As `begins_a_source`, in the other tables of a job that is prepared with others. [AB4]
-    [MT11]"""
+    """As `begins_a_source`, in the other tables of a job prepared with others. [AB4] [MT11]"""
     prepared = read_prepared(ctx, job)
     return prepared is not None and any(
         begins_a_source(head.snapshot, other.change.advances)
@@ -610,8 +606,7 @@ def _settled(ctx: TableContext, head: Head, job: str) -> Outcome | None:
 
 
 def _missing(ctx: TableContext, job: str) -> Outcome:
-    """Neither prepared nor published: it may have been settled, and its object removed, since
-    the head was read. [AB4] [CM22]"""
+    """Not prepared nor published: perhaps settled and removed since the head. [AB4] [CM22]"""
     head = ctx.open()
     if (settled := _settled(ctx, head, job)) is not None:
         return settled

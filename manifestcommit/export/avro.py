@@ -96,8 +96,7 @@ def joined(columns: Sequence[pa.Array]) -> pa.Array:
 def container(
     schema: Mapping[str, Any], columns: Sequence[pa.Array], metadata: Mapping[str, str]
 ) -> bytes:
-    """An object container with these columns as its record. The same columns make the same
-    bytes. [EX5]"""
+    """An object container with these columns as its record. Same columns, same bytes. [EX5]"""
     rows = len(columns[0])
     header = {
         "avro.schema": json.dumps(schema, separators=(",", ":")),

@@ -81,8 +81,7 @@ def location(store: Store) -> str:
 
 
 def exported_version(store: Store, head: int = 0) -> int | None:
-    """The newest version in the log; None: there is no log. One list request, from `head` on if
-    the log has it or the version before."""
+    """The newest version in the log; None: no log. One list, from `head` on if that is near."""
     for start in (max(head - 1, 0), 0):
         listed = store.list(FOLDER, start_from=f"{FOLDER}{start:020d}")
         versions = [found for info in listed if (found := version_of(info.name)) is not None]
@@ -92,8 +91,7 @@ def exported_version(store: Store, head: int = 0) -> int | None:
 
 
 def export(ctx: TableContext, head: Head) -> int:
-    """Export this version and those since the log's newest one, unless the log has it; returns the
-    newest exported one. [EX1] [EX2]"""
+    """Export this version and those since the log's newest; returns the newest. [EX1] [EX2]"""
     newest = exported_version(ctx.store, head.version)
     if newest is not None and not is_of_table(ctx.store, newest, head.snapshot.table_id):
         raise not_ours(ctx.store, FOLDER)
@@ -131,8 +129,7 @@ def _expressible(ctx: TableContext, head: Head, newest: int | None) -> list[Snap
 
 
 def before_deletion(ctx: TableContext, head: Head) -> None:
-    """Begin the log with the oldest readable version: a checkpoint there, unless one is there or
-    the log begins later. [EX4]"""
+    """Begin the log, by a checkpoint, with the oldest readable version or later. [EX4]"""
     oldest = head.snapshot.expired
     commits, checkpoints, _ = _objects(ctx.store)
     starts = [version for version in (*commits, *checkpoints) if version < oldest]

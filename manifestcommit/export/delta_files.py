@@ -59,8 +59,7 @@ def paths(names: pa.ChunkedArray) -> pa.Array:
 
 
 def _stats(entries: pa.Table, schema: Schema) -> pa.Array:
-    """What Delta's readers may know of each file, as JSON: nothing that they could take for more
-    than it is. [EX8]"""
+    """What Delta's readers may know of each file, as JSON: nothing to be misunderstood. [EX8]"""
     entries = _with_partition_bounds(entries)
     known = [leaf for leaf in leaves(schema) if f"min.{leaf.id}" in entries.column_names]
     values: dict[str, dict[tuple[str, ...], pa.Array]] = {

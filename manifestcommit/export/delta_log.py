@@ -72,8 +72,7 @@ def metadata_id(table_id: str) -> str:
 
 
 def table_in(start: bytes) -> str | None:
-    """The id of the table whose commit begins with these bytes; None: it is no commit of this
-    library."""
+    """The id of the table whose commit begins with these bytes; None: it is not one of ours."""
     found = _TABLE.match(start)
     return None if found is None else found[1].decode()
 
@@ -130,8 +129,7 @@ def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def commit_bytes(before: Snapshot, after: Snapshot, removed: pa.Table, added: pa.Table) -> bytes:
-    """The actions that lead from one version to the next. removed, added: entries as a manifest's
-    table. [EX5]"""
+    """The actions that lead from one version to the next. removed, added: entries. [EX5]"""
     milliseconds = after.committed_at // 1000
     changes = any(commit.operation != REPLACE for commit in after.commits)
     operations = ",".join(commit.operation for commit in after.commits)

@@ -175,8 +175,7 @@ def unreached(
 
 
 def _was_unreadable(ctx: TableContext, decided: Snapshot, version: int, cut_s: float) -> bool:
-    """Whether a version was not readable at `cut_s` already: an exporter that began later does not
-    build on what shows it. [EX4]"""
+    """Whether a version was not readable at `cut_s` already: no exporter builds on it now. [EX4]"""
     if is_readable(decided, version):
         return False
     name = object_names.version_name(decided.expired)

@@ -201,8 +201,7 @@ def _fits_nanoseconds(column: pa.Array) -> bool:
 
 
 def _is_misread(column: pa.Field) -> bool:
-    """Whether a column or member is stored as a type that represents another one in the table, such
-    as binary or decimal(20,0)."""
+    """Whether it is stored as a type that is another one here, such as binary, decimal(20,0)."""
     kind = column.type
     if pa.types.is_uint64(kind) or pa.types.is_fixed_size_binary(kind):
         return not pa.types.is_decimal(kind)

@@ -51,8 +51,7 @@ _MOST_BYTES = 256 << 20
 
 
 def check(ctx: TableContext, schema: Schema | None) -> None:
-    """UsageError or UnsupportedTypeError if Iceberg cannot express these columns, or the table's
-    path. [EX9]"""
+    """UsageError or UnsupportedTypeError if Iceberg cannot express this. [EX9]"""
     url = data_url(ctx.store)
     if marks := sorted(set("#%?") & set(url)):
         raise UsageError(
@@ -100,8 +99,7 @@ def exported_version(store: Store, _: int = 0) -> int | None:
 
 
 def export(ctx: TableContext, head: Head) -> int:
-    """Export this version, unless a later one is exported already; returns the newest exported
-    one. [EX1] [EX2]"""
+    """Export this version, unless a later one is; returns the newest exported one. [EX1] [EX2]"""
     store, snapshot = ctx.store, head.snapshot
     before = exported_version(store)
     document = _document(store, before) if before is not None else None
@@ -131,8 +129,7 @@ def export(ctx: TableContext, head: Head) -> int:
 
 
 def _put_hint(store: Store, version: int) -> int:
-    """Name this version in the hint, and then any later one that is exported; returns the newest.
-    [EX2]"""
+    """Name this version in the hint, then any later exported one; returns the newest. [EX2]"""
     for _ in range(STARTS):
         store.put(HINT, str(version).encode())
         later = _newest_document(store, version + 1)
@@ -143,8 +140,7 @@ def _put_hint(store: Store, version: int) -> int:
 
 
 def _newest_document(store: Store, least: int) -> int | None:
-    """The newest version from `least` on that has a document. One list request, and one for each
-    version found."""
+    """The newest version from `least` on that has a document. A list, and one request for each."""
     listed = store.list(f"{FOLDER}snap-", start_from=list_name(least, ""))
     found = {version for info in listed if (version := version_of_list(info.name)) is not None}
     return next((each for each in sorted(found, reverse=True) if _has_document(store, each)), None)
@@ -199,8 +195,7 @@ def unreached(
 
 
 def _listed_by(ctx: TableContext, decided: Snapshot, versions: Iterable[int]) -> set[str]:
-    """The manifest lists of these documents, and their manifests. One request for each document
-    and each list."""
+    """The manifest lists of these documents, and their manifests. One request for each."""
     root, lists, found = f"{data_url(ctx.store)}/", set[str](), set[str]()
     for version in versions:
         document = read_document(ctx.store.get(metadata_name(version), 0, _MOST_BYTES))
@@ -232,8 +227,7 @@ class _Manifests:
             self._known = {key_of_manifest(file.path): file for file in listed}
 
     def check_head(self) -> None:
-        """UsageError if a file of the newest version cannot be read through Iceberg: before the
-        first object is put. [EX9]"""
+        """UsageError if Iceberg cannot read a file of the newest version; puts nothing. [EX9]"""
         snapshot = self._head.snapshot
         if snapshot.schema is None:
             return
@@ -258,8 +252,7 @@ class _Manifests:
             yield made if key is None else self._known.get(key)
 
     def _entries(self, snapshot: Snapshot) -> Iterator[tuple[str | None, pa.Table | None]]:
-        """The entries of each manifest with its key, last those in the snapshot; None: its export
-        is known."""
+        """The entries of each manifest with its key, the snapshot's last; None: it is known."""
         ctx = self._ctx
         with raise_if_expired(ctx.store, snapshot.version):
             removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
@@ -292,8 +285,7 @@ class _Manifests:
         return made
 
     def _check(self, entries: pa.Table, snapshot: Snapshot) -> None:
-        """Check the files that were added since the newest exported version, or that a rollback
-        has brought back since."""
+        """Check files that were added, or that a rollback brought back, since the last export."""
         is_fresh = pc.greater(entries.column("added"), self._newest_checked)
         schema, older = snapshot.schema, entries.filter(pc.invert(is_fresh))
         assert schema is not None

@@ -312,54 +312,49 @@ def _maybe(field_id: int, name: str, kind: Any) -> dict[str, Any]:
     return _field(field_id, name, ["null", kind], default=None)
 
 
+def _record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [*fields]}
+
+
 def _map_type(key_id: int, value_id: int, value: str) -> dict[str, Any]:
-    item = {
-        "type": "record",
-        "name": f"k{key_id}_v{value_id}",
-        "fields": [_field(key_id, "key", "int"), _field(value_id, "value", value)],
-    }
+    item = _record(
+        f"k{key_id}_v{value_id}", _field(key_id, "key", "int"), _field(value_id, "value", value)
+    )
     return {"type": "array", "logicalType": "map", "items": item}
 
 
 def _entry_schema(schema: Schema, partition_by: Sequence[int]) -> dict[str, Any]:
     fields = fields_of(schema, partition_by)
     names = _partition_names(schema, partition_by)
-    partition = {
-        "type": "record",
-        "name": "r102",
-        "fields": [
+    partition = _record(
+        "r102",
+        *(
             _maybe(FIRST_PARTITION_ID + at, name, _partition_type(field.type, at))
             for at, (name, field) in enumerate(zip(names, fields, strict=True))
-        ],
-    }
-    data_file = {
-        "type": "record",
-        "name": "r2",
-        "fields": [
-            _field(134, "content", "int"),
-            _field(100, "file_path", "string"),
-            _field(101, "file_format", "string"),
-            _field(102, "partition", partition),
-            _field(103, "record_count", "long"),
-            _field(104, "file_size_in_bytes", "long"),
-            _maybe(109, "value_counts", _map_type(119, 120, "long")),
-            _maybe(110, "null_value_counts", _map_type(121, 122, "long")),
-            _maybe(137, "nan_value_counts", _map_type(138, 139, "long")),
-            _maybe(125, "lower_bounds", _map_type(126, 127, "bytes")),
-            _maybe(128, "upper_bounds", _map_type(129, 130, "bytes")),
-        ],
-    }
-    return {
-        "type": "record",
-        "name": "manifest_entry",
-        "fields": [
-            _field(0, "status", "int"),
-            _maybe(1, "snapshot_id", "long"),
-            _maybe(3, "sequence_number", "long"),
-            _maybe(4, "file_sequence_number", "long"),
-            _field(2, "data_file", data_file),
-        ],
-    }
+        ),
+    )
+    data_file = _record(
+        "r2",
+        _field(134, "content", "int"),
+        _field(100, "file_path", "string"),
+        _field(101, "file_format", "string"),
+        _field(102, "partition", partition),
+        _field(103, "record_count", "long"),
+        _field(104, "file_size_in_bytes", "long"),
+        _maybe(109, "value_counts", _map_type(119, 120, "long")),
+        _maybe(110, "null_value_counts", _map_type(121, 122, "long")),
+        _maybe(137, "nan_value_counts", _map_type(138, 139, "long")),
+        _maybe(125, "lower_bounds", _map_type(126, 127, "bytes")),
+        _maybe(128, "upper_bounds", _map_type(129, 130, "bytes")),
+    )
+    return _record(
+        "manifest_entry",
+        _field(0, "status", "int"),
+        _maybe(1, "snapshot_id", "long"),
+        _maybe(3, "sequence_number", "long"),
+        _maybe(4, "file_sequence_number", "long"),
+        _field(2, "data_file", data_file),
+    )
 
 
 def _partition_names(schema: Schema, partition_by: Sequence[int]) -> list[str]:
@@ -389,32 +384,26 @@ def _partition_type(kind: FieldType, at: int) -> Any:
     }
 
 
-_SUMMARY = {
-    "type": "record",
-    "name": "r508",
-    "fields": [
-        _field(509, "contains_null", "boolean"),
-        _maybe(510, "lower_bound", "bytes"),
-        _maybe(511, "upper_bound", "bytes"),
-    ],
-}
-_LIST = {
-    "type": "record",
-    "name": "manifest_file",
-    "fields": [
-        _field(500, "manifest_path", "string"),
-        _field(501, "manifest_length", "long"),
-        _field(502, "partition_spec_id", "int"),
-        _field(517, "content", "int"),
-        _field(515, "sequence_number", "long"),
-        _field(516, "min_sequence_number", "long"),
-        _field(503, "added_snapshot_id", "long"),
-        _field(504, "added_files_count", "int"),
-        _field(505, "existing_files_count", "int"),
-        _field(506, "deleted_files_count", "int"),
-        _field(512, "added_rows_count", "long"),
-        _field(513, "existing_rows_count", "long"),
-        _field(514, "deleted_rows_count", "long"),
-        _maybe(507, "partitions", {"type": "array", "items": _SUMMARY, "element-id": 508}),
-    ],
-}
+_SUMMARY = _record(
+    "r508",
+    _field(509, "contains_null", "boolean"),
+    _maybe(510, "lower_bound", "bytes"),
+    _maybe(511, "upper_bound", "bytes"),
+)
+_LIST = _record(
+    "manifest_file",
+    _field(500, "manifest_path", "string"),
+    _field(501, "manifest_length", "long"),
+    _field(502, "partition_spec_id", "int"),
+    _field(517, "content", "int"),
+    _field(515, "sequence_number", "long"),
+    _field(516, "min_sequence_number", "long"),
+    _field(503, "added_snapshot_id", "long"),
+    _field(504, "added_files_count", "int"),
+    _field(505, "existing_files_count", "int"),
+    _field(506, "deleted_files_count", "int"),
+    _field(512, "added_rows_count", "long"),
+    _field(513, "existing_rows_count", "long"),
+    _field(514, "deleted_rows_count", "long"),
+    _maybe(507, "partitions", {"type": "array", "items": _SUMMARY, "element-id": 508}),
+)

@@ -72,8 +72,7 @@ def version_of_list(name: str) -> int | None:
 
 
 def chosen_versions(head: Snapshot) -> list[int]:
-    """The versions that the head's document has: the newest ones that are readable, and those
-    that tags name; ascending. [EX4]"""
+    """The versions of the head's document: the newest readable, and tagged ones. [EX4]"""
     newest = range(max(head.expired, head.version - MAX_SNAPSHOTS + 1), head.version + 1)
     return sorted({*newest, *(tag.version for tag in head.tags.values())} - {*head.void})
 

@@ -1,5 +1,4 @@
-"""Objects that several exporters may create at once, with the same meaning; the error where others
-have put theirs. [EX2] [EX9]"""
+"""Objects that several exporters may create at once, and the error of others. [EX2] [EX9]"""
 
 from __future__ import annotations
 
@@ -40,6 +39,5 @@ def entries_since(
 
 
 def put_shared(ctx: TableContext, name: str, data: bytes) -> int:
-    """Create an object, or find the one that another exporter has created; returns the length of
-    the one that is there."""
+    """Create an object, or find the one of another exporter; returns the length that is there."""
     return len(data if create(ctx.store, name, data, ctx.env) else ctx.store.get(name))

@@ -212,8 +212,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 def check(ctx: TableContext, schema: Schema | None) -> None:
-    """UsageError or UnsupportedTypeError if Spark's catalog cannot express these columns, or does
-    not reach the table. [EX9]"""
+    """UsageError or UnsupportedTypeError if Spark's catalog cannot express or reach it. [EX9]"""
     _base(ctx.store)
     if schema is not None:
         check_schema(schema)
@@ -326,8 +325,7 @@ def _lines(base: str, snapshot: Snapshot, entries: pa.Table) -> Iterator[str]:
 
 
 def by_folders(base: str, snapshot: Snapshot, files: pa.Table) -> bool:
-    """Whether Spark may read partition values from the folders of these files. files: entries of
-    files with rows."""
+    """Whether Spark may read partition values from the folders. files: entries with rows."""
     schema = snapshot.schema or _NONE
     return are_shown(files, schema, snapshot.partition_by, base)
 

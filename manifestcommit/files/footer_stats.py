@@ -50,9 +50,8 @@ class TrackedLeaf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tracked_leaves(schema: Schema, file_schema: pa.Schema, limit: int) -> tuple[TrackedLeaf, ...]:
-    """The first `limit` leaves of the table that are reached through structs only, if a file of
-    `file_schema` has them. [OB7]"""
-    positions = leaf_positions(file_schema)
+    """The table's first `limit` leaves below structs only, if a file has them. [OB7]"""
+    positions = {column.path: column for column in parquet_columns(file_schema) if column.is_single}
     return tuple(
         TrackedLeaf(
             id=leaf.id,
@@ -65,11 +64,6 @@ def tracked_leaves(schema: Schema, file_schema: pa.Schema, limit: int) -> tuple[
         for leaf in evolution.leaves(schema)[: max(limit, 0)]
         if leaf.path in positions
     )
-
-
-def leaf_positions(file_schema: pa.Schema) -> dict[Path, ParquetColumn]:
-    """Path of names -> Parquet column, for every leaf that is reached through structs only."""
-    return {column.path: column for column in parquet_columns(file_schema) if column.is_single}
 
 
 class ParquetColumn(NamedTuple):
@@ -126,8 +120,7 @@ def _parquet_paths(path: str, type: pa.DataType) -> Iterator[str]:
 
 
 class FloatStats(NamedTuple):
-    """Statistics of one float or double leaf in a row group. Parquet's own statistics omit NaN, and
-    readers prune by them."""
+    """Statistics of a float leaf in a row group: Parquet's own omit NaN, and readers trust them."""
 
     nulls: int
     nans: int
@@ -172,8 +165,7 @@ def column_stats(
 
 
 def group_stats(metadata: Any, leaf: TrackedLeaf) -> list[ColumnStats]:
-    """What the footer alone says about one leaf in each row group; it does not say whether there
-    are NaNs. [RD13]"""
+    """What the footer alone says about one leaf in each row group; nothing of NaNs. [RD13]"""
     groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
     return [
         _leaf_stats([group.column(leaf.position)], leaf, metadata.created_by) for group in groups
@@ -228,8 +220,7 @@ def are_ordered(physical: str, stored: pa.DataType, created_by: str | None) -> b
 
 
 def _comparable(raw: Any, leaf: TrackedLeaf) -> Any:
-    """A statistic as Parquet stores it, as a comparable value: bytes, bool, int, float or Decimal;
-    None if it is unusable."""
+    """A stored statistic as bytes, bool, int, float or Decimal; None if it is unusable."""
     stored, type = leaf.stored, leaf.type
     if pa.types.is_decimal(stored):
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
@@ -296,8 +287,7 @@ def _with_cut_bounds(
 
 
 def _rounded_up_text(prefix: str) -> str | None:
-    """The smallest text of at most this length above every text that starts with `prefix`; None if
-    there is none."""
+    """The smallest text of this length above all that start with `prefix`; None: there is none."""
     for index in reversed(range(len(prefix))):
         following = ord(prefix[index]) + 1
         if following == 0xD800:

@@ -106,8 +106,7 @@ def inspect_file(
 
 
 def footer_schema(store: Store, path: str, judge: FooterJudge) -> pa.Schema:
-    """The columns of an existing Parquet file, for a table that has none yet. One or two ranged
-    reads. [AF1]"""
+    """The columns of a Parquet file, for a table without any. One or two ranged reads. [AF1]"""
     try:
         with store.open_input(path) as stream:
             file, _ = judge.open(stream, coerce_int96_timestamp_unit="us")
@@ -237,8 +236,7 @@ def read_rows(store: Store, path: str, judge: FooterJudge) -> Iterator[pa.Record
 
 
 def count_fitting(name: str, batches: Iterable[pa.RecordBatch], schema: Schema) -> int:
-    """How many rows the file of this name has; SchemaMismatchError if one of them does not fit the
-    table."""
+    """How many rows the file has; SchemaMismatchError if one of them does not fit the table."""
     conformer, rows = Conformer(schema), 0
     for batch in batches:
         try:
@@ -303,8 +301,7 @@ def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
 
 
 def _declared(file: pq.ParquetFile, names: Sequence[str]) -> dict[str, Schema]:
-    """Name -> the declaration in Spark's own schema in the footer, for columns that the file
-    has."""
+    """Name -> its declaration in Spark's schema in the footer, for columns of the file."""
     try:
         members = json.loads((file.metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
         given = {member["name"]: member for member in members}
@@ -319,8 +316,7 @@ def _declared(file: pq.ParquetFile, names: Sequence[str]) -> dict[str, Schema]:
 
 
 def _bears_out(file: pq.ParquetFile, declared: Schema) -> bool:
-    """Whether the file stores what it declares: another tool that rewrites a file may keep an
-    outdated declaration."""
+    """Whether the file stores what it declares: who rewrites a file may keep an old declaration."""
     try:
         _Candidate("", file, declared, ()).check_stored()
     except SchemaMismatchError:
@@ -453,8 +449,7 @@ class _Candidate:
             self._check_member(self._inside[field.file_name], field, (field.name,))
 
     def column_stats(self, limit: int) -> dict[int, ColumnStats]:
-        """The footer's statistics. Another writer may have truncated texts, so text bounds count as
-        truncated. [OB7]"""
+        """The footer's statistics. Others may have cut texts: they count as truncated. [OB7]"""
         leaves = tracked_leaves(self._schema, self._found, limit)
         by_id = column_stats(self._metadata, leaves, None)
         for leaf in leaves:
@@ -552,8 +547,7 @@ class _Candidate:
                 )
 
     def _reads_as(self, type: pa.DataType, wanted: str, path: tuple[str, ...]) -> bool:
-        """True if every reader of the table, including Spark, gets the table's type from this
-        file."""
+        """True if all readers of the table, Spark too, get the table's type from this file."""
         if wanted in INTERVALS and type in (pa.int64(), pa.duration("us")):
             # Both are stored as the same plain numbers. Only Spark's schema says whether, for
             # example, they are whole hours.
@@ -601,8 +595,7 @@ class _Candidate:
         return column_stats(self._metadata, leaves, None).get(field.id, ColumnStats())
 
     def only_value(self, field: Field) -> WireValue:
-        """The only value in a partition column; from statistics if possible, else from the column.
-        [AF1]"""
+        """The only value in a partition column; by statistics, or else by the column. [AF1]"""
         source, made = source_of(self._schema, field.id), maker(self._schema, field.id)
         stats = self._stats(source)
         if stats.nulls == self.rows:
@@ -627,8 +620,7 @@ class _Candidate:
         return distinct.pop()
 
     def _read(self, field: Field) -> Iterator[pa.Array]:
-        """The column in the table's form; SchemaMismatchError for a null in a column that is not
-        nullable."""
+        """The column in the table's form; SchemaMismatchError for a null that is not allowed."""
         name = field.file_name
         conformer = Conformer(
             Schema(fields=(msgspec.structs.replace(field, name=name, physical=None),))
@@ -780,8 +772,7 @@ class Columns:
 
 
 class Union:
-    """The columns of all files so far, in the order in which they were first seen. schema: None
-    before the first file. [SC5]"""
+    """The columns of all files so far, as first seen. schema: None before the first. [SC5]"""
 
     def __init__(self, schema: Schema | None = None) -> None:
         self.schema = schema
@@ -790,8 +781,7 @@ class Union:
         self._origin: dict[Path, str] = {}  # column -> the file that gave it its type
 
     def take(self, columns: Schema, path: str) -> None:
-        """Widen the union by a file's columns; SchemaMismatchError names two files and the column
-        if that is impossible."""
+        """Widen the union by a file's columns; SchemaMismatchError names two files if it cannot."""
         if id(columns) in self._taken:
             return
         self._taken.add(id(columns))
@@ -813,8 +803,7 @@ class Union:
         }
 
     def _check(self, columns: Schema, table: Schema, path: str) -> None:
-        """If two types differ, one must be the wider: the union has that one, and both files are
-        read as it."""
+        """If two types differ, one must be the wider, as which both files are read."""
         misread = _misread(columns.fields, table.fields, ())
         if misread is None:
             return
@@ -833,8 +822,7 @@ class Union:
 def _misread(
     own: tuple[Field, ...], table: tuple[Field, ...], parent: Path
 ) -> tuple[Path, str, str] | None:
-    """The first column of a file that readers could not read as the table's: its path, its type and
-    the table's."""
+    """The first column that readers could not read as the table's: its path and both types."""
     by_name = {field.file_name: field for field in table}
     by_lower = {field.name.lower(): field for field in table}
     for field in own:

@@ -190,8 +190,7 @@ class RowBuffer:
         self.bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.Table]]:
-        """Add rows; yield the row groups that are due, each partition's in the order of arrival.
-        Exhaust the iterator."""
+        """Add rows; yield the row groups that are due, in the order of arrival. Exhaust it."""
         partition = self._only_partition(batch)
         self._append(partition, batch)
         if partition is not None and self._line is None:
@@ -222,8 +221,7 @@ class RowBuffer:
         self._batches += 1
 
     def _line_up(self) -> None:
-        """Move all partitions into one line. This interleaves partitions; the rows of a partition
-        keep their order."""
+        """Move all partitions into one line, in which the rows of each keep their order."""
         self._line = _Waiting()
         for waiting in self._apart.values():
             for batch in waiting.batches:
@@ -292,8 +290,7 @@ class RowBuffer:
         return tuple(partition)
 
     def _sorted(self) -> tuple[pa.Table, list[_Run]]:
-        """Empty the buffer: return its rows in a stable sort by partition, and where the rows of
-        each partition are."""
+        """Empty the buffer: return its rows, stably sorted by partition, and where each begins."""
         assert self._line is not None
         table = self._line.table().combine_chunks()
         self._line, self.bytes, self._batches = None, 0, 0
@@ -340,8 +337,7 @@ def row_groups(table: pa.Table, row_group_bytes: int = ROW_GROUP_BYTES) -> Itera
 
 
 def bytes_of(batch: pa.RecordBatch) -> int:
-    """The size of the rows in memory; that of the buffers where pyarrow (before 24) cannot measure
-    views."""
+    """The bytes of the rows in memory; of the buffers where pyarrow (before 24) has no other."""
     try:
         return int(batch.nbytes)
     except pa.ArrowTypeError:
@@ -351,8 +347,7 @@ def bytes_of(batch: pa.RecordBatch) -> int:
 def pieces(
     batch: pa.RecordBatch, row_group_bytes: int = ROW_GROUP_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Slices of the batch, none larger than a row group, so that no copy of it is either; no slice
-    if it is empty."""
+    """Slices of the batch, none larger than a row group, nor is its copy; none if it is empty."""
     rows, size_bytes = batch.num_rows, bytes_of(batch)
     size = (
         ROW_GROUP_ROWS

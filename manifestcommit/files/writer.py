@@ -193,14 +193,12 @@ def target_file_size_of(snapshot: Snapshot) -> int:
 
 
 def bounds_columns_of(snapshot: Snapshot) -> int:
-    """The number of leaf columns of this table's files that get statistics in their entries.
-    [OB7]"""
+    """How many leaf columns of this table's files have statistics in their entries. [OB7]"""
     return int(snapshot.properties.get(BOUNDS_COLUMNS, DEFAULT_BOUNDS_COLUMNS))
 
 
 def bloom_columns_of(properties: Mapping[str, str], schema: Schema) -> tuple[int, ...]:
-    """The field ids of the columns that get Bloom filters in files; names of dropped columns are
-    ignored. [DF11]"""
+    """The field ids of columns that get Bloom filters; dropped columns are ignored. [DF11]"""
     names = bloom_names(properties.get(BLOOM_COLUMNS, ""))
     return tuple(
         field.id for field in schema.fields if field.name in names and takes_bloom_filter(field)
@@ -278,8 +276,7 @@ class DataFileWriter:
             raise
 
     def close(self) -> tuple[Entry, ...]:
-        """Return the entries of all files, each complete and durable; () if there were no rows.
-        [DF2] [DF3]"""
+        """Return the entries of all files, durable and complete; () without rows. [DF2] [DF3]"""
         if self._entries is None:
             self._check_open("close")
             try:
@@ -352,8 +349,7 @@ def _partition_sources(plan: WritePlan) -> tuple[row_buffer.PartitionSource, ...
 
 
 class _FileSet:
-    """The files of one attempt. Few of them are open at a time; a file is finished when it is full
-    or was unused for longest. [DF2]"""
+    """The files of one attempt. Few are open: a full or long unused one is finished. [DF2]"""
 
     def __init__(self, store: Store, plan: WritePlan, *, task: int, attempt: str) -> None:
         self._store, self._plan, self._task, self._attempt = store, plan, task, attempt
@@ -405,8 +401,7 @@ class _FileSet:
             raise
 
     def finish(self, values: row_buffer.Partition) -> None:
-        """Write the rest of the partition's open file, if there is one; it is durable after
-        `finish_all`. [DF2]"""
+        """Write the rest of the partition's open file; it is durable after `finish_all`. [DF2]"""
         file = self._open.get(values)
         if file is None:
             return
@@ -467,8 +462,7 @@ class _FileSet:
         return file
 
     def _choose(self, values: row_buffer.Partition, group: pa.Table) -> tuple[str, dict[str, Any]]:
-        """The path and the encoding of a new file of the partition. group: its first row group,
-        which determines the encoding."""
+        """The path and encoding of a partition's new file. group: the first, which decides."""
         folder = partitioning.folder(self._plan.schema, self._plan.partition_by, values)
         path = folder + object_names.data_file_name(
             self._task, self._attempt, self._count, self._plan.job

@@ -91,8 +91,7 @@ def parse_expression(
 
 
 def columns_in(expression: Any) -> frozenset[ColumnPath] | None:
-    """Every column that a pyarrow expression names, whatever it means; None if its form is
-    unknown."""
+    """Every column that a pyarrow expression names; None if its form is unknown."""
     try:
         return frozenset(
             node.path for node in _nodes(_tree(expression)) if isinstance(node, _Column)
@@ -119,8 +118,7 @@ def spark_order(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
 def split_terms(
     expression: pc.Expression, apart: Container[str]
 ) -> tuple[pc.Expression | None, pc.Expression | None]:
-    """Split `a & b & ...` into the terms that name none of these top-level columns, and all others;
-    None where there are none."""
+    """Split `a & b & ...` into terms that name none of these columns, and others; or None."""
     try:
         tree, held = _parsed(expression)
         kept: tuple[list[_Node], list[_Node]] = ([], [])
@@ -145,8 +143,7 @@ def expression_text(expression: pc.Expression) -> str:
 
 
 def spell(expression: pc.Expression) -> str:
-    """The whole expression as text, equal for equal expressions. The expression's own text omits
-    parts of long lists."""
+    """The expression as text, equal for equal ones. Its own text omits parts of long lists."""
     try:
         return _spelled(_tree(expression))
     except _UNREADABLE:
@@ -208,8 +205,7 @@ def _tree(expression: Any) -> _Node:
 
 
 def _parsed(expression: Any) -> tuple[_Node, pa.RecordBatch]:
-    """The expression's tree, and the values in it. ValueError and similar errors if its form is
-    unknown."""
+    """The expression's tree, and the values in it. ValueError and the like for an unknown form."""
     (pickled,) = expression.__reduce__()[1]
     reader = pa.ipc.open_file(pickled)
     values = reader.get_batch(0)
@@ -330,8 +326,7 @@ def _string(flat: bytes, at: int) -> str:
 
 
 def _check_names(tree: _Node, schema: pa.Schema, argument: str) -> None:
-    """UsageError if the tree names a column that does not exist, even in a part that is not
-    translated."""
+    """UsageError if the tree names no column, even in a part that is not translated."""
     for node in _nodes(tree):
         if isinstance(node, _Column) and _type_at(node.path, schema) is None:
             names = [".".join(path) for path in _paths(schema)]
@@ -368,8 +363,7 @@ def _paths(fields: Any, parent: ColumnPath = ()) -> list[ColumnPath]:
 
 
 def _type_at(path: ColumnPath, schema: pa.Schema) -> pa.DataType | None:
-    """The type of the column, for a dictionary or run-end encoded one that of its values; None if
-    it does not exist."""
+    """The type of the column, if encoded that of its values; None if there is none."""
     members: Any = schema
     for name in path:
         matching = [field for field in members if field.name == name]
@@ -446,8 +440,7 @@ class _Translation:
 
 
 def _chain(call: _Call) -> list[_Node]:
-    """The terms of `a & b & c & ...`, which are nested; thousands of them must not deepen the
-    recursion."""
+    """The terms of `a & b & c & ...`, nested: thousands must not deepen the recursion."""
     terms: list[_Node] = []
     waiting = list(reversed(call.args))
     while waiting:
@@ -624,8 +617,7 @@ def _between_integers(value: Decimal) -> float:
 
 
 def _member(scalar: pa.Scalar, kind: pa.DataType) -> Any:
-    """Like `_fitting`, for a member of a value set, which Arrow rounds to the column's type; None:
-    no row equals it."""
+    """Like `_fitting`, for a member of a value set, which Arrow rounds; None: no row equals it."""
     value = _fitting(scalar, kind)
     if isinstance(value, float) and pa.types.is_floating(kind):
         return float(pa.scalar(value, pa.float64()).cast(kind, safe=False).as_py())

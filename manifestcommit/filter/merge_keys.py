@@ -59,8 +59,7 @@ def merge_keys(schema: Schema, on: On, null_safe: bool | Sequence[str] = False) 
 
 
 def key_columns(schema: Schema, names: Sequence[str] | str) -> tuple[Field, ...]:
-    """Check the columns that a merge matches by; UsageError if equality of a column differs from
-    equality of its stored values. [RC3]"""
+    """Check the columns of a merge's key; UsageError if equal is not equal as stored. [RC3]"""
     given = [names] if isinstance(names, str) else list(names)
     fields = tuple(find_column(schema, name) for name in given)
     if not fields or len({field.id for field in fields}) < len(fields):
@@ -118,8 +117,7 @@ def partitions_of_keys(
     partition_by: Sequence[int],
     table_by: Sequence[int],
 ) -> tuple[PartitionPattern, ...]:
-    """The table's partitions that may hold a row with the key of a row in these files. table_by:
-    the table's partitioning. [CF16]"""
+    """The partitions that may hold a key of these files. table_by: the table's. [CF16]"""
     ids = {field.id for field in keys.fields}
     told = [each for each in table_by if each & MAX_FIELD_ID in ids and each in partition_by]
     rows = [

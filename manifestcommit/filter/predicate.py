@@ -73,8 +73,7 @@ class Not(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compare(msgspec.Struct, frozen=True, kw_only=True):
-    """Compares the column with a Python value. A null row, or a value of None, gives null. A bare
-    boolean column is `= True`."""
+    """Compares the column with a value: null if either is. A bare boolean is `= True`."""
 
     op: Op
     column: ColumnPath
@@ -82,8 +81,7 @@ class Compare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IsIn(msgspec.Struct, frozen=True, kw_only=True):
-    """The column equals one of the values, none of which is None. A null row gives false in Arrow,
-    null in Spark."""
+    """The column equals one of the values, none None. A null is false in Arrow, null in Spark."""
 
     column: ColumnPath
     values: tuple[Any, ...]
@@ -115,8 +113,7 @@ class Constant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """A part that was not understood: it may be true, false or null for any row. why: a description
-    of it, for messages."""
+    """A part not understood: true, false or null for any row. why: describes it, for messages."""
 
     why: str
 
@@ -143,8 +140,7 @@ class ColumnBounds:
 
 
 class ColumnSource(Protocol):
-    """The statistics of N files, column by column, so that only the columns of the filter are
-    loaded."""
+    """The statistics of N files, by column, so that only the filter's are loaded."""
 
     @property
     def rows(self) -> pa.Array:
@@ -152,8 +148,7 @@ class ColumnSource(Protocol):
         ...
 
     def bounds(self, column: ColumnPath) -> ColumnBounds | None:
-        """The column's bounds; None if nothing is known: no such leaf, an array or map, a string
-        with another order."""
+        """The column's bounds; None if unknown: no such leaf, an array or map, another order."""
         ...
 
 
@@ -391,8 +386,7 @@ def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
 
 
 class _Span(NamedTuple):
-    """A literal in terms of the column's plain type: one value, or a range that contains it under
-    every cast that an engine may do."""
+    """A literal in the column's plain type: a range that holds it under every engine's cast."""
 
     low: pa.Scalar
     high: pa.Scalar
@@ -440,8 +434,7 @@ def _comparable(bounds: pa.Array, plain: pa.DataType | None) -> pa.Array:
 
 
 def _span(value: Any, kind: pa.DataType) -> _Span | None:
-    """The literal as a span for a column of this type; None if the meaning of the comparison is
-    uncertain."""
+    """The literal as a span for a column of this type; None if its comparison is uncertain."""
     plain = _plain(kind)
     ends = None if plain is None else ends_of(value, kind)
     if ends is None:
@@ -454,8 +447,7 @@ def _span(value: Any, kind: pa.DataType) -> _Span | None:
 
 
 def _member_span(value: Any, kind: pa.DataType) -> _Span | None:
-    """Like `_span`, for a member of a list. Arrow tells 0.0 from -0.0 in lists, so no file
-    certainly holds only one of them."""
+    """Like `_span`, in a list, where Arrow tells 0.0 from -0.0: no file surely holds one."""
     if pa.types.is_floating(kind) and value == 0:
         return _Span(pa.scalar(-math.ulp(0.0)), pa.scalar(math.ulp(0.0)))
     return _span(value, kind)
@@ -524,15 +516,13 @@ def _decimal_ends(value: _Number, kind: pa.DataType) -> tuple[Decimal, Decimal] 
 
 
 def _fits(value: Decimal, whole: int, scale: int) -> bool:
-    """Whether an engine can bring the literal and decimals with that many digits to one type of 38
-    digits without rounding."""
+    """Whether an engine can bring the literal and such decimals to 38 digits unrounded."""
     digits, exponent = len(value.as_tuple().digits), int(value.as_tuple().exponent)
     return max(whole, digits + exponent) + max(scale, -exponent) <= 38
 
 
 def _one_decimal(values: Sequence[Any], kind: pa.DataType) -> bool:
-    """Whether all decimals of a list and the column's type fit one type of 38 digits, which engines
-    cast them to."""
+    """Whether the list's decimals and the column's type fit one of 38 digits, as engines cast."""
     decimals = [v for v in values if isinstance(v, Decimal)]
     if not decimals or not all(v.is_finite() for v in decimals):
         return not decimals
@@ -608,8 +598,7 @@ _PARSERS = {name: parse for _, name, _, parse in _LITERALS}
 
 
 def spell_predicate(predicate: Predicate) -> str:
-    """Encode the predicate as ASCII. A part with a literal of an unknown type becomes `Unknown`,
-    which excludes no row."""
+    """Encode as ASCII. A literal of an unknown type becomes `Unknown`, which excludes no row."""
     return json.dumps(_spelled(predicate))
 
 
@@ -766,8 +755,7 @@ def _patterns(node: Predicate, columns: dict[str, Field]) -> tuple[PartitionPatt
 def _both(
     one: tuple[PartitionPattern, ...], other: tuple[PartitionPattern, ...]
 ) -> tuple[PartitionPattern, ...]:
-    """The intersection; if there would be too many pairs, the narrower side alone, which is a
-    superset of it."""
+    """The intersection; of too many pairs, the narrower side alone, which holds it."""
     if len(one) * len(other) > MAX_PATTERNS:
         return min(one, other, key=len)
     return dedupe(
@@ -779,8 +767,7 @@ def _both(
 
 
 def _equal(field: Field, values: Sequence[Any]) -> tuple[PartitionPattern, ...]:
-    """The partitions whose value is one of these; everything, if an engine would cast before it
-    compares."""
+    """The partitions whose value is one of these; everything, if an engine would cast first."""
     wires = [_wire(value, field) for value in values if value is not None]
     if any(wire is None for wire in wires):
         return _EVERYTHING

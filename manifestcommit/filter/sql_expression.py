@@ -985,8 +985,7 @@ def _compare(sign: str, left: Typed, right: Typed) -> Typed:
 
 
 def _comparable(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Expression, Any]:
-    """Both sides in types that Arrow compares exactly. A column beside a literal stays bare, so
-    that files are skipped by it."""
+    """Both sides as Arrow compares exactly. A column beside a literal stays, to skip files."""
     if right.is_literal and not left.is_literal:
         given = right if right.type == left.type else _literal_as(right, left.type) or right
         if _is_number(left.type) and _is_number(given.type):

@@ -105,8 +105,7 @@ class NotUnderstoodError(UsageError):
 
 
 class IncompleteError(UsageError):
-    """A text in SQL lacks a part, a quote or a parenthesis, or is no condition where one is
-    expected: no program reads it."""
+    """A text in SQL that lacks a part, a quote or a parenthesis, or is no condition."""
 
 
 def parse(text: str) -> Any:
@@ -319,8 +318,7 @@ def conjuncts(text: str) -> list[str]:
 
 
 def with_operators(tree: Any) -> Any:
-    """The tree with operators for their calls by name, in which Spark writes a Column: `=`(a, b)
-    for a = b."""
+    """The tree with operators for calls by name, as Spark writes a Column: `=`(a, b) for a = b."""
     from sqlglot import exp
 
     pairs = {"=": exp.EQ, "==": exp.EQ, "!=": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT}

@@ -207,8 +207,7 @@ def _step(kind: pa.DataType) -> Any:
 
 
 def _is(op: Op, transform: Transform, field: Field, plain: Any) -> Predicate | None:
-    """A comparison with the transform of a value of the column, given in the form in which bounds
-    are compared."""
+    """A comparison with the transform of a value of the column, as bounds are compared."""
     kind = arrow_type(field.type)
     try:
         if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):

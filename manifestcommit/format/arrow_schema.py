@@ -101,8 +101,7 @@ _EXTENSIONS = {"arrow.json": "string", "arrow.uuid": "binary", "arrow.bool8": "b
 
 
 def arrow_type(type: FieldType) -> pa.DataType:
-    """The Arrow type of a column in data files: nullable throughout, with the field ids of nested
-    members. [SC1] [SC2]"""
+    """The Arrow type of a column in data files: nullable, with field ids. [SC1] [SC2]"""
     return _arrow_type(type, physical=True, ids=True, relaxed=True)
 
 
@@ -164,8 +163,7 @@ def footer_metadata(schema: Schema) -> dict[bytes, bytes]:
 
 
 def plain_type(type: pa.DataType) -> pa.DataType:
-    """The type of the values of an encoded array, without dictionary, run-end and harmless
-    extension types."""
+    """The type of an encoded array's values: no dictionary, run-end or harmless extension."""
     while True:
         if pa.types.is_dictionary(type) or pa.types.is_run_end_encoded(type):
             type = type.value_type
@@ -188,8 +186,7 @@ def is_list(type: pa.DataType) -> bool:
 
 
 def is_variant(type: pa.DataType) -> bool:
-    """True for the struct that Spark uses for a variant in Arrow: its member `metadata` is
-    marked."""
+    """True for Spark's struct for a variant in Arrow: its member `metadata` is marked."""
     if (
         not pa.types.is_struct(type)
         or type.get_field_index("value") < 0
@@ -319,8 +316,7 @@ def converted(array: pa.Array, field: Field) -> pa.Array:
 
 
 class Conformer:
-    """`conform` for many batches of one table: whatever depends on the schemas alone is computed
-    once. [SC3]"""
+    """`conform` for many batches of a table: what depends on schemas alone is done once. [SC3]"""
 
     def __init__(self, schema: Schema) -> None:
         self._fields = schema.fields
@@ -330,8 +326,7 @@ class Conformer:
         self._found: list[int | None] = []
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert a batch to the form of data files, value for value; SchemaMismatchError names the
-        column that does not fit. [SC3]"""
+        """Convert a batch to the form of data files; SchemaMismatchError names the column. [SC3]"""
         if self._seen is None or not batch.schema.equals(self._seen):
             self._found = _positions(batch.schema.names, self._fields, ())
             self._seen = batch.schema
@@ -373,8 +368,7 @@ def _positions(names: Sequence[str], fields: tuple[Field, ...], parent: Path) ->
 def _member(
     array: pa.Array, field: Field, target: pa.DataType, path: Path, parent_nulls: int
 ) -> pa.Array:
-    """The converted array of a field. Where its parent is null, in `parent_nulls` rows, the member
-    is null too."""
+    """The converted array of a field; null where its parent is, in `parent_nulls` rows."""
     result = _converted(array, field.type, target, path)
     nulls = 0 if field.nullable else result.null_count - parent_nulls
     if nulls:
@@ -563,8 +557,7 @@ def _variant(array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
 
 
 def _is_plain_variant(type: pa.DataType) -> bool:
-    """True for an unmarked struct with exactly a variant's two members, which is how Arrow tools
-    read this package's own files."""
+    """True for an unmarked struct of a variant's two members, as Arrow tools read our files."""
     return (
         pa.types.is_struct(type)
         and sorted(field.name for field in type) == ["metadata", "value"]
@@ -592,8 +585,7 @@ def _list(array: pa.Array, type: ArrayType, target: pa.DataType, path: Path) -> 
 
 
 def _list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Offsets from 0, and exactly the values between them, without values hidden by a slice or
-    below a null list."""
+    """Offsets from 0, and exactly the values between: none hidden by a slice or null list."""
     values = array.flatten()
     if (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)) and len(array):
         offsets = array.offsets

@@ -42,8 +42,7 @@ class Overwrite(Closed, frozen=True, kw_only=True):
 
 
 class StreamBatch(Closed, frozen=True, kw_only=True):
-    """One batch of a streaming query. name: the user's key or else the query's id; the last batch
-    is recorded under it. [KY6]"""
+    """A batch of a streaming query. name: the user's key or the query's id, of the record. [KY6]"""
 
     name: str
     query: str
@@ -123,8 +122,7 @@ class Write(_OfJob, frozen=True, kw_only=True):
 
     @property
     def since(self) -> int:
-        """The version that the rows were read from, or checked on, if that is below the base
-        version. [CF17] [CK6]"""
+        """The version that rows were read from, or checked on, if below the base. [CF17] [CK6]"""
         below = (each for each in (self.based_on, self.audited) if each is not None)
         return min((self.birth, *below))
 
@@ -170,8 +168,7 @@ class Rewind(_OfJob, frozen=True, kw_only=True):
 
 
 class TagEdit(_OfJob, frozen=True, kw_only=True):
-    """Sets a tag to a version, or removes the tag (version: None). until: microseconds since the
-    epoch, None: no end. [GC10]"""
+    """Sets a tag to a version, or removes it (None). until: microseconds, None: no end. [GC10]"""
 
     name: str
     version: int | None = None
@@ -301,16 +298,14 @@ def declaration(
 
 
 def joint_declaration(declared: str, table_ids: Sequence[str]) -> str:
-    """The digest of what is declared with the key of a joint commit, for one of its tables.
-    [MT13]"""
+    """The digest of what a joint commit's key is declared with, for one table. [MT13]"""
     ids = sorted(table_ids)
     halves = (declared,) if len(declared) == _HALF else (declared[:_HALF], declared[_HALF:])
     return "".join(_half([half, ids]) for half in halves)
 
 
 def as_begun(declared: str) -> str:
-    """What a rerun declares that has found its key committed, and whose block declared nothing:
-    what was said when it began. [KY3]"""
+    """What a rerun of a committed key declares if its block did not: as it began. [KY3]"""
     return declared[-_HALF:]
 
 

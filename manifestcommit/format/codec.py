@@ -58,11 +58,6 @@ SPELLING = "__unknown__"
 MAX_DEPTH = 400
 
 
-def stash_unknown(raw: Any, kind: Any) -> Any:
-    """Move every unknown member in the raw form of `kind` into `__unknown__`. [OB12]"""
-    return _walk(raw, kind, _tuck_one)
-
-
 def _decode_tucked(raw: bytes, kind: Any) -> Any:
     """Decode a struct whose raw form has unknown members beside the known ones. [OB12]"""
     document = msgspec.json.decode(raw)
@@ -76,12 +71,7 @@ def _decode_tucked(raw: bytes, kind: Any) -> Any:
         ]
     if level:
         raise msgspec.ValidationError(f"its members are nested more than {MAX_DEPTH} deep")
-    return msgspec.convert(stash_unknown(document, kind), type=kind, strict=True, str_keys=True)
-
-
-def restore_unknown(raw: Any, kind: Any) -> Any:
-    """Restore the raw form as it was written, with unknown members beside the known ones. [OB12]"""
-    return _walk(raw, kind, _untuck_one)
+    return msgspec.convert(_walk(document, kind, _tuck_one), type=kind, strict=True, str_keys=True)
 
 
 def _tuck_one(raw: dict[str, Any], known: typing.AbstractSet[str]) -> dict[str, Any]:
@@ -257,8 +247,7 @@ def encode_prepared(prepared: Prepared) -> bytes:
 
 
 def encode_intent(prepared: Prepared) -> bytes | None:
-    """Encode an intent, in the form of a prepared job; None if it would be larger than other
-    writers read. [CM19] [AB3]"""
+    """Encode an intent as a prepared job; None if too large for others. [CM19] [AB3]"""
     raw = encode_json(prepared, Prepared)
     data = compress(raw) if len(raw) <= MAX_INTENT_RAW_BYTES else b""
     return data if 0 < len(data) <= MAX_INTENT_BYTES else None
@@ -282,8 +271,7 @@ def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
 
 
 def decode_prepared(data: bytes, *, name: str) -> Prepared:
-    """Decode a prepared job and check it as a snapshot is checked; errors name the object. [AB3]
-    [OB3] [OB4]"""
+    """Decode a prepared job, checked as a snapshot; errors name the object. [AB3] [OB3] [OB4]"""
     return _prepared(decompress(data, name=name), name, prepared_name)
 
 
@@ -383,8 +371,7 @@ def check_output(
     schema: Schema,
     partition_by: Sequence[int],
 ) -> None:
-    """Check files and manifests that tasks of `job` wrote, as listed in the object `name`; errors
-    name the object. [OB4] [AB6]"""
+    """Check what tasks of `job` wrote, by the object `name`, which errors name. [OB4] [AB6]"""
     try:
         _check_listed(entries, manifests, len(partition_by))
         check_values(entries, schema=schema, partition_by=partition_by)
@@ -405,14 +392,13 @@ def encode_json(value: Any, kind: Any) -> bytes:
     encoded = msgspec.json.encode(value)
     if f'"{SPELLING}"'.encode() not in encoded:
         return encoded
-    return msgspec.json.encode(restore_unknown(msgspec.to_builtins(value, str_keys=True), kind))
+    return msgspec.json.encode(_walk(msgspec.to_builtins(value, str_keys=True), kind, _untuck_one))
 
 
 def decode_json(
     raw: bytes, kind: Any, *, name: str, formats: tuple[int, ...] = (FORMAT_VERSION,)
 ) -> Any:
-    """Decode a struct of the format from JSON; errors name the object and the member. [OB3]
-    [OB4]"""
+    """Decode a struct of the format; errors name the object and the member. [OB3] [OB4]"""
     if not _has_few_values(raw):
         raise CorruptMetadataError(
             damaged(name, f"it holds more than {MAX_VALUES} values"), object_name=name
@@ -484,8 +470,7 @@ def _bounded(raw: bytes, what: str, remedy: str) -> bytes:
 
 
 def _most_raw(data: bytes) -> int:
-    """How many bytes an object may decompress to: what a few bytes claim must not take a gigabyte.
-    [OB4]"""
+    """How many bytes an object may decompress to: few must not become a gigabyte. [OB4]"""
     return MAX_RATIO * len(data) + (1 << 20)
 
 
@@ -614,8 +599,7 @@ def _check_object_path(path: str) -> None:
 
 
 def damaged(name: str, reason: str) -> str:
-    """The message of a `CorruptMetadataError`: the object, the reason in at most 2,000 characters,
-    and the remedy. [OB4]"""
+    """A `CorruptMetadataError`'s message: the object, the reason cut, the remedy. [OB4]"""
     reason = reason if len(reason) <= _REASON else f"{reason[:_REASON]}…"
     return (
         f"{name} is damaged or was not written by manifestcommit: {reason}. Nothing was read from "

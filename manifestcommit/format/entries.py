@@ -22,8 +22,7 @@ _T = TypeVar("_T")
 
 
 def pack_bins(sized: Iterable[tuple[_T, int]], capacity: int) -> Iterator[list[_T]]:
-    """Pack neighbours together, as many as fit. An item larger than the capacity gets a bin of its
-    own."""
+    """Pack neighbours together, as many as fit. An item above the capacity is alone."""
     group: list[_T] = []
     total = 0
     for item, size in sized:
@@ -107,8 +106,7 @@ class SourceRange(Stored, frozen=True, kw_only=True):
 
 
 class FooterRef(Stored, frozen=True, kw_only=True):
-    """The end of a Parquet file, from the start of its footer: its length and digest. [OB5]
-    [OB14]"""
+    """The end of a Parquet file, from its footer on: length and digest. [OB5] [OB14]"""
 
     bytes: Count
     digest: str

@@ -65,8 +65,7 @@ class Draft:
             self._take(field, _TABLE)
 
     def find(self, id: int, column: str) -> Field:
-        """The field in its present state; SchemaConflict if it was dropped. The members of its type
-        may be out of date."""
+        """The field as of now; SchemaConflict if dropped. Its type's members may be out of date."""
         if id not in self._fields:
             raise SchemaConflict(f"the column {column!r} was dropped meanwhile")
         return self._fields[id]
@@ -76,8 +75,7 @@ class Draft:
         self._fields[field.id] = field
 
     def add(self, field: Field, parent: int | None, column: str) -> None:
-        """Add a column or a member of a struct; nothing happens if it exists with the same id and
-        type."""
+        """Add a column or a member; nothing happens if it exists with the same id and type."""
         if parent is not None and not isinstance(self.find(parent, column).type, StructType):
             raise SchemaConflict(f"the column {column!r} cannot be added, its parent is no struct")
         home = _TABLE if parent is None else parent
@@ -313,8 +311,7 @@ def add_column(
     new_id: Callable[[], int],
     metadata: dict[str, Any] | None = None,
 ) -> tuple[SchemaEdit, ...]:
-    """The edit that adds a nullable column. Its id, and those of its members, were never used in
-    this table. [SC1] [SC6]"""
+    """The edit that adds a nullable column, with ids that were never used. [SC1] [SC6]"""
     draw = unique_ids(new_id, (field.id for _, field in walk(schema.fields)))
     there = _by_path(schema)
     if name.lower() in there:
@@ -381,8 +378,7 @@ def rename_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
 def drop_column(
     schema: Schema, name: str, *, partition_by: tuple[int, ...] = ()
 ) -> tuple[SchemaEdit, ...]:
-    """The edit that drops a column. Neither its id nor its name in files is ever used again.
-    [SC6]"""
+    """The edit that drops a column. Neither its id nor its file name is used again. [SC6]"""
     field = find_column(schema, name)
     if field.id in source_ids(partition_by):
         raise UsageError(
@@ -475,8 +471,7 @@ def assign_new_ids(schema: Schema, new_id: Callable[[], int]) -> Schema:
 
 
 def leaves(schema: Schema) -> tuple[Leaf, ...]:
-    """The primitive columns and members of structs, in the schema's order; nothing inside arrays
-    and maps. [OB7]"""
+    """The primitive columns and members of structs, in order; none in arrays and maps. [OB7]"""
     return tuple(_leaves(schema.fields, ()))
 
 
@@ -493,8 +488,7 @@ def _leaves(fields: tuple[Field, ...], parent: Path) -> Iterator[Leaf]:
 
 
 class _Fitting:
-    """One comparison of a table's schema with that of data; with `merge`, differences become edits.
-    [SC3] [SC5]"""
+    """Compares a table's schema and data's; with `merge`, differences are edits. [SC3] [SC5]"""
 
     def __init__(self, table: Schema, merge: bool, converted: bool) -> None:
         self._merge, self._converted = merge, converted
@@ -588,8 +582,7 @@ class _Fitting:
 
 
 def _holds(table: FieldType, data: FieldType) -> bool:
-    """True if a column of the table's type takes every value of the data's type unchanged, or
-    refuses the value when it is written."""
+    """True if the table's type takes every value of the data's, or refuses it at the write."""
     if table == data or can_widen(data, table):
         return True
     # Arrow has one duration type; values that are not whole units are refused
@@ -605,15 +598,13 @@ def _holds(table: FieldType, data: FieldType) -> bool:
 
 
 def _converts(table: FieldType, data: FieldType) -> bool:
-    """True if values are taken that stay the same number: pandas makes integers floats where one
-    is missing."""
+    """True if values stay the same number: pandas makes integers floats beside a missing one."""
     kinds = (FLOATS, INTEGERS) if table in FLOATS else (INTEGERS, FLOATS)
     return table in kinds[0] and data in kinds[1]
 
 
 def _wider(table: FieldType, data: FieldType) -> str | None:
-    """The type that holds both the table's and the data's values by widening; None if there is
-    none."""
+    """The type that both the table's and the data's values widen to; None if there is none."""
     if isinstance(data, str) and can_widen(table, data):
         return data
     have, need = _decimal(table), _decimal(data)
@@ -652,8 +643,7 @@ def _decimal(type: FieldType) -> tuple[int, int] | None:
 
 
 def _file_names(schema: Schema) -> frozenset[str]:
-    """The names in files, in lower case, that no new column may take: those of live and of dropped
-    columns."""
+    """The names in files, in lower case, of live and dropped columns: no new one takes these."""
     return frozenset(
         name.lower() for name in (*(field.file_name for field in schema.fields), *schema.retired)
     )

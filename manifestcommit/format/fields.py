@@ -36,8 +36,7 @@ def is_text(value: object) -> TypeGuard[str]:
 
 
 def shown(value: object) -> str:
-    """A value for an error message: short, on one line, and never the content of a mapping, which
-    may hold credentials. [SE1]"""
+    """A value for an error: short, on one line, never a mapping's content. [SE1]"""
     if isinstance(value, _PLAIN) or hasattr(type(value), "__fspath__"):
         try:
             return _SHORT.repr(value)
@@ -50,8 +49,7 @@ _PLAIN = (str, bytes, Number, dt.date, dt.time, dt.timedelta, list, tuple, type(
 
 
 class _Short(reprlib.Repr):
-    """Texts of up to 80 characters, lists of up to 6 items; of anything else inside a list only its
-    type."""
+    """Texts of up to 80 characters, lists of up to 6 items; else inside a list the type."""
 
     maxstring = maxother = 80
 
@@ -79,14 +77,12 @@ _FORM = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})-v([1-9][0-9]{0,17})")
 
 
 def mark_of(table_id: str, url: str, version: int) -> str:
-    """The mark of rows that were read at this version. The table's URL is included only as a
-    digest, to compare it with another."""
+    """The mark of rows read at this version. The URL is a digest, to compare tables."""
     return f"{table_id}-{_place(url)}-v{version}"
 
 
 def lowest_version(marks: Iterable[str], table_id: str, url: str) -> int | None:
-    """The lowest version of this table in the marks; None: no mark. Marks of other tables and of
-    copies are ignored."""
+    """This table's lowest version in the marks; None: no mark. Others and copies are ignored."""
     matches = (_FORM.fullmatch(mark) for mark in marks)
     return min(
         (
@@ -120,8 +116,7 @@ class Closed(
 
 
 class Stored(Closed, frozen=True, kw_only=True):
-    """A part of a metadata object. extra: the members that this release does not know, which a
-    rewrite keeps. [OB12]"""
+    """A part of a metadata object. extra: unknown members, which a rewrite keeps. [OB12]"""
 
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
@@ -180,8 +175,7 @@ FieldType: TypeAlias = str | StructType | ArrayType | MapType
 
 
 class Primitive(NamedTuple):
-    """What others call a type: Spark in CREATE TABLE, Iceberg, DuckDB; empty: they have none that
-    every version of theirs reads."""
+    """What Spark, Iceberg and DuckDB call a type; empty: it is not in all their versions."""
 
     sql: str = ""
     iceberg: str = ""

@@ -47,14 +47,12 @@ _UNSAFE = r"(^|/)\.{0,2}(/|$)|(?i)^_manifest(/|$)|\x00|\\"
 
 
 def partition_types(schema: Schema | None, partition_by: Sequence[int]) -> tuple[FieldType, ...]:
-    """The types of the partition columns, in order; ValueError if one of them is not a column.
-    [PT1]"""
+    """The partition columns' types, in order; ValueError if one is no column. [PT1]"""
     return tuple(field.type for field in partition_fields(schema, partition_by))
 
 
 def to_table(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
-    """Build the manifest table of the entries, sorted; what an entry does not know is null.
-    [OB13]"""
+    """Build the manifest table of the entries, sorted; null is what one does not know. [OB13]"""
     table = pa.table(_columns_of(entries, schema, partition_by))
     return table.sort_by(
         [
@@ -113,8 +111,7 @@ def _are_ids(value: Any) -> bool:
 
 
 def sorted_by(extras: pa.ChunkedArray, by: Sequence[int]) -> pa.ChunkedArray:
-    """Which entries, by their column `extra`, have rows that are sorted by exactly these columns.
-    [GC20]"""
+    """Which entries, by `extra`, have rows that are sorted by exactly these columns. [GC20]"""
     kinds = pc.unique(extras).drop_null().to_pylist()
     wanted = [text for text in kinds if _json(text).get(SORTED) == [*by]]
     return pc.is_in(extras, value_set=pa.array(wanted, pa.string()))
@@ -123,8 +120,7 @@ def sorted_by(extras: pa.ChunkedArray, by: Sequence[int]) -> pa.ChunkedArray:
 def from_table(
     table: pa.Table, *, schema: Schema, partition_by: Sequence[int], inherited: int
 ) -> list[Entry]:
-    """Return the entries of a manifest's table. Entries without a version of their own were added
-    at `inherited`. [OB6]"""
+    """The entries of a manifest's table. `inherited`: the version of those without one. [OB6]"""
     types = partition_types(schema, partition_by)
     partitions: list[list[WireValue]] = [
         values.from_array(_typed(table.column(f"partition.{field_id}"), kind), kind)
@@ -201,8 +197,7 @@ def check_columns(
 
 
 def check_kinds(stored: pa.Schema) -> dict[str, pa.DataType]:
-    """The type of each column; ValueError if a required column has another type, or a name occurs
-    twice. [OB13]"""
+    """Each column's type; ValueError for another one, or a name that occurs twice. [OB13]"""
     kinds = dict(zip(stored.names, stored.types, strict=True))
     if len(kinds) != len(stored.names):
         raise ValueError("it has two columns of one name")
@@ -213,8 +208,7 @@ def check_kinds(stored: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def check_rows(table: pa.Table) -> None:
-    """ValueError unless the rows can be entries; some of a manifest's columns may be absent. [OB4]
-    [LY1]"""
+    """ValueError unless the rows can be entries; some columns may be absent. [OB4] [LY1]"""
     present = set(table.column_names)
     for name in {"path", "rows", "bytes", "job"} & present:
         if table.column(name).null_count:
@@ -251,8 +245,7 @@ def _check_footers(footers: pa.ChunkedArray) -> None:
 
 
 def _check_sources(ranges: pa.ChunkedArray) -> None:
-    """ValueError unless every range names a source and goes from one position, or none, to another.
-    [OB8]"""
+    """ValueError unless all ranges name a source and go from one position to another. [OB8]"""
     for chunk in ranges.chunks:
         rows = chunk.flatten()
         if rows.null_count or any(
@@ -272,8 +265,7 @@ def _check_sources(ranges: pa.ChunkedArray) -> None:
 
 
 def _json(text: str) -> Any:
-    """Decode a JSON text of a manifest; ValueError if it is not JSON, or is nested too deeply to
-    decode."""
+    """Decode a JSON text of a manifest; ValueError if it is none, or nested too deeply."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -338,8 +330,7 @@ def _check_stats(stored: Mapping[str, pa.DataType]) -> None:
 
 
 def has_nan_bounds(table: pa.Table) -> bool:
-    """Whether a minimum or maximum is NaN. Parquet's own statistics omit NaN, and it bounds
-    nothing. [OB14]"""
+    """Whether a bound is NaN, which bounds nothing; Parquet's statistics omit NaN. [OB14]"""
     named = [
         name
         for name in table.column_names
@@ -377,8 +368,7 @@ def is_live(removed: int, rows: int) -> pa.BooleanArray:
 
 
 def with_versions(table: pa.Table, inherited: int) -> pa.Table:
-    """The table with every entry's version filled in, which is needed before it leaves its
-    reference. [OB6]"""
+    """The table with each entry's version, without which it must not leave its reference. [OB6]"""
     if "added" not in table.column_names:
         return table
     index = table.column_names.index("added")
@@ -386,8 +376,7 @@ def with_versions(table: pa.Table, inherited: int) -> pa.Table:
 
 
 def align(table: pa.Table, *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
-    """The columns that this schema knows, in its types: bounds of dropped columns are removed,
-    narrower types are widened. [OB13]"""
+    """The columns of this schema, in its types; bounds of dropped columns are removed. [OB13]"""
     return _aligned(table, _kinds(schema, partition_by), schema)
 
 
@@ -415,8 +404,7 @@ def _aligned(table: pa.Table, kinds: dict[str, pa.DataType], schema: Schema) -> 
 
 
 def unite(tables: Sequence[pa.Table], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
-    """Merge several manifests into one sorted table; bounds that only some of them have are null
-    for the others. [OB13]"""
+    """Merge manifests into one sorted table; bounds that one lacks are null. [OB13]"""
     together, keys = stack(tables, schema=schema, partition_by=partition_by), _keys(partition_by)
     if is_sorted(together, keys):
         return together
@@ -447,8 +435,7 @@ def _keys(partition_by: Sequence[int]) -> list[str]:
 
 
 def is_sorted(table: pa.Table, keys: Sequence[str]) -> bool:
-    """Whether the rows are sorted by these columns, nulls last. False may also mean that this is
-    expensive to decide."""
+    """Whether the rows are sorted so, nulls last. False may mean: expensive to decide."""
     if table.num_rows < 2:
         return True
     rises: pa.ChunkedArray | pa.BooleanScalar = pa.scalar(True)  # where all keys are equal
@@ -474,8 +461,7 @@ def rows_matching(
     scope: Matcher | None,
     paths: frozenset[str],
 ) -> int:
-    """The bitmap of entries whose partition is in `scope` or whose path is in `paths`. [CF3]
-    [CF7]"""
+    """The bitmap of entries with a partition in `scope` or a path in `paths`. [CF3] [CF7]"""
     rows: list[int] = []
     if paths:
         listed = pc.is_in(table.column("path"), value_set=pa.array(sorted(paths), pa.string()))

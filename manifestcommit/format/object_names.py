@@ -94,8 +94,7 @@ def version_name(version: int) -> str:
 
 
 def parse_version(name: str) -> int | None:
-    """The version in a snapshot's name; None for anything else in that folder, such as intents and
-    untracked files. [LY2]"""
+    """The version in a snapshot's name; None for all else in that folder. [LY2]"""
     match = _VERSION_NAME.fullmatch(name)
     return int(match[1]) or None if match else None
 
@@ -118,8 +117,7 @@ def is_table_id(text: str) -> bool:
 
 
 def marker_name(table_id: str) -> str:
-    """The name of the object that exists as long as the table at this path is not removed.
-    [LY14]"""
+    """The name of the object that exists until the table here is removed. [LY14]"""
     return f"{MARKERS}{table_id}"
 
 
@@ -186,8 +184,7 @@ def job_of_data_file(path: str) -> str | None:
 
 
 def job_of_own_name(path: str) -> str | None:
-    """The job whose data file has exactly this file name, in any folder; None for any other name,
-    also for that of a copy. [DF1]"""
+    """The job whose data file has exactly this name, in any folder; not that of a copy. [DF1]"""
     job = job_of_data_file(path)
     name = path.rpartition("/")[2]
     return (
@@ -224,8 +221,7 @@ def job_of_handed(name: str) -> str:
 
 
 def tasks_prefix(job: str, work: str) -> str:
-    """The prefix of the finished tasks of one write of `job`; work: 32 hex digits that identify the
-    write. [AB6]"""
+    """The prefix of finished tasks of a write of `job`; work: its 32 hex digits. [AB6]"""
     return f"{JOBS}{job}/task-{work}-"
 
 

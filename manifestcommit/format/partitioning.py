@@ -191,8 +191,7 @@ def parse_static(
 def matches(
     static: Mapping[int, WireValue], partition_by: tuple[int, ...], values: tuple[WireValue, ...]
 ) -> bool:
-    """True if a partition is among those that `parse_static` returned; null matches only null.
-    [PT3]"""
+    """True if a partition is among those of `parse_static`; null matches only null. [PT3]"""
     return all(
         id not in static or static[id] == value
         for id, value in zip(partition_by, values, strict=True)
@@ -221,8 +220,7 @@ def _can_partition(type: FieldType) -> bool:
 
 
 def _column(fields: Sequence[Field], name: str, argument: str) -> Field:
-    """The column with that name, exactly or else in any case (names are unique regardless of
-    case)."""
+    """The column of that name, else in any case: names are unique regardless of it."""
     for same in (
         lambda field: field.name == name,
         lambda field: field.name.lower() == str(name).lower(),
@@ -358,8 +356,7 @@ def widen(kind: str | None, text: str | None) -> str | None:
 
 
 def parse(schema: Schema, field_id: int, text: str | None) -> WireValue:
-    """The wire value of a folder's text in the column; UsageError (a ValueError) if it has none.
-    [SC7]"""
+    """The wire value of a folder's text; UsageError (a ValueError) if it has none. [SC7]"""
     if text is None:
         return None
     name = next(field.name for field in schema.fields if field.id == field_id)
@@ -469,8 +466,7 @@ def bounded(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]
 def first_overlap(
     mine: Sequence[PartitionPattern], theirs: Sequence[PartitionPattern]
 ) -> PartitionPattern | None:
-    """A pattern of `theirs` that shares a partition with one of `mine`; None: the two commute.
-    [CF6]"""
+    """A pattern of `theirs` that shares a partition with `mine`; None: they commute. [CF6]"""
     matcher = Matcher(mine)
     return next((touch for touch in theirs if matcher.meets(touch)), None)
 

@@ -82,8 +82,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parts_of(text: str) -> frozenset[str]:
-    """The parts of an author that a text such as `user,host` or `none` lets be recorded. ValueError
-    where it names anything else."""
+    """The parts that a text such as `user,host` or `none` lets be recorded; else ValueError."""
     named = {part.strip() for part in text.split(",")}
     if named == {"none"}:
         return frozenset()
@@ -171,8 +170,7 @@ def check_author(author: Author | None) -> None:
 
 
 def find_credential(note: Note) -> str | None:
-    """Where a note holds what looks like a credential, and of which kind; never the credential
-    itself. [SE5]"""
+    """Where a note holds what looks like a credential, and its kind; never itself. [SE5]"""
     for name, value in note.metadata.items():
         if kind := _secret_in(name):
             return f"a name in it looks like {kind}"
@@ -292,16 +290,14 @@ class StreamRecord(Stored, frozen=True, kw_only=True):
 
 
 class Tag(Stored, frozen=True, kw_only=True):
-    """A version kept readable under a name; until: microseconds since the epoch, None: no end.
-    [RD5]"""
+    """A version kept under a name; until: microseconds since the epoch, or for ever. [RD5]"""
 
     version: Count
     until: int | None = None  # of any size: shown as the last of times
 
 
 class RunRef(Stored, frozen=True, kw_only=True):
-    """Spilled keys, jobs or removals: a Parquet object sorted by its first column, whose bounds are
-    `first` and `last`. [OB11]"""
+    """Spilled records: a Parquet object sorted by its column from `first` to `last`. [OB11]"""
 
     path: str
     rows: Count
@@ -360,8 +356,7 @@ class JointRecord(Stored, frozen=True, kw_only=True):
 
 
 class HomeRecord(Stored, frozen=True, kw_only=True):
-    """In a member's table: its last member under one home. version: the member's; root: the home's
-    path. [MT12]"""
+    """A member's table's last member under one home: its version, and the home's path. [MT12]"""
 
     version: Count
     root: str
@@ -392,8 +387,7 @@ class Constraint(Stored, frozen=True, kw_only=True):
 
 
 def never_null(constraint: Constraint) -> int | None:
-    """The field id of the column that this constraint says to hold no null, and says no more.
-    [CK8]"""
+    """The field id of the column that this constraint only keeps free of nulls. [CK8]"""
     (column, id), *others = constraint.columns.items()
     said, *texts = (
         "".join(text.replace("``", "`").lower().replace("(", "").replace(")", "").split())
@@ -565,8 +559,7 @@ _LONGEST = 2**63
 
 
 class TogetherJob(Closed, frozen=True, kw_only=True):
-    """One of the prepared jobs that are committed by one joint commit: the table's path and id, and
-    the job. [MT11]"""
+    """A prepared job of one joint commit: its table's path and id, and the job. [MT11]"""
 
     root: str
     table_id: str
@@ -574,8 +567,7 @@ class TogetherJob(Closed, frozen=True, kw_only=True):
 
 
 def check_together(together: Sequence[TogetherJob], job: str) -> None:
-    """Check the jobs that are prepared together, of which `job` is one; ValueError says which rule
-    does not hold. [MT11]"""
+    """Check jobs prepared together, `job` among them; ValueError says what is wrong. [MT11]"""
     if not 2 <= len(together) <= MOST_TABLES:
         raise ValueError(f"a joint commit has 2 to {MOST_TABLES} tables, not {len(together)}")
     for each in together:
@@ -661,8 +653,7 @@ def is_far(mine_us: int, other_us: int) -> bool:
 
 
 def disputed(head: Snapshot, now_us: int) -> tuple[DisputedTime, ...]:
-    """The disputed times of the version after `head`, committed at this time by its writer's clock.
-    [CM27]"""
+    """The disputed times of the version after `head`, by its writer's clock. [CM27]"""
     known = tuple(dispute for dispute in head.disputed_times if dispute.last >= head.expired)
     if head.committed_at <= now_us or not is_far(now_us, head.committed_at):
         return known

@@ -107,14 +107,12 @@ def with_comment(metadata: dict[str, Any], comment: str | None) -> dict[str, Any
 
 
 def has_collation(field: Field) -> bool:
-    """True if the column, or anything inside it, compares strings other than by their bytes.
-    [OB7]"""
+    """True if strings in the column compare otherwise than by their bytes. [OB7]"""
     return bool(field.metadata.get(COLLATIONS))
 
 
 def has_own_order(field: Field) -> bool:
-    """True if engines do not compare the column's values as stored: they are collated, or char,
-    which Spark pads. [RD6]"""
+    """True if engines compare otherwise than stored: collated, or char, which is padded. [RD6]"""
     return has_collation(field) or str(field.metadata.get(CHAR_VARCHAR, "")).startswith("char(")
 
 
@@ -163,8 +161,7 @@ def _from_type(spark: Any, new_id: Callable[[], int], path: tuple[str, ...]) -> 
 
 
 def unpadded(schema: Schema) -> Schema:
-    """The same columns, with char(n) and varchar(n) as plain strings: Spark pads char values on
-    read, which changes them."""
+    """The same columns, char(n) and varchar(n) as strings: Spark pads char on read."""
 
     def plain(field: Field) -> Field:
         return msgspec.structs.replace(

@@ -77,8 +77,7 @@ class Transform(NamedTuple):
 
 
 def transform_of(id: int) -> Transform | None:
-    """The transform of which this is the id; None: it is the id of a column. ValueError if it is
-    neither. [PT4]"""
+    """The transform with this id; None: a column's id. ValueError if it is neither. [PT4]"""
     if id <= MAX_FIELD_ID:
         return None
     code = id >> _ID_BITS & (1 << _CODE_BITS) - 1
@@ -133,8 +132,7 @@ def spelled(schema: Schema | None, partition_by: Sequence[int]) -> list[str]:
 
 
 def result_type(function: str, type: FieldType) -> FieldType | None:
-    """The type of the function's values for a column of this type; None if it takes no such
-    column. [PT4]"""
+    """The type of the function's values for this type; None if it takes no such column. [PT4]"""
     is_decimal = isinstance(type, str) and decimal_parts(type) is not None
     if type not in _SOURCES[function] and not (is_decimal and function in _WITH_WIDTH):
         return None

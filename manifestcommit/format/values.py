@@ -153,8 +153,7 @@ def integer_range(type: FieldType) -> tuple[int, int] | None:
 
 
 def _unboxed(value: Any) -> Any:
-    """A numpy scalar as a Python value; datetime64 stays as it is, because its item() may be a
-    plain number."""
+    """A numpy scalar as a Python value; not datetime64, whose item() may be a number."""
     if (
         type(value).__module__ == "numpy"
         and type(value).__name__ not in ("datetime64", "timedelta64")
@@ -203,8 +202,7 @@ def _decode(wire: bool | int | float | str, type: FieldType) -> Any:
 
 
 def _encode_plain(wire: bool | int | float | str, type: FieldType) -> WireValue:
-    """The wire value itself if the type is boolean, string or an integer type and the value fits;
-    else None."""
+    """The wire value itself of a boolean, string or integer that fits; else None."""
     if type == "boolean":
         return wire if isinstance(wire, bool) else None
     if isinstance(type, str) and (type in _BITS or type == "string") and not isinstance(wire, bool):
@@ -213,8 +211,7 @@ def _encode_plain(wire: bool | int | float | str, type: FieldType) -> WireValue:
 
 
 def order_key(wire: WireValue, type: FieldType) -> Any:
-    """A sort key that orders wire values of one type as the column's values are ordered; null has
-    none. [SC7]"""
+    """A key that sorts one type's wire values as the column's are; null has none. [SC7]"""
     if type == "date":
         return _days(wire)
     return Decimal(str(wire)) if decimal_parts(str(type)) is not None else wire
@@ -267,8 +264,7 @@ def _float(wire: Any) -> float:
 
 
 def _decimal_text(value: Any, precision: int, scale: int) -> str | None:
-    """The number in plain notation with exactly `scale` digits after the point; None if that would
-    need rounding."""
+    """The number in plain notation with `scale` digits; None if that needs rounding."""
     if not isinstance(value, (int, Decimal)):
         return None
     try:

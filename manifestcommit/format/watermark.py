@@ -110,8 +110,7 @@ def rewind_watermarks(
 def rewind_origins(
     origins: Mapping[str, Position], source: str, to: Position
 ) -> dict[str, Position]:
-    """The origins after a rewind: a source that goes back beyond its origin will be read from
-    there. [WM1] [WM5]"""
+    """The origins after a rewind, which may lie before those of now. [WM1] [WM5]"""
     if to is None:
         return {name: origin for name, origin in origins.items() if name != source}
     origin = origins.get(source)

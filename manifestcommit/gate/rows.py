@@ -155,8 +155,7 @@ class Splitter:
         self._conformer = Conformer(Schema(fields=self._fields))
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.Array]:
-        """The rows that keep all constraints, the others, and for each of these the names of those
-        that it violates."""
+        """The rows that keep all constraints, the others, and the names that each violates."""
         wanted = {field.name.lower() for field in self._fields}
         names = [name for name in batch.schema.names if name.lower() in wanted]
         rows = pa.Table.from_batches([self._conformer.conform(batch.select(names))])

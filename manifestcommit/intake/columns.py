@@ -169,8 +169,7 @@ class _Files:
 
 
 def by_ids(batch: pa.RecordBatch, fields: Sequence[Field], mapping: NameMapping) -> pa.RecordBatch:
-    """The columns of the table that the rows have, and their members, under the table's names.
-    [AF4]"""
+    """The columns of the table that rows have, with members, by the table's names. [AF4]"""
     wanted = {field.id: field for field in fields}
     found = {
         wanted[id].name: _renamed(batch.column(column.name), column, wanted[id], inner or {})

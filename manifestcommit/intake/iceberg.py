@@ -277,8 +277,7 @@ def _names(mapped: Iterable[Any]) -> NameMapping:
 
 
 def _partition_by(metadata: Any, files: list[Any], schema: Schema) -> tuple[int, ...]:
-    """The partition columns: the identities that all files have, of types by which a table can be
-    partitioned."""
+    """The partition columns: identities of all files, of types that can partition a table."""
     specs = [
         _identities(metadata, spec_id)
         for spec_id in sorted({file.spec_id for file in files} or {metadata.default_spec_id})

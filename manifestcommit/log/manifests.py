@@ -94,8 +94,7 @@ class ManifestParts:
         self.held_bytes = _HELD_PER_BYTE * footer.bytes
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """These columns of these row groups. One request for each run of adjacent chunks that has
-        not been fetched yet. [RD11]"""
+        """These columns of these row groups. One request per run of new chunks. [RD11]"""
         missing = [chunk for chunk in self._chunks(groups, columns) if chunk not in self._fetched]
         runs = list(self._runs(missing))
         for run, data in zip(runs, map_concurrently(self._store, self._fetch, runs), strict=True):
@@ -129,8 +128,7 @@ class ManifestParts:
         return ((group, column) for group in groups for column in wanted)
 
     def _runs(self, chunks: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-        """Group the numbers of the chunks: one request fetches each group, in the order of the
-        object."""
+        """Group the numbers of chunks: one request fetches each group, in their order."""
         numbers = sorted(
             (group * self.metadata.num_columns + column for group, column in chunks),
             key=self._spans.__getitem__,
@@ -221,8 +219,7 @@ def _longest_in(values: Any) -> int:
 
 
 def with_chunk_digests(data: bytes) -> tuple[bytes, FooterRef]:
-    """A Parquet object with the digest of each chunk in its footer, and the reference to that
-    footer. [OB14]"""
+    """A Parquet object with its chunks' digests in its footer, and its reference. [OB14]"""
     file = pq.ParquetFile(pa.BufferReader(data))
     view = memoryview(data)
     digests = b"".join(_digest(view[start:end]) for start, end in chunk_spans(file.metadata))
@@ -305,8 +302,7 @@ class ManifestReader:
     def manifest(
         self, ref: ManifestRef, partition_by: Sequence[int], *, keep: bool = True
     ) -> pa.Table:
-        """The manifest's table, all rows as written. keep: in memory, for the next call. One
-        request. [OB6]"""
+        """The manifest's table, all rows. keep: in memory, for the next call. One request. [OB6]"""
         key = (ref.path, ref.digest, ref.files, tuple(partition_by))
         if (known := self._known(key)) is not None:
             return known
@@ -320,8 +316,7 @@ class ManifestReader:
         return self._keep(key, table) if keep else table
 
     def parts(self, ref: ManifestRef, partition_by: Sequence[int]) -> ManifestParts | None:
-        """The manifest for reading by parts; None if it is read whole: it is small, cached, or its
-        footer is unknown. [RD11]"""
+        """The manifest by parts; None if small, cached, or without a known footer. [RD11]"""
         if (
             ref.footer is None
             or ref.bytes <= PART_BYTES
@@ -431,8 +426,7 @@ class ManifestReader:
     def lookup(
         self, runs: Sequence[RunRef], wanted: str, kind: pa.Schema
     ) -> dict[str, object] | None:
-        """The row of a spilled key or job; None: there is none. One request per run whose bounds
-        contain it. [OB11]"""
+        """The row of a spilled key or job; None: none. A request per fitting run. [OB11]"""
         for run in reversed(runs):
             if run.first <= wanted <= run.last:
                 table = self.run(run, kind)
@@ -445,8 +439,7 @@ class ManifestReader:
     def job(
         self, snapshot: Snapshot, job: str, *, runs: bool = True
     ) -> tuple[Literal["committed", "given_up"] | None, int | None]:
-        """The record of a job, inlined or (with `runs`) spilled: its state and the version that
-        carries it. [CM1] [OB11]"""
+        """A job's record, inlined or (with `runs`) spilled: state and version. [CM1] [OB11]"""
         if (state := job_state(snapshot, job)) is not None:
             return state, snapshot.recent_jobs[job]
         row = self.lookup(snapshot.job_runs, job, JOB_RUN) if runs else None
@@ -482,8 +475,7 @@ class ManifestReader:
         return aligned(manifest_table.live(table, removed), ref, snapshot).select(names)
 
     def paths(self, ref: ManifestRef) -> list[str]:
-        """The paths of all rows as written, in order. Loads nothing else, and caches nothing. One
-        request. [OB6]"""
+        """The paths of all rows, in order. Loads and caches nothing else. One request. [OB6]"""
         table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, ["path"])
         paths: list[str] = table.column(0).to_pylist() if table.column_names == ["path"] else []
         if len(paths) != ref.files or None in paths:
@@ -496,8 +488,7 @@ class ManifestReader:
     def touched(
         self, refs: Sequence[ManifestRef], *, schema: Schema, partition_by: Sequence[int]
     ) -> tuple[PartitionPattern, ...]:
-        """The distinct partitions of all rows as written. Loads nothing else, and caches nothing.
-        At most one request each. [OB6]"""
+        """The distinct partitions of all rows. Caches nothing. At most one request each. [OB6]"""
         if not partition_by:
             return ({},) if refs else ()
         names = [f"partition.{field_id}" for field_id in partition_by]
@@ -559,8 +550,7 @@ class ManifestReader:
 
 
 def aligned(table: pa.Table, ref: ManifestRef, snapshot: Snapshot) -> pa.Table:
-    """Columns of a manifest in the types of the snapshot's schema, with each entry's version if it
-    is among them. [OB6] [OB13]"""
+    """Columns of a manifest in the snapshot's types, with each entry's version. [OB6] [OB13]"""
     assert snapshot.schema is not None  # a table without a schema has no files
     try:
         table = manifest_table.align(
@@ -640,8 +630,7 @@ def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, env: Env
 
 
 def create_own(store: Store, path: str, data: bytes, env: Env) -> None:
-    """Put an object under a name that no other writer can have: one that is there already is this
-    one. [LY8]"""
+    """Put an object under a name of this writer's: one that is there is this one. [LY8]"""
     if create(store, path, data, env):
         return
     if codec.digest(store.get(path, 0, len(data) + 1)) != codec.digest(data):

@@ -77,8 +77,7 @@ class RowCheck(Protocol):
 
 
 class Gate(Protocol):
-    """Checks rows against constraints, above the engine. It is loaded only for a table that has
-    any. [CK2]"""
+    """Checks rows against constraints, above the engine; loaded for a table with any. [CK2]"""
 
     def row_check(self, plan: Any, url: str) -> RowCheck: ...
 
@@ -166,8 +165,7 @@ class TableContext:
         return object_names.job_id(head.version, head.snapshot.table_id, self.env.randomness(16))
 
     def noting(self, message: str | None, metadata: Mapping[str, str] | None) -> TableContext:
-        """This context for one call, whose commits carry this note. What is cached is shared.
-        [OB15]"""
+        """This context for one call, whose commits carry this note; it shares caches. [OB15]"""
         if message is None and metadata is None:
             return self
         other = copy.copy(self)
@@ -232,8 +230,7 @@ class TableContext:
             self._has_proven = True
 
     def commit_time_us(self, parent_us: int) -> int:
-        """The time of a commit: this machine's clock, or the store's if the two disagree. [CM14]
-        [CM27]"""
+        """The time of a commit: this clock, or the store's if both disagree. [CM14] [CM27]"""
         now_us, told_s = self.env.now_us(), now_of(self.store)
         if told_s is not None and is_far(now_us, int(told_s * 1e6)):
             self._warn_once(
@@ -415,8 +412,7 @@ def format_of(name: str) -> OtherFormat | None:
 
 
 def format_at(store: Store) -> OtherFormat | None:
-    """The format of the table at this path; None: there is none. One list request for each
-    format."""
+    """The format of the table here; None: there is none. One list for each format."""
     names = (info.name for log in (*_LOGS, "metadata") for info in store.list(f"{log}/"))
     return next(filter(None, map(format_of, names)), None)
 
@@ -425,8 +421,7 @@ _LOOKED_AT = 1000  # names to examine for a better error message
 
 
 def open_or_free(ctx: TableContext) -> Head | None:
-    """Open the table; None if there is none and one may be created. NotATableError if neither.
-    [LY6] [CM13]"""
+    """Open the table; None if one may be created, else NotATableError. [LY6] [CM13]"""
     try:
         return ctx.open()
     except TableNotFoundError:
@@ -443,8 +438,7 @@ def open_or_free(ctx: TableContext) -> Head | None:
 
 
 def check_free_root(store: Store) -> None:
-    """NotATableError unless a new table may be created here. One list request below the path, one
-    per parent folder. [LY6]"""
+    """NotATableError unless a table may be made here. A list, and one per parent. [LY6]"""
     for info in store.list(""):
         inner, _, rest = info.name.partition(f"/{object_names.VERSIONS}")
         if (other := format_of(info.name)) is not None:

@@ -1,5 +1,4 @@
-"""Time travel: resolves the version that a reader asks for, by number, by tag or by time. [RD4]
-[RD5]"""
+"""Time travel: which version a reader asks for, by number, tag or time. [RD4] [RD5]"""
 
 from __future__ import annotations
 
@@ -47,27 +46,23 @@ def find_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | Non
 
 
 def find_record(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
-    """The newest record of a key, inlined or spilled, including one that invalidates the key.
-    [KY7]"""
+    """The newest record of a key, inlined or spilled, or that invalidates it. [KY7]"""
     return snapshot.keys[key] if key in snapshot.keys else _spilled_key(ctx, snapshot, key)
 
 
 def dropped_at(ctx: TableContext, snapshot: Snapshot, key: str | None) -> int:
-    """The version at which a rewind or a rollback invalidated this key; 0: it is recorded, or
-    unknown. [KY7]"""
+    """Where a rewind or a rollback invalidated this key; 0: recorded, or unknown. [KY7]"""
     record = find_record(ctx, snapshot, key) if key is not None else None
     return record.version if record is not None and not record.digest else 0
 
 
 def find_key_at(ctx: TableContext, head: Head, key: str) -> tuple[Head, KeyRecord | None]:
-    """The record of a key at this head; at a newer one if gc has run twice since and deleted its
-    runs. [KY1] [RD3]"""
+    """A key's record at this head, or a newer one if gc deleted its runs since. [KY1] [RD3]"""
     return _at(ctx, head, lambda snapshot: find_key(ctx, snapshot, key))
 
 
 def _spilled_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
-    """The newest record in the runs. A key that was invalidated, and perhaps committed again, is in
-    several runs. [OB11]"""
+    """The newest record in the runs: a key that was invalidated is in several. [OB11]"""
     absent = ctx.absent_keys.setdefault(key, set())
     newest: KeyRecord | None = None
     for run in snapshot.key_runs:
@@ -84,16 +79,14 @@ def _spilled_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord |
 def find_job(
     ctx: TableContext, snapshot: Snapshot, job: str, *, runs: bool = True
 ) -> tuple[JobState | None, int | None]:
-    """The record of a job, inlined or (with `runs`) spilled: its state and the version that carries
-    it. [CM1]"""
+    """A job's record, inlined or (with `runs`) spilled: state and version. [CM1]"""
     return ctx.manifests.job(snapshot, job, runs=runs)
 
 
 def find_job_at(
     ctx: TableContext, head: Head, job: str
 ) -> tuple[Head, tuple[JobState | None, int | None]]:
-    """The record of a job at this head; at a newer one if its runs are gone, as for a key. [CM1]
-    [RD3]"""
+    """A job's record at this head, or a newer one if its runs are gone. [CM1] [RD3]"""
     return _at(ctx, head, lambda snapshot: find_job(ctx, snapshot, job))
 
 
@@ -166,8 +159,7 @@ def committed_ranges(
 def _pairs(
     ctx: TableContext, head: Head, oldest: int = 1
 ) -> Iterator[tuple[Snapshot, Snapshot | None]]:
-    """Each version and the one before it, newest first, as far as both are from `oldest` on and
-    readable; None: it is the first one."""
+    """Each version and the one before, newest first, from `oldest` on; None: it is the first."""
     newer: Snapshot | None = None
     for older in _ancestors(ctx, head):
         if older.version < oldest:
@@ -285,8 +277,7 @@ def choose_version(
     as_of: str | dt.datetime | None,
     tag: str | None,
 ) -> int | None:
-    """The requested version; None: the latest. At most one of the three arguments may be given.
-    [RD4] [RD5]"""
+    """The requested version; None: the latest. At most one argument is given. [RD4] [RD5]"""
     given = [
         name
         for name, value in (("version", version), ("as_of", as_of), ("tag", tag))

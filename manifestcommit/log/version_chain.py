@@ -46,8 +46,7 @@ def put_marker(store: Store, table_id: str, env: Env) -> None:
 
 
 def drop_marker(store: Store, table_id: str) -> None:
-    """Delete the marker of a table if another creator was faster: no job has ever had its id. Best
-    effort. [CM13]"""
+    """Delete a marker if another creator was faster: no job has its id. Best effort. [CM13]"""
     with contextlib.suppress(StoreError):
         store.delete([object_names.marker_name(table_id)])
 
@@ -342,8 +341,7 @@ def _below(base: Head, member: Head, fate: str) -> Head:
 
 
 def open_object(store: Store) -> Head:
-    """The newest object as of this call, a member of a joint commit or not; no home is asked. [MT6]
-    [RD1]"""
+    """The newest object as of this call, perhaps a member; no home is asked. [MT6] [RD1]"""
     return _object_by_hint(store)[2]
 
 
@@ -487,8 +485,7 @@ def _check_unbroken(listed: list[int], head: Head) -> None:
 
 
 def _is_built_upon(store: Store, head: Head) -> bool:
-    """Whether the next version was built on these bytes: no version is built on an expired one that
-    was created again."""
+    """Whether the next version was built on these bytes, as on no expired one made again."""
     above = read_object(store, head.version + 1)
     return above is not None and above.snapshot.parent_digest == head.digest
 
@@ -630,8 +627,7 @@ def put_hint(store: Store, version: int, digest: str | None, attempt: str | None
 
 
 def _glance(store: Store, version: int) -> Head | None:
-    """The version that the hint names, if it can be read. It may be any version, and proves
-    nothing. [LY7]"""
+    """The version that the hint names, if readable. It may be any, and proves nothing. [LY7]"""
     with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
         return read_object(store, version)
     return None

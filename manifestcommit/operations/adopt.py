@@ -454,8 +454,7 @@ def _done(ctx: TableContext, head: Head, record: KeyRecord | None) -> Adoption |
 
 
 def _check_source(ctx: TableContext, snapshot: Snapshot, source: Source | None) -> None:
-    """UsageError if the other format's table is not at the version any more that was adopted.
-    [AF4]"""
+    """UsageError if the other format's table has left the version that was adopted. [AF4]"""
     now = None if source is None else source.current(snapshot.table_id)
     adopted = snapshot.properties.get(SOURCE, "a folder of files")
     if now is not None and now != adopted:
@@ -503,8 +502,7 @@ class _Pending:
     # --- Inspecting the files ---------------------------------------------------------------------
 
     def gather(self, progress: Progress | None) -> None:
-        """Inspect every file of the folder, in the order of names; errors name the unfit file.
-        Nothing is written."""
+        """Inspect all files of the folder, by name; errors name the unfit one. Writes nothing."""
         unreadable: list[str] = []
         for info, gathered in prefetch(
             self._read, self._candidates(), threads=_THREADS, limit=_AHEAD
@@ -613,8 +611,7 @@ class _Pending:
         )
 
     def _settle(self) -> None:
-        """Determine the table's columns and partitioning; columns that only folders have come last,
-        as in Spark."""
+        """The table's columns and partitioning; columns of folders alone come last, as in Spark."""
         schema, names = self._union.schema, self._names or ()
         assert schema is not None
         there = {field.name for field in schema.fields}
@@ -736,8 +733,7 @@ class _Pending:
         )
 
     def _staged(self, job: str) -> tuple[tuple[Entry, ...], tuple[ManifestRef, ...]]:
-        """The entries, or manifests of them if there are many, with one manifest in memory at a
-        time. [CM12]"""
+        """The entries, or if many manifests of them, one in memory at a time. [CM12]"""
         budgets, references = self._ctx.tuning.budgets, []
         for files in self._gathered:
             entries = tuple(self._entry(file, job) for file in files if not file.rewrite)
@@ -756,8 +752,7 @@ class _Pending:
         return (), tuple(references)
 
     def _unlisted(self, head: Head, job: str) -> tuple[Entry, ...]:
-        """All entries whose files the table does not list: other jobs wrote to it before its
-        adoption was completed."""
+        """All entries whose files the table does not list, as other jobs wrote to it first."""
         listed = set(
             entries_table(self._ctx, head.snapshot, in_order=False).column("path").to_pylist()
         )
@@ -823,8 +818,7 @@ class _Pending:
                     self._partition(file)
 
     def _partition(self, file: GatheredFile) -> tuple[WireValue, ...]:
-        """The values of the partition columns, from the file or else from its folders; if both have
-        a value, they must agree. [AF2]"""
+        """The partition columns' values, from file or folders, which must agree. [AF2]"""
         by_id = {field.id: field.name for field in self._schema.fields}
         return tuple(self._value(file, field_id, by_id[field_id]) for field_id in self._by)
 

@@ -97,8 +97,7 @@ def create(
 
 
 def _declare(ctx: TableContext, head: Head, origins: Mapping[str, Position]) -> Head:
-    """A version that records where these sources begin. One commit if the table did not know one of
-    them. [WM7]"""
+    """A version with these sources' origins. A commit if the table lacks one. [WM7]"""
     _check_origins(ctx, head, origins)
     known = head.snapshot.origins
     new = {source: origin for source, origin in origins.items() if source not in known}
@@ -213,8 +212,7 @@ def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcom
 def _check_constrained(
     ctx: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, ...]
 ) -> None:
-    """UsageError where a constraint names a column that is to be dropped, or could not be evaluated
-    any more. [CK3]"""
+    """UsageError where a constraint needs a column that is to go, or to change. [CK3]"""
     assert snapshot.schema is not None
     edited = apply_edits(snapshot.schema, edits)
     known = {field.id for _, field in walk(edited.fields)}
@@ -231,8 +229,7 @@ def _check_constrained(
 
 
 def set_properties(ctx: TableContext, properties: Mapping[str, str | None]) -> Outcome:
-    """Set properties, or remove those given as None, with a commit of its own; the last one wins.
-    [CM9]"""
+    """Set properties, or remove those that are None, in a commit; the last one wins. [CM9]"""
     head = ctx.open()
     schema, by = head.snapshot.schema, head.snapshot.partition_by
     partitions = [field.name for field in schema.fields if field.id in by] if schema else []

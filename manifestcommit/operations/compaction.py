@@ -123,8 +123,7 @@ class SmallFiles:
         self.partitions = self._in_order()
 
     def files(self, chosen: Collection[Partition]) -> Iterator[SmallFile]:
-        """The files of these partitions, by partition, version and path; partitions with a single
-        file are left out."""
+        """The files of these partitions, by partition, version and path; no single ones."""
         begins = self._begins(frozenset(chosen))
         with raise_if_expired(self._ctx.store, self._snapshot.version):
             for window in self._windows(begins):
@@ -176,11 +175,9 @@ class SmallFiles:
             values.from_array(few.column(name), kind)
             for name, kind in zip(self._by, self._types, strict=True)
         ]
+        rows = list(zip(*wires, strict=True)) if wires else [()] * few.num_rows
         with self._lock:
-            numbers = [
-                self._numbers.setdefault(row, len(self._numbers))
-                for row in _tuples(wires, few.num_rows)
-            ]
+            numbers = [self._numbers.setdefault(row, len(self._numbers)) for row in rows]
         return pc.add(pc.multiply(pa.array(numbers, pa.int64()).take(groups), _AGES), ages)
 
     def _in_order(self) -> list[Partition]:
@@ -197,8 +194,7 @@ class SmallFiles:
         return [every[number] for number in order.to_pylist()]
 
     def _begins(self, chosen: frozenset[Partition]) -> pa.Array:
-        """Where the places of each partition begin in the order, by the partition's number; null:
-        it is skipped."""
+        """Where each partition's places begin, by its number; null: it is skipped."""
         files = [0] * len(self._numbers)
         for counted in self._counted:
             for place, count in zip(
@@ -263,10 +259,6 @@ class SmallFiles:
 def _give_back() -> None:
     """Return unused memory to the system: the allocator would keep as much as several windows."""
     pa.default_memory_pool().release_unused()
-
-
-def _tuples(columns: Sequence[Sequence[WireValue]], rows: int) -> Sequence[Partition]:
-    return list(zip(*columns, strict=True)) if columns else [()] * rows
 
 
 def _moved(places: pa.Array, begins: pa.Array) -> pa.Array:
@@ -405,8 +397,7 @@ def compact(
 def find_groups(
     ctx: TableContext, snapshot: Snapshot, aim: CompactionOptions, choose: Choose | None = None
 ) -> Iterator[Group]:
-    """Plan the small files, group by group. Requests and memory: as for `SmallFiles`, plus one
-    group. [GC16]"""
+    """Plan the small files, by group. Costs: as for `SmallFiles`, and one group. [GC16]"""
     target = _target(snapshot, aim)
     if target < 1 or aim.max_bytes < 1:
         raise UsageError("target_file_size and max_bytes are numbers of bytes above 0")
@@ -447,8 +438,7 @@ def misplaced(partitions: pa.Table, why: str) -> str:
 
 
 def describe_plan(ctx: TableContext, snapshot: Snapshot, groups: Iterable[Group]) -> pa.Table:
-    """Describe what a compaction would do: one row per group of files and of manifests, with its
-    reason. [GC16]"""
+    """What a compaction would do: a row per group of files and manifests, and why. [GC16]"""
     rows = pack_bins(
         ((row, len(row[-1])) for row in _described_rows(ctx, snapshot, groups)),
         _DESCRIBED_AT_ONCE,
@@ -544,8 +534,7 @@ def _rewrite_batch(
     aim: CompactionOptions,
     done: Compaction,
 ) -> Compaction:
-    """Rewrite these groups and commit them together, without those whose files are gone. [CF7]
-    [GC11] [GC20]"""
+    """Rewrite and commit these groups, but those whose files are gone. [CF7] [GC11] [GC20]"""
     head = ctx.open()
     ctx.prove(head.snapshot.proven)
     job, began_us = ctx.new_job(head), ctx.env.now_us()
@@ -612,8 +601,7 @@ _Part = tuple[Group, NewFiles]
 def _still_there(
     ctx: TableContext, head: Head, job: str, parts: Sequence[_Part], done: Compaction
 ) -> tuple[list[_Part], Compaction]:
-    """The groups whose files are all live in this version; the others are recorded as lost.
-    [CF7]"""
+    """The groups whose files are all live in this version; the others are lost. [CF7]"""
     removed = frozenset(path for group, _ in parts for path in group.paths)
     gone = load_conflict_inputs(
         ctx, head, Write(job=job, birth=head.version, operation=REPLACE, remove=removed)
@@ -651,8 +639,7 @@ def _change(
 
 
 def _check(group: Group, table: pa.Table, new: NewFiles) -> None:
-    """Check that the new files of a group hold exactly its rows, all in its partition; errors come
-    before any commit. [GC11] [DF3]"""
+    """Check that a group's new files hold exactly its rows, before any commit. [GC11] [DF3]"""
     check_rows(
         table,
         group.rows,
@@ -771,8 +758,7 @@ def sorts_here(schema: Schema, sort_by: Sequence[str]) -> bool:
 
 
 def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[Exception], Choose]) -> Choose:
-    """The partitions for which a condition in SQL is true; spark: asked for what only Spark can
-    evaluate. [GC16]"""
+    """The partitions for which SQL is true; spark: for what only Spark can evaluate. [GC16]"""
     by = Schema(fields=partition_fields(snapshot.schema, snapshot.partition_by))
 
     def choose(partitions: pa.Table) -> Sequence[bool]:

@@ -28,8 +28,7 @@ from ..scan import planning
 
 
 def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
-    """A version in plain values, as `Table.describe` and the `describe` command return it.
-    [OB2]"""
+    """A version in plain values, as `Table.describe` and the command return it. [OB2]"""
     return {
         "url": url,
         "version": snapshot.version,
@@ -92,8 +91,7 @@ def _columns(fields: tuple[Field, ...]) -> Iterator[dict[str, Any]]:
 
 
 def said_of(commit: Commit) -> dict[str, Any]:
-    """Who made a commit and what for: `message`, `metadata`, and the parts of `author` that are
-    known. [OB15]"""
+    """Who made a commit and what for: `message`, `metadata`, known parts of `author`. [OB15]"""
     return {
         "message": commit.message,
         "metadata": dict(commit.metadata),
@@ -116,8 +114,7 @@ def joint_of(snapshot: Snapshot, url: str) -> dict[str, Any] | None:
 
 
 def partners_text(joint: Mapping[str, Any] | None, url: str = "") -> str:
-    """The other tables of a joint commit on one line: `rejects 4, audit 12`, or `orders (decides)`.
-    url: of this table."""
+    """A joint commit's other tables on one line: `rejects 4, audit 12`. url: of this one."""
     if joint is None:
         return ""
     return ", ".join(
@@ -300,8 +297,7 @@ def _holding(
 
 
 def _brought(entries: Iterable[_Listed], commits: _Commits) -> tuple[FileRange, ...]:
-    """The live files of these commits that do not record their ranges; files that do hold no other
-    ranges. [OB8]"""
+    """The live files of these commits without ranges; others hold no other ranges. [OB8]"""
     return tuple(
         FileRange(path=path, version=added)
         for path, added, job, ranges in entries

@@ -239,8 +239,7 @@ def run(
 
 
 def sweep(ctx: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
-    """Delete what the decision of an earlier gc already permits; the ledger gets only what was
-    deleted. [GC19] [CN5]"""
+    """Delete what an earlier gc has permitted; the ledger gets what is deleted. [GC19] [CN5]"""
     progress("deleting what an earlier gc has decided on")
     horizon, reach = _settle(ctx, horizon_of(ctx.open().snapshot), progress)
     freed = GcCounts()
@@ -348,16 +347,14 @@ def _plan_row(name: str, size_bytes: int, verdict: Verdict) -> dict[str, object]
 
 
 def _shown(name: str) -> str:
-    """A name as a plan shows it. A name that is not Unicode, which some file systems allow, is
-    escaped."""
+    """A name as a plan shows it: escaped where it is not Unicode, as file systems allow."""
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
 
 def _settle(
     ctx: TableContext, horizon: Horizon, progress: Progress
 ) -> tuple[Horizon, ReachableObjects]:
-    """A committed decision, of this gc or of one that went further, and everything that its
-    readable versions reach. [GC4]"""
+    """A committed decision, of this gc or a later one, and all that it leaves. [GC4]"""
     for _ in range(STARTS):
         reach = collect(ctx, horizon, progress)
         if reach is not None:
@@ -380,8 +377,7 @@ def verdicts(
     cut_s: float,
     progress: Progress,
 ) -> Iterator[tuple[ObjectInfo, Verdict]]:
-    """Every object with its verdict, in the order of the listing. reach: what the readable versions
-    list. [GC5]"""
+    """Each object with its verdict, in order. reach: what readable versions list. [GC5]"""
     objects, number, told = ctx.store.list(""), 0, 0
     while some := list(islice(objects, _COMPARED)):
         if number >= told:
@@ -427,8 +423,7 @@ def _delete_dead(
     judged: Iterable[tuple[ObjectInfo, Verdict]],
     ledger: GcCounts,
 ) -> None:
-    """Delete orphan files as they are found; expired versions come last, lowest first. [GC5]
-    [GC7]"""
+    """Delete orphans as they are found; expired versions last, lowest first. [GC5] [GC7]"""
     batch: list[tuple[ObjectInfo, Verdict]] = []
     versions: list[tuple[ObjectInfo, Verdict]] = []
     kept = kept_bytes = 0  # most objects are kept

@@ -77,8 +77,7 @@ class ReachableObjects:
         )
 
     def is_copy(self, name: str) -> bool:
-        """Whether a data file of this name, which is not reached itself, is reached in another
-        folder. [GC5]"""
+        """Whether a data file, not reached itself, is reached in another folder. [GC5]"""
         return self.files.holds_elsewhere(name)
 
     def take(self, ctx: TableContext, head: Head) -> None:
@@ -110,8 +109,7 @@ class ReachableObjects:
 
 
 def _live_paths(ctx: TableContext, ref: ManifestRef, removed: int) -> Iterator[str]:
-    """The paths of a manifest's entries that at least one readable version has not removed. One
-    request. [OB9]"""
+    """The manifest's paths that a readable version has not removed. One request. [OB9]"""
     paths = ctx.manifests.paths(ref)
     gone = removed & ((1 << ref.files) - 1)
     return (
@@ -291,8 +289,7 @@ class ForgottenKeys(NamedTuple):
 
 
 def _has_rewritten(change: Retention, decision: Snapshot) -> bool:
-    """Whether the runs of keys are those of the change: else others have merged them meanwhile, and
-    no key is forgotten. [KY4]"""
+    """Whether the runs of keys are the change's: else no key is forgotten. [KY4]"""
     runs = change.key_runs
     paths = {run.path for run in decision.key_runs}
     return runs is None or ({run.path for run in runs.new} <= paths and not runs.old & paths)
@@ -498,8 +495,7 @@ def _birth(job: str, snapshot: Snapshot) -> int | None:
 
 
 def _keys_from(ctx: TableContext, snapshot: Snapshot, keep_keys: int) -> int:
-    """The version below which keys are forgotten. The runs are read only if there may be too many
-    keys. [KY4]"""
+    """The version below which keys are forgotten. Reads runs if keys may be too many. [KY4]"""
     if len(snapshot.keys) + sum(run.rows for run in snapshot.key_runs) <= keep_keys:
         return 0
     return retention.oldest_key_kept(_key_versions(ctx, snapshot), keep_keys)
@@ -551,8 +547,7 @@ def _rewritten(
     keep: Callable[[pa.Table], pa.Array],
     job: str,
 ) -> Rewritten | None:
-    """One run that replaces all runs with a row to forget; None: no run has one. [KY4] [GC8]
-    [OB11]"""
+    """One run in place of all with a row to forget; None: there is none. [KY4] [GC8] [OB11]"""
     old, kept = [], []
     for run in runs:
         table = ctx.manifests.run(run, kind)
@@ -579,8 +574,7 @@ def _foreign(
     condemn: bool,
     progress: Progress,
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """(untracked files to condemn, condemned ones that are gone). Lists nothing if neither is
-    requested. [GC6]"""
+    """(untracked files to condemn, condemned ones that are gone), if requested. [GC6]"""
     if not condemn and not pending:
         return frozenset(), frozenset()
     there, chosen = _look_for_foreign(ctx, horizon, pending, cut_s if condemn else None, progress)

@@ -143,8 +143,7 @@ def plan_tag(
 
 
 def untag(ctx: TableContext, name: str) -> Outcome:
-    """Remove a tag: gc no longer keeps its version because of it. VersionNotFoundError if there is
-    no such tag. [GC10]"""
+    """Remove a tag, for which gc keeps no version then. VersionNotFoundError without it. [GC10]"""
     if not isinstance(name, str):
         raise UsageError(f"a tag's name is a text, not {name!r}")
     head = ctx.open()
@@ -155,8 +154,7 @@ def untag(ctx: TableContext, name: str) -> Outcome:
 
 
 def check_tag(ctx: TableContext, name: object, keep_for: str | dt.timedelta | None) -> int | None:
-    """When a tag of this name ends, if it does, in microseconds; UsageError for what is no name or
-    no time. [GC10]"""
+    """When this tag ends, if ever, in microseconds; UsageError for no name or time. [GC10]"""
     if not is_text(name) or any(unicodedata.category(letter) == "Cc" for letter in name):
         raise UsageError(
             f"a tag's name is a non-empty text without control characters, not {name!r}"
@@ -209,8 +207,7 @@ def plan_rollback(
     reason: str,
     alone: bool = False,
 ) -> tuple[Head, Rollback]:
-    """The latest version, and the change that a rollback would commit now; nothing is written.
-    [CF13]"""
+    """The latest version, and what a rollback would commit; nothing is written. [CF13]"""
     check_reason("rollback", reason)
     head = ctx.open()
     chosen = choose_version(ctx.store, head, version=version, as_of=None, tag=tag)
@@ -316,8 +313,7 @@ def _dropped_keys(
 
 
 def _records(ctx: TableContext, snapshot: Snapshot, keys: Set[str]) -> dict[str, KeyRecord]:
-    """Key -> its newest record, for keys that have one. Reads only runs that may hold one of
-    them."""
+    """Key -> its newest record, if any. Reads only runs that may hold one of them."""
     newest: dict[str, KeyRecord] = {}
     names = pa.array(sorted(keys), pa.string())
     for run in snapshot.key_runs:
@@ -360,8 +356,7 @@ def plan_rewind(
     keep_keys: bool = False,
     alone: bool = False,
 ) -> tuple[Head, Rewind]:
-    """The latest version, and the change that a rewind would commit now; nothing is written.
-    [WM5]"""
+    """The latest version, and what a rewind would commit; nothing is written. [WM5]"""
     check_reason("rewind", reason)
     head = ctx.open()
     have = head.snapshot.watermarks.get(source)

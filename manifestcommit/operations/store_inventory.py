@@ -54,16 +54,14 @@ _NOWHERE: frozenset[str] = frozenset()
 
 
 class Looked(NamedTuple):
-    """What an inventory says about a name. size: None, it does not exist; fresh: it is looked up
-    for the first time."""
+    """What an inventory says of a name. size: None, not there; fresh: looked up just now."""
 
     size: int | None
     fresh: bool
 
 
 class Youngest(msgspec.Struct, frozen=True, kw_only=True):
-    """The highest base version in a name of this table, and that name: this version was once the
-    latest. [LY4]"""
+    """The highest base version in a name of this table, once the latest, and that name. [LY4]"""
 
     birth: int = 0
     name: str = ""
@@ -120,8 +118,7 @@ class Inventory:
             self._missing.append(path)
 
     def left_over(self) -> list[VerifyFinding]:
-        """The objects that no version lists, counted by class. Call it after every version was
-        checked."""
+        """The objects that no version lists, by class. Call it once all versions are checked."""
         missing = []
         own, sizes = in_arrow(self._own_names), in_arrow(self._sizes)
         is_listed = _bytes(self._listed).cast(pa.bool_())
@@ -169,8 +166,7 @@ class Inventory:
         return known
 
     def _classify(self, name: str) -> int:
-        """gc's verdict on the name if no version lists it: only `protocol.retention` interprets
-        names. [GC5]"""
+        """gc's verdict on a name that no version lists: `protocol.retention` reads names. [GC5]"""
         if (
             name.startswith(object_names.VERSIONS)
             and (version := object_names.parse_version(name)) is not None

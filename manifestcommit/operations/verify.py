@@ -248,8 +248,7 @@ class _Tally:
         self._widen(column)
 
     def contradictions(self, said: ColumnStats) -> Iterator[str]:
-        """What an entry wrongly says about the leaf. A bound may be wider than the values, but
-        never narrower."""
+        """What an entry wrongly says of a leaf, whose bounds may be too wide, never too narrow."""
         if said.nulls is not None and said.nulls != self._nulls:
             yield f"it has {self._nulls:,} nulls, its entry says {said.nulls:,}"
         if said.nans is not None and said.nans != self._nans:
@@ -296,8 +295,7 @@ class _Tally:
 
 
 def _ordered(wire: WireValue, type: str) -> Any:
-    """A sort key for values of the type: a float may be infinite, and bytes are compared as
-    such."""
+    """A sort key for values of the type: floats may be infinite, bytes are compared so."""
     return (
         values.decode(wire, type)
         if type in ("float", "double", "binary")
@@ -326,8 +324,7 @@ class _Listed(msgspec.Struct, kw_only=True):
 
 
 class Contents:
-    """Collects what versions list, and checks every object once. files, bytes: data files that
-    match their entries."""
+    """Collects what versions list, each checked once. files, bytes: data files that match."""
 
     def __init__(
         self,
@@ -360,8 +357,7 @@ class Contents:
         return len(self._runs) + len(self._listed)
 
     def add_version(self, snapshot: Snapshot) -> None:
-        """Check what this version lists and no newer one did; its manifests wait until all versions
-        are known."""
+        """Check what only this version lists; manifests wait until all versions are known."""
         for runs, kind in (
             (snapshot.key_runs, KEY_RUN),
             (snapshot.job_runs, JOB_RUN),
@@ -533,8 +529,7 @@ class Contents:
         self._files.add(entries, listed.schema, listed.partition_by)
 
     def _read(self, listed: _Listed) -> pa.Table | None:
-        """The manifest as the newest version that lists it sees it; None: it is damaged, which is
-        reported."""
+        """The manifest as its newest version sees it; None: damaged, which is reported."""
         ref = listed.ref
         try:
             # another cache would keep all of them
@@ -875,8 +870,7 @@ def _violations(ctx: TableContext, snapshot: Snapshot) -> Iterator[VerifyFinding
 
 
 def _chosen(inventory: Inventory, head: Snapshot, findings: Findings) -> list[int]:
-    """The readable versions whose objects exist, newest first; missing versions and unexpected ones
-    are reported. [IV1]"""
+    """The readable versions that exist, newest first; missing or unexpected are reported. [IV1]"""
     tags = {
         tag.version: name
         for name, tag in sorted(head.tags.items())
@@ -931,8 +925,7 @@ def _walk(
     findings: Findings,
     say: Progress,
 ) -> None:
-    """Check every version, newest first, against the one above it; `contents` gets what it lists.
-    [OB1]"""
+    """Check all versions, newest first, with the one above; `contents` gets theirs. [OB1]"""
     above: Head | None = None  # the last version without a contradiction
     child: Snapshot | None = None  # the last such version that was a state of the table [MT5]
     table_id = head.snapshot.table_id  # the last such version's
@@ -999,8 +992,7 @@ def _read(store: Store, version: int) -> Head | str | None:
 
 
 def _unsettled(ctx: TableContext, head: Head) -> Iterator[VerifyFinding]:
-    """What of joint commits depends on other tables, or is in one of the tables only. [MT1]
-    [MT10]"""
+    """What of joint commits depends on other tables, or is in one table only. [MT1] [MT10]"""
     if head.top is not None and not head.is_void and head.top.snapshot.pending is not None:
         name = object_names.version_name(head.top.version)
         text = (

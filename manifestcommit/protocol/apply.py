@@ -131,8 +131,7 @@ def _begun_since(head: Snapshot, target: Snapshot) -> dict[str, Position]:
 def _moved(
     before: tuple[Mapping[str, object], ...], after: tuple[Mapping[str, object], ...], version: int
 ) -> dict[str, int]:
-    """The names whose value differs between any of these mappings before and after, each with that
-    version. [WM6] [KY7]"""
+    """The names whose value differs between these mappings, with that version. [WM6] [KY7]"""
     pairs = [
         (old, new, name)
         for old, new in zip(before, after, strict=True)
@@ -416,8 +415,7 @@ def _summary(summary: Summary, gained: Totals, taken: Totals) -> Summary:
 
 
 def _untold(head: Snapshot, change: Write) -> dict[str, tuple[Position, int | str]]:
-    """The advances that do not move the watermark. Only the record of a version's single commit can
-    show them. [CM24]"""
+    """The advances that move no watermark: only a single commit's record can show them. [CM24]"""
     return {
         source: (start, end)
         for source, (start, end) in advanced_of(change).items()

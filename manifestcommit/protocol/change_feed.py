@@ -95,8 +95,7 @@ class Offset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def seen(self) -> int:
-        """The version whose live files are already known, because the stream began with them or
-        after them."""
+        """The version whose live files are known, because the stream began with or after them."""
         return self.began if self.whole else self.began - 1
 
     def after(self, files: int) -> Offset:

@@ -32,8 +32,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CombinedCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A latest version with changes of other jobs on top, all of which become one version, and
-    their records. [CM24]"""
+    """A latest version with other jobs' changes on top, which become one version. [CM24]"""
 
     snapshot: Snapshot
     commits: tuple[Commit, ...] = ()

@@ -48,8 +48,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_small(bytes: int, target: int) -> bool:
-    """Whether a file is small enough to be rewritten with others: below three quarters of the
-    target size. [GC16]"""
+    """Whether a file is small enough to rewrite: below three quarters of the target. [GC16]"""
     return bytes <= largest_small(target)
 
 
@@ -59,8 +58,7 @@ def largest_small(target: int) -> int:
 
 
 def largest_sorted(target: int) -> int:
-    """The bytes of files that are sorted together at most; a larger file is left as it is.
-    [GC20]"""
+    """The most bytes of files sorted together; a larger file is left as it is. [GC20]"""
     return max(target, SORTED_BYTES)
 
 
@@ -119,8 +117,7 @@ def _group(members: Sequence[SmallFile], target: int) -> Group:
 
 
 def batches(groups: Sequence[Group], budgets: Budgets) -> Iterator[tuple[Group, ...]]:
-    """Split the groups into commits, in order. What is committed stays, whatever happens to the
-    rest. [GC11]"""
+    """Split the groups into commits, in order. What is committed stays in any case. [GC11]"""
     batch: list[Group] = []
     for group in groups:
         if batch and (
@@ -204,8 +201,7 @@ def _unnumbered(groups: Iterable[list[tuple[int, SmallFile]]]) -> Iterator[list[
 
 
 def _told_apart(files: list[tuple[int, SmallFile]]) -> Iterator[list[tuple[int, SmallFile]]]:
-    """Split the files into as few lists as possible, so that no list names more ranges than an
-    entry should carry."""
+    """Split the files into few lists, each with no more ranges than an entry should carry."""
     if not any(file.sources for _, file in files):
         yield files
         return

@@ -34,8 +34,7 @@ from .joint_outcome import last_state, partners_since
 
 
 class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit that landed after the change's base version; watermarks, constraints: those of its
-    version."""
+    """A commit above the change's base; watermarks, constraints: those of its version."""
 
     version: int
     commit: Commit
@@ -96,8 +95,7 @@ Rule = Callable[[Snapshot, Any, Sequence[InterveningCommit], ConflictInputs], Co
 def find_conflict(
     head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
-    """Return the first rule that the change breaks on top of `head`; None: the change can be
-    applied. [CF1]"""
+    """Return the first rule that the change breaks on `head`; None: it breaks none. [CF1]"""
     conflicts = (rule(head, change, winners, inputs) for rule in RULES[type(change)])
     return next((conflict for conflict in conflicts if conflict is not None), None)
 
@@ -433,8 +431,7 @@ def tagged_version_is_gone(
 def rolled_back_over(
     head: Snapshot, change: Rollback, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
-    """A rollback would undo commits that it did not see, or its target is no longer readable.
-    [CF13]"""
+    """A rollback would undo commits that it did not see, or its target is expired. [CF13]"""
     if last_state(head) > change.birth:  # a void version is nothing that is lost [MT8]
         winner = f"version {head.version} was committed since {change.birth}"
     elif not is_readable(head, change.target.version):
@@ -451,8 +448,7 @@ def undoes_a_joint_commit(
     winners: Sequence[InterveningCommit],
     inputs: ConflictInputs,
 ) -> Conflict | None:
-    """A rollback or a rewind would undo a joint commit in this table and leave it in others.
-    [MT14]"""
+    """A rollback or rewind would undo a joint commit here and leave it elsewhere. [MT14]"""
     if change.alone:
         return None
     if isinstance(change, Rewind):
@@ -523,8 +519,7 @@ def forgotten_keys_came_back(
 def stream_skips_batches(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
-    """A batch does not follow the last one of its query: the batches between are in no version.
-    [KY6]"""
+    """A batch does not follow its query's last one: no version has those between. [KY6]"""
     batch = change.stream
     record = record_of(head.streams, batch) if batch is not None else None
     if batch is None or record is None or judge(record, batch) != "gap":

@@ -95,14 +95,12 @@ def last_state(snapshot: Snapshot) -> int:
 
 
 def is_part(snapshot: Snapshot, before: Snapshot) -> bool:
-    """Whether a version is part of a joint commit: a member or a decision. before: the version
-    below it. [MT3] [MT4]"""
+    """Whether a version is a member or a decision. before: the version below. [MT3] [MT4]"""
     return snapshot.pending is not None or snapshot.joint != before.joint
 
 
 def share_of(snapshot: Snapshot) -> Share | None:
-    """The joint commit that a version is part of, by what it says itself; None: of none. [MT3]
-    [MT4]"""
+    """The joint commit that a version says to be part of; None: of none. [MT3] [MT4]"""
     if snapshot.pending is not None:
         return Share(home=snapshot.pending.home, attempt=attempt_of(snapshot.pending))
     attempt = next(

@@ -103,8 +103,7 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to an object. kind: the class that it is counted in; reason: a text for
-    people."""
+    """What happens to an object. kind: a class for counts; reason: for people."""
 
     action: Action
     kind: str
@@ -278,8 +277,7 @@ def inner_root(name: str) -> str | None:
 
 
 def job_in(name: str) -> str | None:
-    """The job id in a name, of any table and in any folder; None: the name has none. [LY3] [LY5]
-    [LY11] [DF1]"""
+    """The job id in a name, of any table and folder; None: none. [LY3] [LY5] [LY11] [DF1]"""
     if name.startswith(object_names.MANIFESTS):
         job: str | None = object_names.job_of_manifest(name)
     elif name.startswith(object_names.JOBS):

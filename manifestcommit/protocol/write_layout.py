@@ -98,8 +98,7 @@ def lay_out(
 
 
 def _replacing(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> Layout:
-    """The layout of rows that replace all of the table's, with its columns and its partitioning.
-    [SC10]"""
+    """The layout of rows that replace all, with the table's columns and partitions. [SC10]"""
     assert snapshot.schema is not None
     edits = replace(snapshot.schema, data)
     after = apply_edits(snapshot.schema, edits)
@@ -144,8 +143,7 @@ def check_missing(missing: Sequence[str], properties: Mapping[str, str], *, whol
 
 
 def _lacking(table: Schema, data: Schema, partition_by: tuple[int, ...]) -> tuple[str, ...]:
-    """The table's columns that the data lacks; SchemaMismatchError if one of them is a partition
-    column. [SC8]"""
+    """The columns that data lacks; SchemaMismatchError if one partitions the table. [SC8]"""
     names = [field.name for field in data.fields]
     positions, _ = match_names(names, table.fields)
     lacking = [field for field, at in zip(table.fields, positions, strict=True) if at is None]
@@ -165,8 +163,7 @@ def _lacking(table: Schema, data: Schema, partition_by: tuple[int, ...]) -> tupl
 
 
 def _check_common(table: Schema, data: Schema, lacking: Sequence[str]) -> None:
-    """SchemaMismatchError if every column of the table would be null in all rows of the data.
-    [SC8]"""
+    """SchemaMismatchError if no column of the table would have a value in the data. [SC8]"""
     if lacking and len(lacking) == len(table.fields):
         have, want = (
             ", ".join(repr(field.name) for field in schema.fields[:10]) or "none"
@@ -205,8 +202,7 @@ def check_inside(
     schema: Schema | None,
     given: object,
 ) -> None:
-    """Refuse rows outside the partitions that a static overwrite names: a rerun would duplicate
-    them. [PT3]"""
+    """Refuse rows outside a static overwrite's partitions: a rerun would repeat them. [PT3]"""
     if overwrite is None or overwrite.dynamic or overwrite.scope == ({},):
         return
     static = overwrite.scope[0]

@@ -105,8 +105,7 @@ def by_kind(operations: Mapping[str, int]) -> dict[str, int]:
 
 
 def short(value: object, limit: int = 48) -> str:
-    """A text of the table's on one line: shortened, with control and direction marks made
-    visible."""
+    """A text of the table's, short and on one line, control and direction marks visible."""
     text = str(value)
     shown = visible(text[: limit + 1])
     return shown if len(text) <= limit and len(shown) <= limit else shown[: limit - 1] + "…"

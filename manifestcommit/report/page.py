@@ -117,8 +117,7 @@ def _template() -> Any:
 
 
 def environment(folder: Path) -> Any:
-    """What renders the templates of a folder, with all texts escaped. UsageError if Jinja2 is not
-    installed."""
+    """What renders a folder's templates, with texts escaped. UsageError without Jinja2."""
     try:
         import jinja2  # late: it is an extra
     except ModuleNotFoundError as error:

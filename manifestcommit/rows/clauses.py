@@ -109,8 +109,7 @@ def clause_texts(clause: Clause) -> list[Any]:
 
 
 def as_clauses(name: str, given: Any, kinds: tuple[type[Clause], ...]) -> tuple[Clause, ...]:
-    """The clauses of one argument: a name such as "update", a clause, several, or None. UsageError
-    for any other."""
+    """One argument's clauses: a name such as "update", one, several, or None; else UsageError."""
     known = {kind.__name__.lower(): kind for kind in kinds}
     several = given if isinstance(given, list | tuple) else [] if given is None else [given]
     found = [known[each]() if isinstance(each, str) and each in known else each for each in several]
@@ -295,8 +294,7 @@ def _fitting(field: Field, values: pa.ChunkedArray, what: str) -> pa.ChunkedArra
 
 
 class Rule(NamedTuple):
-    """One clause as this process applies it. where: as given; form: None: all rows; set: None: the
-    rows are deleted."""
+    """A clause as it is applied. where: as given; form: None: all rows; set: None: delete."""
 
     where: Any = None
     form: pc.Expression | None = None
@@ -624,8 +622,7 @@ def source_values(table: Schema, source: Schema, keys: Mapping[str, str]) -> dic
 def _check_partitions(
     clause: Clause, table: Schema, everything: Mapping[str, Any], partition_by: Sequence[int]
 ) -> None:
-    """SchemaMismatchError where inserted rows would lack a partition column, as for an append.
-    [SC8] [RC9]"""
+    """SchemaMismatchError where inserted rows would lack a partition column. [SC8] [RC9]"""
     values = given_values(clause)
     names = everything if values is None else values
     given = {find_column(table, name).id for name in names}

@@ -44,8 +44,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def text_of(condition: Any) -> str:
-    """The condition as it is declared with a key: the same text for the same condition in every
-    run. [RC6]"""
+    """The condition as declared with a key: the same text in every run. [RC6]"""
     if isinstance(condition, str):
         return f"sql {condition}"
     if isinstance(condition, pc.Expression):
@@ -108,8 +107,7 @@ def needs_spark(condition: Any, argument: str, why: Exception) -> UsageError:
 
 @contextmanager
 def complete(text: str, argument: str) -> Iterator[None]:
-    """Inside this block, a text is compiled; UsageError, with the name of the argument, where it is
-    no whole expression."""
+    """Inside, a text is compiled; UsageError names the argument if it is incomplete."""
     try:
         yield
     except IncompleteError as error:

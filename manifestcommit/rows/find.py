@@ -130,8 +130,7 @@ class RowExecutor(Protocol):
         ...
 
     def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
-        """For each partition, one row each, whether the condition is true. schema: the partition
-        columns."""
+        """For each partition, a row each, whether it is true. schema: partition columns."""
         ...
 
     def deleting(self, condition: Condition, schema: Schema) -> Any:
@@ -145,8 +144,7 @@ class RowExecutor(Protocol):
     def find(
         self, change: RowChange, entries: pa.Table, rule: Any, *, keep: bool = False
     ) -> Counts:
-        """How many rows of each file change; a file without any may be left out. keep: the files
-        are rewritten next."""
+        """How many rows of each file change; 0 may be left out. keep: files are rewritten next."""
         ...
 
     def rewrite(self, change: RowChange, entries: pa.Table, rule: Any) -> tuple[int, int | None]:
@@ -312,8 +310,7 @@ class Choice:
         return executor, wanted
 
     def of_merge(self, size: int) -> RowExecutor:
-        """Spark, if it was chosen, or if a session is active and the table is large. size: its
-        bytes."""
+        """Spark, if chosen, or if active and the table is large. size: its bytes."""
         return self._make_spark() if self._is_given or is_for_spark(size) else self._here
 
 
@@ -571,8 +568,7 @@ class KeyIndex:
     columns the codes together."""
 
     def __init__(self, keys: MergeKeys, rows: pa.Table) -> None:
-        """rows: the key columns of the source, by the table's names. UsageError that names a key
-        which comes twice."""
+        """rows: the source's key columns, by the table's names. UsageError if one comes twice."""
         self.names, self.rows = [field.name for field in keys.fields], rows.num_rows
         self._is_null_safe = keys.is_null_safe
         self._columns = [rows.column(name).combine_chunks() for name in self.names]
@@ -680,8 +676,7 @@ class KeyIndex:
 
 
 def _span(column: pa.Array) -> tuple[int, int] | None:
-    """The least and the greatest value of a column of whole numbers, days or moments, if they are
-    not too far apart."""
+    """The least and greatest whole number, day or moment of a column, if close enough."""
     if not (pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)):
         return None
     ends = pc.min_max(_numbers_of(column))

@@ -456,8 +456,7 @@ def check_all_readable(url: str, head: Snapshot, start: int, end: int) -> None:
 def check_columns(
     url: str, columns: Sequence[Field], end: int, changes: Sequence[VersionChange]
 ) -> None:
-    """SchemaMismatchError if files of one of the versions cannot be read as these columns of the
-    version `end`. [CH6]"""
+    """SchemaMismatchError if files between cannot be read as the columns of `end`. [CH6]"""
     for each in changes:
         for files in (each.removed, each.added):
             there = _fields(files.snapshot)
@@ -472,8 +471,7 @@ def check_columns(
 
 
 def confirm(ctx: TableContext, head: Head, start: int, end: int) -> None:
-    """Check that what was read was readable, according to the latest version read afterwards.
-    [RD3]"""
+    """Check that what was read was readable, by the latest version read afterwards. [RD3]"""
     newest = newest_above(ctx.store, head.version, head)
     if newest is None or newest.snapshot.table_id != head.snapshot.table_id:
         raise TableNotFoundError(

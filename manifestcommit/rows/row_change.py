@@ -235,8 +235,7 @@ class RowChange(JointUnit):
             self.read(())
 
     def rest_on(self, marks: Iterable[str]) -> None:
-        """Record what the new rows say of the version that they were read from, before `read`.
-        [CF17]"""
+        """Record what the new rows say of the version they are from, before `read`. [CF17]"""
         self._told.take(marks)
 
     def plan(self, *, sources: tuple[SourceRange, ...] = ()) -> WritePlan:
@@ -248,8 +247,7 @@ class RowChange(JointUnit):
         )
 
     def remove(self, entries: pa.Table) -> None:
-        """Remove these files. entries: rows of `scan.planning.entries_table` of this
-        snapshot. [CF7]"""
+        """Remove these files. entries: of this snapshot, by `scan.planning`. [CF7]"""
         self._removed |= dict(
             zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
         )
@@ -363,8 +361,7 @@ def union_of(files: Iterable[tuple[SourceRange, ...]]) -> tuple[SourceRange, ...
 
 
 def ranges_of(entries: pa.Table) -> tuple[SourceRange, ...]:
-    """The source ranges of the rows of all these files; none if a file does not record them.
-    [OB8]"""
+    """The source ranges of all these files; none if a file does not record them. [OB8]"""
     return union_of(
         manifest_table.source_ranges(row) for row in entries.column("sources").to_pylist()
     )
@@ -735,8 +732,7 @@ def naming_files(ctx: TableContext, snapshot: Snapshot, entries: pa.Table) -> It
 
 
 def by_sources(entries: pa.Table) -> tuple[pa.Table, ...]:
-    """The files that record their source ranges, and those that do not: rows of both are not mixed
-    in one file. [RC5]"""
+    """The files that record source ranges, and others: their rows are not mixed. [RC5]"""
     silent = pc.is_null(entries.column("sources"))
     both = (entries.filter(pc.invert(silent)), entries.filter(silent))
     return tuple(some for some in both if some.num_rows)

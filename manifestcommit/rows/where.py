@@ -56,8 +56,7 @@ def delete_where(
     *,
     dry_run: bool = False,
 ) -> RowOutcome:
-    """Delete exactly the rows for which the condition is true; a row for which it is null stays.
-    [RC2]"""
+    """Delete the rows for which the condition is true; null ones stay. [RC2]"""
     change = RowChange(ctx, "delete", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
@@ -195,8 +194,7 @@ def _overwrite_once(
 
 
 def _examined(change: RowChange, wanted: Condition) -> pa.Table:
-    """The files that may hold rows for which the condition is true. That they were looked at is
-    recorded. [CF16]"""
+    """The files that may hold such rows. That they were looked at is recorded. [CF16]"""
     snapshot = change.snapshot
     assert snapshot.schema is not None
     change.read(partitions_read(wanted.predicate, snapshot.schema, snapshot.partition_by))

@@ -110,8 +110,7 @@ class BackgroundWorker:
 
 
 class SideBySide:
-    """Does work in threads, whatever it waits for; the caller takes the results when all is
-    done."""
+    """Does work in threads, whatever it waits for; the caller takes all results at once."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads

@@ -25,8 +25,7 @@ _TABLE_AT, _RANDOM_AT = -58, -41  # the dashes before the last two parts
 
 
 def hashes(names: Iterable[str]) -> Hashes:
-    """One hash for each name; also for one that UTF-8 cannot encode, which a file system may
-    list."""
+    """A hash for each name; also for one that UTF-8 cannot encode, as file systems may have."""
     return array("q", map(hash, names))
 
 
@@ -51,8 +50,7 @@ def _key(name: str) -> int:
 
 
 class Names:
-    """A set of names. It is sorted, and new names are merged only now and then, so that adding
-    stays cheap."""
+    """A set of names, sorted; new ones are merged only now and then, to stay cheap."""
 
     def __init__(self) -> None:
         self._sorted, self._new = array("q"), array("q")

@@ -34,8 +34,7 @@ Phase = Literal["both", "first", "second"]
 
 
 class InputTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The input of a task attempt: rows and their Arrow bytes; retries: how many of its requests
-    were repeated."""
+    """A task attempt's input: rows and their Arrow bytes; retries: of its requests."""
 
     rows: int = 0
     bytes: int = 0
@@ -118,8 +117,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreCounters:
-    """Counts the requests of one session. Counters only grow; the counts of one piece of work are a
-    difference."""
+    """Counts a session's requests. Counts of one piece of work are a difference."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -226,8 +224,7 @@ class Meter:
         )
 
     def tried(self, summary: Summary, *, is_mine: bool) -> None:
-        """Record that a create with this summary was sent; is_mine: this call is known to have
-        created the version."""
+        """Record that a create was sent; is_mine: this call is known to have created it."""
         self._tried = summary
         self._is_mine |= is_mine
 

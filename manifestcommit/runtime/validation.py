@@ -123,8 +123,7 @@ file_name = fits(
 
 
 def paths(name: str, value: Any) -> list[str]:
-    """A list of paths relative to the table path; not a single text, whose letters would be taken
-    for paths."""
+    """A list of paths relative to the table path; not one text, which is a list of letters."""
     if isinstance(value, str):
         raise wrong(
             name,
@@ -343,8 +342,7 @@ def check_work(*, key: object, fingerprint: object) -> None:
 
 
 def check_reason(what: str, reason: object) -> None:
-    """UsageError unless the reason is a non-blank text. what: the operation that records it.
-    [OB10]"""
+    """UsageError unless the reason is a text. what: the operation that records it. [OB10]"""
     if not (is_text(reason) and reason.strip()):
         raise UsageError(
             f"a {what} is recorded with its reason: say why, for those who read the history "
@@ -361,8 +359,7 @@ def advance_of(source: object, start: object, end: object) -> Advance:
 
 
 def origins_of(sources: Mapping[str, int | str | None] | None) -> dict[str, Position]:
-    """Where each source begins, well-formed; otherwise a UsageError that names the source. [WM3]
-    [WM7]"""
+    """Where each source begins; UsageError, naming it, for no position. [WM3] [WM7]"""
     given: Any = sources if sources is not None else {}
     if not isinstance(given, Mapping):
         raise UsageError(
@@ -375,8 +372,7 @@ def origins_of(sources: Mapping[str, int | str | None] | None) -> dict[str, Posi
 
 
 def advances_of(ranges: Ranges | None) -> tuple[Advance, ...]:
-    """The ranges of all sources, well-formed; otherwise a UsageError that names the source.
-    [WM3]"""
+    """The ranges of all sources; UsageError, naming the source, for no range. [WM3]"""
     given: Any = ranges if ranges is not None else {}
     if not isinstance(given, Mapping):
         raise UsageError(

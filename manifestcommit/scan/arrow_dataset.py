@@ -145,8 +145,7 @@ class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
         return ds.Scanner.from_batches(inner.to_reader(), columns=shown, filter=rest, **options)
 
     def _scanner_options(self, options: dict[str, Any]) -> Any:
-        """pyarrow calls it for every scan: of `scanner` and all its callers, of a join, a sort, a
-        Scanner."""
+        """pyarrow calls it for every scan: by `scanner`, a join, a sort, a Scanner."""
         scanner_options = super()._scanner_options(options)
         whole = scanner_options.get("filter")
         if whole is not None:
@@ -219,8 +218,7 @@ def _is_doubtful(kind: pa.DataType) -> bool:
 
 
 def needed_columns(known: Sequence[str], columns: Any, filter: Any) -> list[str]:
-    """The columns that a scan must read, so that the filter can be evaluated after it; all of them
-    if that is unknown."""
+    """The columns that a scan must read for a filter after it; all if that is unknown."""
     filtered = columns_in(filter) if filter is not None else frozenset()
     if not isinstance(columns, list) or filtered is None:
         return list(known)
@@ -228,8 +226,7 @@ def needed_columns(known: Sequence[str], columns: Any, filter: Any) -> list[str]
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether this error of reading Parquet is about the content: an error with an errno, or of
-    ours, is the store's."""
+    """Whether an error of reading Parquet is the content's: not with an errno, nor ours."""
     return not isinstance(error, ManifestCommitError) and getattr(error, "errno", None) is None
 
 

@@ -131,8 +131,7 @@ class VersionFeed(ABC, Generic[T]):
         return at if at == start else msgspec.structs.replace(at, table=head.snapshot.table_id)
 
     def between(self, start: Offset, end: Offset) -> list[T]:
-        """The files from one offset to another, in order: the same for every call, in every
-        process. [SP8]"""
+        """The files from one offset to another, in an order that is always the same. [SP8]"""
         if start == start.start():
             # The first batch is repeated in a new process, where `start` is the position of a new
             # stream.
@@ -207,8 +206,7 @@ class VersionFeed(ABC, Generic[T]):
         return self._ctx.store.url
 
     def _look(self) -> Head:
-        """The latest version as of this call; one list request if it is still the known one.
-        [RD1]"""
+        """The latest version now; one list request if it is still the known one. [RD1]"""
         if self._head is None:
             self._head = self._ctx.open()
             return self._head
@@ -303,8 +301,7 @@ class Feed(VersionFeed[File]):
         self._on_overwrite = on_overwrite
 
     def constants(self, files: Iterable[File]) -> Constants:
-        """What only the entries of these files hold; `between` has just returned the files. [AF3]
-        [DF4]"""
+        """What only these files' entries hold, which `between` just returned. [AF3] [DF4]"""
         wanted = tuple(files)
         return united(given.constants.of(wanted) for given in self._given.values())
 
@@ -320,8 +317,7 @@ class Feed(VersionFeed[File]):
         return self._checked(snapshot, files, [entries])
 
     def _added(self, snapshot: Snapshot, at: Offset) -> Given[File]:
-        """The files that the version itself added, by path, without those of commits that bring no
-        new data."""
+        """The files that the version added, by path, without commits that bring no new data."""
         seen = at.seen
         verdicts = {
             commit.job: verdict(commit, self._on_overwrite, seen) for commit in snapshot.commits

@@ -112,8 +112,7 @@ class RowGroupSource:
 
     @property
     def rows(self) -> pa.Array:
-        """The number of entries, which serves as the number of their rows, as long as one of them
-        has any."""
+        """The number of entries, which serves as that of rows, unless none has any."""
         none = [
             stats is not None and stats.has_min_max and stats.max == 0
             for stats in self._statistics("rows")
@@ -175,8 +174,7 @@ class RowGroupSource:
 
 
 class ManifestSource:
-    """The statistics in the references, for each partition column: the bounds of all entries of a
-    manifest."""
+    """The statistics in references, by partition column: bounds of a manifest's entries."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._references = snapshot.manifests
@@ -203,8 +201,7 @@ class ManifestSource:
 
 
 def leaf_fields(schema: Schema) -> dict[tuple[str, ...], Field]:
-    """Every primitive column that is reached through structs only, by its path of user-visible
-    names."""
+    """Each primitive column that only structs lead to, by its path of visible names."""
     columns: dict[tuple[str, ...], Field] = {}
 
     def walk(fields: Sequence[Field], above: tuple[str, ...]) -> None:
@@ -232,8 +229,7 @@ def _comparable_fields(
 def columns_for(
     predicate: Predicate, schema: Schema, partition_by: Sequence[int]
 ) -> frozenset[str]:
-    """The columns of a manifest that decide whether an entry may match; some manifests may lack
-    some of them. [RD12]"""
+    """The columns of a manifest that decide what may match; some lack some of them. [RD12]"""
     known = leaf_fields(schema) | virtual_fields(schema, partition_by)
     ids = [known[path].id for path in columns_of(predicate) if path in known]
     named = {f"partition.{field_id}" for field_id in ids if field_id in partition_by}
@@ -313,8 +309,7 @@ def matching_groups(
 
 
 class _Groups:
-    """The statistics of each row group of a data file. Footers do not count NaN: any row group may
-    have some."""
+    """The statistics of a data file's row groups. Any may have NaN: footers do not say."""
 
     def __init__(self, metadata: Any, file_schema: pa.Schema, schema: Schema) -> None:
         self._metadata = metadata
@@ -408,8 +403,7 @@ def _of_each(
     references: Sequence[ManifestRef],
     take: Callable[[pa.Table], pa.Table],
 ) -> list[pa.Table]:
-    """Apply `take` to the live entries of each manifest, all of whose bytes are read: that may be
-    much work."""
+    """Apply `take` to each manifest's live entries, all bytes read: perhaps much work."""
     with raise_if_expired(ctx.store, snapshot.version):
         removed = ctx.manifests.removed(snapshot) if references else {}
         return map_concurrently(
@@ -421,8 +415,7 @@ def _of_each(
 
 
 def _matching(ctx: TableContext, snapshot: Snapshot, predicate: Predicate) -> list[pa.Table]:
-    """The entries that may match, by manifest. The footers of many manifests are evaluated
-    together. [RD12]"""
+    """The entries that may match, by manifest; footers of many are evaluated at once. [RD12]"""
     references = _matching_manifests(snapshot, predicate)
     tables: list[pa.Table] = []
     with raise_if_expired(ctx.store, snapshot.version):
@@ -454,8 +447,7 @@ def _matching(ctx: TableContext, snapshot: Snapshot, predicate: Predicate) -> li
 
 
 def _room(ref: ManifestRef) -> int:
-    """A manifest's share of `_FOOTERS_BYTES`: its footer, and at least enough that `_FOOTERS`
-    manifests fit."""
+    """A manifest's share of `_FOOTERS_BYTES`: its footer, and room for `_FOOTERS` such."""
     return max(ref.footer.bytes if ref.footer is not None else 0, _FOOTERS_BYTES // _FOOTERS)
 
 

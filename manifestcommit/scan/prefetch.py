@@ -45,8 +45,7 @@ Span: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portion:
-    """Some row groups of a file, whose bytes are held or being fetched. file: reads them; columns:
-    as chosen."""
+    """Row groups of a file, bytes held or on their way. file: reads them; columns: as chosen."""
 
     path: str
     file: pq.ParquetFile
@@ -135,8 +134,7 @@ class _Ahead:
                 self._turn.release()
 
     def _fill(self, *, wait: bool) -> bool:
-        """Request what may be held; wait for a footer only if nothing else is due. Return whether a
-        portion is due."""
+        """Request what may be held; wait only if idle. Return whether a portion is due."""
         while (portion := self._next(wait=wait and not self._due)) is not None:
             if portion.held is not None:
                 portion.held.fetch(self._pool)
@@ -159,8 +157,7 @@ class _Ahead:
             self._known.extend(self._opening.popleft().result())
 
     def _open(self, path: str, size_bytes: int) -> list[Portion]:
-        """The portions of one file: one request if it is small, otherwise one, or two for a large
-        footer."""
+        """The portions of one file: one request if it is small, else one or two for a footer."""
         if TAIL_BYTES < size_bytes <= SMALL_FILE_BYTES and self._all_columns:
             kept = self._store.get(path, 0, size_bytes)
             return list(self._portions(path, kept, len(kept)))
@@ -202,8 +199,7 @@ class _Ahead:
 
 
 class _Held(RangedInput):
-    """An object with its tail and some prefetched ranges; any other read of it is a separate
-    request."""
+    """An object with its tail and some ranges held; any other read is a request."""
 
     def __init__(
         self, store: Store, path: str, tail: tuple[bytes, int], runs: Sequence[Span]
@@ -228,8 +224,7 @@ class _Held(RangedInput):
 
 
 def _is_there(opening: Future[list[Portion]]) -> bool:
-    """Whether the result is available without waiting. An error is not: it is raised after
-    everything before it."""
+    """Whether the result is there. An error is not: it is raised after all before it."""
     return opening.done() and opening.exception() is None
 
 
@@ -254,8 +249,7 @@ def _spans(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) 
 
 
 def _runs(spans: Sequence[Span], until: int) -> list[Span]:
-    """The ranges to request: neighbours together, large ones split, nothing from `until` on, which
-    is held already."""
+    """The ranges to request: neighbours together, large ones split, none held already."""
     runs: list[Span] = []
     for start, end in spans:
         if end > until and start >= until:

@@ -49,9 +49,8 @@ class FollowedTable:
     def _before(
         self, snapshot: Snapshot, positions: Mapping[str, Position]
     ) -> list[tuple[str, int, int]]:
-        """The tables that this one was cloned from, in the order of the last versions that both
-        have, if one of them was followed: the name of its position, the position, that version.
-        [LD5] [CN3]"""
+        """The tables that this one was cloned from, by the last versions that both have, if one was
+        followed: its position's name, the position, that version. [LD5] [CN3]"""
         known = {
             name.rpartition("#")[2]: (name, at)
             for name, at in positions.items()

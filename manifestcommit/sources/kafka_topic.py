@@ -126,8 +126,7 @@ class KafkaRecords:
     # --- which offsets there are ------------------------------------------------------------------
 
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
-        """Yield ranges of offsets up to the last record that no open transaction is before, of all
-        partitions that have some."""
+        """Yield ranges of offsets, of all partitions, up to where no open transaction is."""
         with _Asking(self) as consumer:
             found = self._partitions(consumer)
             at = self._positions(positions)
@@ -187,9 +186,8 @@ class KafkaRecords:
         return sorted(found.partitions)
 
     def _id(self) -> str:
-        """The topic's id, which another topic of this name does not have; empty: the brokers know
-        no ids. Not to know it for a moment is another thing: two loaders would load under two
-        names."""
+        """The topic's id; empty: the brokers know no ids. Not to know it for a moment is an error:
+        two loaders would load under two names."""
         from confluent_kafka import KafkaException, TopicCollection
         from confluent_kafka.admin import AdminClient
 

@@ -82,8 +82,7 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def content_of(file: ObjectInfo) -> str:
-    """What tells one content of a name from another: the store's ETag; where it has none, the size
-    and the time at which it was written."""
+    """What tells a name's contents apart: the store's ETag, or the size and time of writing."""
     return file.etag or f"{file.size_bytes}-{file.modified!r}"
 
 
@@ -271,20 +270,12 @@ class LandingFiles:
         with FooterJudge() as judge:
             for file in plan.files:
                 with contextlib.ExitStack() as streams:
-                    opened = self._opened(file, judge, streams)
-                    yield pa.RecordBatchReader.from_batches(
-                        opened.schema, self._named(file.name, opened)
-                    )
+                    yield self._opened(file, judge, streams)
         self._check_unchanged(plan.files)
-
-    @staticmethod
-    def _named(name: str, opened: _Opened) -> Iterator[pa.RecordBatch]:
-        with _reading(name):
-            yield from opened.batches
 
     def _opened(
         self, file: ObjectInfo, judge: FooterJudge, streams: contextlib.ExitStack
-    ) -> _Opened:
+    ) -> pa.RecordBatchReader:
         format = self._format or _ENDINGS.get(os.path.splitext(file.name)[1].lower())
         if format is None:
             raise BrokenInputError(
@@ -299,15 +290,13 @@ class LandingFiles:
                     f"{self.name}: {file.name} was removed while it was loaded; nothing of this "
                     "chunk was committed. Run it again."
                 ) from None
-            return _Opened(
-                stream,
-                file.name,
-                format,
-                expected,
-                self._csv_options,
-                self._file_column,
-                judge,
+            opened = _rows_of(
+                stream, file.name, format, expected, self._csv_options, self._file_column, judge
             )
+        for name in [] if self._schema is None else self._schema.names:
+            if name not in opened.schema.names:
+                raise BrokenInputError((file.name,), f"it has no column {name!r}, which schema has")
+        return opened
 
     def _expected(self) -> pa.Schema | None:
         """The columns that are known: those declared, or the table's, which is asked until it has
@@ -319,8 +308,7 @@ class LandingFiles:
         return self._columns
 
     def _check_unchanged(self, files: Sequence[ObjectInfo]) -> None:
-        """The files are still what they were when they were listed: what was read is what is
-        recorded. [LD3]"""
+        """The files are what they were when they were listed: what was read is recorded. [LD3]"""
         before = {file.name: content_of(file) for file in files}
         if not before:
             return
@@ -374,8 +362,7 @@ class LandingFiles:
         return self._chunk(reduced, start, end)
 
     def replaces(self, chunk: Chunk) -> pc.Expression | None:
-        """Return the condition on the rows of files that were loaded before with another content;
-        None: there are none."""
+        """Return the condition on rows of files that were loaded with another content; or None."""
         plan: _Plan = chunk.plan
         if self._on_changed != "replace" or not plan.changed:
             return None
@@ -401,47 +388,37 @@ class _reading:  # noqa: N801  # reads as a statement
             raise BrokenInputError((self._name,), reason) from error
 
 
-class _Opened:
-    """One file, opened: its columns, and its rows in batches."""
+def _rows_of(
+    stream: BinaryIO,
+    name: str,
+    format: Format,
+    expected: pa.Schema | None,
+    csv_options: Mapping[str, Any],
+    column: str | None,
+    judge: FooterJudge,
+) -> pa.RecordBatchReader:
+    """The rows of one file. column: gets the file's name."""
+    if column is not None and expected is not None and column in expected.names:
+        expected = expected.remove(expected.get_field_index(column))
+    if format == "parquet":
+        file, _ = judge.open(stream)
+        schema, given = file.schema_arrow, file.iter_batches(batch_size=_batch_rows(file.metadata))
+    else:
+        given = _text_reader(stream, format, expected, csv_options)
+        schema = given.schema
+    schema = schema.remove_metadata()
+    if column is not None:
+        if column in schema.names:
+            raise BrokenInputError((name,), f"it has a column {column!r} of its own")
+        schema = schema.append(pa.field(column, pa.string()))
 
-    def __init__(
-        self,
-        stream: BinaryIO,
-        name: str,
-        format: Format,
-        expected: pa.Schema | None,
-        csv_options: Mapping[str, Any],
-        file_column: str | None,
-        judge: FooterJudge,
-    ) -> None:
-        self._name, self._column = name, file_column
-        if file_column is not None and expected is not None and file_column in expected.names:
-            expected = expected.remove(expected.get_field_index(file_column))
-        if format != "parquet":
-            reader = _text_reader(stream, format, expected, csv_options)
-            self._schema, self._batches = reader.schema, reader
-        else:
-            file, _ = judge.open(stream)
-            self._schema = file.schema_arrow
-            self._batches = file.iter_batches(batch_size=_batch_rows(file.metadata))
-        if file_column is not None and file_column in self._schema.names:
-            raise BrokenInputError((name,), f"it has a column {file_column!r} of its own")
+    def batches() -> Iterator[pa.RecordBatch]:
+        with _reading(name):
+            for batch in given:
+                names = [] if column is None else [pa.array([name] * len(batch), pa.string())]
+                yield pa.RecordBatch.from_arrays([*batch.columns, *names], schema=schema)
 
-    @property
-    def schema(self) -> pa.Schema:
-        schema = self._schema.remove_metadata()
-        if self._column is None:
-            return schema
-        return schema.append(pa.field(self._column, pa.string()))
-
-    @property
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        schema = self.schema
-        for batch in self._batches:
-            columns = list(batch.columns)
-            if self._column is not None:
-                columns.append(pa.array([self._name] * batch.num_rows, pa.string()))
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _batch_rows(footer: pq.FileMetaData) -> int:
@@ -454,8 +431,7 @@ def _batch_rows(footer: pq.FileMetaData) -> int:
 def _text_reader(
     stream: BinaryIO, format: Format, expected: pa.Schema | None, csv_options: Mapping[str, Any]
 ) -> Any:
-    """What reads the rows. A column of which the beginning holds no value is one of texts: without
-    a type it would fit no later file."""
+    """What reads the rows. A column without a value so far is of texts, as later files may be."""
     reader = _csv(stream, expected, csv_options) if format == "csv" else _json(stream, expected)
     empty = [field.name for field in reader.schema if pa.types.is_null(field.type)]
     if not empty:
@@ -598,8 +574,8 @@ def files(
             file says.
         pattern: only files whose name below `path` matches it, such as "orders/*.csv"; `*` is
             any text, also with slashes; by default all.
-        schema: the columns and their types; by default those of the table, and for its first files
-            what pyarrow infers from their beginning.
+        schema: columns that each file has, with their types; by default those of the table, and for
+            its first files what pyarrow infers from their beginning.
         file_column: the name of a column that gets the name of each row's file; by default none.
         settle: how old a file has to be, for stores on which files grow while they are written:
             a text such as "30s", or a timedelta; by default 5 seconds on a file system, and none

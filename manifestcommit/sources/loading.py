@@ -15,7 +15,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -200,27 +199,14 @@ def follow(
 
     SIGTERM and SIGINT end it between two commits, where it runs in the main thread: the iterator
     ends then, and the next start goes on. Losing the process at any other moment is safe as well.
+    Other arguments and errors are as for the function `load`, `max_errors` for each round.
 
     Args:
-        source: as for `load`.
-        path: as for `load`.
         every: how long to wait where there is nothing to load, such as "60s" or a timedelta; by
             default one minute.
-        max_bytes: as for `load`.
-        partition_by: as for `load`.
-        merge_schema: as for `load`.
-        max_errors: as for `load`, for each round.
-        message: as for `load`.
-        metadata: as for `load`.
-        spark: as for `load`.
-        storage_options: as for `load`.
 
     Yields:
         An outcome for each round that has loaded something.
-
-    Raises:
-        SourceError: as for `load`.
-        UsageError: an argument is wrong.
 
     Example:
         `for outcome in follow(source, "/lake/orders", every="10s"): print(outcome)`
@@ -294,8 +280,9 @@ class _Loader:
     ) -> None:
         self._options = StorageOptions(storage_options)
         self._path, self._table = path, Table(path, self._options)
-        opens = getattr(source, "open", None)
-        self._source: Any = source if opens is None else opens(path, self._options)
+        self._source: Any = source
+        opened = self._ask("open", path, self._options)
+        self._source = source if opened is None else opened
         self._spark = spark
         if spark is not None:
             check_spark(self._source, self._table.url, spark)
@@ -312,6 +299,11 @@ class _Loader:
     @property
     def url(self) -> str:
         return self._table.url
+
+    def _ask(self, method: str, *given: Any) -> Any:
+        """What one of the methods says that a source may have; None where it has it not."""
+        found = getattr(self._source, method, None)
+        return None if found is None else found(*given)
 
     def positions(self) -> dict[str, Position]:
         """The position of each source in the table, as of now."""
@@ -350,13 +342,12 @@ class _Loader:
 
     def whole(self) -> Chunk:
         """The whole source, as one chunk; SourceError where its kind cannot be loaded so."""
-        copy = getattr(self._source, "copy", None)
-        if copy is None:
+        found: Chunk | None = self._ask("copy", self.positions())
+        if found is None:
             raise SourceError(
                 f"{self._source.name}: this kind of source cannot be loaded as a whole in one "
                 "commit; nothing was done. Load it into a new table."
             )
-        found: Chunk = copy(self.positions())
         return found
 
     def restart(self, steps: Steps) -> None:
@@ -422,16 +413,17 @@ class _Loader:
         return any(now.get(name) != start for name, (start, _) in chunk.ranges.items())
 
     def _commit(self, chunk: Chunk, steps: Steps, *, replace_all: bool = False) -> Chunk:
-        """Commit one chunk, without the parts of it that cannot be decoded; as it was committed.
-        [LD4]"""
+        """Commit one chunk, without parts that cannot be decoded; as it was committed. [LD4]"""
         while True:
             steps(f"{self._source.name}: loading {chunk.what}")
             try:
-                with self._loading(chunk) as ready:
-                    outcome, rows = self._committed_once(ready, replace_all=replace_all)
+                beside = self._ask("loading", chunk, self.positions)
+                with contextlib.nullcontext(chunk) if beside is None else beside as ready:
+                    done: Chunk = ready
+                    outcome, rows = self._committed_once(done, replace_all=replace_all)
                 self._committed.append(outcome)
                 self._rows += rows
-                return ready
+                return done
             except SchemaMismatchError as error:
                 part = getattr(self._source, "reading", "")
                 told = f"{part}: {error}" if part else str(error)
@@ -443,14 +435,6 @@ class _Loader:
                 raise type(error)(told) from None
             except BrokenInputError as broken:
                 chunk = self._without(chunk, broken)
-
-    def _loading(self, chunk: Chunk) -> AbstractContextManager[Chunk]:
-        """What the source does around the commit of a chunk."""
-        loading = getattr(self._source, "loading", None)
-        found: AbstractContextManager[Chunk] = (
-            contextlib.nullcontext(chunk) if loading is None else loading(chunk, self.positions)
-        )
-        return found
 
     def _without(self, chunk: Chunk, broken: BrokenInputError) -> Chunk:
         without = getattr(self._source, "without", None)
@@ -476,7 +460,7 @@ class _Loader:
         replaced = None if replace_all else self._condition(chunk)
         if not self._companions and replaced is not None:
             return self._replaced(self._table, chunk, replaced, **note)
-        if not replace_all and (how := self._merging(chunk)) is not None:
+        if not replace_all and (how := self._ask("merge", chunk)) is not None:
             return self._merged(self._table, chunk, how, **note)
         if not self._companions:
             with begin(self._path, storage_options=self._options, **note) as job:
@@ -499,8 +483,7 @@ class _Loader:
 
     def _condition(self, chunk: Chunk) -> Any:
         """Which rows the chunk's replace; None: there are none."""
-        replaces = getattr(self._source, "replaces", None)
-        if replaces is None or (found := replaces(chunk)) is None:
+        if (found := self._ask("replaces", chunk)) is None:
             return None
         try:
             self._table._ctx.open()
@@ -531,11 +514,6 @@ class _Loader:
             job.write(data, **how)
         found: Mapping[str, Any] = self._source.beside(chunk) if self._companions else {}
         return found
-
-    def _merging(self, chunk: Chunk) -> Mapping[str, Any] | None:
-        """How the chunk's rows are merged; None: they are added."""
-        merge = getattr(self._source, "merge", None)
-        return None if merge is None else merge(chunk)
 
     def _merged(
         self, table: RowChanges, chunk: Chunk, how: Mapping[str, Any], **note: Any

@@ -29,9 +29,8 @@ _CORES = 8  # where a session does not say its own
 
 
 class _Told(msgspec.Struct, kw_only=True):
-    """What a task says of its parts: what it has written, and what belongs beside; or why it has
-    not. columns: of rows that are not planned for, with what is read; reading: what it was, of a
-    misfit."""
+    """What a task says of its parts: what it has written, and what belongs beside, or why not.
+    columns: of rows not planned for, with what is read; reading: of a misfit."""
 
     parts: list[int] = []
     written: bytes = b""
@@ -70,6 +69,8 @@ def write_parts(
     A task that finds columns that are not planned for says so, and its parts are read again when
     they are. how: as for `Job.write`.
     """
+    from ..spark.write.arrow_writer import TaskMessage, collect
+
     parts = dict(enumerate(source.parts(chunk, count=_count(chunk, spark))))
     beside: list[tuple[str, bytes]] = []
     known: list[pa.Schema] = []
@@ -85,7 +86,9 @@ def write_parts(
         told = _run(source, parts, plan, known, spark, options)
         _check(told, parts, source)
         found = _different((_schema(data), at) for one in told for data, at in one.columns)
-        for one in _take(job, plan, told, options):
+        done = [one for one in told if not one.columns]
+        collect(plan, [TaskMessage(one.written) for one in done], options).add_to(job._job)
+        for one in done:
             beside += one.beside
             for number in one.parts:
                 del parts[number]
@@ -162,15 +165,6 @@ def _check(told: Sequence[_Told], parts: Mapping[int, Chunk], source: Any) -> No
         )
 
 
-def _take(job: Job, plan: WritePlan, told: Sequence[_Told], options: StorageOptions) -> list[_Told]:
-    """The tasks that have written their parts, whose files are the job's now."""
-    from ..spark.write.arrow_writer import TaskMessage, collect
-
-    done = [one for one in told if not one.columns]
-    collect(plan, [TaskMessage(one.written) for one in done], options).add_to(job._job)
-    return done
-
-
 def _different(found: Iterable[tuple[pa.Schema, str]]) -> list[tuple[pa.Schema, str]]:
     """Each schema once, with where it was seen first."""
     kept: list[tuple[pa.Schema, str]] = []
@@ -218,8 +212,7 @@ def _read_parts(
     options: StorageOptions,
     batches: Iterable[pa.RecordBatch],
 ) -> bytes:
-    """Make the rows of these parts durable, in files of this attempt. What another attempt would
-    find as well is said, not raised."""
+    """Make these parts' rows durable, in files of this attempt; lasting errors are reported."""
     from pyspark import cloudpickle
 
     from ..spark.write.arrow_writer import write_task

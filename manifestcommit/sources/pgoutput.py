@@ -1,5 +1,4 @@
-"""What PostgreSQL's output plugin `pgoutput` says of transactions, and rows of it in a file.
-[LD10]"""
+"""What PostgreSQL's plugin `pgoutput` says of transactions, and rows of it in a file. [LD10]"""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import bisect
 import struct
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -34,8 +33,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """kind: insert, update, delete or truncate; new, old: rows; whole: whether the old row has more
-    than its key."""
+    """kind: insert, update, delete, truncate; new, old: rows; whole: old is more than its key."""
 
     kind: str
     tables: tuple[int, ...]
@@ -187,13 +185,9 @@ class Spool:
             pa.array([None if v is KEPT else v for v in each], pa.binary()) for each in values
         ]
         names = [f"{place}" for place in range(len(arrays))]
-        rest: Mapping[str, Sequence[Any]] = {
-            "kind": [row.kind for row in rows],
-            "lsn": [row.lsn for row in rows],
-            "moment": [row.moment for row in rows],
-            "number": [row.number for row in rows],
-            "kept": [",".join(map(str, row.kept)) for row in rows],
-        }
+        known = ("kind", "lsn", "moment", "number")
+        rest = {name: [getattr(row, name) for row in rows] for name in known}
+        rest["kept"] = [",".join(map(str, row.kept)) for row in rows]
         batch = pa.RecordBatch.from_arrays(
             [*arrays, *map(pa.array, rest.values())], names=[*names, *rest]
         )

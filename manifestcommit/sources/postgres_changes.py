@@ -66,8 +66,7 @@ _FULL = "ALTER TABLE … REPLICA IDENTITY FULL, and then restart=True"
 
 
 class _Followed(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that is followed. key: the columns of its rows' key; rows: what follows
-    FROM."""
+    """A table that is followed. key: its columns; rows: what follows FROM."""
 
     given: str
     schema: str
@@ -82,8 +81,7 @@ class _Followed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Read(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read. end: of the last transaction; slot: where the slot was afterwards; spools: the
-    table's name -> its changes."""
+    """What was read. end, slot: positions; spools: the table's name -> its changes."""
 
     end: int
     slot: int
@@ -134,8 +132,7 @@ class PostgresChanges:
     # --- what there is ----------------------------------------------------------------------------
 
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
-        """Yield whole transactions, in the order of their commits; all rows where the table has no
-        position."""
+        """Yield whole transactions, in their order; all rows where there is no position."""
         with Asking(self._dsn) as connection:
             _speak_plainly(connection)
             followed = self._look(connection)
@@ -237,8 +234,7 @@ class PostgresChanges:
 
     @contextlib.contextmanager
     def _copying(self, chunk: Chunk, now: Callable[[], Mapping[str, Position]]) -> Iterator[Chunk]:
-        """The chunk of all rows that the slot, which is made again, does not give: of its snapshot.
-        One loader at a time. [LD10]"""
+        """The chunk of all rows as of the slot that is made again. One loader at a time. [LD10]"""
         import psycopg
 
         ((name, (start, _)),) = chunk.ranges.items()
@@ -287,8 +283,7 @@ class PostgresChanges:
     # --- the slot ---------------------------------------------------------------------------------
 
     def _found(self, connection: psycopg.Connection[Any]) -> Any:
-        """The slot's plugin, database, position, whether its log is lost, how many bytes it keeps;
-        None: there is none."""
+        """The slot's plugin, database, position, whether its log is lost, its bytes; or None."""
         return one_row(
             connection,
             "SELECT plugin::text, database::text, (confirmed_flush_lsn - '0/0')::int8,"
@@ -378,8 +373,7 @@ class PostgresChanges:
     def _published(
         self, connection: psycopg.Connection[Any], schema: str, name: str, oid: str
     ) -> list[str]:
-        """The columns that are published; SourceError where that is not the whole table, and
-        nothing else."""
+        """The columns that are published; SourceError where that is not just the table."""
         found = one_row(
             connection,
             "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, (SELECT"
@@ -436,8 +430,7 @@ class PostgresChanges:
         upto: int,
         max_bytes: int,
     ) -> _Read | None:
-        """The transactions from a position on, up to the end of the log as it was; None: there are
-        none."""
+        """The transactions from a position on, up to the log's end as it was; None: none."""
         if _number(one_row(connection, "SELECT pg_current_wal_flush_lsn()::text")[0]) < upto:
             connection.execute("SET synchronous_commit = local")  # only the log on disk is decoded
             connection.execute("SELECT pg_logical_emit_message(true, 'manifestcommit', '')")
@@ -540,8 +533,7 @@ class PostgresChanges:
             )
             if not self._history:
                 self._check_columns(connection, followed, columns)
-        make = self._of_history if self._history else self._of_mirror
-        return make(spool, columns, followed.refusal)
+        return self._changed(spool, columns, followed.refusal)
 
     def _copied(self, connection: psycopg.Connection[Any]) -> pa.RecordBatchReader:
         from psycopg import sql
@@ -569,42 +561,29 @@ class PostgresChanges:
             schema = schema.append(field)
         return schema
 
-    def _of_history(
+    def _changed(
         self, spool: Spool, columns: Sequence[Column], refusal: Refusal
     ) -> pa.RecordBatchReader:
-        schema = self._with_history(
-            pa.schema([(each.name, each.type) for each in columns]), refusal
-        )
+        schema = pa.schema([(each.name, each.type) for each in columns])
+        if self._history:
+            schema = self._with_history(schema, refusal)
+        else:
+            deleted, kept = _beside(schema.names)
+            schema = pa.schema([*schema, (deleted, pa.bool_()), (kept, pa.string())])
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in spool.batches():
-                moments = pc.add(batch.column("moment"), _SINCE_2000_US)
-                more = [batch.column("kind"), batch.column("lsn"), moments, batch.column("number")]
-                more = [each.cast(f.type) for each, f in zip(more, _HISTORY, strict=True)]
-                arrays = _typed(batch, columns, refusal)
+                more = [pc.equal(batch.column("kind"), "delete"), batch.column("kept")]
+                if self._history:
+                    moments = pc.add(batch.column("moment"), _SINCE_2000_US)
+                    more = [batch.column(name) for name in ("kind", "lsn", "number")]
+                    more.insert(2, moments)
+                    more = [each.cast(f.type) for each, f in zip(more, _HISTORY, strict=True)]
+                arrays = [
+                    from_texts(each, batch.column(f"{place}"), refusal)
+                    for place, each in enumerate(columns)
+                ]
                 yield pa.RecordBatch.from_arrays([*arrays, *more], schema=schema)
-
-        return pa.RecordBatchReader.from_batches(schema, batches())
-
-    def _of_mirror(
-        self, spool: Spool, columns: Sequence[Column], refusal: Refusal
-    ) -> pa.RecordBatchReader:
-        deleted, kept = _beside([each.name for each in columns])
-        schema = pa.schema(
-            [
-                *((each.name, each.type) for each in columns),
-                (deleted, pa.bool_()),
-                (kept, pa.string()),
-            ]
-        )
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for batch in spool.batches():
-                gone = pc.equal(batch.column("kind"), "delete")
-                arrays = _typed(batch, columns, refusal)
-                yield pa.RecordBatch.from_arrays(
-                    [*arrays, gone, batch.column("kept")], schema=schema
-                )
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -762,12 +741,6 @@ class _Reader:
         )
 
 
-def _typed(batch: pa.RecordBatch, columns: Sequence[Column], refusal: Refusal) -> list[pa.Array]:
-    return [
-        from_texts(each, batch.column(f"{place}"), refusal) for place, each in enumerate(columns)
-    ]
-
-
 def _beside(names: Sequence[str]) -> tuple[str, str]:
     """Names for two more columns."""
     mark = "_"
@@ -796,10 +769,7 @@ def _now(connection: psycopg.Connection[Any]) -> int:
 
 def _speak_plainly(connection: psycopg.Connection[Any]) -> None:
     """Values come as texts that mean the same whatever the role's settings are."""
-    for setting in (
-        "datestyle = 'ISO'",
-        "timezone = 'UTC'",
-        "bytea_output = 'hex'",
-        "extra_float_digits = 1",
-    ):
-        connection.execute(f"SET {setting}")
+    connection.execute(
+        "SET datestyle = 'ISO'; SET timezone = 'UTC'; SET bytea_output = 'hex';"
+        " SET extra_float_digits = 1"
+    )

@@ -1,5 +1,4 @@
-"""A server of PostgreSQL: its connections, what its tables and positions are called, and its types
-in Arrow. [LD7] [LD8]"""
+"""A server of PostgreSQL: connections, names of tables and positions, Arrow types. [LD7] [LD8]"""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ class Hidden:
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Makes errors about columns that cannot be loaded. given: the table or query, as it was given;
-    way_out: what to do."""
+    """Makes errors about columns that cannot be loaded. given: what was; way_out: what to do."""
 
     given: str
     way_out: str
@@ -73,8 +71,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What the position of a source is called. before, after: all but the cluster's timeline.
-    [LD8]"""
+    """What a source's position is called. before, after: all but the timeline. [LD8]"""
 
     before: str
     timeline: int
@@ -110,8 +107,7 @@ def position_at(
     *,
     whole: bool = False,
 ) -> int | None:
-    """The position of this source, or of the timeline before. whole: all rows are loaded again,
-    whatever became of the cluster. [LD8]"""
+    """This source's position, or of the timeline before. whole: all rows come again. [LD8]"""
     found: dict[int, int] = {}
     for name, position in positions.items():
         if name.startswith(place.before) and name.endswith(place.after):
@@ -195,8 +191,7 @@ def one_row(connection: psycopg.Connection[Any], asked: str, *given: Any) -> Any
 
 
 def table_of(connection: psycopg.Connection[Any], given: str, kinds: str) -> tuple[str, str, str]:
-    """The schema, the name and the id of a table. kinds: of relations that will do, as in
-    pg_class."""
+    """A table's schema, name and id. kinds: of relations that will do, as in pg_class."""
     from psycopg import sql
 
     found = connection.execute(
@@ -223,8 +218,7 @@ def table_of(connection: psycopg.Connection[Any], given: str, kinds: str) -> tup
 
 
 class Described(msgspec.Struct, frozen=True):
-    """A column as the server describes it. kind: its type, or that of an array's elements; domains
-    are what they are made of."""
+    """A column as the server describes it. kind: its type, or an array's elements', no domain."""
 
     name: str
     kind: str
@@ -317,8 +311,7 @@ def selected(
     most: int,
     refusal: Refusal,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a query, so many at a time. asked: what follows the columns, which are
-    those of `q`."""
+    """The rows of a query, so many at a time. asked: what follows the columns of `q`."""
     from psycopg import sql
 
     schema = pa.schema([(each.name, each.type) for each in columns])
@@ -402,8 +395,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 @functools.cache
 def _loaders() -> tuple[Any, Any]:
-    """What decodes dates to days and timestamps to microseconds since 1970: psycopg's own objects
-    cannot be infinite."""
+    """What decodes dates and timestamps to numbers since 1970: psycopg's cannot be infinite."""
     from psycopg.adapt import Loader
     from psycopg.pq import Format
 

@@ -94,8 +94,7 @@ class PostgresRows:
 
     @property
     def name(self) -> str:
-        """What the table's position of this source is called: the cluster, its timeline, the
-        database, the table."""
+        """What the source's position is called: cluster, timeline, database, table."""
         if self._relation is None:
             with self._asking() as connection:
                 self._relation = self._look(connection)
@@ -104,8 +103,7 @@ class PostgresRows:
     # --- up to where all transactions are over ----------------------------------------------------
 
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
-        """Yield ranges of transactions that are over, up to the oldest that is not; none without
-        rows."""
+        """Yield ranges of transactions that are over, up to the oldest that is not."""
         with self._asking() as connection:
             self._held[get_ident()] = connection  # by all that asks until the chunks are loaded
             try:
@@ -472,12 +470,8 @@ def _check_dsn(dsn: Hidden) -> None:
             f"PostgreSQL needs a package that is missing ({missing}): {install('postgres')}"
         )
     if wrong:
-        _refuse_dsn(wrong)
-
-
-def _refuse_dsn(reason: str) -> None:
-    raise UsageError(
-        f"{reason}: expected 'host=db dbname=shop user=loader' or 'postgresql://loader@db/shop'",
-        argument="dsn",
-        given="(not shown)",
-    )
+        raise UsageError(
+            f"{wrong}: expected 'host=db dbname=shop user=loader' or 'postgresql://loader@db/shop'",
+            argument="dsn",
+            given="(not shown)",
+        )

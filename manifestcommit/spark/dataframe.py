@@ -81,8 +81,7 @@ def read_snapshot(
     predicate: Predicate | None,
     storage_options: Mapping[str, Any] | None,
 ) -> DataFrame:
-    """Exactly the rows of these entries that match the filter, or an error; never fewer. [SP4]
-    [RD7]"""
+    """Exactly the rows of these entries that match, or an error; never fewer. [SP4] [RD7]"""
     check_running(spark)
     schema = snapshot.schema or Schema(fields=())
     columns = [columns] if isinstance(columns, str) else columns
@@ -109,14 +108,13 @@ def read_snapshot(
     )
     df = marked(df, mark_of(snapshot.table_id, url, snapshot.version))
     if predicate is not None:
-        is_sparks = isinstance(filter, str) or _is_column(filter)
+        is_sparks = isinstance(filter, str) or type(filter).__module__.startswith("pyspark.")
         df = df.filter(filter if is_sparks else _column(predicate, schema))
     return df if wanted is None else df.select(*(quoted(name) for name in wanted))
 
 
 def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -> list[str] | None:
-    """The columns that such a read needs, in the table's order; None, for all, where the filter
-    does not say its own."""
+    """The columns that such a read needs, in order; None, for all, where it is unknown."""
     names = set(wanted)
     if predicate is not None:
         if not is_understood(predicate):
@@ -132,7 +130,3 @@ def _column(predicate: Predicate, schema: Schema) -> Column:
     from .filter.columns import to_column  # late: most reads have no filter
 
     return to_column(predicate, schema)
-
-
-def _is_column(value: Any) -> bool:
-    return type(value).__module__.startswith("pyspark.")

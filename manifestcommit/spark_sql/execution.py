@@ -166,8 +166,7 @@ def check_quotes(spark: SparkSession, text: str, statement: sql.Statement) -> No
 
 
 class Execution:
-    """One statement in a session. declared: what is declared with it, by the arguments' names; only
-    what is given."""
+    """One statement in a session. declared: what is, by the arguments' names, if given."""
 
     def __init__(self, spark: SparkSession, names: Names, declared: Mapping[str, Any]) -> None:
         self._spark, self._names = spark, names
@@ -335,8 +334,7 @@ def _schema(place: Place, snapshot: Snapshot) -> Schema:
 
 
 def _version(place: Place) -> int:
-    """The newest version; 0: there is no table. Version 1 has no rows, and may be all that a crash
-    has left."""
+    """The newest version; 0: no table. Version 1 is without rows, and may be a crash's."""
     try:
         return place.table().version
     except TableNotFoundError:

@@ -68,8 +68,7 @@ def place_of(name: str, path: str | os.PathLike[str], options: Mapping[str, Any]
 
 
 class Names:
-    """The names of one statement: its own, those of the session, and paths. marks: of the session's
-    views."""
+    """One statement's names: its own, the session's, and paths. marks: of the session's views."""
 
     def __init__(
         self,

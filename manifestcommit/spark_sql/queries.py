@@ -59,8 +59,7 @@ def parse_query(text: str) -> Any:
 
 
 def _check_words(text: str, instead: str) -> None:
-    """UsageError where a table is named in a way that sqlglot does not see: TABLE t as a query, and
-    IDENTIFIER('t')."""
+    """UsageError where sqlglot does not see a table's name: TABLE t, and IDENTIFIER('t')."""
     words = [text[token.start : token.end + 1] for token in tokens_of(text)]
     for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
         kind = word.upper()

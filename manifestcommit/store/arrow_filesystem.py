@@ -25,8 +25,7 @@ class RangedInput(io.RawIOBase):
     """Reads an immutable object, with one request for each `read` that its tail does not cover."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], tail: tuple[bytes, int]) -> None:
-        """fetch: returns bytes [start, end); tail: the last bytes, and the length of the whole
-        object."""
+        """fetch: returns bytes [start, end); tail: the last bytes, and the whole length."""
         super().__init__()
         self._fetch = fetch
         self._tail, self._size = tail

@@ -55,8 +55,7 @@ class NotOfferedError(StoreError):
 
 
 class ClientFailedError(StoreError):
-    """The library of the store failed, perhaps before it sent the request, perhaps over its
-    answer."""
+    """The store's library failed, perhaps before it sent the request, perhaps after."""
 
 
 class NoCredentialsError(Exception):
@@ -77,8 +76,7 @@ class Page(NamedTuple):
 
 
 class _Connection:
-    """What one process shares for one set of options: a client, and threads for requests in
-    progress."""
+    """What a process shares for one set of options: a client, and threads for requests."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -143,8 +141,7 @@ class Backend(ABC):
 
     @abstractmethod
     def tail(self, key: str) -> tuple[bytes, int]:
-        """Some last bytes, perhaps none, and the length of the whole object. NothingThereError if
-        it is empty."""
+        """Some last bytes, perhaps none, and the whole length. NothingThereError if empty."""
 
     @abstractmethod
     def write(self, key: str, data: bytes) -> None: ...
@@ -284,8 +281,7 @@ class Backend(ABC):
             return found
 
     def once(self, key: str, request: Callable[[Any], T]) -> T:
-        """The result of one request; its errors in this package's words. key: describes the
-        request."""
+        """One request's result; its errors in this package's words. key: describes it."""
         connection = self.connection()
         try:
             result = request(connection.client)

@@ -169,15 +169,13 @@ def heads_of(store: Store) -> MutableMapping[str, Any] | None:
 
 
 def retries_of(store: Store) -> int:
-    """How many requests were repeated so far. A store behind a network counts them, in an attribute
-    `retries`. [ST14]"""
+    """How many requests were repeated so far, as an attribute `retries` says. [ST14]"""
     retries: int = getattr(store, "retries", 0)
     return retries
 
 
 def now_of(store: Store) -> float | None:
-    """The time by the store's own clock, Unix seconds, from its last response; None: unknown. Costs
-    no request. [CM14]"""
+    """The store's own time, Unix seconds, of its last response; None: unknown. [CM14]"""
     told: float | None = getattr(store, "now_s", None)
     return told
 

@@ -254,8 +254,7 @@ class Site:
             ) from None
 
     def clean(self) -> bool:
-        """Remove every probe; False if some may be left: they are harmless, and the answer matters
-        more than an error."""
+        """Remove every probe; False if some may be left, which are harmless: no error."""
         try:
             self.store.delete(dict.fromkeys(self._names))
             # rclone's server keeps listing objects after concurrent creates
@@ -444,8 +443,7 @@ def _a_list_is_in_order(site: Site) -> str:
 
 
 def _a_prefix_ends_where_it_says(site: Site) -> str:
-    """A listing of /output/dataset1 must not return /output/dataset10: deleting by such a prefix
-    loses data."""
+    """A listing of /output/dataset1 without /output/dataset10, which would be deleted with it."""
     names = site.written(f"{folder}/a" for folder in ("t1", "t1-x", "t10"))
     found = [sorted(site.listed(prefix)) for prefix in ("t1/", "t1", "t1/a", "t1/b")]
     fault = "a list of t1/ is not the names that begin so: one table would touch another's files"

@@ -61,8 +61,7 @@ def check_scheme(scheme: str) -> None:
 
 
 def filesystem_class(scheme: str) -> type[Any]:
-    """fsspec's class for the scheme, if it can create; UnsafeStoreError or UsageError otherwise.
-    [ST7]"""
+    """fsspec's class for the scheme; UnsafeStoreError or UsageError if it cannot create. [ST7]"""
     from fsspec.registry import get_filesystem_class, known_implementations
 
     check_scheme(scheme)

@@ -160,8 +160,7 @@ class HttpClient:
         body: bytes = b"",
         into: memoryview | None = None,
     ) -> Answer:
-        """The whole response; NotSentError or LostError. url: percent-encoded; into: see
-        `Request`."""
+        """The whole response; NotSentError or LostError. url: encoded; into: see `Request`."""
         until = time.monotonic() + REQUEST_S
         scheme, _, rest = url.partition("://")
         host, slash, target = rest.partition("/")
@@ -227,8 +226,7 @@ class HttpBackend(Backend):
         return self.once(request.key, lambda account: self._told(account, request))
 
     def ask_xml(self, request: Request, root: str) -> ElementTree.Element:
-        """One request whose response is a document with this root: a proxy's page must not pass for
-        an empty list."""
+        """One request for a document with this root: a proxy's page is no empty list."""
 
         def document(account: Any) -> ElementTree.Element:
             answer = self._told(account, request)

@@ -65,8 +65,7 @@ _SCANS = 64  # how often a folder that keeps changing is scanned before the scan
 
 
 class LocalStore:
-    """One folder. Implements `store.base.Store`; survives kill -9 and power loss at any point.
-    [ST1] [ST2]"""
+    """One folder. Implements `store.base.Store`; survives kill -9 and power loss. [ST1] [ST2]"""
 
     identity = ""  # link is atomic by POSIX
 
@@ -201,8 +200,7 @@ class LocalStore:
                     raise missing_file(self.url, name) from None
 
     def unfinished(self) -> Iterator[Unfinished]:
-        """Temporary files of dead writers, and data files of writers that are still running. [GC9]
-        [ST15]"""
+        """Dead writers' temporary files, and data files of writers that still run. [GC9] [ST15]"""
         for folder, name in _temporaries(self._root):
             path, final = f"{folder}/{name}", name.removeprefix(_TEMPORARY).partition("-")[2]
             own, taken = (
@@ -252,8 +250,7 @@ class LocalStore:
         return path
 
     def _check_taken(self, name: str) -> None:
-        """_NotPlainError for a name that anything but a plain file has: neither free nor taken.
-        [ST9]"""
+        """_NotPlainError for what is no plain file: neither free nor taken. [ST9]"""
         with contextlib.suppress(FileNotFoundError):  # deleted since
             _check_kind(os.stat(f"{self._root}/{name}", follow_symlinks=False).st_mode)
 
@@ -334,8 +331,7 @@ class _Link:
 
 
 class _Output:
-    """A file that gets its name when it is closed, complete and fsynced; `discard` leaves nothing
-    behind. [ST2] [ST15]"""
+    """A file that gets its name when it is closed, complete and fsynced. [ST2] [ST15]"""
 
     def __init__(self, path: str, root: str, made: Sequence[str]) -> None:
         """root: the table path; made: folders that were made for it."""
@@ -436,8 +432,7 @@ def _is_locked(path: str) -> bool:
 
 
 def _temporaries(root: str) -> Iterator[tuple[str, str]]:
-    """(folder, name) of every temporary file below the table path; unreadable folders are
-    skipped."""
+    """(folder, name) of every temporary file below; unreadable folders are skipped."""
     folders = [root]
     while folders:
         folder, found = folders.pop(), []
@@ -451,8 +446,7 @@ def _temporaries(root: str) -> Iterator[tuple[str, str]]:
 
 
 def _open_folder(name: str, inside: int | None = None, *, follow: bool = False) -> int | None:
-    """A descriptor of a folder, so that names in it are found without walking down to it each time;
-    None: there is none."""
+    """A descriptor of a folder, which saves walking down for each name; None: there is none."""
     try:
         return os.open(
             name, os.O_RDONLY | os.O_DIRECTORY | (0 if follow else os.O_NOFOLLOW), dir_fd=inside
@@ -471,8 +465,7 @@ def _open_folder(name: str, inside: int | None = None, *, follow: bool = False) 
 
 
 def _opened(path: str) -> BinaryIO:
-    """A plain file, open for reading; an error at once for anything else: opening a FIFO would wait
-    for a writer. [SE2]"""
+    """A plain file, open for reading; else an error at once: a FIFO would wait. [SE2]"""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -573,8 +566,7 @@ _MOST_DURABLE = 100_000
 
 
 def _make_folders(folder: str) -> Sequence[str]:
-    """Create the folder and its parents; those that were not there. The caller makes their names
-    durable. [ST2]"""
+    """Create the folder and its parents; the new ones, which the caller makes durable. [ST2]"""
     if os.path.isdir(folder):
         return ()
     parent = os.path.dirname(folder)
@@ -595,8 +587,7 @@ def _sync_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _told(store: LocalStore, name: str, *, writing: bool = False) -> Iterator[None]:
-    """Translate the system's errors into ours; those that callers distinguish (missing, taken) pass
-    through."""
+    """Translate the system's errors into ours, but those that callers distinguish."""
     try:
         yield
     except FileExistsError:

@@ -72,7 +72,7 @@ class MemoryStore:
                 ObjectInfo(
                     name=path.removeprefix(base),
                     size_bytes=file.getbuffer().nbytes,
-                    modified=_modified(file),
+                    modified=float(file.modified.timestamp()) if file.modified else time.time(),
                 )
                 for path, file in sorted(files.items())
             ]
@@ -97,7 +97,3 @@ class MemoryStore:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{check_name(name)}"
-
-
-def _modified(file: MemoryFile) -> float:
-    return float(file.modified.timestamp()) if file.modified else time.time()

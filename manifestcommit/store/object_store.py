@@ -37,8 +37,7 @@ WHOLE_BYTES = 2 * PART_BYTES
 
 
 class ObjectStore:
-    """One prefix in one bucket or container. Only this package repeats requests, never an SDK.
-    [ST10] [ST14]"""
+    """One prefix in a bucket or container. No SDK repeats requests, only this. [ST10] [ST14]"""
 
     is_remote = True  # a response takes longer than its processing
 
@@ -82,8 +81,7 @@ class ObjectStore:
         )
 
     def beside(self, scheme: str, rest: str) -> ObjectStore | None:
-        """Another table path in the same bucket, with the same options; None: it is elsewhere.
-        [MT6] [SE2]"""
+        """Another table path in this bucket, with these options; None: elsewhere. [MT6] [SE2]"""
         is_here = scheme == self._scheme and rest.partition("/")[0] == self._root.partition("/")[0]
         return ObjectStore(scheme, rest, self._options) if is_here else None
 
@@ -168,8 +166,7 @@ class ObjectStore:
         return cast(BinaryIO, RangedInput(lambda start, end: self.get(name, start, end), tail))
 
     def unfinished(self) -> Iterator[Unfinished]:
-        """Uploads that were begun and neither finished nor aborted, if the store lists them.
-        [GC9]"""
+        """Uploads neither finished nor aborted, if the store lists them. [GC9]"""
         for upload in self._backend.unfinished(self._prefix):
             if upload.name.startswith(self._prefix):
                 yield Unfinished(
@@ -193,8 +190,7 @@ class ObjectStore:
             return b"", 0
 
     def _read_rest(self, key: str, data: bytes, start: int, end: int) -> bytes:
-        """The data and what follows it up to the end, by several requests at the same time into
-        one piece of memory."""
+        """The data and what follows it, by several requests at once into one piece of memory."""
         whole = BytesIO(bytes(end - start))
         with whole.getbuffer() as buffer:
             buffer[: len(data)] = data

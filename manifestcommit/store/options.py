@@ -1,5 +1,4 @@
-"""Storage options: how a caller reaches a store. They include credentials, so they are kept out of
-every text. [SE1]"""
+"""Storage options: how a caller reaches a store. No text shows their credentials. [SE1]"""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ _ALIASES = {"s3a": "s3", "s3n": "s3", "local": "file", "gcs": "gs", "az": "abfs"
 
 
 def check_name(name: str) -> str:
-    """Return the name if it stays below the table path; ValueError otherwise. Every backend checks
-    first. [LY1]"""
+    """Return the name if it stays below the table path; else ValueError. [LY1]"""
     parts = name.split("/")
     if "\0" in name or "" in parts or "." in parts or ".." in parts:
         raise ValueError(f"{name!r} is not a name below a table path")
@@ -38,16 +36,14 @@ _ENDPOINT = re.compile(
 
 
 def public_endpoint(endpoint: str) -> str:
-    """The endpoint of a service without possible secrets in its URL: user, password, query,
-    fragment. [SE1]"""
+    """A service's endpoint without secrets: user, password, query, fragment. [SE1]"""
     found = _ENDPOINT.match(endpoint)
     assert found is not None  # every part of it may be empty
     return f"{found[1]}{found[2].lower()}{found[3]}".rstrip("/")
 
 
 def check_root(scheme: str, root: str) -> str:
-    """The path in an object store, bucket first, if every part of it is a valid name; UsageError
-    otherwise. [ST4]"""
+    """The path in an object store, bucket first, of valid names; UsageError otherwise. [ST4]"""
     try:
         return check_name(root)
     except ValueError:
@@ -96,8 +92,7 @@ def _unlike_a_url(path: str) -> str:
 
 
 def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
-    """(scheme, rest) of a table path: one form per place, no trailing slash; a local path becomes
-    absolute. [ST4]"""
+    """(scheme, rest) of a table path: one form per place, no last slash, absolute. [ST4]"""
     text = os.fspath(path)
     if not text.strip():
         raise UsageError(
@@ -132,8 +127,7 @@ def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def takes_options(url: str | os.PathLike[str]) -> bool:
-    """Whether the store of this URL takes storage_options: a folder and this process' own memory do
-    not. [ST4]"""
+    """Whether this URL's store takes storage_options: a folder and `memory:` do not. [ST4]"""
     return split_url(url)[0] not in TAKE_NONE
 
 
@@ -248,8 +242,7 @@ def _copied(value: Any) -> Any:
 
 
 def _secrets(value: Any, *, is_public: bool = False) -> Iterator[str]:
-    """Texts that may be secret. For names that denote a place or a mode: the part of an endpoint
-    before its `@`."""
+    """Texts that may be secret: of a place or a mode, the part of an endpoint before its `@`."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _secrets(item, is_public=is_public or str(name) in _PUBLIC_NAMES)

@@ -21,8 +21,7 @@ T = TypeVar("T")
 
 
 class TransientError(Exception):
-    """The same request may succeed a moment later. sent: whether the store may have carried it
-    out."""
+    """The same request may succeed later. sent: the store may have carried it out."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)

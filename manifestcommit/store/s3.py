@@ -305,8 +305,7 @@ def _unsent() -> Iterator[None]:
 
 
 def _client_arguments(given: dict[str, Any]) -> dict[str, Any]:
-    """What the client is made of, taken from the options: s3fs' own names win over
-    client_kwargs."""
+    """What the client is made of: s3fs' own names win over client_kwargs."""
     made_of = dict(given.pop("client_kwargs", None) or {})
     for name, other in (("key", "username"), ("secret", "password")):
         if given.get(name) and given.get(other):

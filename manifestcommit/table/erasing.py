@@ -329,8 +329,7 @@ class Erases(RowChanges, TableReads):
         return count
 
     def _record(self, key: str, condition: Any, names: Mapping[str, Any]) -> None:
-        """Commit a key, and no change. What is declared with it is a hash that takes long to guess
-        from. [ER2]"""
+        """Commit a key without a change. It is declared with a hash that is slow to guess. [ER2]"""
         said = f"{text_of(condition)}".encode()
         told = hashlib.scrypt(said, salt=key.encode(), n=1 << 14, r=8, p=1, dklen=16).hex()
         self.delete(pc.scalar(False), key=key, fingerprint=told, **names)

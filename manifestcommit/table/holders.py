@@ -216,8 +216,7 @@ class _Search:
         return any(path in self._gone or self._files[path] != 0 for path in paths)
 
     def _touched(self, at: Snapshot, view: View) -> bool:
-        """Whether a commit of this version says that it changed a partition, all rows of which are
-        such rows."""
+        """Whether a commit of this version says that it changed a partition of such rows only."""
         ids = {field.name: field.id for field in view.schema.fields}
         named = {ids.get(path[0]) for path in columns_of(view.wanted.predicate)}
         if not named or not named <= {*at.partition_by}:
@@ -341,8 +340,7 @@ class _Search:
                     yield Holder(each.temporary or each.name, "unfinished", None, "of a writer")
 
     def _tells(self, name: str, strings: Any) -> bool:
-        """Whether an object names what holds such rows, or an object that is gone; what cannot be
-        read may."""
+        """Whether an object names what holds or held such rows; what cannot be read may."""
         try:
             return any(map(self._is_bad, strings(name)))
         except FileNotFoundError:

@@ -108,8 +108,7 @@ def compact(
 def _sorting(
     snapshot: Snapshot, sort_by: list[str] | str | None, aim: CompactionOptions
 ) -> tuple[list[str], CompactionOptions]:
-    """The columns to sort by, asked for or by the table's property, and the goals with them.
-    [GC20]"""
+    """The columns to sort by, as asked or by the property, and the goals with them. [GC20]"""
     asked = [sort_by] if isinstance(sort_by, str) else sort_by
     names = sorting_of(snapshot) if asked is None else asked
     schema = snapshot.schema or Schema(fields=())

@@ -71,14 +71,12 @@ def were(count: int, noun: str) -> str:
 
 
 def other_tables(roots: Iterable[str], url: str) -> str:
-    """The tables of these paths on one line, for a reader who has that of one of them in mind, and
-    without it."""
+    """The tables of these paths on one line, for who knows one of them, and without it."""
     return ", ".join(relative_path(root, url) for root in roots if root != url)
 
 
 def quoted(value: Any) -> str:
-    """A value of the user's: a text that could be taken for a null, or for nothing, is in
-    quotes."""
+    """A value of the user's: in quotes if it is like a null, or like nothing."""
     return (
         json.dumps(value)
         if isinstance(value, str) and (value in ("", "null") or value.startswith('"'))

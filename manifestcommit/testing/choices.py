@@ -13,8 +13,7 @@ _SCHEDULE = ("turn ", "next ", "first")
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that was requested. count: of its possible answers; free: it stops no actor that
-    could continue."""
+    """A requested decision. count: of its answers; free: it stops no actor that could continue."""
 
     name: str
     count: int
@@ -44,8 +43,7 @@ class Choices:
         self.points: list[Point] = []
 
     def pick(self, name: str, count: int, odds: float | None = None, *, free: bool = False) -> int:
-        """A number below `count`. odds: the probability that it is not 0; None: all numbers are
-        equally likely."""
+        """A number below `count`. odds: that it is not 0; None: all are equally likely."""
         if count <= 1:
             return 0
         if self.is_exhaustive and name.startswith(_SCHEDULE):
@@ -62,6 +60,5 @@ class Choices:
         return chosen
 
     def weather(self, odds: Sequence[float]) -> float:
-        """The probability of something in the whole of this run; irrelevant if the answers are
-        given."""
+        """A probability in the whole of this run; irrelevant if the answers are given."""
         return 0.0 if self._random is None else self._random.choice(odds)

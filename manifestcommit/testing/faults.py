@@ -50,8 +50,7 @@ class FaultCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PassingStore:
-    """Passes on to another store what does not concern the stores of this package. inner: that
-    store."""
+    """Passes on to a store what does not concern this package's. inner: that store."""
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
@@ -142,15 +141,10 @@ class FaultStore(PassingStore):
     def beside(self, scheme: str, rest: str) -> Store | None:
         """Open another table path in the same store, whose calls do not fail.
 
-        Args:
-            scheme: the scheme of its URL, without `://`.
-            rest: the rest of its URL.
+        Other arguments and errors are as for `testing.CountingStore.beside`.
 
         Returns:
             The store of that path; None: it is in another store.
-
-        Raises:
-            UsageError: the path is malformed.
 
         Spec: MT6.
         """
@@ -252,8 +246,7 @@ class FaultStore(PassingStore):
 
 
 class _FaultOutput(PassingOutput):
-    """An output whose `close` is a call of its own; that of a dead process never becomes
-    visible."""
+    """An output whose `close` is a call; a dead process's never becomes visible."""
 
     def __init__(self, store: FaultStore, name: str, inner: Output) -> None:
         super().__init__(inner)

@@ -106,8 +106,7 @@ class Scheduler:
         self._done = threading.Semaphore(0)
 
     def run(self, programs: Mapping[str, Callable[[Actor], None]]) -> None:
-        """Run until every program has ended, or one of them has failed: its error is in
-        `failure`."""
+        """Run until every program has ended, or one has failed: `failure` is its error."""
         for number, name in enumerate(programs, start=1):
             self.actors.append(Actor(self, name, number))
         self.alone = False

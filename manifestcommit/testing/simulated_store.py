@@ -89,8 +89,7 @@ class Space:
             self.watcher.gone(name, actor)
 
     def clear(self) -> None:
-        """Remove everything at one moment, as a person removes a table path; requests in progress
-        still arrive. [LY10]"""
+        """Remove everything at once, as a person does; requests in progress still arrive. [LY10]"""
         self.objects.clear()
         self.watcher.removed()
 
@@ -143,15 +142,10 @@ class SimulatedStore:
     def beside(self, scheme: str, rest: str) -> Store | None:
         """Open another table path in the same store, where the run has several tables.
 
-        Args:
-            scheme: the scheme of its URL, without `://`.
-            rest: the rest of its URL.
+        Other arguments and errors are as for `testing.CountingStore.beside`.
 
         Returns:
             The store of that path; None: it is in another store.
-
-        Raises:
-            UsageError: the path is malformed.
 
         Spec: MT6.
         """

@@ -11,8 +11,7 @@ _VERSION = re.compile(re.escape(object_names.VERSIONS) + r"0*(\d+)\.json\.zst")
 
 
 class Trace:
-    """Lines in the order of the calls, each with its result at the end. names: of the actors, by
-    number."""
+    """Lines in the order of calls, each with its result. names: of the actors, by number."""
 
     def __init__(self, names: dict[int, str] | None = None) -> None:
         self.names = dict(names or {})

@@ -70,6 +70,16 @@ def test_names_are_kept_exactly(tmp_path: Path, landing: Path, name: str) -> Non
     assert mc.Table(tmp_path / "t").to_arrow().sort_by("id").to_pylist() == [{"id": 2, "_file": name}, {"id": 3, "_file": name}]
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_column_of_the_schema_that_a_file_has_not_is_named(tmp_path: Path, landing: Path, name: str) -> None:
+    """[LD4]"""
+    put(landing, "a.csv", "id\n1\n")
+    pq.write_table(pa.table({"id": [1]}), landing / "a.parquet")
+    schema = pa.schema([("id", pa.int64()), ("idd", pa.int64())])
+    with pytest.raises(SourceError, match=f"{name}: it has no column 'idd', which schema has"):
+        mc.load(mc.sources.files(landing, schema=schema, pattern=name), tmp_path / "t")
+
+
 @pytest.mark.parametrize(("on_changed", "expected"), [("append", [1, 2, 7]), ("replace", [2, 7])])
 def test_a_file_that_is_uploaded_again_is_another_one(tmp_path: Path, landing: Path, on_changed: Any, expected: list[int]) -> None:
     put(landing, "a.csv", "id\n1\n")

@@ -291,8 +291,7 @@ class ManifestCommitDataSource(StoreSource):
         )
 
     def streamReader(self, schema: StructType) -> TableStreamReader:  # noqa: N802  # Spark's name
-        """Makes no request: Spark calls it to plan each query, and once more for its tasks. [SP5]
-        [SP8]"""
+        """No request: Spark calls it for each query's plan, and for its tasks. [SP5] [SP8]"""
         if given := [name for name in READ_OPTIONS[1:4] if self.options.get(name) is not None]:
             raise UsageError(
                 "a stream does not stay at a version, so it takes no "
@@ -425,8 +424,7 @@ def begin_write(
     overwrite: bool,
     storage_options: StorageOptions,
 ) -> TableWriter:
-    """The job and its plan, or the error that says why not; no task has started, and nothing is
-    visible. [SP5] [SC3]"""
+    """The job and its plan, or why not; no task runs, and nothing is visible. [SP5] [SC3]"""
     based_on = (
         whole(1)("basedOn", _integer("basedOn", options["basedOn"]))
         if options.get("basedOn")
@@ -487,8 +485,7 @@ class TableWriter(DataSourceArrowWriter):
         return write_task(self.plan, iterator, self.storage_options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The job's one commit; any other outcome raises, and Spark's exception carries the text.
-        [CM1] [CM10]"""
+        """The job's one commit; else it raises, and Spark's exception has the text. [CM1] [CM10]"""
         if self.job is None or self.plan is None:
             return
         written = collect(self.plan, messages, self.storage_options)
@@ -502,8 +499,7 @@ class TableWriter(DataSourceArrowWriter):
         committed_or_raise(self.job.commit(), self.job.url)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete nothing: Spark calls this even after the commit has landed, and attempts may still
-        be writing. [SP3]"""
+        """Delete nothing: Spark calls this even after a commit, and tasks may go on. [SP3]"""
 
 
 def _refuse_dynamic_session() -> None:
@@ -520,8 +516,7 @@ def _refuse_dynamic_session() -> None:
 
 
 def _refuse_other_overwrites(options: Mapping[str, str]) -> None:
-    """Options of other formats, which Spark would silently turn into an overwrite of everything.
-    [SP5]"""
+    """Other formats' options, which Spark would turn into overwriting everything. [SP5]"""
     if options.get("replaceWhere") is not None:
         raise UsageError(
             'replaceWhere is not supported; nothing was written. Use option("overwrite", '
@@ -604,8 +599,7 @@ def select_columns(schema: Schema, names: tuple[str, ...] | None) -> StructType:
 
 
 def _note_all_columns(url: str, size_bytes: int, struct: StructType, columns: Schema) -> None:
-    """Name the other way, where a query reads a large table whole; it goes to the driver's standard
-    error. [SP46]"""
+    """Name the other way, on standard error, where a query reads a large table whole. [SP46]"""
     if size_bytes < NOTED_BYTES or len(struct.fields) < len(columns.fields):
         return
     LOG.warning(

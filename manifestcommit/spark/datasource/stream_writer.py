@@ -197,8 +197,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
-        """The batch's one commit; any other outcome raises, and ends the query with the text. [CM1]
-        [CM10] [KY6]"""
+        """The batch's one commit; else it raises, which ends the query. [CM1] [CM10] [KY6]"""
         batch, planned, settled = _agreed(messages, batch_id)
         ctx = TableContext(open_store(planned.plan.url, self.storage_options))
         job = Job(ctx)
@@ -225,8 +224,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         committed_or_raise(job.commit(), job.url)
 
     def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
-        """Delete nothing: Spark calls this even after the commit has landed, and attempts may still
-        be writing. [SP3]"""
+        """Delete nothing: Spark calls this even after a commit, and tasks may go on. [SP3]"""
 
 
 def running_batch(key: str | None) -> StreamBatch:
@@ -300,8 +298,7 @@ def _stranger(snapshot: Snapshot, batch: StreamBatch, url: str) -> str:
 
 
 def _warn(text: str) -> None:
-    """Without configured logging, as in Spark's own processes, it goes to standard error, which is
-    the driver's."""
+    """Without configured logging it goes to standard error, which is the driver's."""
     LOG.warning(text)
     logger: logging.Logger | None = LOG
     while logger is not None:

@@ -126,8 +126,7 @@ _OPERATORS: dict[Op, Callable[[Any, Any], Any]] = {
 
 
 def _is_in(column: Column, values: Sequence[Any], field: Field, path: ColumnPath) -> Column:
-    """pyarrow's is_in: false for null, and it tells 0.0 from -0.0, which in Spark only their texts
-    do."""
+    """pyarrow's is_in: false for null, and by their texts it tells 0.0 from -0.0."""
     zeros = {str(value) for value in values if isinstance(value, float) and value == 0}
     others = [
         _literal(value, field, path)
@@ -142,8 +141,7 @@ def _is_in(column: Column, values: Sequence[Any], field: Field, path: ColumnPath
 
 
 def _literal(value: Any, field: Field, path: ColumnPath) -> Column:
-    """The value as a Spark literal; UsageError if comparing it with the column could round either
-    of them."""
+    """The value as a Spark literal; UsageError if a comparison could round it or the column."""
     decimal = decimal_parts(field.type) if isinstance(field.type, str) else None
     if isinstance(value, float) and decimal:
         raise UsageError(

@@ -106,8 +106,7 @@ def told_once() -> Iterator[None]:
 def understand(
     spark: SparkSession, condition: Any, schema: Schema, argument: str = "the condition"
 ) -> Condition:
-    """The condition over tables of this schema; UsageError, with the name of the argument, if it is
-    not one. [RC2]"""
+    """The condition over tables of this schema; UsageError, naming the argument, if none. [RC2]"""
     if isinstance(condition, pc.Expression):
         predicate = parse_expression(
             condition, arrow_schema.arrow_schema(schema, physical=False, ids=False), argument

@@ -107,8 +107,7 @@ def rewriter(
 
 
 def choose_with(spark: SparkSession, condition: Any) -> Choose:
-    """The partitions for which a condition on partition columns is true: a Spark Column, or SQL
-    text. [GC16]"""
+    """The partitions for which a condition, a Spark Column or SQL, is true. [GC16]"""
 
     def choose(partitions: pa.Table) -> list[bool]:
         number = max(partitions.column_names, key=len) + "#"  # a name that no column has

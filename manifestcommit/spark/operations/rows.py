@@ -112,8 +112,7 @@ class SparkRows:
         return Condition(given=condition, predicate=wanted.predicate, form=wanted)
 
     def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
-        """Spark itself evaluates it for partitions: the condition is not interpreted a second
-        time."""
+        """Spark itself evaluates it for partitions: it is not interpreted twice."""
         number = free_name("number", schema)
         numbers = pa.array(range(partitions.num_rows), pa.int64())
         struct = StructType([StructField(number, LongType()), *spark_schema(schema)])
@@ -130,8 +129,7 @@ class SparkRows:
     def find(
         self, change: RowChange, entries: pa.Table, rule: Any, *, keep: bool = False
     ) -> Counts:
-        """One pass over the columns that the rule needs. keep: changes nothing, the files are read
-        again."""
+        """One pass over the rule's columns. keep: changes nothing, files are read again."""
         schema, snapshot = change.snapshot.schema, change.snapshot
         assert schema is not None
         path = free_name("path", schema)
@@ -167,8 +165,7 @@ class SparkRows:
 
 
 class SparkMatch:
-    """A staged source beside the table, by joins; itself the rule that says which rows of the table
-    change."""
+    """A staged source beside the table, by joins; it says itself which rows change."""
 
     def __init__(
         self, spark: SparkSession, change: RowChange, staged: Staged, storage_options: Options
@@ -201,8 +198,7 @@ class SparkMatch:
         self._check_keys()
 
     def _check_keys(self) -> None:
-        """UsageError that names a key which the source has twice: which of the two rows counts is
-        undefined. [RC3]"""
+        """UsageError that names a key which the source has twice: either might count. [RC3]"""
         unsafe = [name for name, safe in zip(self._names, self._safe, strict=True) if not safe]
         named = self._source_keys.dropna(how="any", subset=unsafe) if unsafe else self._source_keys
         counted = named.groupBy(*map(quoted, self._names)).count()

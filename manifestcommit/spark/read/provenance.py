@@ -35,8 +35,7 @@ def marked(df: DataFrame, mark: str) -> DataFrame:
 
 
 def marks_of(df: DataFrame) -> list[str]:
-    """The marks of everything that the DataFrame reads, including subqueries and views. Starts no
-    job."""
+    """The marks of all that the DataFrame reads, subqueries and views too. Starts no job."""
     if is_connect(df):
         return [*_connect_marks(df), *column_marks(df.schema)]
     found: list[str] = []
@@ -60,8 +59,7 @@ def column_marks(struct: StructType) -> list[str]:
 
 
 def with_marks(struct: StructType, mark: str) -> StructType:
-    """The columns, each with the mark in its metadata, which is all that Spark shows a source of a
-    query."""
+    """The columns with the mark in their metadata, all that Spark shows a query's source."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType(
@@ -73,8 +71,7 @@ def with_marks(struct: StructType, mark: str) -> StructType:
 
 
 def check_running(spark: SparkSession) -> None:
-    """UsageError if the session, for example of a DataFrame, was stopped: Spark's own errors do not
-    name it."""
+    """UsageError if the session was stopped, also a DataFrame's: Spark's errors do not name it."""
     if not is_connect(spark) and is_stopped(spark.sparkContext):
         raise UsageError(
             "this Spark session was stopped, so that it reads nothing any more, and rows of "

@@ -165,8 +165,7 @@ def decodes_small(
 
 
 def batch_rows(metadata: Any, groups: Sequence[int]) -> int:
-    """How many rows of these row groups make a batch: a bounded number, larger if rows are
-    small."""
+    """How many rows of these row groups make a batch: a bounded number, more if small."""
     some = [metadata.row_group(group) for group in groups]
     is_narrow = sum(row_group.total_byte_size for row_group in some) <= _NARROW_BYTES * sum(
         row_group.num_rows for row_group in some
@@ -200,8 +199,7 @@ def _repeat(value: pa.Scalar | None, rows: int, type: pa.DataType) -> pa.Array:
 
 
 def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The array as `target`: members by name, missing ones null, values cast only if no cast can
-    change one."""
+    """The array as `target`: members by name, missing ones null, no cast that changes a value."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if array.type.equals(target):

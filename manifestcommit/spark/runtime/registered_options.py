@@ -64,8 +64,7 @@ def unlogged() -> Iterator[None]:
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether the session (or DataFrame, or Column) uses Spark Connect: this process cannot reach
-    the JVM."""
+    """Whether the session (or DataFrame, or Column) uses Spark Connect, without a JVM here."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -105,8 +104,7 @@ def registered_name(spark: Any, source: type[StoreSource], options: StorageOptio
 def register_with(
     spark: Any, source: type[StoreSource], options: StorageOptions, name: str, author: Any = None
 ) -> None:
-    """Register the source with these options under a name, in place of any source that has it.
-    [SE1]"""
+    """Register the source with these options under a name, which it takes over. [SE1]"""
     made = with_options(source, options, name, author)
     with unlogged():
         spark.dataSource.register(made)

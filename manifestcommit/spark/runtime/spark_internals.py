@@ -81,8 +81,7 @@ def has_thread_of_its_own(context: SparkContext) -> bool:
 
 
 def text_of_filter(filtered: DataFrame) -> str:
-    """The condition of a DataFrame that is the result of `filter`, as SQL, before it is
-    analysed."""
+    """The condition of a DataFrame that `filter` made, as SQL, before it is analysed."""
     return str(java_frame(filtered).queryExecution().logical().condition().sql())
 
 

@@ -26,8 +26,7 @@ _RAISED = re.compile(r"\bmanifestcommit\.((?:\w+\.)+)(_?[A-Z]\w*): ([^\n]+)")
 
 
 def check_reachable(url: str) -> None:
-    """Refuse a store that only this process can see: Spark plans, writes, commits and reads in
-    other processes."""
+    """Refuse a store that only this process can see: Spark works in other processes."""
     if url.startswith("memory:"):
         raise UsageError(
             f"{url} lives in the memory of one process, which Spark's tasks cannot see; nothing "
@@ -37,8 +36,7 @@ def check_reachable(url: str) -> None:
 
 @contextlib.contextmanager
 def raising_ours() -> Iterator[None]:
-    """Restore the type of our errors from Spark's Python processes; Spark wraps them in classes of
-    its own, as text."""
+    """Restore the type of our errors from Spark's Python processes, which it wraps as text."""
     try:
         yield
     except Exception as error:
@@ -48,8 +46,7 @@ def raising_ours() -> Iterator[None]:
 
 
 def raised_inside(error: BaseException) -> ManifestCommitError | None:
-    """The error of this package that Spark reported as text from one of its Python processes; None:
-    it was another error."""
+    """The error of this package that Spark reported as text; None: it was another one."""
     text = str(error)
     if missing := _MISSING.search(text):
         return UsageError(

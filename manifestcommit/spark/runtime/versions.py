@@ -138,8 +138,7 @@ def has(name: Name) -> bool:
 
 
 def check_feature(name: Name) -> None:
-    """UsageError if this Spark lacks the feature: which one it needs, and what to do instead.
-    [SP45]"""
+    """UsageError if this Spark lacks the feature: which has it, and what to do. [SP45]"""
     if not has(name):
         feature = FEATURES[name]
         raise UsageError(
@@ -261,8 +260,7 @@ def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def frame_of(spark: SparkSession, table: pa.Table, struct: StructType | None = None) -> Any:
-    """A small DataFrame of an Arrow table. struct: its columns; by default Spark's form of the
-    table's."""
+    """A small DataFrame of an Arrow table. struct: its columns; by default the table's."""
     if SPARK >= (4, 0):
         return spark.createDataFrame(table, *([] if struct is None else [struct]))
     from pyspark.sql.pandas.types import from_arrow_schema

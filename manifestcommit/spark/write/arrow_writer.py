@@ -77,8 +77,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskWritten(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The output of one attempt of one task. touched: the partitions of the manifests, none:
-    unknown."""
+    """One attempt of one task. touched: the partitions of the manifests, none: unknown."""
 
     task: int
     entries: tuple[Entry, ...] = ()
@@ -214,8 +213,7 @@ def collect(
 
 
 def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> ManifestRef:
-    """The entries as one manifest of the plan's job, if messages or the caller's memory would
-    exceed their limit."""
+    """The entries as one manifest of the plan's job, if they are too many to be held."""
     return write_manifest(
         store,
         entries,
@@ -235,6 +233,5 @@ def task_context() -> TaskContext:
 
 
 def filler_of(write_id: str) -> str:
-    """The name of the column that marks the empty rows of this write; no other column can have it.
-    [SP40]"""
+    """The name of the column that marks a write's empty rows, and no other. [SP40]"""
     return f"filler-{write_id}"

@@ -96,7 +96,9 @@ def paced(df: DataFrame, filler: str) -> Iterator[DataFrame]:
     filler: that column's name, which no column of `df` has. If Spark's own bound must stay, it is
     `df` itself.
     """
-    share = None if is_connect(df) or not _has_own_thread(df) or not _is_plain(df) else _share(df)
+    # in a thread of the JVM that others use, too, the setting might stay for their jobs
+    has_own = not is_connect(df) and has_thread_of_its_own(df.sparkSession.sparkContext)
+    share = _share(df) if has_own and _is_plain(df) else None
     if share is None:
         yield df
         return
@@ -140,12 +142,6 @@ def _share(df: DataFrame) -> int | None:
         return None
     share = BATCH_BYTES // rows - sum(_FIXED_BYTES.get(kind, _LONG_FIXED_BYTES) for kind in kinds)
     return share if share >= _LEAST_LONG_BYTES else None
-
-
-def _has_own_thread(df: DataFrame) -> bool:
-    """Whether this thread has a thread of its own in the JVM: otherwise a setting for its jobs
-    might stay for another thread's."""
-    return has_thread_of_its_own(df.sparkSession.sparkContext)
 
 
 def _is_plain(df: DataFrame) -> bool:

@@ -117,8 +117,7 @@ def _planned(
     recovery: Recovery,
     carrier: type[registered_options.StoreSource],
 ) -> tuple[RDD[Any], str]:
-    """The tasks of the write, and what is the same in another run whose tasks have the same
-    rows."""
+    """The tasks of the write, and what is the same in each run with these rows."""
     session, context = df.sparkSession, df.sparkSession.sparkContext
     with _planned_alike(session), registered_options.unlogged():
         task = functools.partial(_write, plan, tuple(df.columns), carrier)
@@ -268,8 +267,7 @@ def _checked(context: Any, function: Any, options: StorageOptions) -> Any:
 
 @contextlib.contextmanager
 def _planned_alike(session: Any) -> Iterator[None]:
-    """Plans without adaptive execution, whose partitions depend on measured sizes; one plan at a
-    time."""
+    """Plans without adaptive execution, which goes by measured sizes; one at a time."""
     with _PLANNING:  # the setting belongs to the session, which threads share
         given = settings_of(session).get(_AQE)
         session.conf.set(_AQE, "false")

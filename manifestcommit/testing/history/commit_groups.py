@@ -87,8 +87,7 @@ def _aborting(operation: Operation) -> Iterator[Operation]:
 
 
 def _as_one(group: Sequence[Operation], does: Operation, *, forgets: bool) -> Operation:
-    """It began with the operation that states its effect, and ended when the first operation knew
-    its outcome."""
+    """It began with the operation that says its effect, and ended with the first to know it."""
     told = [operation for operation in group if operation.outcome == "committed"] or [
         operation for operation in group if _is_final(operation, group)
     ]

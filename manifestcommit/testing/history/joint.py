@@ -190,8 +190,7 @@ def _no_serial_order(
 def _add_moments(
     after: dict[_Place, set[_Place]], placed: Sequence[tuple[_Place, Operation]]
 ) -> None:
-    """What began after another operation had ended comes after it. A moment is one at which an
-    operation began."""
+    """What began after another operation ended comes after it. Moments are beginnings."""
     begins = sorted({one.begin for _, one in placed})
     for lower, higher in itertools.pairwise(begins):
         after["", lower].add(("", higher))

@@ -179,8 +179,7 @@ def takes_out(operation: Operation, item: str, partition: str) -> bool:
 
 
 def contradiction(problem: str, *operations: Operation) -> Contradiction:
-    """The contradiction that these operations show together, each once, in the order in which they
-    began."""
+    """The contradiction that these show together, each once, in their order."""
     once = {operation.id: operation for operation in operations}.values()
     return Contradiction(problem=problem, operations=tuple(sorted(once, key=lambda one: one.begin)))
 

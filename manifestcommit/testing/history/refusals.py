@@ -111,8 +111,7 @@ def _may_hinder(gc: Operation, operation: Operation) -> bool:
 
 
 def _may_undo(other: Operation, operation: Operation) -> bool:
-    """A rollback may undo anything, a rewind an advance of its source, and gc forgets keys. [WM6]
-    [KY7] [KY8]"""
+    """A rollback may undo anything, a rewind an advance, and gc forgets keys. [WM6] [KY7] [KY8]"""
     if other.outcome == "refused" or _is_older(other.version or sys.maxsize, other, operation):
         return False
     if operation.rule == "source_was_set_back":
@@ -168,8 +167,7 @@ def _is_settled(other: Operation, operation: Operation) -> bool:
 
 
 def _positions(order: Sequence[tuple[int, Operation]]) -> Steps:
-    """Each source's commits that moved it, with the resulting position: after a rollback, any
-    position."""
+    """Each source's commits and resulting positions: after a rollback, any position."""
     steps: Steps = {}
     for _, operation in order:
         for source, (_, end) in operation.advances.items():
@@ -182,8 +180,7 @@ def _positions(order: Sequence[tuple[int, Operation]]) -> Steps:
 def _could_misfit(
     operation: Operation, steps: Steps, order: Sequence[tuple[int, Operation]]
 ) -> bool:
-    """Whether some source was at another position at some moment between its beginning and its
-    end."""
+    """Whether some source was at another position between its beginning and its end."""
     if any(other.restores is not None and other.begin < operation.until for _, other in order):
         return True
     for source, (start, _) in operation.advances.items():

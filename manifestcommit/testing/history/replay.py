@@ -64,8 +64,7 @@ class State:
             self._set(self.marks, "fence", fence)
 
     def apply(self, operation: Operation, version: int) -> tuple[str, tuple[Operation, ...]] | None:
-        """Apply it, or return why no table may have done so, and the operations that contradict
-        it."""
+        """Apply it, or return why no table may have, and what contradicts it."""
         problem = self._scope_is_touched(operation) or self._fits(operation, version)
         if problem is not None:
             return problem
@@ -243,8 +242,7 @@ class State:
         keys: dict[str, tuple[int, Operation]],
         by: tuple[int, Operation],
     ) -> None:
-        """Positions and keys that changed or disappeared belong to operations that begin after
-        that. [WM6] [KY7]"""
+        """Changed or lost positions and keys belong to operations that begin later. [WM6] [KY7]"""
         now = self._places()
         moved = [
             operation

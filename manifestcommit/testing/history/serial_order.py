@@ -110,8 +110,7 @@ class Search:
         ]
 
     def run(self) -> list[tuple[int, Operation]] | Contradiction:
-        """The commits with their versions in an order that explains everything, or what ruled
-        out the best one."""
+        """The commits and their versions in an order that explains all, or what ruled it out."""
         state, order, placed = State(self.forgetting), list[tuple[int, Operation]](), set[str]()
         # Each frame: the version, the way back, how long the order was, whom it placed, and the
         # choices that are left.
@@ -237,8 +236,7 @@ class Search:
         return is_shown and last == version
 
     def _is_belied(self, operation: Operation, version: int) -> bool:
-        """Whether the next read still shows something that it would have removed, if it had been
-        committed here."""
+        """Whether the next read shows something that it would have removed here."""
         if not operation.empties or self.restored:
             return False
         following = bisect_left(self.shown, version)
@@ -337,8 +335,7 @@ class Search:
         return None
 
     def _keys(self, state: State, version: int) -> Contradiction | None:
-        """What was recorded of keys that a read looked up; gc may have forgotten some. [KY3] [KY4]
-        [WM5]"""
+        """What was recorded of keys that a read saw; gc may forget some. [KY3] [KY4] [WM5]"""
         for operation in self.looked_up.get(version, ()):
             for key, shown in operation.keys.items():
                 made, by = state.keys.get(key, (None, operation))
@@ -384,8 +381,7 @@ class Search:
         ]
 
     def _window(self, operation: Operation) -> tuple[int, int, bool]:
-        """The versions between which it may have been committed, and whether it certainly was: some
-        read shows it."""
+        """The versions between which it may be committed, and whether some read shows it."""
         first, last = self._room(operation)
         # by itself, if the response was lost; or by another job with its key, from before it began;
         # and after a rollback it may hear of that one although it was committed itself
@@ -400,8 +396,7 @@ class Search:
         return first, last, bool(shows)
 
     def _room(self, operation: Operation) -> tuple[int, int]:
-        """The versions between which it may have had an effect, by the reports before its beginning
-        and after its end."""
+        """The versions between which it may have had an effect, by reports around it."""
         before = bisect_left(self._ends, (operation.begin, 0))
         first = self._highest[before - 1] + 1 if before else 1
         after = bisect_left(self._begins, (operation.until, sys.maxsize))
@@ -414,8 +409,7 @@ def _begins(origins: Mapping[str, Position], source: str) -> str:
 
 
 def _in_turn(choice: list[Operation]) -> Iterator[Operation]:
-    """Within one version, one job may advance a source from where another has left it, whichever
-    began first. [CM24]"""
+    """In one version, a job may advance a source from where another one left it. [CM24]"""
     waiting = list(choice)
     while waiting:
         ends = {
