@@ -155,7 +155,7 @@ DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "sources": (("sources", "cli.load_table"), 4_929),
     "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 700),
     "catalog": (("catalog", "cli.lake"), 2_000),
-    "erase": (("table.erasing", "table.holders", "cli.erase"), 950),
+    "erase": (("table.erasing", "table.holders", "cli.erase"), 970),
     "transforms": (("format.transforms", "filter.transforms"), 1_500),
 }
 
