@@ -36,7 +36,7 @@ from .format.snapshot import Snapshot, is_standby
 from .job import Path
 from .log import exports
 from .log.time_travel import parse_age
-from .operations.upkeep_properties import MAINTAIN_STEPS, SORT_BY, STEPS, retention_of, steps_of
+from .operations.upkeep_properties import MAINTAIN_STEPS, STEPS, retention_of, sorting_of, steps_of
 from .protocol.compaction_plan import DEFAULT_MAX_BYTES
 from .protocol.retention import DAY_S
 from .runtime.environment import SystemEnv
@@ -219,6 +219,7 @@ class _Run:
         due = _Due("left", "the time is used up")
         try:
             self.budget.check()
+            due = _Due("failed", "it is not known whether it is due")
             due = upkeep.due(step)
             if due.state != "due" or self.is_dry:
                 return due, None
@@ -316,13 +317,15 @@ class _Upkeep:
         plan = self._table.plan_compaction(min_files=MIN_FILES, max_bytes=max(1, left))
         rows = plan.select(["action", "files", "bytes"]).to_pylist()
         groups = [row for row in rows if row["action"] != "merge"]
-        by = snapshot.properties.get(SORT_BY, "")
+        fields, passed_over = sorting_of(snapshot)
+        by, unsorted = ",".join(field.name for field in fields), passed_over and f"; {passed_over}"
         if not groups:
             why = f"no partition has {MIN_FILES} small files that are worth one"
             why += f", nor as many that are not sorted by {by}" if by else ""
-            return _Due("not due", f"{why}, of {counted(snapshot.totals.files, 'file')}")
+            why += f", of {counted(snapshot.totals.files, 'file')}{unsorted}"
+            return _Due("not due", why)
         files, size = sum(row["files"] for row in groups), sum(row["bytes"] for row in groups)
-        reason = f"{counted(files, 'small file')} can become {len(groups):,}"
+        reason = f"{counted(files, 'small file')} can become {len(groups):,}{unsorted}"
         if by:
             reason = f"{counted(files, 'file')}, small or not sorted by {by}, can be sorted"
         if job := self._replaces_files():

@@ -143,11 +143,14 @@ def _altered(options: argparse.Namespace, outcome: Any) -> int:
 
 def _plan_drop(options: argparse.Namespace) -> Plan:
     from ..format.evolution import drop_column, find_column
+    from ..operations.alter import check_edits
 
-    snapshot = table_of(options).snapshot()
+    table = table_of(options)
+    snapshot = table.snapshot()
     if snapshot.schema is None:
         raise UsageError(f"{options.path} has no columns yet")
-    drop_column(snapshot.schema, options.name, partition_by=snapshot.partition_by)  # or raises
+    edits = drop_column(snapshot.schema, options.name, partition_by=snapshot.partition_by)
+    check_edits(table._ctx, snapshot, edits)
     column, totals = find_column(snapshot.schema, options.name), snapshot.totals
     return Plan(
         version=snapshot.version,

@@ -35,7 +35,7 @@ from ..log.version_chain import Head
 from ..protocol.write_layout import MISSING_COLUMNS
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import origins_of
-from .upkeep_properties import SORT_BY, UPKEEP, check_upkeep, sorting
+from .upkeep_properties import SORT_BY, UPKEEP, check_unsorted, check_upkeep, property_fields
 
 # the properties that have a meaning in this release
 KNOWN = (
@@ -200,8 +200,7 @@ def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcom
         return Outcome(
             kind="already_committed", job_id=head.snapshot.commits[-1].job, version=head.version
         )
-    if head.snapshot.constraints:
-        _check_constrained(ctx, head.snapshot, edits)
+    check_edits(ctx, head.snapshot, edits)
     if default is not None or gives_type(edits):
         from ..rows.where import rewrite_all  # late: most changes of columns rewrite nothing
 
@@ -209,10 +208,12 @@ def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcom
     return commit(ctx, head, _change(ctx, head, "schema", edits=edits))
 
 
-def _check_constrained(
-    ctx: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, ...]
-) -> None:
-    """UsageError where a constraint needs a column that is to go, or to change. [CK3]"""
+def check_edits(ctx: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, ...]) -> None:
+    """UsageError where the table's order names a column that is to be dropped or renamed, or a
+    constraint names one that is to be dropped, or could not be evaluated any more. [GC20] [CK3]"""
+    check_unsorted(snapshot, edits)
+    if not snapshot.constraints:
+        return
     assert snapshot.schema is not None
     edited = apply_edits(snapshot.schema, edits)
     known = {field.id for _, field in walk(edited.fields)}
@@ -294,7 +295,8 @@ def _check_properties(
         elif name in UPKEEP:
             check_upkeep(name, value)
         elif name == SORT_BY:
-            sorting(value or "", schema or Schema(fields=()), partition_by)
+            if value is not None:
+                property_fields(value, schema or Schema(fields=()), partition_by)
         elif value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
             raise UsageError(f"property {name!r} is a number above 0, not {value!r}")
 

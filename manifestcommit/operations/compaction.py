@@ -32,7 +32,6 @@ from ..format.fields import Schema, WireValue
 from ..format.manifest_table import partition_types, sorted_by, source_ranges
 from ..format.partitioning import dedupe, of_partition
 from ..format.snapshot import REPLACE, Snapshot
-from ..format.spark_json import has_own_order
 from ..format.transforms import partition_fields
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
@@ -747,14 +746,6 @@ def rewriter(ctx: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
             yield from pool.map(one, range(len(groups)))
 
     return rewrite
-
-
-def sorts_here(schema: Schema, sort_by: Sequence[str]) -> bool:
-    """Whether this process sorts by these columns: it knows their order."""
-    fields = {field.name: field for field in schema.fields}
-    return all(
-        isinstance(fields[name].type, str) and not has_own_order(fields[name]) for name in sort_by
-    )
 
 
 def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[Exception], Choose]) -> Choose:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..files.footer_stats import UNORDERED
-from ..format.fields import Schema, type_text
+from ..format.evolution import SchemaEdit, find_column
+from ..format.fields import Field, Schema, shown, type_text
 from ..format.snapshot import Snapshot
 from ..format.spark_json import has_own_order
 from ..log.time_travel import parse_age
@@ -81,34 +82,77 @@ def steps_of(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(step for step in STEPS if step in named)
 
 
-def sorting(text: str, schema: Schema, partition_by: Collection[str]) -> list[str]:
-    """The columns that the property of a table's order names; UsageError for what is no column, or
-    has no order. partition_by: names of columns. [GC20]"""
-    fields = {field.name: field for field in schema.fields}
-    names = [name.strip() for name in text.split(",") if name.strip()]
+def sort_fields(names: Sequence[str], schema: Schema, partition_by: Collection[str]) -> list[Field]:
+    """The columns by which rows are to be sorted; UsageError for what is no column, or has no order
+    by which files are skipped. partition_by: names of columns. [GC20]"""
+    fields: list[Field] = []
     for name in names:
-        field, why = fields.get(name), ""
-        if field is None:
-            why = "which is no column of the table (several are split by commas)"
-        elif name in partition_by:
-            why = "a partition column, of which a file has one value"
+        field, why = find_column(schema, name), ""
+        if field.name in partition_by:
+            why = "is a partition column, of which a file has one value"
         elif not isinstance(field.type, str) or field.type in UNORDERED or has_own_order(field):
-            why = f"a {type_text(field.type)}, by whose bounds no file is skipped"
-        elif names.count(name) > 1:
-            why = "twice"
+            why = f"is a {type_text(field.type)}, by whose bounds no file is skipped"
+        elif field in fields:
+            why = "is named twice"
         if why:
-            raise UsageError(
-                f"property {SORT_BY!r} names {name!r}, {why}. Set it to other columns, or remove "
-                "it: its value is None then"
-            )
-    return names
+            raise UsageError(f"{shown(name)} {why}.")
+        fields.append(field)
+    return fields
 
 
-def sorting_of(snapshot: Snapshot) -> list[str]:
-    """The columns by which the table's property has compaction sort its rows. [GC20]"""
+def property_fields(text: str, schema: Schema, partition_by: Collection[str]) -> list[Field]:
+    """The columns that the property of a table's order names; UsageError for what it cannot be. An
+    empty text is one. [GC20]"""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    try:
+        if not names:
+            raise UsageError("that names no column.")
+        return sort_fields(names, schema, partition_by)
+    except UsageError as error:
+        raise UsageError(
+            f"property {SORT_BY!r} is {text!r}, columns split by commas: {error} Set it to other "
+            "columns, or remove it: its value is None then"
+        ) from None
+
+
+class Sorting(NamedTuple):
+    """The columns by which compaction sorts. passed_over: why the table's property is not applied:
+    since it was set, a write or a rollback has left the table without what it names."""
+
+    fields: tuple[Field, ...] = ()
+    passed_over: str = ""
+
+
+def sorting_of(snapshot: Snapshot, asked: Sequence[str] | None = None) -> Sorting:
+    """By what compaction sorts: by what is asked for, else by the table's property. [GC20]"""
     schema = snapshot.schema or Schema(fields=())
     partitions = {field.name for field in schema.fields if field.id in snapshot.partition_by}
-    return sorting(snapshot.properties.get(SORT_BY, ""), schema, partitions)
+    if asked is not None:
+        try:
+            return Sorting((*sort_fields(asked, schema, partitions),))
+        except UsageError as error:
+            raise UsageError(str(error), argument="sort_by") from None
+    text = snapshot.properties.get(SORT_BY)
+    try:
+        return Sorting(() if text is None else (*property_fields(text, schema, partitions),))
+    except UsageError:
+        return Sorting(
+            passed_over=f"the property {SORT_BY!r} ({shown(text)}) is not applied, since the table "
+            "has other columns now: set it to some of these, or remove it"
+        )
+
+
+def check_unsorted(snapshot: Snapshot, edits: Iterable[SchemaEdit]) -> None:
+    """UsageError where a column by which the table's property sorts is to be dropped or renamed.
+    [GC20]"""
+    by = {field.id for field in sorting_of(snapshot).fields}
+    for edit in edits:
+        if edit.kind in ("drop", "rename") and edit.id in by:
+            raise UsageError(
+                f"the property {SORT_BY!r} ({snapshot.properties[SORT_BY]}) names the column "
+                f"{edit.column!r}; nothing was changed. Remove the property first: "
+                f"Table.set_properties({{{SORT_BY!r}: None}})"
+            )
 
 
 def check_upkeep(name: str, value: str | None) -> None:

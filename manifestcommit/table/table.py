@@ -45,7 +45,6 @@ from ..operations.compaction import (
     choose_by_sql,
     merge_manifests,
     rewriter,
-    sorts_here,
 )
 from ..operations.describe import TableMetrics, table_metrics
 from ..operations.gc import GcReport
@@ -90,10 +89,8 @@ def compact(
 ) -> Compaction:
     """Rewrite small files together, then merge small manifests. [GC11] [RC8]"""
     snapshot = ctx.open().snapshot
-    schema = snapshot.schema or Schema(fields=())
     columns, aim = _sorting(snapshot, sort_by, aim)
-    is_large = is_for_spark(snapshot.totals.bytes)
-    if spark is None and not is_large and sorts_here(schema, columns):
+    if spark is None and not is_for_spark(snapshot.totals.bytes):
         LOG.info("compact: files are read and rewritten by this process")
         rewrite = rewriter(ctx, sort_by=columns)
     else:
@@ -108,11 +105,9 @@ def compact(
 def _sorting(
     snapshot: Snapshot, sort_by: list[str] | str | None, aim: CompactionOptions
 ) -> tuple[list[str], CompactionOptions]:
-    """The columns to sort by, as asked or by the property, and the goals with them. [GC20]"""
-    asked = [sort_by] if isinstance(sort_by, str) else sort_by
-    names = sorting_of(snapshot) if asked is None else asked
-    schema = snapshot.schema or Schema(fields=())
-    fields = [evolution.find_column(schema, name) for name in names]
+    """The columns to sort by, asked for or by the table's property, and the goals with them.
+    [GC20]"""
+    fields = sorting_of(snapshot, [sort_by] if isinstance(sort_by, str) else sort_by).fields
     ids = tuple(field.id for field in fields)
     return [field.name for field in fields], msgspec.structs.replace(aim, sort_by=ids)
 
@@ -638,15 +633,15 @@ class Table(Constrained, Erases):
                 rewrite the same rows again and again.
             only_manifests: merge manifests only: no data file is read; by default False.
             spark: the session that rewrites; by default this process does, in streams, but for a
-                table of more than 1 GB while a session is active, what only Spark can evaluate,
-                and `sort_by` with nested columns or those with a collation.
+                table of more than 1 GB while a session is active, and what only Spark can evaluate.
 
         Returns:
             What was done.
 
         Raises:
-            UsageError: `where` is no condition on partition columns, or Spark is needed and not
-                installed.
+            UsageError: `where` is no condition on partition columns, `sort_by` names a partition
+                column, one without an order (nested, char or with a collation) or one twice, or
+                Spark is needed and not installed.
 
         Spec: GC11, GC16, GC20, RC8.
         """
@@ -867,7 +862,8 @@ class Table(Constrained, Erases):
             The outcome of the commit.
 
         Raises:
-            UsageError: there is no such column, or one that has the new name.
+            UsageError: there is no such column, or one that has the new name; or the property
+                `layout.sort-by` names the column.
             SchemaMismatchError: a column cannot have that name, such as one with a NUL.
 
         Spec: SC6.
@@ -967,7 +963,8 @@ class Table(Constrained, Erases):
             The outcome of the commit.
 
         Raises:
-            UsageError: there is no such column, or it partitions the table.
+            UsageError: there is no such column, it partitions the table, or a constraint or the
+                property `layout.sort-by` names it.
 
         Spec: SC6.
         """

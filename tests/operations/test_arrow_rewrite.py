@@ -12,8 +12,6 @@ import pytest
 from tests.kit.row_tables import NAN, content, copy
 
 import manifestcommit as mc
-from manifestcommit.format.fields import Field, Schema, StructType
-from manifestcommit.operations.compaction import sorts_here
 from manifestcommit.table import Table
 
 
@@ -57,12 +55,3 @@ def test_adopted_files_get_the_partition_that_only_their_folder_names(tmp_path: 
     before = content(table)
     assert table.compact().files_after == 1
     assert content(table) == before and {row["day"] for row in table.dataset().to_table().to_pylist()} == {"k=v#x?"}
-
-
-def test_what_is_sorted_here_has_one_order() -> None:
-    """[GC16] [RC8]"""
-    nested = StructType(fields=(Field(id=3, name="x", type="long"),))
-    collated = Field(id=4, name="c", type="string", metadata={"__COLLATIONS": {"c": "spark.UTF8_LCASE"}})
-    schema = Schema(fields=(Field(id=1, name="id", type="long"), Field(id=2, name="s", type=nested), collated))
-    assert sorts_here(schema, []) and sorts_here(schema, ["id"])
-    assert not sorts_here(schema, ["id", "s"]) and not sorts_here(schema, ["c"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
+from manifestcommit.cli.main import main
 from manifestcommit.errors import UsageError
 from manifestcommit.format import manifest_table
 from manifestcommit.format.entries import Entry
@@ -171,27 +173,121 @@ def test_the_bounds_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [group.paths for group in plan_files(alone, target=50, max_bytes=1 << 30)] == [("a",)]
 
 
-@pytest.mark.parametrize("value", ["nope", "x,nope", "day", "x,x", "tags", "nothing"])
-def test_a_column_without_an_order_is_refused(tmp_path: Path, value: str) -> None:
-    """[GC20]"""
-    schema = COLUMNS.append(pa.field("tags", pa.list_(pa.int64()))).append(pa.field("nothing", pa.null()))
+@pytest.mark.parametrize(
+    "value", ["nope", "x,nope", "day", "DAY", "x,x", "x,X", "tags", "tags.element", "s", "s.a", "nothing", "c", "code"]
+)
+def test_a_column_without_an_order_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """By the property and by the argument alike, and no Spark is started. [GC20]"""
+    monkeypatch.setitem(sys.modules, "manifestcommit.spark.operations.rewrite", None)
+    collated = {b"SPARK::metadata::json": b'{"__COLLATIONS": {"c": "icu.UTF8_LCASE"}}'}
+    char = {b"SPARK::metadata::json": b'{"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}'}
+    more = [
+        pa.field("tags", pa.list_(pa.int64())),
+        pa.field("s", pa.struct([("a", pa.int64())])),
+        pa.field("nothing", pa.null()),
+        pa.field("c", pa.string(), metadata=collated),
+        pa.field("code", pa.string(), metadata=char),
+    ]
+    schema = pa.schema([*COLUMNS, *more])
     table = mc.create_table(tmp_path / "t", schema, partition_by="day")
+    version = table.version
     with pytest.raises(UsageError, match=SORT):
         table.set_properties({SORT: value})
     with pytest.raises(UsageError, match=SORT):
         mc.create_table(tmp_path / "new", schema, partition_by="day", properties={SORT: value})
     assert not (tmp_path / "new").exists()
+    for call in (table.compact, table.plan_compaction):
+        with pytest.raises(UsageError, match="sort_by"):
+            call(sort_by=value.split(","))
+    assert table.version == version, "something was committed"
+
+
+@pytest.mark.parametrize("value", ["", " ", ","])
+def test_an_order_of_no_column_is_refused(tmp_path: Path, value: str) -> None:
+    """[GC20]"""
+    table = made(tmp_path / "t", "x")
+    with pytest.raises(UsageError, match=f"{SORT}.* names no column.*remove"):
+        table.set_properties({SORT: value})
     with pytest.raises(UsageError, match="there is no property"):
         table.set_properties({"layout.sorted": "x"})
+    table.set_properties({SORT: None})
+    assert SORT not in table.snapshot().properties
 
 
-def test_a_column_that_is_gone_is_named(tmp_path: Path) -> None:
-    """And the other steps of upkeep go on. [GC20] [UK5]"""
-    table = made(tmp_path / "t", "x")
-    write(table, 8)
+@pytest.mark.parametrize("by", ["x", "y, X"])
+def test_a_column_that_orders_the_table_is_neither_dropped_nor_renamed(tmp_path: Path, by: str) -> None:
+    """Not before the property is removed; by the command's dry run neither. [GC20] [SC6]"""
+    table = made(tmp_path / "t", by)
+    write(table, 2)
+    version = table.version
+    for change in (lambda: table.drop_column("x"), lambda: table.rename_column("X", "z")):
+        with pytest.raises(UsageError, match=f"{SORT}.*'x'.*nothing was changed.*{SORT}.*None"):
+            change()
+    assert main(["drop-column", table.url, "x", "--dry-run"]) == 2
+    assert table.version == version and table.compact().version is not None
+    table.rename_column("note", "text")
+    table.drop_column("text")
+    table.set_properties({SORT: None})
     table.rename_column("x", "z")
-    states = {row["step"]: row for row in mc.maintain(table).to_pylist()}
-    assert states["compact"]["state"] == "failed" and f"{SORT!r} names 'x'" in states["compact"]["result"]
-    assert states["manifests"]["state"] == "not due"
     table.set_properties({SORT: "z"})
-    assert compacted(table)["state"] == "done"
+    for _ in range(2):
+        mc.write(table.to_arrow().slice(0, 10), table.url)
+    assert table.compact().version is not None
+
+
+def lacking(table: mc.Table) -> None:
+    mc.write(table.to_arrow(["y", "note", "day"]), table.url, mode="overwrite", replace_schema=True)
+
+
+def nested(table: mc.Table) -> None:
+    rows = table.to_arrow()
+    mc.write(rows.set_column(0, "x", pa.array([{"a": 1}] * rows.num_rows)), table.url, mode="overwrite", replace_schema=True)
+
+
+def partitioned(table: mc.Table) -> None:
+    rows = table.to_arrow()
+    rows = rows.set_column(0, "x", pa.array([1] * rows.num_rows))
+    mc.write(rows, table.url, mode="overwrite", replace_schema=True, partition_by="x")
+
+
+def rolled_back(table: mc.Table) -> None:
+    version = table.version
+    table.add_column("later", "long")
+    table.set_properties({SORT: "later"})
+    table.rollback(version, reason="test")
+    assert table.snapshot().properties[SORT] == "later"
+
+
+@pytest.mark.parametrize("lose", [lacking, nested, partitioned, rolled_back])
+def test_an_order_that_the_table_has_lost_is_passed_over(tmp_path: Path, lose: Callable[[mc.Table], None]) -> None:
+    """Compaction goes on unsorted, and upkeep says why. [GC20] [UK5]"""
+    table = mc.create_table(tmp_path / "t", COLUMNS, properties={SORT: "x"})
+    write(table, 2, rows=10)
+    lose(table)
+    for _ in range(8):
+        mc.write(table.to_arrow().slice(0, 5), table.url)
+    before = len(table.to_arrow())
+    row = compacted(table)
+    assert row["state"] == "done" and f"{SORT!r}" in row["reason"] and "is not applied" in row["reason"]
+    assert not any(entry.sorted for entry in entries(table)) and len(table.to_arrow()) == before
+    row = compacted(table)
+    assert row["state"] == "not due" and "is not applied" in row["reason"]
+    mc.write(table.to_arrow().slice(0, 5), table.url)
+    assert table.compact().version is not None
+    table.set_properties({SORT: "y"})
+    assert "is not applied" not in compacted(table)["reason"]
+
+
+def test_a_step_that_fails_before_it_is_due_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that the time is used up. [UK4] [UK5]"""
+    table = made(tmp_path / "t", None)
+    write(table, 2)
+
+    def fail(*given: object, **named: object) -> None:
+        raise mc.errors.StoreError("the store is away")
+
+    monkeypatch.setattr(mc.Table, "plan_compaction", fail)
+    row = compacted(table)
+    assert (row["state"], row["result"]) == ("failed", "the store is away")
+    assert row["reason"] == "it is not known whether it is due"
+    assert {each["reason"] for each in mc.maintain(table, max_time="0s").to_pylist()} == {"the time is used up"}
