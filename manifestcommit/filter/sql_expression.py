@@ -830,7 +830,9 @@ def number_as(number: pc.Expression, given: pa.DataType, wanted: pa.DataType) ->
         return number.cast(wanted)
     if pa.types.is_decimal(given):  # Arrow's own cast of a decimal is not the nearest
         number = number.cast(pa.string())
-    return number.cast(wanted, safe=False)  # a long may have no exact double
+    made = number.cast(wanted, safe=False)  # a long may have no exact double
+    # Arrow would cast the bounds in a file's statistics, too, and fail where one has no exact float
+    return made if pa.types.is_floating(given) else pc.coalesce(made)
 
 
 def _alike(parts: Sequence[Typed]) -> list[Typed]:
@@ -999,8 +1001,10 @@ def _comparable(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Expression
 
 def _beside_number(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Expression, Any]:
     value = right.value
-    is_small = right.type == "double" and left.type in INTEGERS[:-1] and abs(value) < 2**63
-    if is_small and value.is_integer():  # every value of the column is a double, too
+    # nearer to zero than `most`, the column's values as doubles compare as they do themselves
+    most = 2**53 if left.type == "long" else 2**63
+    is_small = right.type == "double" and left.type in INTEGERS and abs(value) < most
+    if is_small and value.is_integer():
         value = int(value)
         right = literal(value)
     if left.type in FLOATS or right.type in FLOATS:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import SchemaMismatchError, UsageError
-from ..filter.arrow_expression import columns_in, parse_expression, spark_order
+from ..filter.arrow_expression import columns_in, expression_text, parse_expression, spark_order
 from ..filter.merge_keys import MergeKeys
 from ..filter.sql_expression import Resolve, Session, columns_of, compile_value, literal, to_type
 from ..filter.sql_syntax import IncompleteError, NotUnderstoodError
@@ -172,6 +172,13 @@ def value_text(value: Any) -> str:
         return f"value of the type {type(value).__name__}"
 
 
+def _value_shown(value: Any) -> str:
+    """One value of `set` in a message, as it was given."""
+    if isinstance(value, pc.Expression):
+        return expression_text(value)
+    return value if isinstance(value, str) else value_text(value).removeprefix("value ")
+
+
 class Assignments:
     """The values of `set`: column -> SQL, a pyarrow expression, or a value of Python. inputs: the
     columns that they are computed from; None: unknown."""
@@ -209,7 +216,7 @@ class Assignments:
             field.name: pc.scalar(pa.scalar(None, arrow_type(field.type)))
             for field in schema.fields
         }
-        self._text = ", ".join(f"{field.name} = {value_text(value)}" for field, value in pairs)
+        self._text = ", ".join(f"{field.name} = {_value_shown(value)}" for field, value in pairs)
         named = _named(computed.values())
         taken = {value.column for value in columns.values()}
         self.inputs = None if named is None else named | taken

@@ -130,34 +130,33 @@ def _merge_once(
     keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
     keys = _named_in(keys, source.schema, clauses, whole)
     executor = choice.of_merge(snapshot.totals.bytes)
-    stage = _whole_rows if whole else _some_columns
-    staged = stage(change, source, keys, clauses, on)
-    change.rest_on(source.marks)
-    partitions = partitions_of_keys(keys, staged.files, staged.plan.partition_by, by)
-    change.read(({},) if clauses.by_source else partitions)
-    with executor.match(change, staged) as match:
-        entries = planning.entries_of(ctx, snapshot, [])
-        if clauses.by_source:
-            entries = planning.entries_table(ctx, snapshot)
-        elif staged.rows:
-            bounds, members = (
-                may_hold(keys, staged.files, staged.plan.partition_by),
-                match.members(),
-            )
-            wanted = bounds if members is None else And(args=(bounds, members))
-            entries = planning.entries_table(ctx, snapshot, wanted)
-        what = "a key or a condition"
-        found = apply(change, executor, match.rule, entries, what=what, dry_run=dry_run)
-        if not whole:
-            inserted = match.insert().register(change) if clauses.unmatched and staged.rows else 0
-        elif dry_run:
-            inserted = staged.rows - match.keys if clauses.unmatched else 0
-        else:
-            inserted = _add(change, match, staged, clauses)
-        if whole and _updates(clauses):  # their place is taken by rows of the source
-            found = found._replace(updated=found.deleted, deleted=0)
-    if dry_run:
-        change.discard(entry.path for entry in staged.files)
+    with change.trial(is_dry=dry_run):
+        stage = _whole_rows if whole else _some_columns
+        staged = stage(change, source, keys, clauses, on)
+        change.rest_on(source.marks)
+        partitions = partitions_of_keys(keys, staged.files, staged.plan.partition_by, by)
+        change.read(({},) if clauses.by_source else partitions)
+        with executor.match(change, staged) as match:
+            entries = planning.entries_of(ctx, snapshot, [])
+            if clauses.by_source:
+                entries = planning.entries_table(ctx, snapshot)
+            elif staged.rows:
+                bounds, members = (
+                    may_hold(keys, staged.files, staged.plan.partition_by),
+                    match.members(),
+                )
+                wanted = bounds if members is None else And(args=(bounds, members))
+                entries = planning.entries_table(ctx, snapshot, wanted)
+            what = "a key or a condition"
+            found = apply(change, executor, match.rule, entries, what=what, dry_run=dry_run)
+            if not whole:
+                inserted = _insert(change, match) if clauses.unmatched and staged.rows else 0
+            elif dry_run:
+                inserted = staged.rows - match.keys if clauses.unmatched else 0
+            else:
+                inserted = _add(change, match, staged, clauses)
+            if whole and _updates(clauses):  # their place is taken by rows of the source
+                found = found._replace(updated=found.deleted, deleted=0)
     return finish(change, found, executor.name, planned=dry_run, rows_inserted=inserted)
 
 
@@ -225,6 +224,11 @@ def _updates(clauses: Clauses) -> bool:
     return any(isinstance(each, Update) for each in clauses.matched)
 
 
+def _insert(change: RowChange, match: Match) -> int:
+    """Register what clauses insert; returns how many rows that are."""
+    return change.new(change.plan(), match.insert).register(change)
+
+
 def _add(change: RowChange, match: Match, staged: Staged, clauses: Clauses) -> int:
     """Register the source's rows to add: each as often as rows of the table had its key, once if
     none had; returns how many are inserted. [RC3]"""
@@ -252,7 +256,8 @@ def _whole_rows(
         plan, only_keys = _of_keys(plan, keys, Schema(fields=fields)), True
     if not (_updates(clauses) and clauses.unmatched):  # not every row comes into the table
         plan = msgspec.structs.replace(plan, constraints={})
-    new = source.write(plan, _check_columns(plan.schema, source.schema, keys, only_keys, on.by))
+    names = _check_columns(plan.schema, source.schema, keys, only_keys, on.by)
+    new = change.new(plan, lambda: source.write(plan, names))
     rules = Compiled([Rule()] if clauses.matched else [], [], [])
     return Staged(plan, new, entries_of(change.ctx, plan, new), keys, rules, whole=True)
 
@@ -267,10 +272,8 @@ def _some_columns(
     table, by, now = snapshot.schema, snapshot.partition_by, ctx.env.now_us()
     rules = compile_clauses(clauses, table, columns, by, now, keys, on.where)
     plan = _of_keys(change.plan(), keys, columns)
-    names = (find_column(source.schema, field.name).name for field in columns.fields)
-    new = source.write(
-        plan, {name: field.name for name, field in zip(names, columns.fields, strict=True)}
-    )
+    names = {find_column(source.schema, field.name).name: field.name for field in columns.fields}
+    new = change.new(plan, lambda: source.write(plan, names))
     return Staged(plan, new, entries_of(ctx, plan, new), keys, rules)
 
 

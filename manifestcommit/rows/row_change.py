@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from threading import Lock
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
@@ -21,7 +21,7 @@ from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measur
 from ..commits.create_version import found_outcome
 from ..commits.job import JointUnit, Pinned
 from ..commits.joint_commit import TablePart
-from ..errors import DataFileMissingError, UsageError
+from ..errors import DataFileMissingError, ManifestCommitError, UsageError
 from ..files.row_buffer import record_batches
 from ..files.writer import DataFileWriter, WritePlan, plan_rewrite
 from ..format import manifest_table
@@ -180,6 +180,8 @@ class RowChange(JointUnit):
             self._told.version(self.head, ctx.store.url)
         self._removed: dict[str, int] = {}
         self.is_checked = True  # whether all its files are written by `plan`
+        self._written: list[tuple[WritePlan, NewFiles]] = []
+        self._is_writing = False
 
     @property
     def snapshot(self) -> Snapshot:
@@ -252,11 +254,36 @@ class RowChange(JointUnit):
             zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
         )
 
-    def discard(self, paths: Iterable[str]) -> None:
-        """Delete what a dry run has written: these files, and what it has registered."""
-        new = NewFiles(entries=self._entries, manifests=self._manifests)
-        own = [entry.path for entry in entries_of(self.ctx, self.plan(), new)]
-        self.ctx.store.delete([*{*paths, *own, *(ref.path for ref in self._manifests)}])
+    def new(self, plan: WritePlan, write: Callable[[], NewFiles]) -> NewFiles:
+        """Write new rows by this plan; a dry run deletes them again."""
+        self._is_writing = True
+        new = write()
+        self._is_writing = False
+        self._written.append((plan, new))
+        return new
+
+    @contextmanager
+    def trial(self, *, is_dry: bool) -> Iterator[None]:
+        """Inside this block, rows are compared; of a dry run, all that `new` has written is deleted
+        at the end, whatever that is. [RC13]"""
+        try:
+            yield
+        except BaseException:
+            if is_dry:
+                with suppress(ManifestCommitError):  # the first error is the one to know of
+                    self._discard()
+            raise
+        if is_dry:
+            self._discard()
+
+    def _discard(self) -> None:
+        store, names = self.ctx.store, set[str]()
+        for plan, new in self._written:
+            names |= {entry.path for entry in entries_of(self.ctx, plan, new)}
+            names |= {ref.path for ref in new.manifests}
+        if self._is_writing:  # it failed, and has not said what it had written
+            names |= {info.name for info in store.list("") if self.id in info.name}
+        store.delete(sorted(names))
 
     def takes(self) -> tuple[Schema | None, tuple[int, ...]]:
         return self.snapshot.schema, self.snapshot.partition_by

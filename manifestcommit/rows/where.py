@@ -176,20 +176,21 @@ def _overwrite_once(
     executor, wanted = choice.by_language(condition, snapshot.schema, "where")
     change.rest_on(data.marks)
     entries = _examined(change, wanted)
-    new = _stage(change, data)
-    _check_inside(change, executor, wanted, new)
-    counts = _by_partition(change, executor, wanted, entries)
-    if counts is None:
-        executor, wanted = choice.by_size(entries, "overwrite", executor, wanted, snapshot.schema)
+    with change.trial(is_dry=dry_run):
+        new = _stage(change, data)
+        _check_inside(change, executor, wanted, new)
+        counts = _by_partition(change, executor, wanted, entries)
+        if counts is None:
+            executor, wanted = choice.by_size(
+                entries, "overwrite", executor, wanted, snapshot.schema
+            )
+            rule = executor.deleting(wanted, snapshot.schema)
+            counts = executor.find(change, entries, rule, keep=not dry_run)
+        gone = sum(rows for _, rows in counts.values())
+        if missing and 0 < gone == _rows(planning.entries_table(ctx, snapshot)):
+            check_missing(missing, snapshot.properties, whole=True)
         rule = executor.deleting(wanted, snapshot.schema)
-        counts = executor.find(change, entries, rule, keep=not dry_run)
-    gone = sum(rows for _, rows in counts.values())
-    if missing and 0 < gone == _rows(planning.entries_table(ctx, snapshot)):
-        check_missing(missing, snapshot.properties, whole=True)
-    rule = executor.deleting(wanted, snapshot.schema)
-    found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
-    if dry_run:
-        change.discard(new.column("path").to_pylist())
+        found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
     return finish(change, found, executor.name, planned=dry_run, rows_inserted=_rows(new))
 
 
@@ -248,7 +249,8 @@ def _stage(change: RowChange, data: NewRows) -> pa.Table:
     """Write the data once, as any write does; its entries."""
     ctx, snapshot = change.ctx, change.snapshot
     plan = change.plan(sources=change.sources)
-    new = data.write(plan, {field.name: field.name for field in data.schema.fields})
+    names = {field.name: field.name for field in data.schema.fields}
+    new = change.new(plan, lambda: data.write(plan, names))
     new.register(change)
     assert snapshot.schema is not None
     entries = manifest_table.to_table(

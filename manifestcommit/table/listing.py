@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..terminal.render import plain_text, render_table
 
 ROWS = 20  # of a table that is shown
 _CELLS = {"path": 48}  # characters; of any other cell, 24
+_TO_VALUES = ("to_pandas", "to_pylist", "to_pydict")  # methods that can fail for a value
 
 
 class Listing:
@@ -57,7 +59,8 @@ class Listing:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # also while a copy is made, which has no table yet
             raise AttributeError(f"Listing has no attribute {name!r}")
-        return getattr(self._table, name)
+        found = getattr(self._table, name)
+        return _told(found) if name in _TO_VALUES else found
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *(n for n in dir(self._table) if n[0] != "_")})
@@ -101,6 +104,24 @@ class Listing:
                 cut(cell, _CELLS.get(name, 24)) if short else cell
                 for name, cell in zip(names, cells, strict=True)
             ]
+
+
+def _told(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, with an error of ours for a value that Python or pandas cannot hold."""
+
+    @wraps(method)
+    def called(*args: Any, **options: Any) -> Any:
+        try:
+            return method(*args, **options)
+        except (pa.ArrowException, OverflowError, ValueError) as error:
+            raise UsageError(
+                f"{method.__name__}: a value of this listing cannot be held: {error}. Use "
+                "to_arrow(), and for days before the year 1 or after 9999 "
+                "to_pandas(date_as_object=False), or the days as numbers: "
+                "column(name).cast('int32')."
+            ) from error
+
+    return called
 
 
 class Rows(list[dict[str, Any]]):

@@ -154,7 +154,8 @@ class RowChanges:
                 `"'late'"`, a pyarrow expression, or a number, date or other value that is no text.
                 One that does not fit its column, or would lose digits, is an error.
             where: SQL or a pyarrow expression, as for `delete`; by default all rows.
-            dry_run: count only, and change nothing; by default False.
+            dry_run: count only, and change nothing: no new value is computed, so one that cannot
+                be, or that a constraint refuses, is an error of the update alone; by default False.
             based_on: the version that the condition and the values come from, as for `delete`; by
                 default the newest.
 
@@ -255,8 +256,9 @@ class RowChanges:
                 other sources this process does it, with the source's keys in memory, unless a
                 session is active and the table has more than 1 GB.
             dry_run: say what would be done and where, with the paths of the files, and commit
-                nothing; the source is written as for the merge, and deleted again. By default
-                False.
+                nothing; the source is written as for the merge, and deleted again. New values of
+                rows of the table are not computed, and not all constraints checked: what fails
+                there is an error of the merge alone. By default False.
             based_on: the version of the table that the source's rows were read from, if they were,
                 as for the function `write`: what others wrote since then, where such a key can lie,
                 is a conflict. By default what the rows carry, else the newest.

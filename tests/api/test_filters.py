@@ -89,6 +89,40 @@ def test_what_a_filter_finds_is_what_a_delete_removes(tmp_path: Path, case: Case
     assert set(table.to_arrow()["n"].to_pylist()) == set(range(8)) - case.found
 
 
+WHOLE = [1, 5, 20, 2**53 + 1, 2**63 - 1, -(2**63), None]
+# what Spark finds: the whole number becomes the nearest double
+BESIDE_DOUBLES = {
+    "{} < 13.0D": {0, 1, 5},
+    "{} = 5.0D": {1},
+    "NOT ({} < 13.5D)": {2, 3, 4},
+    "{} IN (1.0D, 20)": {0, 2},
+    "{} BETWEEN 0.5D AND 20": {0, 1, 2},
+    "{} > 1e30": set(),
+    "{} > -1e30D": {0, 1, 2, 3, 4, 5},
+    "{} = 9007199254740992D": {3},
+    "{} != 9223372036854775807D": {0, 1, 2, 3, 5},
+    "{} <=> 9223372036854775807D": {4},
+    "CAST({} AS DOUBLE) <= 5": {0, 1, 5},
+    "CAST({} AS FLOAT) <= 5": {0, 1, 5},
+    "{} + 0.5D < 13": {0, 1, 5},
+    "{} < 13.5": {0, 1, 5},
+}
+
+
+@pytest.mark.parametrize("partition", [None, "l", "d"])
+def test_whole_numbers_beside_doubles_are_found_whatever_the_bounds_of_files(tmp_path: Path, partition: str | None) -> None:
+    """Of reads as of a delete: a bound without an exact double is none the less compared. [RD7] [RC2]"""
+    decimals = pa.array([None if n is None else Decimal(n) for n in WHOLE], pa.decimal128(25, 0))
+    rows = pa.table({"n": range(7), "l": WHOLE, "d": decimals, "s": [{"m": n} for n in WHOLE]})
+    mc.write(rows, tmp_path / "t", partition_by=partition)
+    table = mc.Table(tmp_path / "t")
+    for condition, expected in BESIDE_DOUBLES.items():
+        for column in ("l", "d", "s.m"):
+            text = condition.format(column)
+            assert {*table.to_arrow(["n"], filter=text)["n"].to_pylist()} == expected, text
+            assert table.delete(text, dry_run=True).rows_deleted == len(expected), text
+
+
 def test_columns_are_compared_in_sparks_order(tmp_path: Path) -> None:
     """[RD7] NaN equals NaN and is above infinity; nothing compares with null."""
     rows = pa.table({"a": [NAN, NAN, 1.0, NAN], "b": [NAN, 1.0, NAN, None]})

@@ -67,3 +67,16 @@ def test_partitions_and_changes_are_listings_as_well(tmp_path: Path) -> None:
     changes = table.changed_files(table.version - 1)
     assert {name: len(each) for name, each in changes.items()} == {"added": 2, "removed": 0}
     assert all(isinstance(each, mc.Listing) for each in changes.values())
+
+
+@pytest.mark.parametrize("method", ["to_pandas", "to_pylist", "to_pydict"])
+@pytest.mark.parametrize("kind", ["partitions", "files"])
+def test_days_that_python_has_not_are_refused_with_the_way_out(tmp_path: Path, kind: str, method: str) -> None:
+    """Days of Arrow from the year -5877641 to 5881580; as numbers and in pandas' own type they can be had. [RD6]"""
+    days = pa.array([2**31 - 1, -(2**31), 0], pa.int32())
+    mc.write(pa.table({"d": days.cast(pa.date32())}), tmp_path / "t", partition_by="day(d)")
+    listing = getattr(mc.Table(tmp_path / "t"), kind)()
+    with pytest.raises(mc.errors.UsageError, match=rf"^{method}: .*date_as_object=False.*cast\('int32'\)"):
+        getattr(listing, method)()
+    assert len(listing.to_pandas(date_as_object=False)) == 3
+    assert sorted(listing.column("d_day").cast("int32").to_pylist()) == sorted(days.to_pylist())

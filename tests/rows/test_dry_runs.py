@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
+from manifestcommit.errors import UsageError
 from manifestcommit.rows.row_change import RowOutcome
 from manifestcommit.table import Table
 
@@ -53,6 +54,52 @@ def test_it_says_what_is_done_then_and_leaves_nothing(tmp_path: Path, work: str)
     assert [getattr(planned, name) for name in TOLD] == [getattr(done, name) for name in TOLD]
     assert set(planned.rewrites) == files - set(table.files()["path"].to_pylist())
     assert set(planned.rewrites) <= set(planned.reads) <= files
+
+
+def _failing(rows: int, error: Exception) -> pa.RecordBatchReader:
+    """Rows of which files are complete, then an error."""
+    first = pa.record_batch({"id": range(rows), "day": ["a"] * rows, "x": range(rows)})
+    later = pa.record_batch({"id": range(rows), "day": ["c"] * rows, "x": range(rows)})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from (first, later)
+        raise error
+
+    return pa.RecordBatchReader.from_batches(first.schema, batches())
+
+
+TWICE = pa.table({"id": [1, 1], "day": ["a", "a"], "x": [5, 6]})
+TIE = TWICE.set_column(2, "x", pa.array([5, 5]))
+BY_ZERO = pa.table({"id": [8, 9], "day": ["c", "c"], "x": [1, 0]})
+REFUSED: dict[str, tuple[type[Exception], Callable[[Table], RowOutcome]]] = {
+    "a key twice": (UsageError, lambda table: table.merge(TWICE, "id", dry_run=True)),
+    "a key twice, by clauses": (UsageError, lambda table: table.merge(TWICE, "id", when_matched=mc.Update(), dry_run=True)),
+    "a tie": (UsageError, lambda table: table.merge(TIE, "id", keep="last", by="x", dry_run=True)),
+    "rows outside": (UsageError, lambda table: table.overwrite_where(DAY_B, "day = 'a'", dry_run=True)),
+    "values that are none": (
+        UsageError,
+        lambda table: table.merge(
+            BY_ZERO, "id", when_not_matched=mc.Insert(values={"id": "source.id", "day": "source.day", "x": "1 % source.x"}), dry_run=True
+        ),
+    ),
+    "half a source": (OSError, lambda table: table.merge(_failing(60_000, OSError("gone")), "id", dry_run=True)),
+    "half of the data": (OSError, lambda table: table.overwrite_where(_failing(60_000, OSError("gone")), "id >= 0", dry_run=True)),
+    "stopped": (KeyboardInterrupt, lambda table: table.merge(_failing(60_000, KeyboardInterrupt()), "id", dry_run=True)),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_one_that_fails_leaves_nothing_either(tmp_path: Path, case: str) -> None:
+    """[RC13]"""
+    mc.write(pa.table({"id": [1, 2], "day": ["a", "b"], "x": [1, 2]}), tmp_path / "t", partition_by="day")
+    table = mc.Table(tmp_path / "t")
+    table.set_properties({"write.target-file-size-bytes": "65536"})
+    table.delete("id = 99", dry_run=True)
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    error, work = REFUSED[case]
+    with pytest.raises(error):
+        work(table)
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
 
 
 def test_files_that_cannot_hold_such_rows_are_not_among_those_it_reads(tmp_path: Path) -> None:

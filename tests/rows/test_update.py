@@ -69,7 +69,7 @@ def test_what_is_not_selected_is_not_computed(tmp_path: Path) -> None:
     assert table.dataset().to_table().to_pylist() == [
         {"n": n, "share": share} for n, share in ((0, 0.5), (2, 0.5), (None, 0.5), (4, 0.25), (0, 0.5))
     ], "in the order that they had"
-    with pytest.raises(mc.errors.UsageError, match=r"(?s)set .*share = sql 1 / n.* cannot be evaluated: divide by zero; nothing was done"):
+    with pytest.raises(mc.errors.UsageError, match=r"(?s)set .*share = 1 / n.* cannot be evaluated: divide by zero; nothing was done"):
         table.update({"share": "1 / n"})
 
 
