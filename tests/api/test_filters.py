@@ -89,7 +89,7 @@ def test_what_a_filter_finds_is_what_a_delete_removes(tmp_path: Path, case: Case
     assert set(table.to_arrow()["n"].to_pylist()) == set(range(8)) - case.found
 
 
-WHOLE = [1, 5, 20, 2**53 + 1, 2**63 - 1, -(2**63), None]
+WHOLE = [1, 5, 20, 2**53 + 1, 2**63 - 1, -(2**63)]  # Arrow does not use bounds beside a null
 # what Spark finds: the whole number becomes the nearest double
 BESIDE_DOUBLES = {
     "{} < 13.0D": {0, 1, 5},
@@ -112,8 +112,8 @@ BESIDE_DOUBLES = {
 @pytest.mark.parametrize("partition", [None, "l", "d"])
 def test_whole_numbers_beside_doubles_are_found_whatever_the_bounds_of_files(tmp_path: Path, partition: str | None) -> None:
     """Of reads as of a delete: a bound without an exact double is none the less compared. [RD7] [RC2]"""
-    decimals = pa.array([None if n is None else Decimal(n) for n in WHOLE], pa.decimal128(25, 0))
-    rows = pa.table({"n": range(7), "l": WHOLE, "d": decimals, "s": [{"m": n} for n in WHOLE]})
+    decimals = pa.array([Decimal(n) for n in WHOLE], pa.decimal128(25, 0))
+    rows = pa.table({"n": range(6), "l": WHOLE, "d": decimals, "s": [{"m": n} for n in WHOLE]})
     mc.write(rows, tmp_path / "t", partition_by=partition)
     table = mc.Table(tmp_path / "t")
     for condition, expected in BESIDE_DOUBLES.items():
