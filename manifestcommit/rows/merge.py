@@ -257,7 +257,7 @@ def _whole_rows(
     if not (_updates(clauses) and clauses.unmatched):  # not every row comes into the table
         plan = msgspec.structs.replace(plan, constraints={})
     names = _check_columns(plan.schema, source.schema, keys, only_keys, on.by)
-    new = change.new(plan, lambda: source.write(plan, names))
+    new = change.new(plan, source.write, plan, names)
     rules = Compiled([Rule()] if clauses.matched else [], [], [])
     return Staged(plan, new, entries_of(change.ctx, plan, new), keys, rules, whole=True)
 
@@ -273,7 +273,7 @@ def _some_columns(
     rules = compile_clauses(clauses, table, columns, by, now, keys, on.where)
     plan = _of_keys(change.plan(), keys, columns)
     names = {find_column(source.schema, field.name).name: field.name for field in columns.fields}
-    new = change.new(plan, lambda: source.write(plan, names))
+    new = change.new(plan, source.write, plan, names)
     return Staged(plan, new, entries_of(ctx, plan, new), keys, rules)
 
 

@@ -256,10 +256,10 @@ class RowChange(JointUnit):
             zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
         )
 
-    def new(self, plan: WritePlan, write: Callable[[], NewFiles]) -> NewFiles:
+    def new(self, plan: WritePlan, write: Callable[..., NewFiles], *given: Any) -> NewFiles:
         """Write new rows by this plan; a dry run deletes them again."""
         self._is_writing = True
-        new = write()
+        new = write(*given)
         self._is_writing = False
         self._written.append((plan, new))
         return new

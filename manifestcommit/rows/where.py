@@ -252,7 +252,7 @@ def _stage(change: RowChange, data: NewRows) -> pa.Table:
     ctx, snapshot = change.ctx, change.snapshot
     plan = change.plan(sources=change.sources)
     names = {field.name: field.name for field in data.schema.fields}
-    new = change.new(plan, lambda: data.write(plan, names))
+    new = change.new(plan, data.write, plan, names)
     new.register(change)
     assert snapshot.schema is not None
     entries = manifest_table.to_table(
