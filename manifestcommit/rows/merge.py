@@ -8,6 +8,7 @@ it would return other rows a second time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
@@ -130,7 +131,7 @@ def _merge_once(
     keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
     keys = _named_in(keys, source.schema, clauses, whole)
     executor = choice.of_merge(snapshot.totals.bytes)
-    with change.trial(is_dry=dry_run):
+    with change.trial() if dry_run else nullcontext():
         stage = _whole_rows if whole else _some_columns
         staged = stage(change, source, keys, clauses, on)
         change.rest_on(source.marks)

@@ -265,18 +265,16 @@ class RowChange(JointUnit):
         return new
 
     @contextmanager
-    def trial(self, *, is_dry: bool) -> Iterator[None]:
-        """Inside this block, rows are compared; of a dry run, all that `new` has written is deleted
-        at the end, whatever that is. [RC13]"""
+    def trial(self) -> Iterator[None]:
+        """Inside this block is a dry run: all that `new` has written is deleted at the end,
+        whatever that is. [RC13]"""
         try:
             yield
         except BaseException:
-            if is_dry:
-                with suppress(ManifestCommitError):  # the first error is the one to know of
-                    self._discard()
+            with suppress(ManifestCommitError):  # the first error is the one to know of
+                self._discard()
             raise
-        if is_dry:
-            self._discard()
+        self._discard()
 
     def _discard(self) -> None:
         store, names = self.ctx.store, set[str]()

@@ -5,6 +5,7 @@ rewritten (copy-on-write); the rest of the table stays. [RC2] [RC7] [RC10]
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -177,7 +178,7 @@ def _overwrite_once(
     executor, wanted = choice.by_language(condition, snapshot.schema, "where")
     change.rest_on(data.marks)
     entries = _examined(change, wanted)
-    with change.trial(is_dry=dry_run):
+    with change.trial() if dry_run else nullcontext():
         new = _stage(change, data)
         _check_inside(change, executor, wanted, new)
         counts = _by_partition(change, executor, wanted, entries)
