@@ -8,6 +8,7 @@ it would return other rows a second time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
@@ -130,7 +131,7 @@ def _merge_once(
     keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
     keys = _named_in(keys, source.schema, clauses, whole)
     executor = choice.of_merge(snapshot.totals.bytes)
-    with change.trial(is_dry=dry_run):
+    with change.trial() if dry_run else nullcontext():
         stage = _whole_rows if whole else _some_columns
         staged = stage(change, source, keys, clauses, on)
         change.rest_on(source.marks)
@@ -257,7 +258,7 @@ def _whole_rows(
     if not (_updates(clauses) and clauses.unmatched):  # not every row comes into the table
         plan = msgspec.structs.replace(plan, constraints={})
     names = _check_columns(plan.schema, source.schema, keys, only_keys, on.by)
-    new = change.new(plan, lambda: source.write(plan, names))
+    new = change.new(plan, source.write, plan, names)
     rules = Compiled([Rule()] if clauses.matched else [], [], [])
     return Staged(plan, new, entries_of(change.ctx, plan, new), keys, rules, whole=True)
 
@@ -273,7 +274,7 @@ def _some_columns(
     rules = compile_clauses(clauses, table, columns, by, now, keys, on.where)
     plan = _of_keys(change.plan(), keys, columns)
     names = {find_column(source.schema, field.name).name: field.name for field in columns.fields}
-    new = change.new(plan, lambda: source.write(plan, names))
+    new = change.new(plan, source.write, plan, names)
     return Staged(plan, new, entries_of(ctx, plan, new), keys, rules)
 
 

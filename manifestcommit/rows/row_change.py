@@ -254,27 +254,25 @@ class RowChange(JointUnit):
             zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
         )
 
-    def new(self, plan: WritePlan, write: Callable[[], NewFiles]) -> NewFiles:
+    def new(self, plan: WritePlan, write: Callable[..., NewFiles], *given: Any) -> NewFiles:
         """Write new rows by this plan; a dry run deletes them again."""
         self._is_writing = True
-        new = write()
+        new = write(*given)
         self._is_writing = False
         self._written.append((plan, new))
         return new
 
     @contextmanager
-    def trial(self, *, is_dry: bool) -> Iterator[None]:
-        """Inside this block, rows are compared; of a dry run, all that `new` has written is deleted
-        at the end, whatever that is. [RC13]"""
+    def trial(self) -> Iterator[None]:
+        """Inside this block is a dry run: all that `new` has written is deleted at the end,
+        whatever that is. [RC13]"""
         try:
             yield
         except BaseException:
-            if is_dry:
-                with suppress(ManifestCommitError):  # the first error is the one to know of
-                    self._discard()
+            with suppress(ManifestCommitError):  # the first error is the one to know of
+                self._discard()
             raise
-        if is_dry:
-            self._discard()
+        self._discard()
 
     def _discard(self) -> None:
         store, names = self.ctx.store, set[str]()

@@ -5,6 +5,7 @@ rewritten (copy-on-write); the rest of the table stays. [RC2] [RC7] [RC10]
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -176,7 +177,7 @@ def _overwrite_once(
     executor, wanted = choice.by_language(condition, snapshot.schema, "where")
     change.rest_on(data.marks)
     entries = _examined(change, wanted)
-    with change.trial(is_dry=dry_run):
+    with change.trial() if dry_run else nullcontext():
         new = _stage(change, data)
         _check_inside(change, executor, wanted, new)
         counts = _by_partition(change, executor, wanted, entries)
@@ -250,7 +251,7 @@ def _stage(change: RowChange, data: NewRows) -> pa.Table:
     ctx, snapshot = change.ctx, change.snapshot
     plan = change.plan(sources=change.sources)
     names = {field.name: field.name for field in data.schema.fields}
-    new = change.new(plan, lambda: data.write(plan, names))
+    new = change.new(plan, data.write, plan, names)
     new.register(change)
     assert snapshot.schema is not None
     entries = manifest_table.to_table(
