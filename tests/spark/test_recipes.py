@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.docs import blocks
 from tests.docs.blocks import REPO
+from tests.erase.world import telling
 from tests.kit.sizes import SetBudgets, rest_thorough
 from tests.spark.streams import feed, read_input
 
@@ -103,42 +104,10 @@ def test_a_forgotten_row_is_in_no_object_any_more(spark, root: str, set_budgets:
     abandoned.write(pa.table({"text": [NEEDLE], "person": ["x"], "n": [5]}))
     abandoned.abort()
     table.merge(pa.table({"text": ["a", NEEDLE], "person": ["x", "y"], "n": [1, 6]}), on="n", spark=spark)
-    names = run("delete-rows.md", "Delete rows for good (GDPR)")
-    held = names["holders"](root, NEEDLE)
     for kind in (f"person={NEEDLE}", "person=x", "versions/", *(["manifests/"] if spilled else [])):
-        assert any(kind in each for each in held), "the search must see it where it is"
-    clean = names["forget"](root, f"text = '{NEEDLE}' OR person = '{NEEDLE}'", "request 17")
-    assert numbers(root) == [1, 2]
-    assert names["holders"](root, NEEDLE), "older versions still have it"
-    for _ in range(2):
-        names["collect"](root, clean, grace="0s")
-    assert names["holders"](root, NEEDLE) == []
+        assert any(kind in each for each in telling(root, NEEDLE)), "the search must see it where it is"
+    condition = f"text = '{NEEDLE}' OR person = '{NEEDLE}'"
+    assert table.erase(condition, reason="request 17", drop_tags=True).state == "open" and telling(root, NEEDLE)
+    assert table.erase(condition, reason="request 17", grace="0s").state == "done"
+    assert telling(root, NEEDLE) == set()
     assert numbers(root) == [1, 2] and table.verify(deep=True).is_sound
-
-
-@pytest.mark.parametrize("spilled", [False, True])
-def test_what_forgets_rows_keeps_what_followers_need_and_tags_without_them(root: str, set_budgets: SetBudgets, spilled: bool) -> None:
-    """A tag goes where its version has such a row, and where its manifests still name files that had one. [GC17] [CH1]"""
-    if spilled:
-        set_budgets(inline_entry_bytes=0, inline_removed_bytes=0)
-    table, condition = mc.Table(root), f"text = '{NEEDLE}'"
-    mc.write(pa.table({"text": ["a"], "n": [1]}), root, partition_by="n")
-    table.tag("without")
-    mc.write(pa.table({"text": [NEEDLE, "b"], "n": [2, 3]}), root)
-    table.tag("with it")
-    table.delete(condition)
-    table.tag("names its file")
-    with mc.transaction([root, f"{root}-other"]) as tx:
-        tx[root].write(pa.table({"text": ["c"], "n": [4]}))
-        tx[f"{root}-other"].write(pa.table({"n": [1]}))
-    names = run("delete-rows.md", "Delete rows for good (GDPR)")
-    clean = names["forget"](root, condition, "request 17")
-    for number in (5, 6):
-        mc.write(pa.table({"text": ["d"], "n": [number]}), root)
-    for _ in range(2):
-        names["collect"](root, clean, grace="0s")
-    assert names["holders"](root, NEEDLE) == []
-    assert table.snapshot().tags.keys() == {"without"} | (set() if spilled else {"names its file"})
-    assert sorted(table.changed_rows(clean).read_all()["n"].to_pylist()) == [5, 6]
-    with pytest.raises(mc.errors.SnapshotExpiredError, match=r"whole copy .* mode=.overwrite."):
-        table.changed_rows(clean - 1).read_all()
