@@ -237,7 +237,7 @@ def test_a_dropped_column_does_not_come_back_with_its_name(root: Path, kind: pa.
         (lambda t: t.rename_column("v", ""), "invalid new_name ''"),
         (lambda t: t.drop_column("nope"), "no column 'nope'"),
         (lambda t: t.drop_column("p"), "'p' partitions the table"),
-        (lambda t: t.add_column("V", "long"), "'V' already"),
+        (lambda t: t.add_column("V", "long"), "'v' already"),
         (lambda t: t.add_column("", "long"), "invalid name ''"),
         (lambda t: t.add_column("x", pa.time32("s")), "'x'"),
         (lambda t: t.add_column("x", int), "invalid type"),
