@@ -26,6 +26,7 @@ from .commits.two_phase import JobInfo
 from .display import counted
 from .errors import (
     CommitConflictError,
+    JobFencedError,
     ManifestCommitError,
     OutcomeUnknownError,
     StoreError,
@@ -226,7 +227,7 @@ class _Run:
             done = upkeep.do(step, self.note(due.reason))
         except _OutOfTimeError:
             return _Due("left", due.reason), _Done("the time is used up; the next call goes on")
-        except (CommitConflictError, OutcomeUnknownError) as error:
+        except (CommitConflictError, JobFencedError, OutcomeUnknownError) as error:
             return _Due("waits", due.reason), _Done(f"others were faster; the next call: {error}")
         except ManifestCommitError as error:
             return _Due("failed", due.reason), _Done(str(error), failed=True)

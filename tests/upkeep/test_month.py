@@ -135,7 +135,7 @@ def test_two_at_once_beside_writers_lose_nothing_and_fail_nowhere(tmp_path: Path
     finally:
         stop.set()
         thread.join()
-    assert {row["state"] for row in found} <= {"done", "not due", "waits"}, [row for row in found if row["state"] == "failed"]
+    assert {row["state"] for row in found} <= {"done", "not due", "waits"}, [row["result"] for row in found if row["state"] == "failed"]
     assert any(row["state"] == "done" and row["step"] == "compact" for row in found)
     have = Counter(row[0] for path in paths for row in content(str(path)).elements())
     assert have == Counter({**dict.fromkeys(range(10), 3), **written})
