@@ -194,12 +194,7 @@ class Assignments:
         """schema: the table's; resolve: the names that SQL may use; inputs: the columns of the rows
         that expressions are evaluated for; session: of SQL."""
         _check_names(given)
-        try:
-            pairs = [(find_column(schema, name), value) for name, value in given.items()]
-        except UsageError as error:
-            raise UsageError(
-                f"{error} merge_schema=True adds columns of the source; nothing was done."
-            ) from None
+        pairs = [(find_column(schema, name), value) for name, value in given.items()]
         if not pairs or len({field.id for field, _ in pairs}) < len(pairs):
             raise UsageError(
                 f"set names one or more columns, each once, not {list(given)}; nothing was done"
