@@ -8,7 +8,6 @@ Internal: import from `manifestcommit`.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -146,4 +145,6 @@ def _plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> str:
+    import html
+
     return html.escape(f"{value:,}" if type(value) is int else cut(value), quote=True)

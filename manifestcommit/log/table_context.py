@@ -34,7 +34,6 @@ from ..runtime.environment import tuning as process_tuning
 from ..runtime.outcome import Meter, Phase, StoreCounters
 from ..store import ObjectInfo, Store
 from ..store.base import heads_of, now_of
-from ..store.doctor import prove
 from ..version import WRITER
 from . import export_hook
 from .manifests import ManifestReader
@@ -220,6 +219,8 @@ class TableContext:
         new table, a copy on another store) concurrent put-if-absent probes run once.
         """
         if self.store.identity and self.store.identity not in proven and not self._has_proven:
+            from ..store.doctor import prove
+
             slow = threading.Timer(_SLOW_PROOF_S, LOG.warning, (_SLOW_PROOF, self.store.url))
             slow.daemon = True
             slow.start()
