@@ -29,6 +29,7 @@ CONDITIONS = (
     "f > 2.5", "f >= 0", "f <= 0", "f < 0", "f = 0", "f IS NULL", "t = 'b'", "t > 'zz'", "t = ''", "t IS NULL",
     "d < DATE '1970-01-01'", "d > DATE '9000-01-01'", "d IS NULL", "l < 0", "m > 1", "m < 0", "b = true",
 )  # fmt: skip
+CONDITIONS_OF_NAMES = ("part IS NULL", "part = 7", "part < 8", "old_part = 10", "old_part <> 10")
 _TIMEOUT_S = 600
 
 
@@ -72,19 +73,32 @@ def make(folder: str, *, names: Sequence[str] | None = None, large: bool = True)
         counted = {column: Counter(values) for column, values in columns.items()}
         found[name] = Exported(root, schema, counted, Counter(zip(*columns.values(), strict=True)), refused)
     if not names:
-        found |= filtered(f"{folder}/filtered/t", local_only="://" not in folder)
+        local_only = "://" not in folder
+        found |= filtered(table_of_bounds(f"{folder}/filtered/t"), CONDITIONS, local_only=local_only)
+        found |= filtered(table_of_names(f"{folder}/names/t"), CONDITIONS_OF_NAMES, local_only=local_only)
     return found
 
 
-def filtered(path: str, *, local_only: bool) -> dict[str, Exported]:
-    """ "where …" -> the rows of one table for which the condition holds, as DuckDB finds them in memory, without statistics."""
-    table = table_of_bounds(path)
+def table_of_names(path: str) -> mc.Table:
+    """A table with a column that has the name which another column has in the older file."""
+    mc.write(pa.table({"n": pa.array([1, 2], pa.int64()), "part": pa.array([10, 20], pa.int64())}), path)
+    table = mc.Table(path)
+    table.rename_column("part", "old_part")
+    table.add_column("part", "long")
+    mc.write(pa.table({"n": pa.array([3], pa.int64()), "old_part": pa.array([30], pa.int64()), "part": pa.array([7], pa.int64())}), path)
+    for format in ("iceberg", "delta"):
+        table.export(format)
+    return table
+
+
+def filtered(table: mc.Table, conditions: Sequence[str], *, local_only: bool) -> dict[str, Exported]:
+    """ "where …" -> the rows of a table for which the condition holds, as DuckDB finds them in memory, without statistics."""
     data = table.to_arrow()
     session = duckdb.connect()
     session.register("arrow", data)
     session.execute("CREATE TABLE rows AS FROM arrow")
     found = {}
-    for condition in CONDITIONS:
+    for condition in conditions:
         kept = {row[0] for row in session.execute(f"SELECT n FROM rows WHERE {condition}").fetchall()}
         columns = columns_of(data.filter(pc.is_in(data["n"], pa.array(sorted(kept), pa.int64()))), data.schema)
         counted = {column: Counter(values) for column, values in columns.items()}
