@@ -53,7 +53,7 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import open_store
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import CountingStore
 
 COMMITS = 5  # of one round
 PARTITIONS = 1_000
@@ -316,7 +316,7 @@ def driver(chosen: Any, folder: Path, used: str) -> None:
 
 def _send(files: int, tasks: int) -> None:
     """What the tasks of a job put, and the messages that they send."""
-    from manifestcommit.spark.write.arrow_writer import MESSAGE_LIMIT_BYTES, TaskWritten, packed
+    from manifestcommit.spark.writing import MESSAGE_LIMIT_BYTES, TaskWritten, packed
 
     session = made_up_session(open_store(url()))
     job = Job(session)
@@ -346,7 +346,7 @@ def head_schema(session: TableContext) -> Any:
 
 def _drive() -> dict[str, float]:
     """The driver's part: take the messages, commit, and say what that took."""
-    from manifestcommit.spark.write.arrow_writer import collect
+    from manifestcommit.spark.writing import collect
     from manifestcommit.store import StorageOptions
 
     global _before_mb

@@ -54,7 +54,7 @@ from manifestcommit.runtime.environment import tuning
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import open_store
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import CountingStore
 
 FILE_BYTES = 1 << 20
 FILES_A_DAY = 1_000

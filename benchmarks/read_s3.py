@@ -33,8 +33,8 @@ from benchmarks.measure import Contestant, Figures, interleave, parser, report, 
 from benchmarks.s3 import S3Server, s3_server, versions
 from manifestcommit.files.footer_stats import parquet_columns
 from manifestcommit.runtime.footer_child import chunk_span
-from manifestcommit.spark.datasource.source import ManifestCommitDataSource
-from manifestcommit.spark.runtime.registered_options import with_options
+from manifestcommit.spark.datasource import ManifestCommitDataSource
+from manifestcommit.spark.tasks import with_options
 from manifestcommit.store import StorageOptions
 
 COLUMNS = ("id", "part", "quantity", "price", "discount", "day", "mode", "note")

@@ -43,7 +43,7 @@ _HOMES = {
     "runtime.outcome": "JobMetrics JobResult JobResults Outcome",
     "catalog.clone": "CloneReport clone",
     "catalog.lake": "Lake lake",
-    "export.export_result": "Export",
+    "export.exporter": "Export",
     "job": "DroppedJobWarning Job begin commit commit_all write",
     "transactions": "JointOutcome PinnedTable Transaction TransactionRows read_together "
     "rollback_together tag_together transaction",

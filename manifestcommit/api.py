@@ -7,7 +7,7 @@ Internal: import them from `manifestcommit`.
 from .catalog.clone import CloneReport, clone
 from .catalog.lake import Lake, lake
 from .commits.two_phase import JobInfo, Resolution
-from .export.export_result import Export
+from .export.exporter import Export
 from .format.snapshot import Snapshot
 from .format.watermark import WatermarkMismatch
 from .job import DroppedJobWarning, Job, begin, commit, commit_all, write

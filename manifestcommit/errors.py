@@ -3,7 +3,7 @@
 `ManifestCommitError` is the base of all. A message says what was given or what happened, to which
 object, what is safe, and what to do. Each class says its cause and, under `Remedy`, what to do
 about it. No error text carries credentials: callers pass canonical URLs (see `store.open_store`),
-never storage options, and texts of stores' clients pass `store.options.StorageOptions.scrub`.
+never storage options, and texts of stores' clients pass `store.base.StorageOptions.scrub`.
 """
 
 from __future__ import annotations

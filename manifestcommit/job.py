@@ -36,7 +36,7 @@ from .log.table_context import TableContext
 from .runtime.outcome import JobMetrics, JobResult, JobResults, Outcome, committed_or_raise
 from .runtime.validation import Ranges, advances_of, is_spark, wrong
 from .store import StorageOptions, open_store
-from .terminal.screen import Progress
+from .terminal import Progress
 
 if TYPE_CHECKING:
     from .staging import Staged
@@ -465,7 +465,7 @@ class Job:
         }
         options["sources"] = sources
         if is_spark_dataframe(data):
-            from .spark.write.dispatch import write_into  # late: pyspark is an extra
+            from .spark.writing import write_into  # late: pyspark is an extra
 
             write_into(self._job, data, storage_options=self._storage_options, **options)
             return

@@ -30,7 +30,7 @@ from .store import StorageOptions, Store, open_store
 from .store.base import retries_of
 from .table.functions import REFUSED, companion_url, open_companion
 from .table.table import Table
-from .terminal.screen import Progress
+from .terminal import Progress
 from .transactions import transaction
 
 _COLUMNS = pa.schema(
@@ -150,7 +150,7 @@ def split(
         return Found()
     if is_spark_dataframe(data):
         from .format.spark_json import from_spark
-        from .spark.read.provenance import check_running, marks_of
+        from .spark.scan import check_running, marks_of
 
         check_running(data.sparkSession)
         rows.based_on.take(marks_of(data))
@@ -251,10 +251,8 @@ def _write_in_tasks(
 ) -> Found:
     """Run one Spark job whose tasks write both tables' files. Only files that the driver gets to
     know are committed, of one attempt of each task. [CK7] [SP1] [SP2]"""
-    from .spark.runtime.task_errors import check_reachable, raising_ours
-    from .spark.runtime.without_sources import check_can_write, messages_of
-    from .spark.write.arrow_writer import TaskMessage, collect, filler_of
-    from .spark.write.batch_sizing import paced
+    from .spark.tasks import check_can_write, check_reachable, messages_of, raising_ours
+    from .spark.writing import TaskMessage, collect, filler_of, paced
 
     for plan in (split.kept, split.refused):
         check_reachable(plan.url)
@@ -276,9 +274,8 @@ def _split_in_task(
     split: _Split, given: StorageOptions, filler: str, batches: Iterable[pa.RecordBatch]
 ) -> bytes:
     """In a task: make its rows durable, in files of this attempt in both tables."""
-    from .spark.runtime.versions import sound
-    from .spark.write.arrow_writer import TaskWritten, task_context, task_message
-    from .spark.write.batch_sizing import without_fillers
+    from .spark.versions import sound
+    from .spark.writing import TaskWritten, task_context, task_message, without_fillers
 
     task = task_context().partitionId()
     stores = (open_store(split.kept.url, given), open_store(split.refused.url, given))

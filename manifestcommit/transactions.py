@@ -40,7 +40,7 @@ from .rows.row_change import Declared, RowChange
 from .runtime.outcome import Outcome, error_of
 from .runtime.validation import Ranges, flag, wrong
 from .store import StorageOptions, open_store
-from .store.options import split_url
+from .store.base import split_url
 from .table import Resolution
 from .table.row_changes import RowChanges
 from .table.table import Table

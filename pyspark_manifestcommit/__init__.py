@@ -6,10 +6,10 @@ import contextlib
 # An error here would hide the data sources of all other packages too, so a broken installation
 # hides only ours.
 with contextlib.suppress(ImportError):
-    from manifestcommit.spark.runtime.versions import has
+    from manifestcommit.spark.versions import has
 
     # Spark 4.0 lets nobody replace a source that it has found, and `register` does.
     if has("discovery"):
-        from manifestcommit.spark.datasource.source import ManifestCommitDataSource as DefaultSource
+        from manifestcommit.spark.datasource import ManifestCommitDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

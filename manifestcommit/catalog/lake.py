@@ -17,8 +17,7 @@ from ..job import Path
 from ..runtime.concurrency import map_concurrently
 from ..runtime.validation import optional, text
 from ..store import ObjectInfo, Store, open_store
-from ..store.base import is_remote
-from ..store.options import split_url
+from ..store.base import is_remote, split_url
 from ..table import Table
 from ..table.functions import COMPANIONS, create_table
 from ..table.listing import Listing

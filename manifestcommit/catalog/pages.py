@@ -24,10 +24,8 @@ from ..log import exports
 from ..log.table_context import TableContext
 from ..log.version_chain import walk_back
 from ..operations.describe import source_age_s
-from ..report import drawing
 from ..report import page as report_page
-from ..report.data import HistoryReducer
-from ..report.reading import read_report
+from ..report.data import HistoryReducer, read_report
 from ..runtime.concurrency import map_concurrently
 from ..store import StorageOptions, Store, open_store
 from ..table import Table
@@ -97,7 +95,7 @@ def read_rows(lake: Store, options: StorageOptions | None, found: list[FoundTabl
             ctx = TableContext(open_store(f"{lake.url}/{path}", options))
             return row_of(ctx, [*list_jobs(ctx, is_read=False)], path, each.name)
         except ManifestCommitError as error:
-            return Row(path=path, name=each.name, problems=(drawing.short(error, _TEXT),))
+            return Row(path=path, name=each.name, problems=(report_page.short(error, _TEXT),))
 
     return map_concurrently(lake, read, ordered, limit=_AT_ONCE)
 
@@ -112,7 +110,7 @@ def row_of(ctx: TableContext, jobs: list[JobInfo], path: str, name: str | None) 
         elif lag.behind:
             problems.append(
                 f"the export to {format} is {counted(lag.behind, 'version')} behind, for "
-                f"{drawing.age_text(lag.age_s or 0.0)}"
+                f"{report_page.age_text(lag.age_s or 0.0)}"
             )
     return Row(
         path=path,

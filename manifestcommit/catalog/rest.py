@@ -37,7 +37,7 @@ from ..errors import (
     UsageError,
 )
 from ..export import iceberg_export
-from ..export.iceberg_metadata import metadata_name, read_document
+from ..export.iceberg_export import metadata_name, read_document
 from ..runtime.environment import SystemEnv
 from ..store import StorageOptions, Store, open_store
 from ..table import Table

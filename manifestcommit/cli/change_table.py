@@ -16,8 +16,7 @@ from .options import (
     storage_options_of,
     table_of,
 )
-from .output import show, written
-from .safety import Plan, decided
+from .output import Plan, decided, show, written
 
 if TYPE_CHECKING:
     from ..format.change import Rollback

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..display import counted, visible
-from ..terminal.screen import Steps
+from ..terminal import Steps
 from .options import command, table_of
 from .output import show
 

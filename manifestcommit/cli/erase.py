@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..terminal.screen import Steps
-from .exit_codes import DONE, NO
-from .options import command, note_of, table_of, with_options
-from .output import show, written
-from .safety import Plan, decided
+from ..terminal import Steps
+from .options import DONE, NO, command, note_of, table_of, with_options
+from .output import Plan, decided, show, written
 
 if TYPE_CHECKING:
     from ..table import Table

@@ -13,8 +13,7 @@ import msgspec
 
 from ..display import counted
 from ..errors import UsageError
-from ..terminal.render import plain_text, print_json, quoted
-from ..terminal.screen import print_table
+from ..terminal import plain_text, print_json, print_table, quoted
 from .options import chosen, command, positive, table_of
 from .output import show, size_cell, size_text, written
 

@@ -13,10 +13,9 @@ import msgspec
 from ..display import counted, visible
 from ..errors import UsageError
 from ..format.object_names import is_job_id
-from ..terminal.render import other_tables
+from ..terminal import other_tables
 from .options import command, context_of, note_of, storage_options_of, table_of
-from .output import show, written
-from .safety import Plan, decided
+from .output import Plan, decided, show, written
 
 if TYPE_CHECKING:
     from ..commits.two_phase import JobInfo

@@ -12,8 +12,8 @@ import msgspec
 
 from ..display import counted, visible
 from ..errors import UsageError
-from ..store.options import split_url
-from ..terminal.screen import Steps, print_table
+from ..store.base import split_url
+from ..terminal import Steps, print_table
 from ..version import install
 from .inspect_table import rows_of
 from .options import command, storage_options_of

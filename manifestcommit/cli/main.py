@@ -1,22 +1,171 @@
 """The `manifestcommit` command: a table for people, or one JSON document on standard output with
---json.
-
-Its exit codes are in cli.exit_codes. Prose and progress go to standard error.
+--json. Prose and progress go to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import io
 import os
+import re
+import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 from ..display import visible
 from ..errors import ManifestCommitError, UsageError, invalid
-from .exit_codes import DONE, INTERRUPTED, exit_code
-from .options import Run, check_note, with_options
-from .parser import make_parser
+from ..version import __version__
+from . import (
+    change_table,
+    check_table,
+    erase,
+    inspect_table,
+    jobs,
+    lake,
+    load_table,
+    maintain_table,
+    upkeep,
+)
+from .options import (
+    DECLARED,
+    DONE,
+    INTERRUPTED,
+    MEANINGS,
+    Commands,
+    Run,
+    check_note,
+    command,
+    exit_code,
+    with_options,
+)
+
+_GROUPS = {
+    "inspect": (inspect_table,),
+    "load": (load_table,),
+    "jobs": (jobs,),
+    "change": (change_table, erase),
+    "maintain": (upkeep, maintain_table),
+    "lake": (lake,),
+    "check": (check_table,),
+    "help": (sys.modules[__name__],),
+}
+EXAMPLES = """examples:
+  manifestcommit history /lake/flights               what was committed, newest first
+  manifestcommit head /lake/flights -n 5             a few rows
+  manifestcommit files /lake/flights --version 3     which files version 3 lists
+  manifestcommit load /lake/orders /landing/orders   files that landed, each once
+  manifestcommit rollback /lake/flights 3 --reason 'wrong rates' --dry-run
+                                                     what a rollback would do
+  manifestcommit doctor s3://bucket/lake             whether commits are safe there
+  manifestcommit help gc                             all about one command
+
+Changes that only gc could make final are asked about: --dry-run says what they would do,
+--yes confirms them in scripts.
+Secrets come from the environment or from the file of --storage-options, never from an argument."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments, and what may have been meant, without repeating
+    escapes or credentials that are in them."""
+
+    commands: Commands | None = None
+
+    def format_help(self) -> str:
+        self.description = textwrap.fill(" ".join((self.description or "").split()), _room())
+        if self.commands is not None:
+            self.epilog = "\n\n".join([_grouped(self.commands), EXAMPLES, exit_codes()])
+        return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        text = re.sub(r"://[^@'\s]*@", "://...@", message)
+        choice = re.search(r"invalid choice: '([^']*)'", message)
+        if choice and "COMMAND" in message and self.commands is not None:
+            shown = re.sub(r"://[^@]*@", "://...@", choice[1])
+            text = f"there is no command '{shown}'"
+            text += meant(choice[1], self.commands.parsers)
+        super().error(visible(text))
+
+    def unknown(self, arguments: Iterable[str]) -> NoReturn:
+        """Arguments that no option or position takes."""
+        given = list(arguments)
+        known = [name for action in self._actions for name in action.option_strings]
+        text = f"unrecognized arguments: {' '.join(given)}"
+        for each in given:
+            name = each.partition("=")[0]
+            text += meant(name, known) if name.startswith("--") else ""
+        self.error(text)
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """What an error adds where a word is close to one that there is."""
+    near = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def make_parser() -> Parser:
+    """The whole command line."""
+    parser = Parser(
+        prog="manifestcommit",
+        usage="manifestcommit [-h] [--version] COMMAND PATH [options]",
+        description=(
+            "Look into tables that manifestcommit publishes, finish what jobs have left, set "
+            "back, delete rows, compact, clean up."
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"manifestcommit {__version__}")
+    commands = Commands(
+        parser.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS)
+    )
+    parser.commands = commands
+    for group, modules in _GROUPS.items():
+        for declared in (each for module in modules for each in DECLARED[module.__name__]):
+            commands.add(group, declared)
+    return parser
+
+
+def exit_codes() -> str:
+    """The table of exit codes, for the help."""
+    lines = [f"  {code:<4} {meaning}" for code, meaning in MEANINGS.items()]
+    return "\n".join(["exit status:", *lines])
+
+
+def _room() -> int:
+    return max(shutil.get_terminal_size().columns - 2, 40)
+
+
+def _grouped(commands: Commands) -> str:
+    """The commands by group, as wide as the terminal."""
+    longest = max(map(len, commands.parsers)) + 2
+    parts = []
+    for group, members in commands.groups.items():
+        lines = [f"{group}:"]
+        for name, what in members.items():
+            first, rest = f"  {name:<{longest}}", " " * (longest + 2)
+            lines += textwrap.wrap(what, _room(), initial_indent=first, subsequent_indent=rest)
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+@command(
+    """
+    help: all about one command, or all commands
+    [COMMAND]  default: all commands
+    $ help gc
+    """,
+    about_table=False,
+)
+def _help(options: argparse.Namespace) -> int:
+    if options.verb is None:
+        options.top.print_help()
+    elif options.verb in options.commands.parsers:
+        options.commands.parsers[options.verb].print_help()
+    else:
+        options.top.parse_args([options.verb])  # says that there is none, and what may be meant
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

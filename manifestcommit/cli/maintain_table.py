@@ -12,10 +12,9 @@ import msgspec
 
 from ..display import counted
 from ..errors import UsageError
-from ..terminal.screen import Steps, print_table
+from ..terminal import Steps, print_table
 from .options import command, note_of, table_of
-from .output import show, size_cell, size_text, written
-from .safety import Plan, decided
+from .output import Plan, decided, show, size_cell, size_text, written
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ..terminal.screen import Steps, print_table
+from ..terminal import Steps, print_table
 from .options import command, note_of, storage_options_of
 from .output import size_cell, written
 

@@ -6,34 +6,448 @@ Where the log ends before the readable versions begin, a checkpoint comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import io
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
 from ..files.foreign_footer import FooterJudge
-from ..format.fields import Schema
-from ..format.snapshot import Snapshot
-from ..log.table_context import TableContext
+from ..format.evolution import Leaf, leaves
+from ..format.fields import (
+    EXACT,
+    FLOATS,
+    INTEGERS,
+    MOMENTS,
+    ArrayType,
+    Field,
+    FieldType,
+    MapType,
+    Schema,
+    StructType,
+    decimal_parts,
+    show_path,
+    type_text,
+    walk,
+)
+from ..format.snapshot import REPLACE, Snapshot
+from ..log.table_context import TableContext, gate
 from ..log.version_chain import Head, raise_if_expired, read_version, walk_back
 from ..scan.planning import differing_entries
 from ..store import ObjectInfo, Store
 from . import file_columns
-from .delta_log import (
-    FOLDER,
-    LAST_CHECKPOINT,
-    Checkpoint,
-    check_schema,
-    checkpoint_name,
-    commit_bytes,
-    commit_name,
-    last_checkpoint_bytes,
-    metadata_id,
-    table_in,
-    version_of,
+from .file_columns import not_ours, put_shared
+
+TEXTS = pa.map_(pa.string(), pa.string())
+ADD = pa.struct(
+    [
+        ("path", pa.string()),
+        ("partitionValues", TEXTS),
+        ("size", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("stats", pa.string()),
+    ]
 )
-from .shared_objects import not_ours, put_shared
+_EXACT_DIGITS = 15  # of a decimal that readers keep who parse JSON numbers as floats
+_PLAIN_PATH = r"^[A-Za-z0-9_.~/=-]*$"
+_TO_ESCAPE = r'[\x00-\x1f"\\]'
+# the days and microseconds of the years that texts have: 1 to 9999
+_DAYS = (-719_162, 2_932_896)
+_MICROS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
+
+
+def adds(entries: pa.Table, schema: Schema, committed_ms: int, *, changes: bool) -> pa.StructArray:
+    """The actions that add these files. entries: a manifest's table in the schema's types."""
+    rows = entries.num_rows
+    none = pa.array([], pa.string())
+    columns = [
+        paths(entries.column("path")),
+        pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows + 1), none, none),
+        entries.column("bytes").combine_chunks(),
+        pa.repeat(pa.scalar(committed_ms, pa.int64()), rows),
+        pa.repeat(changes, rows),
+        _stats(entries, schema),
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(ADD))
+
+
+def paths(names: pa.ChunkedArray) -> pa.Array:
+    """The names as Delta has them, percent-encoded."""
+    whole = names.combine_chunks()
+    if pc.all(pc.match_substring_regex(whole, _PLAIN_PATH)).as_py() is not False:
+        return whole
+    return pa.array([quote(name, safe="/=") for name in whole.to_pylist()], pa.string())
+
+
+def _stats(entries: pa.Table, schema: Schema) -> pa.Array:
+    """What Delta's readers may know of each file, as JSON: nothing to be misunderstood. [EX8]"""
+    entries = _with_partition_bounds(entries)
+    known = [leaf for leaf in leaves(schema) if f"min.{leaf.id}" in entries.column_names]
+    values: dict[str, dict[tuple[str, ...], pa.Array]] = {
+        "minValues": {leaf.path: _bound(entries, leaf, "min") for leaf in known},
+        "maxValues": {leaf.path: _bound(entries, leaf, "max") for leaf in known},
+        "nullCount": {
+            leaf.path: _column(entries, f"nulls.{leaf.id}").cast(pa.string()) for leaf in known
+        },
+    }
+    members = [_member("numRecords", _column(entries, "rows").cast(pa.string()))]
+    members += [_member(name, _object(found)) for name, found in values.items()]
+    return _braced(members)
+
+
+def _with_partition_bounds(entries: pa.Table) -> pa.Table:
+    """The entries, with the partition value as both bounds of a partition column: each row of the
+    file has it, whether or not the column's values were counted."""
+    ids = [name.partition(".")[2] for name in entries.column_names if name.startswith("partition.")]
+    for id in ids:
+        value = entries.column(f"partition.{id}")
+        made = {
+            "min": value,
+            "max": value,
+            "nulls": pc.if_else(pc.is_valid(value), 0, entries.column("rows")),
+            "cuts": pa.repeat(pa.scalar(0, pa.int8()), len(value)),
+        }
+        for kind, column in made.items():
+            name = f"{kind}.{id}"
+            if name in entries.column_names:
+                entries = entries.drop_columns([name])
+            entries = entries.append_column(name, column)
+    return entries
+
+
+def _object(values: Mapping[tuple[str, ...], pa.Array]) -> pa.Array:
+    """A JSON object of these members, by their paths; null where it would have none."""
+    own: dict[str, pa.Array] = {}
+    inner: dict[str, dict[tuple[str, ...], pa.Array]] = {}
+    for path, texts in values.items():
+        if len(path) == 1:
+            own[path[0]] = texts
+        else:
+            inner.setdefault(path[0], {})[path[1:]] = texts
+    own |= {name: _object(members) for name, members in inner.items()}
+    if not own:
+        return pa.scalar(None, pa.string())
+    made = _braced([_member(name, texts) for name, texts in own.items()])
+    return pc.if_else(pc.equal(made, "{}"), pa.scalar(None, pa.string()), made)
+
+
+def _member(name: str, texts: Any) -> pa.Array:
+    """The member of an object; null where it has no value."""
+    return pc.binary_join_element_wise(json.dumps(name, ensure_ascii=False) + ":", texts, "")
+
+
+def _braced(members: Sequence[pa.Array]) -> pa.Array:
+    # With nulls skipped, pyarrow's join leaves out a row of nulls only: an empty text begins each.
+    joined = pc.binary_join_element_wise("", *members, ",", null_handling="skip")
+    inner = pc.utf8_slice_codeunits(joined, 1)
+    return pc.binary_join_element_wise("{", inner, "}", "")
+
+
+def _column(entries: pa.Table, name: str) -> pa.Array:
+    return entries.column(name).combine_chunks()
+
+
+def _bound(entries: pa.Table, leaf: Leaf, end: str) -> pa.Array:
+    """A bound of each file as JSON, where it is exact: some readers answer `max(…)` from it."""
+    kind, bound = leaf.type, _column(entries, f"{end}.{leaf.id}")
+    cuts = pc.bit_wise_and(_column(entries, f"cuts.{leaf.id}"), 1 if end == "min" else 2)
+    known = pc.fill_null(pc.equal(cuts, 0), True)
+    if kind in FLOATS:
+        known = pc.and_(known, pc.is_finite(pc.fill_null(bound, 0.0)))
+        if end == "max":  # Delta orders NaN above every number
+            nans = _column(entries, f"nans.{leaf.id}")
+            known = pc.and_(known, pc.fill_null(pc.equal(nans, 0), False))
+        texts = bound.cast(pa.float64()).cast(pa.string())
+        texts = pc.if_else(pc.equal(bound, 0.0), "-0.0" if end == "min" else "0.0", texts)
+    elif kind == "string":
+        texts = _quoted(bound)
+    elif kind == "date":
+        known = pc.and_(known, _between(bound.cast(pa.int32()), _DAYS))
+        texts = _in_quotes(pc.if_else(known, bound, pa.scalar(None, bound.type)).cast(pa.string()))
+    elif kind in MOMENTS:
+        known = pc.and_(known, _between(bound.cast(pa.int64()), _MICROS))
+        plain = pc.if_else(known, bound, pa.scalar(None, bound.type)).cast(pa.string())
+        texts = _in_quotes(pc.replace_substring(plain, " ", "T", max_replacements=1))
+    elif isinstance(kind, str) and _is_number(kind):
+        texts = bound.cast(pa.string())
+    else:
+        return pa.nulls(len(bound), pa.string())
+    return pc.if_else(known, texts, pa.scalar(None, pa.string()))
+
+
+def _is_number(kind: str) -> bool:
+    parts = decimal_parts(kind)
+    is_whole = kind in INTEGERS
+    return is_whole or (parts is not None and parts[0] <= _EXACT_DIGITS)
+
+
+def _between(numbers: pa.Array, ends: tuple[int, int]) -> pa.Array:
+    inside = pc.and_(pc.greater_equal(numbers, ends[0]), pc.less_equal(numbers, ends[1]))
+    return pc.fill_null(inside, False)
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Texts as JSON."""
+    if pc.any(pc.match_substring_regex(texts, _TO_ESCAPE)).as_py():
+        made = [
+            None if text is None else json.dumps(text, ensure_ascii=False)
+            for text in texts.to_pylist()
+        ]
+        return pa.array(made, pa.string())
+    return _in_quotes(texts)
+
+
+def _in_quotes(texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+FOLDER = "_delta_log/"
+LAST_CHECKPOINT = f"{FOLDER}_last_checkpoint"
+# Writers that do not know this feature refuse to write: the log follows the table. [EX3]
+WRITER_FEATURE = "manifestcommit"
+_NAMESPACE = uuid.UUID("0d4c6c8e-5b4c-4e0b-9a55-6a1fd1f0b1ce")
+_TYPES = EXACT.union(FLOATS)
+_MAPPED = "columnMapping"
+_NTZ = "timestampNtz"
+_TABLE_ID = "manifestcommit.table-id"
+_TABLE = re.compile(rb'\{"commitInfo":\{"manifestcommit\.table-id":"([0-9A-Za-z-]{1,100})",')
+_GROUP_ROWS = 50_000  # of a checkpoint
+
+
+def commit_name(version: int) -> str:
+    """The name of the actions of a version."""
+    return f"{FOLDER}{version:020d}.json"
+
+
+def checkpoint_name(version: int) -> str:
+    """The name of the checkpoint of a version."""
+    return f"{FOLDER}{version:020d}.checkpoint.parquet"
+
+
+def version_of(name: str) -> int | None:
+    """The version of a commit or a checkpoint; None for any other name."""
+    digits = name.removeprefix(FOLDER)[:20]
+    if not (digits.isascii() and digits.isdecimal()):
+        return None
+    version = int(digits)
+    return version if name in (commit_name(version), checkpoint_name(version)) else None
+
+
+def metadata_id(table_id: str) -> str:
+    """The id that a log has in its metadata."""
+    return str(uuid.uuid5(_NAMESPACE, table_id))
+
+
+def table_in(start: bytes) -> str | None:
+    """The id of the table whose commit begins with these bytes; None: it is not one of ours."""
+    found = _TABLE.match(start)
+    return None if found is None else found[1].decode()
+
+
+def check_schema(schema: Schema) -> None:
+    """UnsupportedTypeError if Delta cannot express a column. [EX9]"""
+    for path, field in walk(schema.fields):
+        kind = field.type
+        if isinstance(kind, str) and kind not in _TYPES and decimal_parts(kind) is None:
+            raise UnsupportedTypeError(
+                f"column {show_path(path)} has the type {type_text(kind)}, which a Delta log "
+                "cannot hold for every reader: the table cannot be exported to it as long as the "
+                "column is there"
+            )
+
+
+def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """What a version says of the table itself: protocol and metadata."""
+    schema = snapshot.schema or Schema(fields=())
+    mapped = any(field.physical is not None for field in schema.fields)
+    kinds = {field.type for _, field in walk(schema.fields) if isinstance(field.type, str)}
+    features = [_MAPPED] * mapped + [_NTZ] * ("timestamp_ntz" in kinds)
+    checks = {}
+    if snapshot.constraints:
+        texts = gate().texts_of(snapshot)
+        checks = {f"delta.constraints.{name.lower()}": text for name, text in texts.items()}
+    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 7}
+    if features:
+        protocol |= {"minReaderVersion": 3, "readerFeatures": features}
+    configuration = checks
+    if mapped:
+        highest = max(field.id for _, field in walk(schema.fields))
+        configuration = {
+            **checks,
+            "delta.columnMapping.mode": "name",
+            "delta.columnMapping.maxColumnId": str(highest),
+        }
+    written = ["checkConstraints"] if checks else []
+    columns = {
+        "type": "struct",
+        "fields": [_field(field, is_mapped=mapped) for field in schema.fields],
+    }
+    metadata = {
+        "id": metadata_id(snapshot.table_id),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": _text(columns),
+        "partitionColumns": [],
+        "configuration": configuration,
+    }
+    return [
+        {"protocol": protocol | {"writerFeatures": [*features, *written, WRITER_FEATURE]}},
+        {"metaData": metadata},
+    ]
+
+
+def commit_bytes(before: Snapshot, after: Snapshot, removed: pa.Table, added: pa.Table) -> bytes:
+    """The actions that lead from one version to the next. removed, added: entries. [EX5]"""
+    milliseconds = after.committed_at // 1000
+    changes = any(commit.operation != REPLACE for commit in after.commits)
+    operations = ",".join(commit.operation for commit in after.commits)
+    info: dict[str, Any] = {
+        _TABLE_ID: after.table_id,  # first: see `table_in`
+        "timestamp": milliseconds,
+        "operation": operations,
+        "operationParameters": {},
+        "engineInfo": "manifestcommit",
+    }
+    keys = [commit.key for commit in after.commits if commit.key is not None]
+    info |= {"manifestcommit.keys": keys} if keys else {}
+    if after.watermarks != before.watermarks:
+        info["manifestcommit.watermarks"] = after.watermarks
+    actions: list[dict[str, Any]] = [{"commitInfo": info}]
+    heads = zip(head_actions(before), head_actions(after), strict=True)
+    actions += [new for old, new in heads if new != old]
+    actions += [
+        {"remove": {"path": path, "deletionTimestamp": milliseconds, "dataChange": changes}}
+        for path in paths(removed.column("path")).to_pylist()
+    ]
+    files = adds(added, after.schema or Schema(fields=()), milliseconds, changes=changes)
+    actions += [{"add": action | {"partitionValues": {}}} for action in files.to_pylist()]
+    return b"".join(_text(action).encode() + b"\n" for action in actions)
+
+
+class Checkpoint:
+    """A checkpoint, file by file: the whole state of one version."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._sink = io.BytesIO()
+        self._writer = pq.ParquetWriter(self._sink, _CHECKPOINT, compression="zstd")
+        heads = head_actions(snapshot)
+        self.actions = len(heads)
+        self._writer.write_table(pa.Table.from_pylist(heads, schema=_CHECKPOINT))
+
+    def add(self, entries: pa.Table) -> None:
+        """Add these files, entries as a manifest's table."""
+        schema = self._snapshot.schema or Schema(fields=())
+        committed_ms = self._snapshot.committed_at // 1000
+        for start in range(0, entries.num_rows, _GROUP_ROWS):
+            some = entries.slice(start, _GROUP_ROWS)
+            files = adds(some, schema, committed_ms, changes=False)
+            columns = [
+                files if field.name == "add" else pa.nulls(len(files), field.type)
+                for field in _CHECKPOINT
+            ]
+            self._writer.write_table(pa.Table.from_arrays(columns, schema=_CHECKPOINT))
+            self.actions += len(files)
+
+    def close(self) -> bytes:
+        """The checkpoint's bytes."""
+        self._writer.close()
+        return self._sink.getvalue()
+
+
+def last_checkpoint_bytes(version: int, actions: int) -> bytes:
+    """The object that names the newest checkpoint."""
+    return _text({"version": version, "size": actions}).encode()
+
+
+def _text(document: Any) -> str:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+def _field(field: Field, *, is_mapped: bool) -> dict[str, Any]:
+    metadata = (
+        {"delta.columnMapping.id": field.id, "delta.columnMapping.physicalName": field.file_name}
+        if is_mapped
+        else {}
+    )
+    return {
+        "name": field.name,
+        "type": _type(field.type, is_mapped=is_mapped),
+        "nullable": True,
+        "metadata": metadata,
+    }
+
+
+def _type(kind: FieldType, *, is_mapped: bool) -> Any:
+    match kind:
+        case StructType():
+            fields = [_field(member, is_mapped=is_mapped) for member in kind.fields]
+            return {"type": "struct", "fields": fields}
+        case ArrayType():
+            element = _type(kind.element.type, is_mapped=is_mapped)
+            return {"type": "array", "elementType": element, "containsNull": True}
+        case MapType():
+            return {
+                "type": "map",
+                "keyType": _type(kind.key.type, is_mapped=is_mapped),
+                "valueType": _type(kind.value.type, is_mapped=is_mapped),
+                "valueContainsNull": True,
+            }
+        case _:
+            return kind
+
+
+_CHECKPOINT = pa.schema(
+    [
+        ("txn", pa.struct([("appId", pa.string()), ("version", pa.int64())])),
+        ("add", ADD),
+        (
+            "remove",
+            pa.struct(
+                [
+                    ("path", pa.string()),
+                    ("deletionTimestamp", pa.int64()),
+                    ("dataChange", pa.bool_()),
+                ]
+            ),
+        ),
+        (
+            "metaData",
+            pa.struct(
+                [
+                    ("id", pa.string()),
+                    ("name", pa.string()),
+                    ("description", pa.string()),
+                    ("format", pa.struct([("provider", pa.string()), ("options", TEXTS)])),
+                    ("schemaString", pa.string()),
+                    ("partitionColumns", pa.list_(pa.string())),
+                    ("configuration", TEXTS),
+                    ("createdTime", pa.int64()),
+                ]
+            ),
+        ),
+        (
+            "protocol",
+            pa.struct(
+                [
+                    ("minReaderVersion", pa.int32()),
+                    ("minWriterVersion", pa.int32()),
+                    ("readerFeatures", pa.list_(pa.string())),
+                    ("writerFeatures", pa.list_(pa.string())),
+                ]
+            ),
+        ),
+    ]
+)
+
 
 MOST_COMMITS = 20  # versions that the log gets as commits when it begins, or after a gap
 MOST_CAUGHT_UP = 100  # versions that follow the log's newest one as commits

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import msgspec
 
+from ..display import ReprMixin
 from ..errors import StoreError, UsageError
 from ..format import object_names
 from ..format.fields import Schema
@@ -19,7 +20,23 @@ from ..scan.planning import entries_table
 from ..store import ObjectInfo
 from . import delta_export, iceberg_export
 from . import spark_catalog as spark_export
-from .export_result import Export
+
+
+class Export(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
+    """What one export has put beside the table.
+
+    Attributes:
+        format: "iceberg", "delta" or "spark-catalog".
+        version: the newest version that readers of the format see.
+        location: what to give them: the folder that holds the format's metadata.
+
+    Spec: EX1.
+    """
+
+    format: str
+    version: int
+    location: str
+
 
 SPARK = "spark-catalog"
 FORMATS: dict[str, ModuleType] = {

@@ -1,5 +1,5 @@
-"""The columns of data files that other programs wrote, as far as other engines depend on them.
-[EX6] [EX9]
+"""What exports share: checks of the columns of data files that other programs wrote, and objects
+that several exporters may create at once. [EX2] [EX6] [EX9]
 
 Engines find columns by field ids where a file has them. An adopted file with ids of its own would
 read as nulls, silently.
@@ -14,14 +14,49 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..errors import UsageError
+from ..errors import SnapshotExpiredError, UsageError, VersionNotFoundError
 from ..files.footer_stats import ParquetColumn, are_ordered, parquet_columns
 from ..files.foreign_footer import footers_of, open_noted
 from ..format.arrow_schema import FIELD_ID, is_list
 from ..format.fields import Field, Schema, members
+from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
+from ..log.version_chain import Head, read_version
 from ..runtime.concurrency import map_in_batches
+from ..runtime.environment import create
+from ..scan.planning import differing_entries
+from ..store import Store
 from ..store.base import missing_file
+
+
+def not_ours(store: Store, folder: str) -> UsageError:
+    """The error for metadata of the format that this table's exports have not put. [EX9]"""
+    return UsageError(
+        f"{store.url}/{folder.partition('/')[0]} is of another table or program: an export would "
+        "mix the two. Nothing was changed. Move the folder away, or delete it if nobody reads it, "
+        "and export again"
+    )
+
+
+def entries_since(
+    ctx: TableContext, head: Head, shown: int, snapshot: Snapshot, entries: pa.Table
+) -> pa.Table:
+    """Those of a version's entries that the exported version `shown` does not have, also files that
+    a rollback brought back; all of them where it is not readable any more, or 0."""
+    if not shown:
+        return entries
+    try:
+        before = read_version(ctx.store, head, shown).snapshot
+        since = differing_entries(ctx, before, snapshot)[1]
+    except (SnapshotExpiredError, VersionNotFoundError):
+        return entries
+    return entries.filter(pc.is_in(entries.column("path"), since.column("path").combine_chunks()))
+
+
+def put_shared(ctx: TableContext, name: str, data: bytes) -> int:
+    """Create an object, or find the one of another exporter; returns the length that is there."""
+    return len(data if create(ctx.store, name, data, ctx.env) else ctx.store.get(name))
+
 
 _REWRITE = (
     "Nothing was exported. Rewrite the rows once, as by manifestcommit.write(table.to_arrow(), "

@@ -42,7 +42,7 @@ from ..scan.partition_folders import folders_of, may_prune
 from ..scan.planning import entries_table
 from ..store import ObjectInfo, Store
 from . import file_columns
-from .shared_objects import entries_since, not_ours
+from .file_columns import entries_since, not_ours
 
 # Whether Spark reads the values of partition columns from the names of folders as they are.
 

@@ -62,7 +62,7 @@ from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..scan.planning import entries_table
 from ..store import ObjectInfo, Store
-from ..store.options import split_url
+from ..store.base import split_url
 
 # Finds the data files of a folder that is not a table yet, and folders that belong to tables of
 # other formats. [AF2] [LY6]

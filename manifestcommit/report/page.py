@@ -1,4 +1,5 @@
-"""The page of a report: one HTML document without script, and a policy that forbids it any request.
+"""The page of a report: one HTML document without script, its charts in SVG, and a policy that
+forbids it any request.
 
 The policy (Content-Security-Policy) allows the page's own style, by its digest, and nothing else.
 """
@@ -6,20 +7,304 @@ The policy (Content-Security-Policy) allows the page's own style, by its digest,
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hashlib
 import html
+import math
 import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ..display import counted
+from ..display import counted, visible
 from ..errors import UsageError
 from ..version import __version__, install
-from . import drawing
-from .data import SIZE_CLASSES, ReportData
+from .data import SIZE_CLASSES, Bucket, HistoryView, ReportData
+
+WIDTH = 1000
+_LEFT, _RIGHT = 74, 8
+_STRIP = 24
+_LEAST = 3  # height of a part of a mark: a single rewind among 500 appends is seen
+_TAGS = 40  # lines; further ones would be a hatching
+_LETTER = 7.2  # width of a letter, approximately
+
+# The operations that exist, by the colour that they have; any other has that of "other".
+_KINDS = {
+    "append": "append",
+    "overwrite": "overwrite",
+    "delete": "rows",
+    "update": "rows",
+    "merge": "rows",
+    "replace": "replace",
+    "schema": "schema",
+    "properties": "schema",
+    "tag": "tag",
+    "untag": "tag",
+    "rewind": "back",
+    "rollback": "back",
+}
+KINDS = ("append", "overwrite", "rows", "replace", "schema", "tag", "back", "other")
+KIND_NAMES = {
+    "rows": "row changes",
+    "replace": "compaction",
+    "schema": "schema, properties",
+    "back": "rewind, rollback",
+    "tag": "tags",
+    "other": "create, gc, other",
+}
+
+
+class Rect(msgspec.Struct, frozen=True):
+    """A rectangle; `title` is shown when it is pointed at."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: str
+    title: str = ""
+
+
+class Label(msgspec.Struct, frozen=True):
+    """A text; `anchor` is start, middle or end."""
+
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A straight line."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    kind: str
+    title: str = ""
+
+
+class Chart(msgspec.Struct, kw_only=True):
+    """One picture; `name` says in a sentence what it shows, for those who cannot see it."""
+
+    name: str
+    height: float
+    width: float = WIDTH
+    paths: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    rects: list[Rect] = msgspec.field(default_factory=list)
+    lines: list[Line] = msgspec.field(default_factory=list)
+    labels: list[Label] = msgspec.field(default_factory=list)
+
+
+def kind_of(operation: str) -> str:
+    """The colour class of an operation, which may be any text."""
+    return _KINDS.get(operation, "other")
+
+
+def by_kind(operations: Mapping[str, int]) -> dict[str, int]:
+    """Commits by colour class, in the order of `KINDS`."""
+    sums: Counter[str] = Counter()
+    for operation, count in operations.items():
+        sums[kind_of(operation)] += count
+    return {kind: sums[kind] for kind in KINDS if sums[kind]}
+
+
+def short(value: object, limit: int = 48) -> str:
+    """A text of the table's, short and on one line, control and direction marks visible."""
+    text = str(value)
+    shown = visible(text[: limit + 1])
+    return shown if len(text) <= limit and len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def size_text(size_bytes: float) -> str:
+    """`999 B`, `1.5 kB`, `12.3 GB`."""
+    size, sign = abs(size_bytes), "-" if size_bytes < 0 else ""
+    if size < 1000:
+        return f"{sign}{size:.0f} B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        size /= 1000
+        if size < 999.95:
+            return f"{sign}{size:.1f} {unit}"
+    return f"{sign}{size / 1000:,.1f} PB"
+
+
+def count_text(count: float) -> str:
+    """`9,999`, `12.5 k`, `3 M`: for axes."""
+    for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= 10 * factor or (unit != "k" and count >= factor):
+            return f"{count / factor:,.4g} {unit}"
+    return f"{count:,.0f}"
+
+
+def age_text(seconds: float) -> str:
+    """`12 s`, `5 min`, `3.5 h`, `12 days`."""
+    seconds = max(0.0, seconds)
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:,.0f} days"
+
+
+def time_text(micros: int) -> str:
+    """A moment in UTC; one that Python's calendar lacks stays a number."""
+    try:
+        moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=micros)
+    except OverflowError:
+        return f"{micros} µs"
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def nice_end(value: float) -> float:
+    """The end of an axis that holds the value: a round number."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(
+        end * power for end in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if end * power >= value * 0.999999
+    )
+
+
+def growth(history: HistoryView, tags: Sequence[tuple[str, int]]) -> Chart:
+    """Rows and bytes over versions, below them one mark for each version or, of many, bucket."""
+    buckets = history.buckets
+    chart = Chart(
+        name=f"Rows and size of the table from version {history.first} to {history.last}",
+        height=338,
+    )
+    _panel(chart, 22, 150, [b.rows for b in buckets], "rows", count_text)
+    _panel(chart, 204, 70, [b.bytes for b in buckets], "bytes", size_text)
+    _tags(chart, history, tags, 22, 274)
+    step = _step(len(buckets))
+    for at, bucket in enumerate(buckets):
+        _mark(chart, bucket, _LEFT + at * step, step, 284)
+    ends = [(_LEFT, "start", buckets[0].first), (WIDTH - _RIGHT, "end", buckets[-1].last)]
+    for x, anchor, version in ends[: 1 + (len(buckets) > 1)]:
+        chart.labels.append(Label(x, 328, f"version {version:,}", anchor))
+    return chart
+
+
+def troubles(history: HistoryView) -> Chart:
+    """Conflicts and retries over versions."""
+    buckets = history.buckets
+    chart = Chart(
+        name=f"Conflicts and retries of commits, version {history.first} to {history.last}",
+        height=130,
+    )
+    top, height = 12, 90
+    end = nice_end(max(b.conflicts + b.retries for b in buckets))
+    _axis(chart, top, height, end, count_text)
+    step = _step(len(buckets))
+    for at, bucket in enumerate(buckets):
+        base = float(top + height)
+        said = f"{_span(bucket)}: {bucket.conflicts:,} conflicts, {bucket.retries:,} retries"
+        for kind, count in (("conflicts", bucket.conflicts), ("retries", bucket.retries)):
+            tall = height * count / end
+            base -= tall
+            if count:
+                x = _LEFT + at * step
+                chart.rects.append(Rect(x, base, _thin(step), tall, kind, said))
+    chart.labels.append(Label(_LEFT, 122, f"version {buckets[0].first:,}"))
+    chart.labels.append(Label(WIDTH - _RIGHT, 122, f"{buckets[-1].last:,}", "end"))
+    return chart
+
+
+def share(part: float, whole: float) -> float:
+    """The length of a bar of at most 100; whatever is not nothing is seen."""
+    return 0.0 if part <= 0 or whole <= 0 else round(max(1.0, 100 * part / whole), 1)
+
+
+def _step(count: int) -> float:
+    return (WIDTH - _LEFT - _RIGHT) / max(1, count)
+
+
+def _thin(step: float) -> float:
+    """The width of a mark in its place: with a gap, where there is room for one."""
+    return round(min(28.0, step - min(1.0, step / 4)), 2)
+
+
+def _span(bucket: Bucket) -> str:
+    one = bucket.first == bucket.last
+    versions = f"version {bucket.last:,}" if one else f"versions {bucket.first:,}–{bucket.last:,}"
+    return f"{versions}, {time_text(bucket.committed_at)}"
+
+
+def _axis(
+    chart: Chart, top: float, height: float, end: float, text: Callable[[float], str]
+) -> None:
+    for part in (0.0, 0.5, 1.0):
+        y = top + height * (1 - part)
+        if part == 0.5 and end < 2:
+            continue  # half a row or byte
+        chart.lines.append(Line(_LEFT, y, WIDTH - _RIGHT, y, "grid"))
+        chart.labels.append(Label(_LEFT - 8, y + 4, text(end * part), "end"))
+
+
+def _panel(
+    chart: Chart,
+    top: float,
+    height: float,
+    values: Sequence[int],
+    kind: str,
+    text: Callable[[float], str],
+) -> None:
+    end = nice_end(max(values, default=0))
+    _axis(chart, top, height, end, text)
+    step, bottom = _step(len(values)), top + height
+    pieces = [f"M{_LEFT},{bottom:.1f}"]
+    for at, value in enumerate(values):
+        y = bottom - height * max(0, value) / end
+        pieces.append(f"V{y:.1f}H{_LEFT + (at + 1) * step:.1f}")
+    chart.paths.append((f"area {kind}", "".join([*pieces, f"V{bottom:.1f}Z"])))
+    chart.labels.append(Label(_LEFT, top - 8, {"rows": "rows", "bytes": "size"}[kind]))
+
+
+def _tags(
+    chart: Chart,
+    history: HistoryView,
+    tags: Sequence[tuple[str, int]],
+    top: float,
+    bottom: float,
+) -> None:
+    """A line for each of the newest tags, and its name where there is room."""
+    starts = {bucket.first: at for at, bucket in enumerate(history.buckets)}
+    shown = sorted((version, name) for name, version in tags if version >= history.first)
+    free = float(_LEFT + 60)
+    for version, name in shown[-_TAGS:]:
+        at = max((place for first, place in starts.items() if first <= version), default=0)
+        x = _LEFT + (at + 0.5) * _step(len(history.buckets))
+        text = short(name, 20)
+        chart.lines.append(Line(x, top - 6, x, bottom, "tagline", f"{short(name)}: {version:,}"))
+        width = _LETTER * len(text)
+        start = x + 4 if x + 4 + width < WIDTH else x - 4 - width
+        if start > free:
+            chart.labels.append(Label(start, top - 8, text))
+            free = start + width + 8
+
+
+def _mark(chart: Chart, bucket: Bucket, x: float, step: float, top: float) -> None:
+    kinds = by_kind(bucket.operations)
+    total = sum(kinds.values())
+    heights = {kind: max(_LEAST, _STRIP * count / total) for kind, count in kinds.items()}
+    scale = _STRIP / sum(heights.values(), 0.0) if heights else 0
+    operations = ", ".join(
+        f"{short(name, 24)} {n:,}" for name, n in bucket.operations.most_common(8)
+    )
+    y = float(top)
+    for kind, height in heights.items():
+        said = f"{_span(bucket)}: {operations}"
+        chart.rects.append(
+            Rect(round(x, 2), round(y, 2), _thin(step), round(height * scale, 2), kind, said)
+        )
+        y += height * scale
+
 
 _FOLDER = Path(__file__).parent
 
@@ -53,13 +338,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         except (OSError, ValueError, TypeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise UsageError(
-                f"the report cannot be written to {drawing.short(repr(path), 200)}: {reason}. "
+                f"the report cannot be written to {short(repr(path), 200)}: {reason}. "
                 "Give the name of a file in a folder that exists"
             ) from None
         return file
 
     def __repr__(self) -> str:
-        return f"Report(version={self.version}, {drawing.size_text(len(self.html.encode()))})"
+        return f"Report(version={self.version}, {size_text(len(self.html.encode()))})"
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, so that neither's style reaches the other."""
@@ -78,9 +363,9 @@ def render(data: ReportData) -> str:
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
         "base-uri 'none'; form-action 'none'",
         release=__version__,
-        growth=drawing.growth(data.history, data.tags),
-        troubles=drawing.troubles(data.history),
-        kinds=drawing.by_kind(data.history.operations),
+        growth=growth(data.history, data.tags),
+        troubles=troubles(data.history),
+        kinds=by_kind(data.history.operations),
         shown_kinds=_shown_kinds(data),
         size_rows=_size_rows(data),
         now_s=data.made_at / 1e6,
@@ -95,12 +380,12 @@ def check_installed() -> None:
 
 
 def _shown_kinds(data: ReportData) -> list[str]:
-    shown = {drawing.kind_of(commit.operation) for commit in data.history.commits}
-    return [kind for kind in drawing.KINDS if kind in shown]
+    shown = {kind_of(commit.operation) for commit in data.history.commits}
+    return [kind for kind in KINDS if kind in shown]
 
 
 def _size_rows(data: ReportData) -> list[tuple[str, int]]:
-    ends = [drawing.size_text(end).replace(".0", "") for end in SIZE_CLASSES]
+    ends = [size_text(end).replace(".0", "") for end in SIZE_CLASSES]
     names = [f"< {ends[0]}", *map("{} – {}".format, ends, ends[1:]), f"≥ {ends[-1]}"]
     return list(zip(names, data.file_view.sizes, strict=True))
 
@@ -132,12 +417,12 @@ def environment(folder: Path) -> Any:
         lstrip_blocks=True,
     )
     made.filters.update(
-        short=drawing.short,
-        size=drawing.size_text,
-        age=drawing.age_text,
-        time=drawing.time_text,
+        short=short,
+        size=size_text,
+        age=age_text,
+        time=time_text,
         counted=counted,
-        kind=drawing.kind_of,
+        kind=kind_of,
     )
-    made.globals.update(share=drawing.share, kind_names=drawing.KIND_NAMES)
+    made.globals.update(share=share, kind_names=KIND_NAMES)
     return made

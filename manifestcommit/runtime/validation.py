@@ -18,7 +18,7 @@ from ..format.entries import SourceRange
 from ..format.fields import ArrayType, MapType, StructType, is_text, is_unicode, shown
 from ..format.snapshot import Note, check_message, check_metadata, find_credential
 from ..format.watermark import Advance, Position, check_advance
-from ..store.options import split_url
+from ..store.base import split_url
 
 Ranges = Mapping[str, tuple[int | str | None, int | str]]  # source -> start, end; half-open
 Rule = Callable[[str, Any], Any]  # the argument's name and value -> the value, or UsageError

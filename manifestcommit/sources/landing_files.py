@@ -35,11 +35,10 @@ from ..format.fields import is_unicode
 from ..log.time_travel import parse_age
 from ..runtime.validation import anything, mapping, one_of, optional, text, wrong
 from ..store import ObjectInfo, StorageOptions, Store, open_store
-from ..store.base import is_remote
-from ..store.options import split_url
+from ..store.base import is_remote, split_url
 from ..table.functions import FILES, companion_url
 from ..table.table import Table
-from ..terminal.render import size
+from ..terminal import size
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
 from .json_rows import arrow_schema
 

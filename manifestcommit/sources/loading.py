@@ -39,7 +39,7 @@ from ..store import StorageOptions
 from ..table.functions import open_companion
 from ..table.row_changes import RowChanges
 from ..table.table import Table
-from ..terminal.screen import Steps
+from ..terminal import Steps
 from ..transactions import transaction
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position, Source, streams
 from .on_spark import check_spark, write_parts

@@ -48,8 +48,8 @@ class _UnplannedError(Exception):
 
 def check_spark(source: Any, url: str, spark: SparkSession) -> None:
     """UsageError where the source cannot be split, or tasks cannot reach the table."""
-    from ..spark.read.provenance import check_running
-    from ..spark.runtime.task_errors import check_reachable
+    from ..spark.scan import check_running
+    from ..spark.tasks import check_reachable
 
     check_running(spark)
     check_reachable(url)
@@ -69,7 +69,7 @@ def write_parts(
     A task that finds columns that are not planned for says so, and its parts are read again when
     they are. how: as for `Job.write`.
     """
-    from ..spark.write.arrow_writer import TaskMessage, collect
+    from ..spark.writing import TaskMessage, collect
 
     parts = dict(enumerate(source.parts(chunk, count=_count(chunk, spark))))
     beside: list[tuple[str, bytes]] = []
@@ -105,7 +105,7 @@ def write_parts(
 
 def _count(chunk: Chunk, spark: SparkSession) -> int:
     """How many parts: one for each core, unless they were too small or too large."""
-    from ..spark.runtime.registered_options import is_connect
+    from ..spark.tasks import is_connect
 
     cores = _CORES if is_connect(spark) else spark.sparkContext.defaultParallelism
     return max(1, min(cores, chunk.bytes // _LEAST_BYTES), -(-chunk.bytes // _MOST_BYTES))
@@ -134,8 +134,7 @@ def _run(
     """Run one Spark job, with a task for each part; what the one attempt that counts says."""
     from pyspark import cloudpickle
 
-    from ..spark.runtime.task_errors import raising_ours
-    from ..spark.runtime.without_sources import check_can_write, messages_of
+    from ..spark.tasks import check_can_write, messages_of, raising_ours
 
     columns = [each.serialize().to_pybytes() for each in known]
     task = partial(_read_parts, source, plan, columns, options)
@@ -215,7 +214,7 @@ def _read_parts(
     """Make these parts' rows durable, in files of this attempt; lasting errors are reported."""
     from pyspark import cloudpickle
 
-    from ..spark.write.arrow_writer import write_task
+    from ..spark.writing import write_task
 
     given = {
         number: cloudpickle.loads(part)

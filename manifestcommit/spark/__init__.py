@@ -4,8 +4,8 @@ folder imports pyspark.
 Internal: import from `manifestcommit`.
 """
 
-from manifestcommit.errors import UsageError
-from manifestcommit.version import install
+from ..errors import UsageError
+from ..version import install
 
 try:
     import pyspark as pyspark

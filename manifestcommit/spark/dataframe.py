@@ -1,32 +1,44 @@
-"""A snapshot into a Spark DataFrame: the planned files, the columns asked for, the rows that match.
-[SP4] [RD7]
-"""
+"""A snapshot, or the changes of rows between two, as a Spark DataFrame. [SP4] [RD7] [CH1]"""
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.types import (
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from ..errors import UsageError
 from ..filter.predicate import Predicate, columns_of, is_understood
 from ..format import evolution
-from ..format.fields import FLOATS, Schema, mark_of, walk
+from ..format.entries import pack_bins
+from ..format.fields import FLOATS, Field, Schema, mark_of, walk
 from ..format.snapshot import Snapshot
+from ..log.table_context import TableContext
+from ..protocol.change_feed import CHANGE_COLUMNS
+from ..rows.read_changes import Plan, VersionChange, bytes_of, parts_of, rows_of_change
 from ..scan.arrow_dataset import constants_in
 from ..scan.partition_folders import folders_in
-from ..store import StorageOptions
-from .read.provenance import check_running, marked
-from .read.scan import quoted, read_files
-from .runtime.spark_internals import has_stopped_a_session
+from ..store import StorageOptions, open_store
+from .scan import check_running, fitted, marked, quoted, read_files, spark_schema
+from .spark_internals import has_stopped_a_session
+from .tasks import check_reachable, rows_of
+from .versions import InputPartition, arrow_schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
 
 LOG = logging.getLogger("manifestcommit.spark")
 
@@ -52,22 +64,6 @@ def active_session() -> SparkSession:
     if "SPARK_REMOTE" not in os.environ:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.getOrCreate()
-
-
-def register(spark: SparkSession, storage_options: Mapping[str, Any] | None) -> None:
-    """Make `format("manifestcommit")` known to this session, with these options and no others; they
-    are shown nowhere. [SE1]
-
-    Calling it again replaces what was registered; Spark says so in its log.
-    """
-    from ..runtime.environment import SystemEnv
-    from .datasource.source import ManifestCommitDataSource as Source
-    from .runtime.registered_options import register_with
-    from .runtime.versions import check_feature
-
-    check_feature("format")
-    options, author = StorageOptions(storage_options), SystemEnv().author()
-    register_with(spark, Source, options, Source.format_name, author)
 
 
 def read_snapshot(
@@ -127,6 +123,71 @@ def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -
 
 
 def _column(predicate: Predicate, schema: Schema) -> Column:
-    from .filter.columns import to_column  # late: most reads have no filter
+    from .conditions import to_column  # late: most reads have no filter
 
     return to_column(predicate, schema)
+
+
+_TASK_BYTES = 128 << 20
+_OPEN_COST_BYTES = 4 << 20
+_KINDS = (StringType(), LongType(), TimestampType())
+
+
+@dataclass
+class ChangesOfTask(InputPartition):
+    """What one task reads."""
+
+    changes: tuple[VersionChange, ...]
+
+
+@dataclass
+class ChangesReader:
+    """Reads changed rows in tasks, as columns of a table and those that say what happened. [CH2]
+
+    on: the names of a key's columns.
+    """
+
+    url: str
+    columns: tuple[Field, ...]
+    on: tuple[str, ...]
+    storage_options: StorageOptions
+
+    @property
+    def struct(self) -> StructType:
+        return with_change_columns(spark_schema(Schema(fields=self.columns)))
+
+    def read(self, changes: Sequence[VersionChange]) -> Iterator[pa.RecordBatch]:
+        ctx = TableContext(open_store(self.url, self.storage_options))
+        target = arrow_schema_of(self.struct)
+        for change in changes:
+            for batch in rows_of_change(ctx, change, self.columns, self.on):
+                yield fitted(batch, target, target.names, {})
+
+
+def with_change_columns(struct: StructType) -> StructType:
+    """The columns, and behind them those that only changed rows have. [CH2]"""
+    more = [StructField(name, kind) for name, kind in zip(CHANGE_COLUMNS, _KINDS, strict=True)]
+    return StructType([*struct.fields, *more])
+
+
+def pack_changes(changes: Sequence[VersionChange]) -> list[tuple[VersionChange, ...]]:
+    """About one task's work each, in their order. [CH7]"""
+    costs = ((change, bytes_of(change) + _OPEN_COST_BYTES) for change in changes)
+    return [tuple(group) for group in pack_bins(costs, _TASK_BYTES)]
+
+
+def changes_frame(
+    spark: SparkSession, url: str, plan: Plan, storage_options: StorageOptions
+) -> DataFrame:
+    """A DataFrame of exactly the changed rows, or an error; never fewer. [CH1] [SP4]"""
+    check_reachable(url)
+    reader = ChangesReader(url, plan.columns, plan.on, storage_options)
+    parts = [part for change in plan.versions for part in parts_of(change)]
+    items = [pickle.dumps(group) for group in pack_changes(parts)]
+    read = functools.partial(_read_item, reader)
+    return rows_of(spark, items, read, reader.struct, storage_options)
+
+
+def _read_item(reader: ChangesReader, item: bytes) -> Iterator[pa.RecordBatch]:
+    """In a task: the changed rows of what the driver packed."""
+    return reader.read(pickle.loads(item))  # by this driver

@@ -68,7 +68,7 @@ def attach(
             "a name beside one path, and none beside a mapping, which has its own",
             "mc.attach(spark, '/lake/flights', 'flights')",
         )
-    from .names import attach_all  # late: pyspark is an extra
+    from .execution import attach_all  # late: pyspark is an extra
 
     several = tables if isinstance(tables, Mapping) else {str(name): tables}
     return attach_all(spark, several, storage_options)
@@ -139,8 +139,7 @@ def sql(
 
     Spec: SP47, SP48, SP49, CK5.
     """
-    from .execution import Execution, check_quotes  # late: pyspark is an extra
-    from .names import Names
+    from .execution import Execution, Names, check_quotes  # late: pyspark is an extra
     from .statements import parse
 
     declared: dict[str, Any] = {"key": key, "watermarks": watermarks, "based_on": based_on}
@@ -168,6 +167,6 @@ def register(spark: SparkSession, storage_options: Mapping[str, Any] | None = No
 
     Spec: SE1.
     """
-    from ..spark.dataframe import register as register_in  # late: pyspark is an extra
+    from ..spark.datasource import register as register_in  # late: pyspark is an extra
 
     register_in(spark, storage_options)

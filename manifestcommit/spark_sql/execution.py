@@ -1,33 +1,319 @@
-"""Statements as calls of this library, one each. [SP48]"""
+"""Runs statements over the tables that a session has names for. [SP47] [SP48] [SP50]
+
+Names are kept for each session, as long as it lives, and nowhere else: no other session, and no
+file, learns of a name, a path or an option.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+import datetime as dt
+import os
+import re
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from .. import job
-from ..errors import TableNotFoundError, UsageError
+from ..errors import SchemaMismatchError, TableNotFoundError, UsageError
 from ..filter.sql_expression import compile_condition
-from ..format.fields import Schema, mark_of
+from ..format.evolution import find_column, fit
+from ..format.fields import (
+    FLOATS,
+    INTEGERS,
+    PRIMITIVES,
+    Field,
+    Schema,
+    decimal_parts,
+    is_primitive,
+    mark_of,
+    type_text,
+)
 from ..format.snapshot import Snapshot
+from ..format.spark_json import from_spark
+from ..format.values import integer_range
 from ..rows.clauses import Delete, Insert, Update
 from ..runtime.outcome import Outcome
-from ..spark.read.provenance import check_running, marks_of
-from ..spark.read.scan import quoted
-from ..spark.runtime.registered_options import is_connect
-from ..spark.runtime.versions import SPARK
+from ..spark.scan import check_running, marks_of, quoted
+from ..spark.spark_internals import session_of
+from ..spark.tasks import is_connect
+from ..spark.versions import SPARK
+from ..store import StorageOptions
+from ..table import Table
 from ..table.conditions import is_for_spark, without_spark
 from . import statements as sql
-from .inserting import check_partition, replaced_partitions, rows_to_insert
-from .names import Names, Place, attach_all
-from .queries import Need, Reference, Travel, needs, parse_query, references, spliced
-from .scanner import has_double_quotes, refusal
+from .queries import (
+    Name,
+    Need,
+    Reference,
+    Scanner,
+    Travel,
+    has_double_quotes,
+    needs,
+    parse_query,
+    references,
+    refusal,
+    spliced,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ..format.snapshot import Snapshot
+
+_PATHS = "manifestcommit"  # before a path, as in manifestcommit.`/lake/flights`
+_LOCK = threading.Lock()
+_ATTACHED: weakref.WeakKeyDictionary[Any, dict[str, dict[str, Place]]] = weakref.WeakKeyDictionary()
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a table is, and how its store is reached. name: in the session, as it was given; empty:
+    it has none; mark: of the version that its view shows ([CF17]); empty: it has no view."""
+
+    path: str
+    options: StorageOptions
+    name: str = ""
+    mark: str = ""
+
+    def table(self) -> Table:
+        return Table(self.path, self.options)
+
+
+def attach_all(
+    spark: SparkSession,
+    tables: Mapping[str, str | os.PathLike[str]],
+    options: Mapping[str, Any] | None,
+) -> dict[str, int]:
+    """Make a temporary view of the newest version of each table, and keep their names. All tables
+    are read before any name is known. [SP50]"""
+    places = [place_of(name, path, options) for name, path in tables.items()]
+    found = [_newest(spark, place) for place in places]
+    for place, _, df in found:
+        df.createOrReplaceTempView(quoted(place.name))
+    with _LOCK:
+        known = _known(spark)
+        known.update({place.name.lower(): place for place, _, _ in found})
+    return {place.name: version for place, version, _ in found}
+
+
+def place_of(name: str, path: str | os.PathLike[str], options: Mapping[str, Any] | None) -> Place:
+    """The table as it is known by a name, whatever this process's folder is later."""
+    known = os.fspath(path)
+    known = known if "://" in known else os.path.abspath(known)
+    return Place(path=known, options=StorageOptions(options), name=name)
+
+
+class Names:
+    """One statement's names: its own, the session's, and paths. marks: of the session's views."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        tables: Mapping[str, str | os.PathLike[str]] | None,
+        options: Mapping[str, Any] | None,
+    ) -> None:
+        self._options = options
+        with _LOCK:
+            self._known = dict(_known(spark))
+        self.marks = {place.mark for place in self._known.values() if place.mark}
+        self._known |= {
+            name.lower(): place_of(name, path, options) for name, path in (tables or {}).items()
+        }
+
+    def find(self, name: Name) -> Place | None:
+        """The table of that name; None: it is Spark's to know."""
+        if len(name) == 1:
+            return self._known.get(name[0].lower())
+        if len(name) == 2 and name[0].lower() == _PATHS:
+            return self.at(name[1])
+        return None
+
+    def at(self, path: str) -> Place:
+        """The table at a path that the statement names."""
+        return Place(path=path, options=StorageOptions(self._options))
+
+    def changed(self, name: Name) -> Place:
+        """The table of that name, which a statement changes. UsageError if there is none."""
+        place = self.find(name)
+        if place is None:
+            shown = ".".join(name)
+            raise UsageError(
+                f"{shown!r} is no table that is attached to this session, and "
+                "only such tables are changed; nothing was done. Attach it with "
+                f"mc.attach(spark, path, {name[-1]!r}), name it in tables={{…}}, or write "
+                "manifestcommit.`path`",
+                argument="statement",
+            )
+        return place
+
+
+def _known(spark: SparkSession) -> dict[str, Place]:
+    owner, session = session_of(spark)
+    return _ATTACHED.setdefault(owner, {}).setdefault(session, {})
+
+
+def _newest(spark: SparkSession, place: Place) -> tuple[Place, int, Any]:
+    table = place.table()
+    version = table.version
+    df = table.read(version=version, spark=spark)
+    return msgspec.structs.replace(place, mark=next(iter(marks_of(df)), "")), version, df
+
+
+_INSTEAD = "mc.write(df, path, mode=…, overwrite=…), which takes columns by their names"
+
+
+def rows_to_insert(df: DataFrame, statement: sql.Insert, schema: Schema) -> DataFrame:
+    """The query's rows with the table's columns. By position, as SQL has it, or BY NAME. UsageError
+    where there are too few columns or too many, unless they may change the table."""
+    values = [(find_column(schema, name), text) for name, text in statement.partition]
+    fixed = {field.name for field, _ in values}
+    if statement.evolves:  # what the table lacks becomes a column of it
+        return df
+    if statement.by_name:
+        names = [find_column(schema, name).name for name in df.columns]
+    else:
+        given = [find_column(schema, name).name for name in statement.columns]
+        names = given or [field.name for field in schema.fields if field.name not in fixed]
+    if len(set(names)) < len(names) or set(names) & fixed:
+        raise refusal("a column is named twice", _INSTEAD)
+    if len(names) != len(df.columns):
+        raise refusal(
+            f"the query has {len(df.columns)} columns, and the table takes {len(names)}: "
+            f"{', '.join(names)}",
+            _INSTEAD,
+        )
+    df = df.toDF(*names)
+    given_fields = {field.name: field for field in from_spark(df.schema.jsonValue()).fields}
+    expressions = [_fitted(find_column(schema, name), given_fields[name]) for name in names]
+    for field, text in values:
+        literal = _literal(_value(field, text))
+        expressions.append(f"CAST({literal} AS {sql_type(field)}) AS {quoted(field.name)}")
+    if expressions == [quoted(name) for name in names]:
+        return df
+    return df.selectExpr(*expressions)
+
+
+def replaced_partitions(statement: sql.Insert, schema: Schema, dynamic: bool) -> Any:
+    """What INSERT OVERWRITE replaces, as `mc.write` has it. dynamic: as the session says."""
+    if statement.partition:
+        fields = ((find_column(schema, name), text) for name, text in statement.partition)
+        return {field.name: _value(field, text) for field, text in fields}
+    return "dynamic" if dynamic else None
+
+
+def check_partition(statement: sql.Insert, schema: Schema, partition_by: Sequence[int]) -> None:
+    """UsageError unless PARTITION names partition columns, each once."""
+    columns = {field.name for field in schema.fields if field.id in partition_by}
+    named = [find_column(schema, name).name for name, _ in statement.partition]
+    if not set(named) <= columns or len(set(named)) < len(named):
+        known = ", ".join(sorted(columns)) or "none"
+        raise refusal(
+            f"PARTITION names columns that partition the table, each once: {known}", _INSTEAD
+        )
+
+
+def sql_type(field: Field) -> str:
+    """The column's type as Spark's SQL has it."""
+    assert isinstance(field.type, str)
+    return PRIMITIVES[field.type].sql.lower() if field.type in INTEGERS else field.type
+
+
+def _fitted(column: Field, given: Field) -> str:
+    """The given column as an expression with a type that the table takes: as it is, or a number or
+    null that becomes one of its type, by a cast that loses nothing, or fails."""
+    name = quoted(given.name)
+    if given.type == "void" and is_primitive(column.type):
+        return f"CAST({name} AS {sql_type(column)}) AS {name}"
+    if not (_is_number(column.type) and _is_number(given.type)):
+        return name
+    exact = ""
+    try:
+        fit(Schema(fields=(column,)), Schema(fields=(given,)), merge=False, converted=False)
+    except SchemaMismatchError:
+        there = f"try_cast({name} AS {sql_type(column)})"
+        back = f"try_cast({there} AS {sql_type(given)})"
+        text = (
+            (
+                f"a value of the column {column.name} does not fit its type "
+                f"{type_text(column.type)} without loss; nothing was committed"
+            )
+            .replace("\\", "\\\\")
+            .replace("'", "\\'")
+        )
+        if column.type in FLOATS or given.type in FLOATS:
+            value = there if column.type in FLOATS else name
+            ranges = filter(None, map(integer_range, (column.type, given.type)))
+            exact = "".join(
+                f" AND coalesce(CAST({value} AS double) < {high + 1}D, true)" for _, high in ranges
+            )
+        return f"IF({name} <=> {back}{exact}, {there}, raise_error('{text}')) AS {name}"
+    return name
+
+
+def _is_number(kind: Any) -> bool:
+    return isinstance(kind, str) and (
+        kind in FLOATS or integer_range(kind) is not None or decimal_parts(kind) is not None
+    )
+
+
+def _value(field: Field, text: str) -> Any:
+    """A literal of a PARTITION as a value of Python: of the column's type, and in its range."""
+    scanner = Scanner(text)
+    scanner.instead = _INSTEAD
+    is_date, word = scanner.take("DATE"), scanner.next_word()
+    if word in ("NULL", "TRUE", "FALSE") and not is_date and scanner.take(word):
+        kind, found = word, ""
+    else:
+        sign = "-" if scanner.take("-") else ""
+        kind, found = scanner.literal()
+        kind, found = "DATE" if is_date else sign + kind, sign + found
+    scanner.expect_end()
+    if kind == "NULL":
+        return None
+    if kind == "STRING" and field.type == "string":
+        return found
+    if kind in ("TRUE", "FALSE") and field.type == "boolean":
+        return kind == "TRUE"
+    if kind.endswith(("STRING", "NUMBER")) and (limits := integer_range(field.type)) is not None:
+        return _whole(field, text, found, limits)
+    if kind in ("DATE", "STRING") and field.type == "date":
+        return _date(field, text, found)
+    raise _unfit(field, text)
+
+
+def _whole(field: Field, text: str, digits: str, limits: tuple[int, int]) -> int:
+    low, high = limits
+    if not re.fullmatch(r"-?[0-9]{1,19}", digits) or not low <= int(digits) <= high:
+        raise _unfit(field, text)
+    return int(digits)
+
+
+def _date(field: Field, text: str, date: str) -> dt.date:
+    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", date):
+        with contextlib.suppress(ValueError):
+            return dt.date.fromisoformat(date)
+    raise _unfit(field, text)
+
+
+def _unfit(field: Field, text: str) -> UsageError:
+    return refusal(
+        f"{field.name} = {text}: PARTITION takes a literal of the column's type, "
+        f"{type_text(field.type)}, in its range: 'text', 7, DATE '2013-01-31', TRUE or NULL",
+        _INSTEAD,
+    )
+
+
+def _literal(value: Any) -> str:
+    """The value in Spark's SQL, whatever the session says of casts and of texts."""
+    if isinstance(value, str):
+        return f"decode(X'{value.encode().hex()}', 'UTF-8')"
+    if isinstance(value, dt.date):
+        return f"DATE '{value.isoformat()}'"
+    return "NULL" if value is None else str(value)
+
 
 # Queries over tables: each is read at one version for the whole statement.
 

@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from .queries import Travel, key_columns, parse_query, requalified
-from .scanner import Name, Scanner, refusal
+from .queries import Name, Scanner, Travel, key_columns, parse_query, refusal, requalified
 
 
 class Select(msgspec.Struct, frozen=True, kw_only=True):

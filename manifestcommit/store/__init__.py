@@ -7,9 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import UsageError
-from .base import KeepsUnfinished, ObjectInfo, Output, Store, Unfinished
+from .base import (
+    TAKE_NONE,
+    KeepsUnfinished,
+    ObjectInfo,
+    Output,
+    StorageOptions,
+    Store,
+    Unfinished,
+    split_url,
+)
 from .local import LocalStore
-from .options import TAKE_NONE, StorageOptions, split_url
 
 __all__ = [
     "KeepsUnfinished",
@@ -81,7 +89,7 @@ def open_store(
     if scheme == "file":
         return LocalStore(rest)
     if scheme == "memory":
-        from .memory import MemoryStore  # late: it brings fsspec
+        from .local import MemoryStore  # late: it brings fsspec
 
         return MemoryStore(rest)
     if scheme in _OPENERS:

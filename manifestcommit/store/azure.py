@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 
 from ..errors import StoreError, UsageError
 from .backend import NOT_IN_XML, NoCredentialsError, Page
-from .base import ObjectInfo
+from .base import ObjectInfo, StorageOptions, public_endpoint
 from .http import (
     CONNECT_S,
     READ_S,
@@ -37,7 +37,6 @@ from .http import (
     query_of,
     text_of,
 )
-from .options import StorageOptions, public_endpoint
 
 _PAGE = 5000
 _VERSION = "2021-08-06"  # of the service's interface

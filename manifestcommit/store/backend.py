@@ -1,14 +1,17 @@
-"""The interface between an object store and its backend: single requests, and the connections that
-each process shares. [ST5] [ST13] [ST14]
+"""The interface between an object store and its backend: single requests, how long they are
+repeated, and the connections that each process shares. [ST5] [ST13] [ST14]
 
-One subclass of `Backend` for each kind of store (store.s3, store.azure,
-store.gcs, store.fsspec).
+One subclass of `Backend` for each kind of store (store.s3, store.azure, store.gcs, store.fsspec).
+Only requests that may be carried out twice are repeated. A create is put again by its callers,
+which recognise their own object: `create` of runtime.environment, and commits.create_version. The
+retries of the libraries below are turned off, so these numbers are complete.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import threading
 import time
@@ -20,13 +23,64 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from ..errors import ManifestCommitError, StoreError, UsageError
 from ..version import install
-from .base import ObjectInfo, Unfinished
-from .options import StorageOptions
-from .retry import FIRST_CONTACT, USUAL, Patience, persist
+from .base import ObjectInfo, StorageOptions, Unfinished
 
 T = TypeVar("T")
+
+
+class TransientError(Exception):
+    """The same request may succeed later. sent: the store may have carried it out."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a request is repeated. attempts: requests at most; the pauses double, up to the
+    longest; *_s: seconds."""
+
+    attempts: int
+    deadline_s: float
+    first_pause_s: float
+    longest_pause_s: float = 8.0
+
+
+USUAL = Patience(attempts=8, deadline_s=60.0, first_pause_s=0.1)
+# For a store that has not answered this process yet: a wrong endpoint is likelier than an outage.
+FIRST_CONTACT = Patience(attempts=3, deadline_s=15.0, first_pause_s=0.2)
+
+
+def persist(
+    request: Callable[[], T],
+    patience: Callable[[], Patience],
+    again: Callable[[], None] = lambda: None,
+) -> T:
+    """The result of the request, as soon as the store answers; StoreError once the time is over.
+    [ST14]
+
+    again: called before every repeat.
+    """
+    began = time.monotonic()
+    tried = 0
+    while True:
+        tried += 1
+        try:
+            return request()
+        except TransientError as error:
+            limit = patience()
+            pause = min(
+                limit.longest_pause_s, limit.first_pause_s * 2.0 ** (tried - 1)
+            ) * random.uniform(0.5, 1.0)
+            if tried >= limit.attempts or time.monotonic() - began + pause > limit.deadline_s:
+                raise StoreError(f"{error} (asked {tried} times)") from None
+        time.sleep(pause)
+        again()
+
 
 _SENDERS = 8
 # Characters that XML 1.0, in which services list and bulk-delete, cannot hold; and the carriage

@@ -14,10 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
-from .backend import Backend, Page, TakenError
-from .base import ObjectInfo
-from .options import StorageOptions, public_endpoint
-from .retry import TransientError
+from .backend import Backend, Page, TakenError, TransientError
+from .base import ObjectInfo, StorageOptions, public_endpoint
 
 _HADOOP = (
     "its create checks first, then writes in steps, and a crash between them leaves half an "

@@ -19,8 +19,8 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 from ..errors import StoreError, UsageError
-from .backend import NoCredentialsError, Page
-from .base import ObjectInfo
+from .backend import NoCredentialsError, Page, TransientError
+from .base import ObjectInfo, StorageOptions, public_endpoint
 from .http import (
     Answer,
     HttpBackend,
@@ -33,8 +33,6 @@ from .http import (
     none_left,
     query_of,
 )
-from .options import StorageOptions, public_endpoint
-from .retry import TransientError
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@ them is its signer, its requests and the names of its errors. [ST5] [ST13] [ST14
 
 A request is sent once, to the place that it names; one that was never sent is distinguished from
 one that the store may have carried out. urllib3 keeps the connections. Nothing is repeated or
-redirected here; store.retry repeats.
+redirected here; store.backend repeats.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from .backend import (
     NotOfferedError,
     Page,
     TakenError,
+    TransientError,
 )
-from .options import public_endpoint
-from .retry import TransientError
+from .base import public_endpoint
 
 T = TypeVar("T")
 

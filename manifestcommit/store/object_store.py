@@ -24,11 +24,10 @@ from .backend import (
     NotOfferedError,
     Page,
     TakenError,
+    TransientError,
 )
-from .base import ObjectInfo, Output, Unfinished
+from .base import ObjectInfo, Output, StorageOptions, Unfinished, check_name, check_root
 from .fsspec import GenericBackend, check_scheme
-from .options import StorageOptions, check_name, check_root
-from .retry import TransientError
 
 # S3 requires at least 5 MiB, R2 parts of one size, GCS multiples of 256 KiB
 PART_BYTES = 8 * 1024 * 1024

@@ -39,8 +39,9 @@ from .backend import (
     NotOfferedError,
     Page,
     TakenError,
+    TransientError,
 )
-from .base import ObjectInfo, Unfinished
+from .base import ObjectInfo, StorageOptions, Unfinished, public_endpoint
 from .http import (
     CONNECT_S,
     READ_S,
@@ -53,8 +54,6 @@ from .http import (
     quiet,
     text_of,
 )
-from .options import StorageOptions, public_endpoint
-from .retry import TransientError
 
 _CONFIG = {
     "connect_timeout": CONNECT_S,

@@ -104,8 +104,8 @@ def predicate_of(
         return predicate
     check_spark(name, condition)
     check_meaning(name, [condition], spark)
+    from ..spark.conditions import understand
     from ..spark.dataframe import active_session
-    from ..spark.filter.condition import understand
 
     return understand(spark or active_session(), condition, snapshot.schema, name).predicate
 

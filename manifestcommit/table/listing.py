@@ -13,7 +13,7 @@ from ..display import cut, html_table
 from ..errors import UsageError
 from ..format.values import python_rows
 from ..operations.describe import author_text, partners_text
-from ..terminal.render import plain_text, render_table
+from ..terminal import plain_text, render_table
 
 ROWS = 20  # of a table that is shown
 _CELLS = {"path": 48}  # characters; of any other cell, 24

@@ -498,7 +498,7 @@ class TableReads:
 
         plan = plan_changes(self._ctx, start_version, end_version, on=on, columns=columns)
         if spark is not None:
-            from ..spark.read.changes import changes_frame  # late: pyspark is an extra
+            from ..spark.dataframe import changes_frame  # late: pyspark is an extra
 
             return changes_frame(spark, self._ctx.store.url, plan, self._storage_options)
         return read_changes(self._ctx, plan)
@@ -672,7 +672,7 @@ class TableReads:
     ) -> pa.Table:
         """The rows that Spark finds, as the dataset would show them."""
         df = self._dataframe(snapshot, columns, filter, None)
-        from ..spark.filter.condition import evaluating as by_spark  # late: pyspark is an extra
+        from ..spark.conditions import evaluating as by_spark  # late: pyspark is an extra
 
         with by_spark(filter):
             found = df.toArrow()

@@ -365,7 +365,7 @@ class RowChanges:
         """Rows of a caller."""
         if not is_spark_dataframe(data):
             return arrow_data(ctx, data)
-        from ..spark.operations.rows import spark_data  # late: pyspark is an extra
+        from ..spark.row_changes import spark_data  # late: pyspark is an extra
 
         return spark_data(ctx, data, storage_options=self._storage_options)
 
@@ -374,7 +374,7 @@ class RowChanges:
 
         def with_spark() -> RowExecutor:
             from ..spark.dataframe import active_session  # late: pyspark is an extra
-            from ..spark.operations.rows import SparkRows
+            from ..spark.row_changes import SparkRows
 
             return SparkRows(spark or active_session(), ctx, self._storage_options)
 

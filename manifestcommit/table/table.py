@@ -61,7 +61,7 @@ from ..runtime.validation import message as note
 from ..store import StorageOptions
 from ..store.doctor import DoctorReport, examine
 from ..telemetry import record_table
-from ..terminal.screen import Progress
+from ..terminal import Progress
 from .conditions import Condition, check_meaning, check_spark
 from .erasing import Erases
 from .listing import Listing
@@ -69,7 +69,7 @@ from .listing import Listing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..export.export_result import Export
+    from ..export.exporter import Export
     from ..report.page import Report
 
 # `Table.compact` and `Table.plan_compaction`. [GC11] [GC16]
@@ -94,7 +94,7 @@ def compact(
         LOG.info("compact: files are read and rewritten by this process")
         rewrite = rewriter(ctx, sort_by=columns)
     else:
-        from ..spark.operations.rewrite import rewriter as with_spark  # late: an extra
+        from ..spark.row_changes import rewriter as with_spark  # late: an extra
 
         spark = _session(spark)
         rewrite = with_spark(spark, sort_by=columns, storage_options=storage_options)
@@ -142,7 +142,7 @@ def chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose
         if why is not None and running_session() is None:
             raise needs_spark(where, "where", why) from why
         check_spark("where", where)
-        from ..spark.operations.rewrite import choose_with
+        from ..spark.row_changes import choose_with
 
         return choose_with(_session(spark), where)
 
@@ -505,10 +505,11 @@ class Table(Constrained, Erases):
 
         Spec: RD3, RD6.
         """
-        from ..report import page, reading  # late: Jinja2 is an extra
+        from ..report import page  # late: Jinja2 is an extra
+        from ..report.data import read_report
 
         page.check_installed()
-        data = reading.read_report(self._ctx, last=last, with_gc=gc, ends=ends)
+        data = read_report(self._ctx, last=last, with_gc=gc, ends=ends)
         made = page.Report(html=page.render(data), version=data.version)
         if path is not None:
             made.save(path)
@@ -789,7 +790,7 @@ class Table(Constrained, Erases):
                 return _adopt(ctx, partition_by=names, progress=progress, rewrite=rewrite)
             if names is not None:
                 raise UsageError("partition_by: with from_ the partition columns are the table's")
-            from ..intake.formats import source_of  # late: most programs do without
+            from ..intake import source_of  # late: most programs do without
 
             source = source_of(ctx, from_, rewrite)
             return _adopt(ctx, progress=progress, source=source)

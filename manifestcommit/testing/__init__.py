@@ -1,12 +1,10 @@
 """Tools for testing pipelines, ours and the users': a store that counts requests, a store that
 injects faults, a deterministic simulator, and a checker of the histories of real processes."""
 
-from .counting import CountingStore
-from .faults import Died, FaultStore
+from .faults import CountingStore, Died, FaultStore
 from .history.checker import check as check_history
-from .history.joint import check_joint as check_joint_history
-from .history.operation import Contradiction, Operation, read_history
-from .history.recorder import Recorder
+from .history.checker import check_joint as check_joint_history
+from .history.operation import Contradiction, Operation, Recorder, read_history
 from .history.serial_order import UndecidedError
 from .pipelines import PipelineViolationError, simulate
 from .simulated_store import SimulatedStore

@@ -20,10 +20,8 @@ import msgspec
 from ..errors import ManifestCommitError, UsageError
 from ..format import object_names
 from ..store import Store, register_scheme
-from .choices import Choices
-from .scheduler import Actor, Died, Scheduler, onlooker
+from .scheduler import Actor, Choices, Died, Scheduler, Trace, onlooker
 from .simulated_store import SimulatedStore, Space
-from .trace import Trace
 
 _LIVES = 3
 _CALM = 1000  # numbers of actors that run alone, at the end

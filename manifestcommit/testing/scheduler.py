@@ -1,17 +1,114 @@
-"""Runs actors one at a time, with choices that decide which: threads that pass a baton, and a clock
-without waiting.
-
-    scheduler = Scheduler(Choices(seed=7))
-    scheduler.run({"one": program, "two": program})      # a program is called with its Actor
-"""
-
 from __future__ import annotations
 
+import random
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
+from ..format import object_names
 from ..format.snapshot import Author
-from .choices import Choices
+
+_SCHEDULE = ("turn ", "next ", "first")
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """A requested decision. count: of its answers; free: it stops no actor that could continue."""
+
+    name: str
+    count: int
+    free: bool
+
+
+class Choices:
+    """Answers decisions by name. The answer 0 is always the plain one: continue, nothing goes
+    wrong.
+
+    seed: other answers are drawn from it, in the order of the requests; without a seed, they are
+    the given ones, and 0 everywhere else. taken: all answers but 0, which suffice to repeat the
+    run; is_exhaustive: all schedules are enumerated, for which the points are recorded.
+    """
+
+    def __init__(
+        self,
+        seed: int | None = None,
+        given: Mapping[str, int] | None = None,
+        *,
+        exhaustive: bool = False,
+    ) -> None:
+        self._random = None if seed is None else random.Random(seed)
+        self._given = dict(given or {})
+        self.is_exhaustive = exhaustive
+        self.taken: dict[str, int] = {}
+        self.points: list[Point] = []
+
+    def pick(self, name: str, count: int, odds: float | None = None, *, free: bool = False) -> int:
+        """A number below `count`. odds: that it is not 0; None: all are equally likely."""
+        if count <= 1:
+            return 0
+        if self.is_exhaustive and name.startswith(_SCHEDULE):
+            self.points.append(Point(name=name, count=count, free=free))
+        if self._random is None:
+            chosen = self._given.get(name, 0)
+            chosen = chosen if chosen < count else 0
+        elif odds is None:
+            chosen = self._random.randrange(count)
+        else:
+            chosen = self._random.randrange(1, count) if self._random.random() < odds else 0
+        if chosen:
+            self.taken[name] = chosen
+        return chosen
+
+    def weather(self, odds: Sequence[float]) -> float:
+        """A probability in the whole of this run; irrelevant if the answers are given."""
+        return 0.0 if self._random is None else self._random.choice(odds)
+
+
+_JOB = re.compile(r"v(\d+)-[0-9a-f]{16}-([0-9a-f]{4})0*([0-9a-f]+)(-[0-9a-f]+)?")
+_VERSION = re.compile(re.escape(object_names.VERSIONS) + r"0*(\d+)\.json\.zst")
+
+
+class Trace:
+    """Lines in the order of calls, each with its result. names: of the actors, by number."""
+
+    def __init__(self, names: dict[int, str] | None = None) -> None:
+        self.names = dict(names or {})
+        self._lines: list[list[str]] = []
+
+    def call(self, actor: str, kind: str, name: str, fault: str) -> int:
+        """Record a call; returns the number of its line."""
+        self._lines.append([actor, kind, name, fault, ""])
+        return len(self._lines) - 1
+
+    def answer(self, line: int, shown: str) -> None:
+        """Record its result."""
+        self._lines[line][4] = shown
+
+    def note(self, actor: str, text: str) -> None:
+        """Add a line that is not a call: the beginning or end of an operation."""
+        self._lines.append([actor, "--", text, "", ""])
+
+    def text(self) -> str:
+        """All lines."""
+        width = max((10, *(len(line[0]) for line in self._lines)))
+        return "\n".join(
+            f"{number:5} {actor:{width}} {kind:7} {self._short(name)}"
+            + (f"  !{fault}" if fault else "")
+            + (f"  -> {shown}" if shown else "")
+            for number, (actor, kind, name, fault, shown) in enumerate(self._lines, start=1)
+        )
+
+    def _short(self, name: str) -> str:
+        """Job ids as their base version and the actor's draw, versions as their number."""
+        return _JOB.sub(self._job, _VERSION.sub(r"version \1", name)).replace(
+            f"{object_names.ROOM}/", ""
+        )
+
+    def _job(self, match: re.Match[str]) -> str:
+        number = int(match[2], 16)
+        return f"<{self.names.get(number, number)}#{int(match[3], 16)} born {match[1]}>"
+
 
 STALLS = (0, 3, 10, 30, 100, 1000)  # for how many steps of the others an actor may be stalled
 START_US = 1_700_000_000_000_000

@@ -16,8 +16,7 @@ import msgspec
 
 from ..errors import StoreError, StoreUnclearError
 from ..store.base import BufferedOutput, ObjectInfo, Output, Store
-from .scheduler import Actor, Died, Scheduler
-from .trace import Trace
+from .scheduler import Actor, Died, Scheduler, Trace
 
 # A fault is drawn among those of its kind; the first, none, is the plain choice. lost: nothing
 # happened; unanswered: it happened; late: it happens after the caller has aborted, at a later turn;

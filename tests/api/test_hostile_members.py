@@ -19,7 +19,7 @@ from tests.kit.sizes import SetBudgets
 
 import manifestcommit as mc
 from manifestcommit.format import codec, object_names
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 ROWS = pa.table({"x": [1, 5], "a b%é": ["p", None]})
 LARGE = 2**70

@@ -22,7 +22,7 @@ import pytest
 
 import manifestcommit as mc
 from manifestcommit import checks
-from manifestcommit.cli import parser as main_module
+from manifestcommit.cli import main as main_module
 from manifestcommit.transactions import PreparedTransaction
 
 # What the modules import for type checkers only: in annotations they are names without a value.
@@ -138,7 +138,7 @@ def test_no_bool_is_positional(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, found in CALLABLES.items() if inspect.isfunction(found) and "." not in name])
 def test_a_table_is_named_by_its_path_first(name: str) -> None:
-    """The data, or its source, alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
+    """The data, or its datasource, alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
     first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "source", "self")]
     several = ("commit_all", "maintain", "read_together", "rollback_together", "tag_together", "transaction")
     assert first[0] == "path" or name in ("attach", "register", "sql", *several)
@@ -257,12 +257,12 @@ def test_a_parameter_has_one_name_everywhere() -> None:
 
 
 def test_every_option_of_spark_is_a_parameter_of_python() -> None:
-    from manifestcommit.spark.datasource import source
+    from manifestcommit.spark import datasource
 
-    options = {*source.WRITE_OPTIONS, *source.STREAM_WRITE_OPTIONS, *source.READ_OPTIONS, *source.STREAM_READ_OPTIONS}
+    options = {*datasource.WRITE_OPTIONS, *datasource.STREAM_WRITE_OPTIONS, *datasource.READ_OPTIONS, *datasource.STREAM_READ_OPTIONS}
     assert options - ONLY_SPARK == {option for option, _ in NAMES.values() if option is not None}
-    assert set(source.WRITE_OPTIONS) <= {camel(name) for name in inspect.signature(mc.write).parameters}
-    assert set(source.READ_OPTIONS) <= {camel(name) for name in inspect.signature(mc.read_committed).parameters}
+    assert set(datasource.WRITE_OPTIONS) <= {camel(name) for name in inspect.signature(mc.write).parameters}
+    assert set(datasource.READ_OPTIONS) <= {camel(name) for name in inspect.signature(mc.read_committed).parameters}
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:

@@ -26,8 +26,7 @@ from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import DAY_S
 from manifestcommit.runtime.environment import tuned
 from manifestcommit.scan import planning
-from manifestcommit.testing.choices import Choices
-from manifestcommit.testing.scheduler import Actor, Died, onlooker
+from manifestcommit.testing.scheduler import Actor, Choices, Died, onlooker
 from manifestcommit.testing.simulated_store import SimulatedStore, Space, Watcher
 
 STANDBY = "sim://standby"

@@ -18,8 +18,7 @@ from tests.chaos.world import AGAIN, AGAIN_SOURCES, put_file
 
 import manifestcommit as mc
 from manifestcommit.format.snapshot import Snapshot
-from manifestcommit.testing.history.operation import UNDONE
-from manifestcommit.testing.history.recorder import Running
+from manifestcommit.testing.history.operation import UNDONE, Running
 
 _LONGEST_S = 2.5  # in flight
 

@@ -9,8 +9,7 @@ from tests.chaos.history import witness
 from tests.chaos.world import AGAIN, AT_ONCE, FED, HANDED, KEYED, Actor, Phase, World, get_file
 
 import manifestcommit as mc
-from manifestcommit.testing.history.operation import EVERYTHING, UNDONE
-from manifestcommit.testing.history.recorder import Running
+from manifestcommit.testing.history.operation import EVERYTHING, UNDONE, Running
 
 Told: TypeAlias = Literal["committed", "aborted", "already", "gap", "refused", "unknown"]
 PREPARED = (*FED, KEYED, HANDED, AGAIN)

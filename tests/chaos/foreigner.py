@@ -14,7 +14,7 @@ from tests.chaos.world import EXPORTED, FORMATS, Actor, Phase, World
 from tests.export.clients import duck, quoted
 
 import manifestcommit as mc
-from manifestcommit.export.iceberg_metadata import HINT, metadata_name
+from manifestcommit.export.iceberg_export import HINT, metadata_name
 from manifestcommit.store import StorageOptions, Store, open_store
 
 GONE = ("No such file", "not found", "Not Found", "No files in log segment", "does not exist", "NoSuchKey")

@@ -17,10 +17,8 @@ from tests.chaos.work import Part
 from tests.chaos.world import AGAIN, PIECES, histories_folder
 
 import manifestcommit as mc
-from manifestcommit.testing.history.checker import check
-from manifestcommit.testing.history.joint import check_joint
-from manifestcommit.testing.history.operation import EVERYTHING, Operation, read_history
-from manifestcommit.testing.history.recorder import Recorder
+from manifestcommit.testing.history.checker import check, check_joint
+from manifestcommit.testing.history.operation import EVERYTHING, Operation, Recorder, read_history
 from manifestcommit.testing.history.serial_order import UndecidedError
 
 

@@ -13,7 +13,7 @@ from tests.chaos.world import AGAIN, COUNTER, FED, HANDED, KEYED, PARTITIONED, S
 
 import manifestcommit as mc
 from manifestcommit.format.snapshot import Snapshot
-from manifestcommit.testing.history.recorder import Running
+from manifestcommit.testing.history.operation import Running
 
 
 class Reader(Actor):

@@ -24,7 +24,7 @@ from tests.kit.proxy import FaultProxy
 from tests.servers.servers import S3Server
 
 from manifestcommit.store import open_store
-from manifestcommit.testing.history.recorder import Recorder
+from manifestcommit.testing.history.operation import Recorder
 
 Say = Callable[[str], None]
 _SOURCES = ("größe/Δ %20#0", "größe/Δ %20#1", "topic '2'\"-0", "topic '2'\"-1", "=&?+-0", "=&?+-1")

@@ -17,8 +17,7 @@ from tests.chaos.work import part_of, pieces_of, rows
 from tests.chaos.world import EVENTS, STATE, histories_folder
 
 import manifestcommit as mc
-from manifestcommit.testing.history.operation import Operation, read_history, write_history
-from manifestcommit.testing.history.recorder import Recorder
+from manifestcommit.testing.history.operation import Operation, Recorder, read_history, write_history
 
 SOURCE = "größe #0 %"
 

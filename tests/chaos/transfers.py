@@ -18,8 +18,7 @@ from tests.chaos.worker import UNHEARD
 from tests.chaos.world import DyingActor, Phase, World, get_file, put_file
 
 import manifestcommit as mc
-from manifestcommit.testing.history.operation import EVERYTHING
-from manifestcommit.testing.history.recorder import Running
+from manifestcommit.testing.history.operation import EVERYTHING, Running
 from manifestcommit.transactions import PreparedTransaction
 
 Ended: TypeAlias = Literal["done", "lost", "again"]

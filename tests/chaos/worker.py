@@ -16,7 +16,7 @@ from tests.chaos.world import AGAIN, EXTRAS, Actor, World
 
 import manifestcommit as mc
 from manifestcommit.store import open_store
-from manifestcommit.testing.history.recorder import Running
+from manifestcommit.testing.history.operation import Running
 
 Ended: TypeAlias = Literal["done", "lost", "again"]
 UNHEARD = "committed, and nobody was told"

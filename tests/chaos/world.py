@@ -22,7 +22,7 @@ from manifestcommit.protocol.spill_policy import Budgets
 from manifestcommit.runtime.environment import tune, tuning
 from manifestcommit.store.local import LocalStore
 from manifestcommit.store.object_store import ObjectStore
-from manifestcommit.testing.history.recorder import Recorder
+from manifestcommit.testing.history.operation import Recorder
 
 Phase = Literal["run", "drain", "end"]
 

@@ -12,8 +12,7 @@ from tests.chaos.work import Part, after, batch_of, choose, pieces_of
 from tests.chaos.world import AT_ONCE, BATCH, COUNTER, EXTRAS, FED, HANDED, KEYED, SLOT, SLOTS, Actor, Phase, put_file
 
 import manifestcommit as mc
-from manifestcommit.testing.history.operation import EVERYTHING
-from manifestcommit.testing.history.recorder import Running
+from manifestcommit.testing.history.operation import EVERYTHING, Running
 
 _MOST = 40  # records of one source in a unit
 _MOST_AT_END = 2000

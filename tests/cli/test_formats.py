@@ -101,7 +101,7 @@ def test_a_table_fits_the_terminal_and_nothing_hostile_is_sent(
 
 
 def width(line: str) -> int:
-    from manifestcommit.terminal.render import text_width
+    from manifestcommit.terminal import text_width
 
     return text_width(line)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.cli.golden_outputs import CASES, FOLDER, PLAIN, document
 
-from manifestcommit.cli.parser import make_parser
-from manifestcommit.terminal.render import text_width
+from manifestcommit.cli.main import make_parser
+from manifestcommit.terminal import text_width
 
 COMMANDS = make_parser().commands
 

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
-from manifestcommit.cli.parser import make_parser
+from manifestcommit.cli.main import main, make_parser
 
 DAYS = pa.table({"day": ["2013-01-01", "2013-01-02"], "flight": pa.array([1545, 1714], pa.int32())})
 NOTE = ["--message", "late & 'é'", "--metadata", "run %+=#=a=b", "--metadata", "empty="]

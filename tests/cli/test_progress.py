@@ -14,8 +14,8 @@ import pytest
 from tests.cli.on_terminal import shown
 
 import manifestcommit as mc
-from manifestcommit.terminal import screen as progress
-from manifestcommit.terminal.screen import Progress, Steps
+from manifestcommit import terminal as progress
+from manifestcommit.terminal import Progress, Steps
 
 HOSTILE = "writing to a\x1b[31m\n[bold]b"
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifestcommit.terminal.render import counted, render_table
-from manifestcommit.terminal.screen import print_table
+from manifestcommit.terminal import counted, print_table, render_table
 
 cells = st.none() | st.integers() | st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.booleans()
 

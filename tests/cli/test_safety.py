@@ -14,8 +14,7 @@ import pytest
 from tests.cli.on_terminal import run
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
-from manifestcommit.cli.parser import make_parser
+from manifestcommit.cli.main import main, make_parser
 
 DAYS = pa.table({"day": ["2013-01-01", "2013-01-02"], "flight": [1545, 1714]})
 

@@ -9,8 +9,8 @@ import pytest
 from tests.commits.tables import Lake, stopped
 
 import manifestcommit as mc
-from manifestcommit.cli.exit_codes import DONE, USAGE
 from manifestcommit.cli.main import main
+from manifestcommit.cli.options import DONE, USAGE
 from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.store import open_store
 

@@ -11,9 +11,8 @@ import pytest
 import manifestcommit as mc
 from manifestcommit import errors
 from manifestcommit.cli import jobs as jobs_module
-from manifestcommit.cli.exit_codes import MEANINGS, exit_code
-from manifestcommit.cli.main import main
-from manifestcommit.cli.parser import make_parser
+from manifestcommit.cli.main import main, make_parser
+from manifestcommit.cli.options import MEANINGS, exit_code
 from manifestcommit.table.listing import short_job
 
 REPO = Path(__file__).resolve().parents[2]

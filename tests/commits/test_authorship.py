@@ -20,7 +20,7 @@ from manifestcommit.format.change import ConflictInputs
 from manifestcommit.format.snapshot import MAX_MESSAGE, Author, Commit
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.store import open_store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 ROWS = pa.table({"day": ["2013-01-01"], "flight": [1545]})
 HOSTILE = {"git %+=#": "'\"é &<b>", "empty": ""}

@@ -22,9 +22,9 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head
 from manifestcommit.protocol import spill_policy
 from manifestcommit.protocol.spill_policy import Budgets
-from manifestcommit.spark.write.arrow_writer import MESSAGE_LIMIT_BYTES
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.spark.writing import MESSAGE_LIMIT_BYTES
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore
 
 USUAL = Budgets()
 SMALLEST = USUAL.max_merged_files // USUAL.fan_in + 1  # files of the smallest manifest that no commit merges

@@ -15,7 +15,7 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.errors import CommitConflictError, JobAbortedError, KeyReusedError, OutcomeUnknownError, UsageError, WatermarkGapError
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import Fault, FaultCall, FaultStore
 
 

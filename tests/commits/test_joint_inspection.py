@@ -18,9 +18,9 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.rollback import settle
 from manifestcommit.operations.verify import verify
-from manifestcommit.report.reading import read_report
+from manifestcommit.report.data import read_report
 from manifestcommit.store import open_store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 
 @pytest.fixture

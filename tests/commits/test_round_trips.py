@@ -22,7 +22,7 @@ from manifestcommit.format import codec
 from manifestcommit.log import table_context
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.store import ObjectInfo, Store, register_scheme
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 REQUEST_S = 0.03  # in which the threads beside each other begin
 

@@ -18,7 +18,7 @@ from manifestcommit.format.snapshot import StreamRecord
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.table import Table
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import CountingStore
 
 # Entries spill after some 1,330 batches of one file; with an eighth of the budget, some 160 batches show the same.
 BUDGET = rounds(32 * 1024, 256 * 1024)

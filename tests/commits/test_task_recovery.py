@@ -37,9 +37,8 @@ from manifestcommit.job import Job
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.store import LocalStore, Store
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
-from manifestcommit.testing.faults import Died, FaultCall, FaultStore
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore, Died, FaultCall, FaultStore
 
 HOSTILE_KEY = "a/../key\n\"'日本% +=#🦆"
 SCHEMAS = Path(__file__).resolve().parents[2] / "spec" / "v1" / "schemas"

@@ -26,8 +26,8 @@ from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.alter import set_properties
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import LocalStore
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from unittest import mock
 
-from manifestcommit.cli.parser import EXAMPLES, make_parser
+from manifestcommit.cli.main import EXAMPLES, make_parser
 
 WIDTH = "86"  # of a block of code on the site, without scrolling
 

@@ -46,7 +46,7 @@ class Broken(Toy):
 
 @pytest.fixture(autouse=True)
 def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)
+    monkeypatch.setattr("manifestcommit.store.backend.random.uniform", lambda *_: 0.0)
     fsspec.register_implementation("brokentoy", Broken)
     yield
     _registry.pop("brokentoy", None)

@@ -11,8 +11,8 @@ import pytest
 from tests.commits.tables import stopped
 
 import manifestcommit as mc
-from manifestcommit.cli.exit_codes import NO, USAGE
 from manifestcommit.cli.main import main
+from manifestcommit.cli.options import NO, USAGE
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.store import open_store
 from manifestcommit.transactions import PreparedTransaction

@@ -19,7 +19,7 @@ from manifestcommit.export import delta_export, exporter
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore
-from manifestcommit.testing.counting import Call
+from manifestcommit.testing.faults import Call
 
 FILES, PARTITIONS = 20_000, 100
 

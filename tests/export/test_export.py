@@ -90,7 +90,7 @@ assert "manifestcommit.api" not in sys.modules
     [
         "from manifestcommit import write\nimport pyarrow as pa\nwrite(pa.table({'n': pa.array([7], pa.int64())}), path)",
         ENGINE,
-        f"import manifestcommit.spark.datasource.source\n{ENGINE}",
+        f"import manifestcommit.spark.datasource\n{ENGINE}",
     ],
     ids=["write", "engine", "data source of Spark"],
 )
@@ -678,7 +678,7 @@ def test_a_path_that_readers_of_iceberg_misread_is_refused(tmp_path: Path, name:
 
 def test_ids_that_iceberg_reserves_are_refused() -> None:
     """[EX9]"""
-    from manifestcommit.export.iceberg_schema import check_schema
+    from manifestcommit.export.iceberg_manifests import check_schema
 
     check_schema(Schema(fields=(Field(id=2_147_483_446, name="a", type="long"),)))
     with pytest.raises(mc.errors.UsageError, match="reserves"):

@@ -48,8 +48,7 @@ from tests.export.kinds import HOSTILE, KINDS, numbered
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.intake.columns import parsed
-from manifestcommit.intake.formats import source_of
+from manifestcommit.intake import parsed, source_of
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations.adopt import adopt
 from manifestcommit.store import open_store

@@ -22,7 +22,7 @@ from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
 HARSH = Policy(grace_s=0, keep_for_s=0, keep_versions=1)

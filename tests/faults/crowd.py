@@ -29,7 +29,7 @@ from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.snapshot import Author
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 _Result = TypeVar("_Result")
 _AT_ONCE = 16  # requests that a writer's own threads send side by side

@@ -17,7 +17,7 @@ from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.store import ObjectInfo
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import FaultStore
 
 UNCLEAR = Limits().unclear_tries

@@ -17,7 +17,7 @@ import manifestcommit as mc
 from manifestcommit.errors import WatermarkGapError, WatermarkOverlapError
 from manifestcommit.operations.describe import trace
 from manifestcommit.store import Store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 FIRST = 7  # the epoch with which the sink begins

@@ -58,7 +58,7 @@ from manifestcommit.protocol.conflict import is_readable
 from manifestcommit.rows.row_change import Declared, RowChange
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
 pytestmark = pytest.mark.usefixtures("empty_memory")

@@ -63,9 +63,8 @@ from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import Store, open_store
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
-from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore, Died, Fault, FaultCall, FaultStore
 
 KEY = "a key: 100% 'ü'+=#"
 SOURCE = "topic:0 %"

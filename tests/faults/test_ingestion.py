@@ -20,7 +20,7 @@ from manifestcommit.job import commit_all
 from manifestcommit.operations.describe import trace
 from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store import Store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 ENDS = {0: 100, 1: 200}  # the high watermarks of the two partitions

@@ -25,7 +25,7 @@ from manifestcommit.rows.clauses import Clauses
 from manifestcommit.rows.row_change import RowChange, drop_removed
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 FIELD = pc.field
 

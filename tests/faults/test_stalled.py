@@ -19,7 +19,7 @@ from manifestcommit.log.time_travel import find_job
 from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version
 from manifestcommit.operations.rollback import rewind
 from manifestcommit.scan.change_feed import Feed
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
 

@@ -27,7 +27,7 @@ from manifestcommit.format import codec, values
 from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.entries import ColumnStats, Entry, FooterRef
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 JOB = f"v1-{'7' * 16}-{'b' * 32}"
 _ROOTS = itertools.count()

@@ -22,7 +22,7 @@ from manifestcommit.format import codec
 from manifestcommit.format.entries import FooterRef
 from manifestcommit.runtime import footer_child
 from manifestcommit.scan.prefetch import read_ahead
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 ROWS = pa.table(
     {

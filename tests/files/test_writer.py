@@ -30,8 +30,7 @@ from manifestcommit.files.writer import DataFileWriter, WritePlan
 from manifestcommit.format.arrow_schema import arrow_schema, arrow_type, from_arrow
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import ArrayType, Field, Schema, StructType
-from manifestcommit.store.local import LocalStore
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import LocalStore, MemoryStore
 
 JOB = f"v1-{'7' * 16}-{'a' * 32}"
 ATTEMPT = "0123456789abcdef"

@@ -133,7 +133,7 @@ def packed(**members: Any) -> str:
 
 def test_an_option_of_the_reader_executes_nothing(tmp_path: Path) -> None:
     """Whoever may set an option, such as a user of a notebook server, could run code as the one who reads. [SE2]"""
-    from manifestcommit.spark.read.scan import PlannedRead
+    from manifestcommit.spark.scan import PlannedRead
 
     marker = tmp_path / "executed"
     bomb = pickle.dumps(Executed(str(marker)))

@@ -19,7 +19,7 @@ from manifestcommit.format.codec import MAX_DEPTH
 from manifestcommit.log import manifests
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.protocol.retention import Versions
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 ROWS = pa.table({"x": [1]})
 

@@ -22,10 +22,10 @@ import manifestcommit as mc
 from manifestcommit.catalog import rest
 from manifestcommit.catalog.lake import marker_at
 from manifestcommit.export.spark_catalog import LOG
-from manifestcommit.intake import delta, iceberg
+from manifestcommit.intake import delta_table, iceberg_table
 from manifestcommit.log.exports import is_export
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 FORMATS = ("iceberg", "delta")
 FOREIGN = "day=1/foreign.parquet"
@@ -102,9 +102,9 @@ def readers(place: Exported) -> dict[str, Callable[[], Any]]:
     """Everything that looks at an export, or at what it describes."""
     url = place.url
     return {
-        "Iceberg": lambda: iceberg.listed(TableContext(place.store), f"{url}/{place.document}", rewrite=False),
-        "Iceberg by its hint": lambda: iceberg.listed(TableContext(place.store), None, rewrite=True),
-        "Delta": lambda: delta.listed(TableContext(place.store), None),
+        "Iceberg": lambda: iceberg_table(TableContext(place.store), f"{url}/{place.document}", rewrite=False),
+        "Iceberg by its hint": lambda: iceberg_table(TableContext(place.store), None, rewrite=True),
+        "Delta": lambda: delta_table(TableContext(place.store), None),
         "catalog": lambda: _served(place.store),
         "metrics": lambda: mc.Table(url).metrics(),
         "write": lambda: mc.write(_row(4), url),

@@ -17,7 +17,7 @@ from tests.fuzz.mutate import HOSTILE, mutate_bytes, mutate_document
 
 import manifestcommit as mc
 from manifestcommit.operations.adopt import SINK_LOG
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 FILES = ("day=1/part-0.parquet", "day=1/part-1 %20.parquet", "day=2/pårt.parquet")
 _DELTA: list[dict[str, Any]] = [

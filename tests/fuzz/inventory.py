@@ -63,11 +63,11 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "export/iceberg_export.py:_listed_by": ("documents and manifest lists of an export", "export"),
     "export/iceberg_export.py:exported_version": ("hint of an export", "export"),
     "export/spark_catalog.py:_shown": ("log of an export", "export"),
-    "intake/columns.py:_footers": ("data file of others", "export"),
-    "intake/delta.py:_copy_log": ("log of Delta Lake", "export"),
-    "intake/iceberg.py:_hinted": ("hint of Iceberg", "export"),
-    "intake/iceberg.py:_store_io": ("manifest list and manifests of Iceberg", "export"),
-    "intake/iceberg.py:_text": ("document of Iceberg", "export"),
+    "intake.py:_footers": ("data file of others", "export"),
+    "intake.py:_copy_log": ("log of Delta Lake", "export"),
+    "intake.py:_hinted": ("hint of Iceberg", "export"),
+    "intake.py:_store_io": ("manifest list and manifests of Iceberg", "export"),
+    "intake.py:_text": ("document of Iceberg", "export"),
     "table/holders.py:_Search._in_export": ("every object of an export", "export"),
     "table/holders.py:_Search._in_job": ("prepared job, intent, finished task, mark", "prepared"),
     "table/holders.py:_Search._in_manifest": ("manifest, run, which no version lists", "manifest"),
@@ -86,7 +86,7 @@ NOT_READ = frozenset(
         "rows/find.py:staged_rows",
         "rows/row_change.py:_copied",
         "export/iceberg_export.py:_has_document",
-        "export/shared_objects.py:put_shared",
+        "export/file_columns.py:put_shared",
     }
 )
 

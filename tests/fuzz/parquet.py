@@ -37,7 +37,7 @@ from manifestcommit.scan import planning, prefetch
 from manifestcommit.scan.arrow_dataset import constants_in
 from manifestcommit.scan.planning import matching_groups
 from manifestcommit.store import open_store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 _THROUGH_PYARROW = frozenset({"rows", "task", "task, by parts"})
 _NUMBERS = [*(0, -1, 1, 2, 3, 4, 7, 8, 100, 10_000), *(2**15, 2**31 - 1, 2**31, -(2**31), 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))]

@@ -30,7 +30,7 @@ from manifestcommit.format.change import Prepared
 from manifestcommit.log import manifests
 from manifestcommit.log.time_travel import to_datetime
 from manifestcommit.runtime.environment import SystemEnv
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 DAY = "a b%+=#'é"
 KEY = "recoverable é"

@@ -22,8 +22,8 @@ from manifestcommit.gate import constraints
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import open_store
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore
 
 COLUMNS = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("day", pa.string())])
 

@@ -14,7 +14,7 @@ import manifestcommit as mc
 from manifestcommit.gate import rows as checking
 from manifestcommit.store import register_scheme
 from manifestcommit.store.local import LocalStore
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import CountingStore
 
 LATE = {
     "sqlglot",

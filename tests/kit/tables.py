@@ -24,7 +24,7 @@ from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan import planning
 from manifestcommit.scan.arrow_dataset import open_dataset
 from manifestcommit.store import Store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 
 class Hasty(SystemEnv):

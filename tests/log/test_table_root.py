@@ -12,7 +12,7 @@ from tests.kit.tables import read_ids, rows, write
 from manifestcommit.errors import NotATableError, StoreDeniedError
 from manifestcommit.log.table_context import check_free_root
 from manifestcommit.store import ObjectInfo, Store, open_store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 
 @pytest.fixture(params=["local", "memory"])

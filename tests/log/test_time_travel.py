@@ -16,7 +16,7 @@ from manifestcommit.format.snapshot import Tag
 from manifestcommit.log.time_travel import choose_version, to_datetime, to_micros
 from manifestcommit.log.version_chain import Head, open_head
 from manifestcommit.protocol.apply import create
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 
 def chain(times: list[int], *, expired: int = 1) -> tuple[MemoryStore, Head]:

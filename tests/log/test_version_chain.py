@@ -8,7 +8,7 @@ from tests.kit.tables import memory, put_version, read_ids, rows, write
 from manifestcommit.errors import CorruptMetadataError, SnapshotExpiredError, StoreError, UnsupportedFormatError, VersionNotFoundError
 from manifestcommit.format import codec, object_names
 from manifestcommit.log.version_chain import list_versions, newest_above, open_head, read_version, walk_back
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
 

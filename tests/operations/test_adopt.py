@@ -35,7 +35,7 @@ from manifestcommit.log.version_chain import list_versions, open_head
 from manifestcommit.operations import adopt as adopting
 from manifestcommit.operations.adopt import KEY, UNFINISHED, adopt
 from manifestcommit.store import LocalStore, Store, open_store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 
 HOSTILE = "a b%+=#'é🦆&?"

@@ -10,7 +10,7 @@ from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.gc import run as gc_run
 from manifestcommit.operations.rollback import rollback
 from manifestcommit.protocol.retention import Policy
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
 AT_ONCE = Policy(grace_s=0.0, keep_for_s=0.0, prepared_grace_s=0.0)

@@ -30,7 +30,7 @@ from manifestcommit.operations.gc import run
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime import name_set
 from manifestcommit.store import LocalStore, ObjectInfo, open_store
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import CountingStore
 
 DAY = "a b%2F+=#'é🦆"
 HARSH: dict[str, Any] = {"grace": "0s", "keep_for": "0s"}

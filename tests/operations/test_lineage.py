@@ -17,8 +17,8 @@ from manifestcommit.format.watermark import Advance, is_left_by, rewind_origins,
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.describe import trace
 from manifestcommit.operations.rollback import rewind
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore
 
 SOURCE = "a topic/0 %=+#'é🦆"
 

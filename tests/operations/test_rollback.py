@@ -30,9 +30,8 @@ from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.outcome import Outcome, error_of
 from manifestcommit.store import Store
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
-from manifestcommit.testing.faults import FaultCall, FaultStore
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
 SOURCE = "a topic/0 %=+#'é🦆"
 DAY = "a b%20+=#'\"漢/…"

@@ -40,7 +40,7 @@ from manifestcommit.operations.rollback import rewind, rollback, untag
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.outcome import error_of
 from manifestcommit.store import Store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
 SOURCE = "a topic/0 %=+#'é🦆"

@@ -16,9 +16,8 @@ from manifestcommit.log.time_travel import choose_version
 from manifestcommit.log.version_chain import open_head, read_version
 from manifestcommit.operations.rollback import tag, untag
 from manifestcommit.store import Store
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
-from manifestcommit.testing.faults import FaultCall, FaultStore
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
 NAME = 'end of month %=+#\'é🦆 / "2013"'
 

@@ -33,9 +33,8 @@ from manifestcommit.operations.verify import VerifyReport, verify
 from manifestcommit.protocol import audit
 from manifestcommit.runtime import name_set
 from manifestcommit.runtime.environment import STARTS
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
-from manifestcommit.testing.faults import FaultCall, FaultStore
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
 MOMENT = dt.datetime(2013, 1, 31, 23, 59, 59, 999_999)
 # One column of every type: its extremes.

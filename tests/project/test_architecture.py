@@ -140,12 +140,12 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 63_108, "modules": 212, "loaded": 70, "lines of tests": 84_383}
+CEILINGS = {"lines": 62_471, "modules": 163, "loaded": 68, "lines of tests": 84_383}
 WALKS = {
-    "append": {"modules": 44, "switches": 347, "depth": 19},
-    "read": {"modules": 26, "switches": 95, "depth": 15},
-    "merge": {"modules": 56, "switches": 736, "depth": 24},
-    "gc": {"modules": 31, "switches": 299, "depth": 17},
+    "append": {"modules": 43, "switches": 347, "depth": 19},
+    "read": {"modules": 25, "switches": 95, "depth": 15},
+    "merge": {"modules": 55, "switches": 732, "depth": 24},
+    "gc": {"modules": 30, "switches": 299, "depth": 17},
 }
 
 
@@ -275,7 +275,7 @@ def test_every_type_ignore_has_its_reason(modules) -> None:
 
 # What PySpark and fsspec keep private is used in these modules only. The standard library has no
 # other name for a parser's options, nor for a named tuple with other members.
-PRIVATE_TO_OTHERS = {f"{PACKAGE}.{name}" for name in ("filter.arrow_expression", "spark.runtime.spark_internals", "store.fsspec")}
+PRIVATE_TO_OTHERS = {f"{PACKAGE}.{name}" for name in ("filter.arrow_expression", "spark.spark_internals", "store.fsspec")}
 
 
 def test_private_parts_of_others_are_used_in_one_place(modules) -> None:
@@ -283,8 +283,8 @@ def test_private_parts_of_others_are_used_in_one_place(modules) -> None:
     assert list(foreign_privates({name: modules[name] for name in PRIVATE_TO_OTHERS}, set())), "they are needed no more"
 
 
-# Come with the package, and are loaded for a terminal, and for a text in SQL, only.
-LOADED_LATE = {"rich", "sqlglot"}
+# Come with the package, and are loaded for a terminal, for a text in SQL, and for memory and other stores, only.
+LOADED_LATE = {"fsspec", "rich", "sqlglot"}
 
 
 def test_what_the_package_needs_is_installed_with_it(ours) -> None:

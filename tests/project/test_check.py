@@ -21,7 +21,7 @@ REPO = Path(__file__).resolve().parents[2]
         ("manifestcommit/format/fields.py", "tests/format/test_fields.py"),
         ("manifestcommit/errors.py", "tests/api/test_errors.py"),
         ("manifestcommit/table/table.py", "tests/api"),
-        ("manifestcommit/testing/trace.py", "tests/testing"),
+        ("manifestcommit/testing/scheduler.py", "tests/testing"),
         ("tests/store", "tests/store"),
         ("tests/store/test_s3.py::test_x[a b]", "tests/store/test_s3.py::test_x[a b]"),
     ],

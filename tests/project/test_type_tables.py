@@ -11,8 +11,8 @@ HIDDEN = (
     "filter/sql_syntax.py",
     "format/evolution.py",
     "format/partitioning.py",
-    "export/delta_log.py",
-    "spark/write/batch_sizing.py",
+    "export/delta_export.py",
+    "spark/writing.py",
 )
 
 

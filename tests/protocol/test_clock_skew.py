@@ -19,7 +19,7 @@ from manifestcommit.log.time_travel import choose_version, to_datetime
 from manifestcommit.log.version_chain import open_head, read_object
 from manifestcommit.runtime.environment import SystemEnv
 from manifestcommit.store import Store, open_store
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 MINUTE, HOUR, YEAR = 60 * 10**6, 3600 * 10**6, 365 * 24 * 3600 * 10**6
 NOW = time.time_ns() // 1000 - 20 * HOUR

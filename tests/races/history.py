@@ -14,8 +14,7 @@ from tests.chaos.history import birth_of
 from tests.races.draw import Rows
 from tests.races.records import Record
 
-from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, Operation
-from manifestcommit.testing.history.recorder import REFUSALS
+from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, REFUSALS, Operation
 
 _RULES = {kind.__name__: rule for kind, rule in REFUSALS}
 _JOBS = ("write", "orphan", "prepare", "add_files", "add_again", "replace")  # what has items

@@ -13,8 +13,8 @@ from tests.report.synthetic import data_of, head, schema_of
 import manifestcommit as mc
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.report import data as data_module
+from manifestcommit.report.data import read_report
 from manifestcommit.report.page import render
-from manifestcommit.report.reading import read_report
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore
 

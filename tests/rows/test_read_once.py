@@ -19,7 +19,7 @@ from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.where import delete_where, update_where
 from manifestcommit.runtime.environment import Tuning, tuned
 from manifestcommit.scan import planning
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 TWICE = Tuning(read_once_bytes=0)
 SOME = pc.field("id").isin([1, 12])  # of two files of three

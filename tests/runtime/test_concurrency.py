@@ -17,7 +17,7 @@ import pytest
 from manifestcommit.runtime.concurrency import BackgroundWorker, map_concurrently, map_in_batches, prefetch
 from manifestcommit.store import Store
 from manifestcommit.store.base import is_remote
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing import CountingStore, FaultStore
 
 REPO = Path(__file__).resolve().parents[2]

@@ -25,11 +25,9 @@ from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import InputTotals, JobMetrics, StoreCounters, WriteTotals, observers
 from manifestcommit.store import LocalStore, Store
-from manifestcommit.store.backend import Backend
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.store.retry import Patience, TransientError
-from manifestcommit.testing.counting import CountingStore
-from manifestcommit.testing.faults import FaultCall, FaultStore
+from manifestcommit.store.backend import Backend, Patience, TransientError
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
 ROWS = pa.table({"day": ["a", "a", "b"], "n": pa.array([1, 2, 3], pa.int64())})
 HOSTILE = "a b%20+=#'\"日本\n\x1b[31m"
@@ -310,7 +308,7 @@ class Busy(Backend):
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Busy]:
-    monkeypatch.setattr("manifestcommit.store.retry.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("manifestcommit.store.backend.time.sleep", lambda seconds: None)
     monkeypatch.setattr(Busy, "_patience", lambda self: Patience(attempts=2, deadline_s=9, first_pause_s=0.001))
     from manifestcommit.store import StorageOptions
 

@@ -12,7 +12,7 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.protocol.spill_policy import Budgets
 from manifestcommit.runtime.environment import Tuning, tune, tuned, tuning
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 ROWS = pa.table({"id": [1]})
 NO_KEYS = Tuning(budgets=Budgets(inline_keys=0))

@@ -12,7 +12,7 @@ import manifestcommit as mc
 from manifestcommit.errors import UsageError
 from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.rows.row_change import Declared, RowChange
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 STRANGE_RANGES: dict[str, Any] = {
     "a position": {"a b": 5},

@@ -38,9 +38,8 @@ from manifestcommit.protocol.change_feed import Offset, OnOverwrite, parse_offse
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import Store
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
-from manifestcommit.testing.faults import FaultCall, FaultStore
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
 DAY, ID = Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long")
 SCHEMA = Schema(fields=(DAY, ID))

@@ -21,7 +21,7 @@ import manifestcommit as mc
 from manifestcommit.filter.arrow_expression import spark_order
 from manifestcommit.format import manifest_table
 from manifestcommit.scan import planning
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import CountingStore
 
 UTC = dt.UTC
 

@@ -17,7 +17,7 @@ from manifestcommit.runtime.footer_child import chunk_span
 from manifestcommit.scan import prefetch as module
 from manifestcommit.scan.prefetch import bounded, read_ahead
 from manifestcommit.store.arrow_filesystem import TAIL_BYTES, RangedInput
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 _ROOTS = itertools.count()
 GROUP = 20_000

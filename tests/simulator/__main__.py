@@ -23,8 +23,7 @@ from tests.simulator.themes import THEMES, Theme
 from tests.simulator.workers import ADVANCING, Work, Worker, World
 
 from manifestcommit.protocol.retention import Policy
-from manifestcommit.testing.choices import Choices
-from manifestcommit.testing.scheduler import Actor
+from manifestcommit.testing.scheduler import Actor, Choices
 
 # Shrinks a run that violates a rule: as few choices as possible for the same violation.
 

@@ -25,8 +25,7 @@ from manifestcommit.export.exporter import export_format
 from manifestcommit.log.exports import is_export
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import alter
-from manifestcommit.testing.choices import Choices
-from manifestcommit.testing.scheduler import Actor, Died
+from manifestcommit.testing.scheduler import Actor, Choices, Died
 from manifestcommit.testing.simulated_store import SimulatedStore, Space, Watcher
 
 THEME = Theme(

@@ -27,9 +27,7 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.quarantine import split
 from manifestcommit.runtime.outcome import JobResult, Outcome
 from manifestcommit.store import StorageOptions
-from manifestcommit.testing.history.commit_groups import FOR_EVER
-from manifestcommit.testing.history.operation import EVERYTHING, Operation
-from manifestcommit.testing.history.recorder import REFUSALS, Running
+from manifestcommit.testing.history.operation import EVERYTHING, FOR_EVER, REFUSALS, Operation, Running
 
 _REFUSED = tuple(kind for kind, _ in REFUSALS)
 # why a table has refused what another one could not take: of which rule, its history cannot know

@@ -27,9 +27,8 @@ from manifestcommit.protocol.retention import writer_of
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
 from manifestcommit.testing.history.operation import Operation
-from manifestcommit.testing.scheduler import Actor, Scheduler, onlooker
+from manifestcommit.testing.scheduler import Actor, Scheduler, Trace, onlooker
 from manifestcommit.testing.simulated_store import SimulatedStore, Space, Watcher
-from manifestcommit.testing.trace import Trace
 
 
 class Act(msgspec.Struct, kw_only=True):

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from manifestcommit.testing.history.operation import Operation
-from manifestcommit.testing.history.recorder import Running
+from manifestcommit.testing.history.operation import Operation, Running
 
 
 class History:

@@ -26,12 +26,9 @@ from manifestcommit.protocol.retention import DAY_S, Policy
 from manifestcommit.protocol.spill_policy import Budgets
 from manifestcommit.runtime.environment import Tuning, tuned, tuning
 from manifestcommit.testing import pipelines
-from manifestcommit.testing.choices import Choices, Point
-from manifestcommit.testing.history.checker import check
-from manifestcommit.testing.history.joint import check_joint
+from manifestcommit.testing.history.checker import check, check_joint
 from manifestcommit.testing.history.operation import Contradiction, Operation
-from manifestcommit.testing.scheduler import Actor, Scheduler
-from manifestcommit.testing.trace import Trace
+from manifestcommit.testing.scheduler import Actor, Choices, Point, Scheduler, Trace
 
 _TIGHT = Budgets(inline_entry_bytes=1500, inline_keys=1, inline_jobs=2, inline_removed_bytes=4, fan_in=3)
 _LAST = Policy(grace_s=DAY_S, keep_for_s=0, keep_versions=1, prepared_grace_s=DAY_S)

@@ -12,8 +12,7 @@ from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.format import object_names
 from manifestcommit.operations.rollback import plan_joint_rollback, rollback
 from manifestcommit.store import open_store
-from manifestcommit.testing.choices import Choices
-from manifestcommit.testing.scheduler import Scheduler
+from manifestcommit.testing.scheduler import Choices, Scheduler
 
 
 def judged(lake: Lake, which: int) -> Oracle:

@@ -11,8 +11,7 @@ from tests.simulator.joint_workers import finish_together, prepare_together, pub
 from tests.simulator.workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
 
 from manifestcommit.protocol.retention import DAY_S, Policy
-from manifestcommit.testing.choices import Choices
-from manifestcommit.testing.scheduler import Actor, Died
+from manifestcommit.testing.scheduler import Actor, Choices, Died
 
 Deed = Callable[[Worker], None]
 JointDeed = Callable[[Sequence[Worker]], None]

@@ -57,12 +57,9 @@ from manifestcommit.rows.row_change import Declared as DeclaredRows
 from manifestcommit.rows.row_change import RowChange, is_lost
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan import planning
-from manifestcommit.testing.history.commit_groups import FOR_EVER
-from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, UNDONE, Operation
-from manifestcommit.testing.history.recorder import Running
-from manifestcommit.testing.scheduler import Actor, Died, Scheduler
+from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, FOR_EVER, UNDONE, Operation, Running
+from manifestcommit.testing.scheduler import Actor, Died, Scheduler, Trace
 from manifestcommit.testing.simulated_store import SimulatedStore
-from manifestcommit.testing.trace import Trace
 
 SCHEMA = Schema(fields=(Field(id=1, name="id", type="long"), Field(id=2, name="day", type="string")))
 DAYS: tuple[str | None, ...] = ("a b", None, "é%=+#'")

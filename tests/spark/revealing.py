@@ -17,8 +17,8 @@ from tests.servers.servers import S3Server
 
 import manifestcommit as mc
 from manifestcommit import register
-from manifestcommit.spark.datasource.source import ManifestCommitDataSource
-from manifestcommit.spark.runtime.registered_options import with_options
+from manifestcommit.spark.datasource import ManifestCommitDataSource
+from manifestcommit.spark.tasks import with_options
 from manifestcommit.store import StorageOptions, open_store
 
 FORMAT = "manifestcommit"

@@ -218,10 +218,10 @@ def test_rows_of_other_columns_each_time_end_the_load(spark: Any, tmp_path: Path
 @pytest.mark.usefixtures("each_a_part")
 def test_a_part_that_no_task_tells_of_commits_nothing(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[LD11]"""
-    from manifestcommit.spark.runtime import without_sources
+    from manifestcommit.spark import tasks
 
-    real = without_sources.messages_of
-    monkeypatch.setattr(without_sources, "messages_of", lambda *given: real(*given)[1:])
+    real = tasks.messages_of
+    monkeypatch.setattr(tasks, "messages_of", lambda *given: real(*given)[1:])
     with pytest.raises(StoreError, match="Spark lost a part"):
         mc.load(Odd(tmp_path / "o", "same"), tmp_path / "t", spark=spark)
     assert mc.Table(tmp_path / "t").watermarks() == {}

@@ -26,11 +26,10 @@ from tests.spark.clusters import Driver, set_trap, sprung, standalone_cluster
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, UsageError
-from manifestcommit.spark.datasource.source import ManifestCommitDataSource
-from manifestcommit.spark.read.scan import PlannedRead
-from manifestcommit.spark.runtime import registered_options
-from manifestcommit.spark.runtime.registered_options import registered_name, with_options
-from manifestcommit.spark.runtime.task_errors import raised_inside
+from manifestcommit.spark import tasks
+from manifestcommit.spark.datasource import ManifestCommitDataSource
+from manifestcommit.spark.scan import PlannedRead
+from manifestcommit.spark.tasks import raised_inside, registered_name, with_options
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.store.backend import TakenError
 
@@ -225,7 +224,7 @@ def test_one_name_per_session_and_options(spark) -> None:
 def test_threads_that_need_a_source_together_register_it_once(spark, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SE1] Registered twice, Spark may refuse the second with DATA_SOURCE_ALREADY_EXISTS: a compaction's threads met that."""
     session, registered, together = spark.newSession(), [], threading.Barrier(8)
-    real = registered_options.register_with
+    real = tasks.register_with
 
     def slowly(*given: Any) -> None:
         registered.append(given[-1])
@@ -236,7 +235,7 @@ def test_threads_that_need_a_source_together_register_it_once(spark, monkeypatch
         together.wait(30)
         return registered_name(session, PlannedRead, StorageOptions())
 
-    monkeypatch.setattr(registered_options, "register_with", slowly)
+    monkeypatch.setattr(tasks, "register_with", slowly)
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(name, range(8))) == {PlannedRead.format_name}
     assert registered == [PlannedRead.format_name]

@@ -17,7 +17,7 @@ from tests.spark.settings import setting
 
 import manifestcommit as mc
 from manifestcommit.export.spark_catalog import FOLDER
-from manifestcommit.spark.runtime.versions import SPARK, has
+from manifestcommit.spark.versions import SPARK, has
 
 pytestmark = pytest.mark.versions
 

@@ -1,4 +1,4 @@
-"""SQL over tables in a session: names, one version for a statement, and statements as operations of the library."""
+"""SQL over tables in a session: execution, one version for a statement, and statements as operations of the library."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import manifestcommit as mc
 from manifestcommit.errors import TableNotFoundError, UsageError
 from manifestcommit.format.fields import Field, Schema
-from manifestcommit.spark_sql import names
-from manifestcommit.spark_sql.inserting import rows_to_insert
+from manifestcommit.spark_sql import execution
+from manifestcommit.spark_sql.execution import rows_to_insert
 from manifestcommit.spark_sql.statements import Insert
 
 NAME = "fl`i gh{t}s é漢 %;--'\""
@@ -41,7 +41,7 @@ def run(spark: Any, root: str) -> Iterator[Callable[..., Any]]:
     for view in spark.catalog.listTables():
         if view.name not in before:
             spark.catalog.dropTempView(quoted(view.name))
-    names._ATTACHED.clear()
+    execution._ATTACHED.clear()
 
 
 def rows(found: Any) -> list[tuple[Any, ...]]:
@@ -95,7 +95,7 @@ def test_a_name_is_known_in_its_session_only(spark: Any, run: Any) -> None:
 
 
 def test_a_statement_reads_one_version_of_a_table(spark: Any, run: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[SP47] Under two names, several times, and while others commit."""
+    """[SP47] Under two execution, several times, and while others commit."""
     mc.attach(spark, root, "u")
     read, seen = mc.Table.read, []
 

@@ -9,7 +9,7 @@ import pytest
 
 from manifestcommit.errors import UsageError
 from manifestcommit.format.fields import Field, Schema
-from manifestcommit.spark_sql.inserting import replaced_partitions
+from manifestcommit.spark_sql.execution import replaced_partitions
 from manifestcommit.spark_sql.statements import Insert
 
 HOSTILE = "a b%20c+d=e#f`é漢{x}--;\\"

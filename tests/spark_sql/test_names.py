@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from manifestcommit import Table
-from manifestcommit.spark_sql.names import place_of
+from manifestcommit.spark_sql.execution import place_of
 
 
 def test_options_of_a_store_are_shown_nowhere() -> None:

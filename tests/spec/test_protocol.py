@@ -20,9 +20,9 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import read_object
 from manifestcommit.protocol.conflict import find_conflict
 from manifestcommit.runtime.outcome import Outcome
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.table.functions import create_table
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import CountingStore
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

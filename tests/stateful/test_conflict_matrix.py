@@ -14,7 +14,7 @@ from tests.kit.tables import begin, check_head, clone, memory, read_ids, rows, w
 from manifestcommit.errors import CommitConflictError
 from manifestcommit.job import Job
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 Partition: TypeAlias = tuple[str | None, int]
 State: TypeAlias = frozenset[tuple[int, Partition]]  # (id, where it lies)

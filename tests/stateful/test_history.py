@@ -36,8 +36,7 @@ from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing.faults import Died, FaultStore
 from manifestcommit.testing.history.checker import check
-from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING
-from manifestcommit.testing.history.recorder import Running
+from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, Running
 
 Days = list[str | None]
 Row = tuple[int, str | None, int]  # its id, where it lies, and the number of the change that has written it

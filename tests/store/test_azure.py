@@ -112,7 +112,7 @@ def test_a_backslash_is_refused_as_azure_would_make_a_slash_of_it(store: Store, 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_busy_azure_is_asked_again_by_us_alone(store: Store, proxy: FaultProxy, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """[ST14]"""
-    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)  # no pauses
+    monkeypatch.setattr("manifestcommit.store.backend.random.uniform", lambda *_: 0.0)  # no pauses
     store.put("x", b"1")
     proxy.reset()
     proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=status), times=2)]

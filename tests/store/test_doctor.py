@@ -21,8 +21,8 @@ from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearErro
 from manifestcommit.store import ObjectInfo, Store, doctor, open_store
 from manifestcommit.store.base import Output
 from manifestcommit.store.doctor import DoctorReport, examine, prove
-from manifestcommit.store.memory import MemoryStore
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore
 
 RACE, EMPTY_RACE, LARGE_RACE = "one of many creators wins", "one of many empty creators wins", "one of many large creators wins"
 TAKEN, EMPTY = "a taken name keeps its object", "an empty object takes its name"

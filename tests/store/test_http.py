@@ -323,7 +323,7 @@ def large(store: Any) -> None:
 @pytest.mark.parametrize("case", MALFORMED)
 def test_an_answer_that_cannot_be_read_is_an_error_of_ours(case: str, server: NotingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy's, or a damaged server's: a KeyError or a ValueError left gc and reads. [ST5] [ST14]"""
-    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)  # no pauses
+    monkeypatch.setattr("manifestcommit.store.backend.random.uniform", lambda *_: 0.0)  # no pauses
     scheme, call, server.reply = MALFORMED[case][0], MALFORMED[case][1], lambda _: MALFORMED[case][2]
     options = {
         "s3": {**KEYS, "endpoint_url": server.url},

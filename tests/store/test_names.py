@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from manifestcommit.errors import UnsafeStoreError, UsageError
 from manifestcommit.store import open_store
-from manifestcommit.store.options import check_name, split_url
+from manifestcommit.store.base import check_name, split_url
 
 
 @given(name=st.text(st.sampled_from("ab./\\% \0"), max_size=8))

@@ -16,7 +16,7 @@ from manifestcommit.format.object_names import PROBES, VERSIONS
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations.alter import set_properties
 from manifestcommit.store import Store, doctor
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import CountingStore
 
 DATA = pa.table({"a": [1, 2, 3]})
 CREATES = 2 * 32 + 7  # of one proof: two races and what is tried beside them; who proves twice sends them twice

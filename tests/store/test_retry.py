@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from manifestcommit.errors import StoreError
-from manifestcommit.store import retry
-from manifestcommit.store.retry import Patience, TransientError, persist
+from manifestcommit.store import backend
+from manifestcommit.store.backend import Patience, TransientError, persist
 
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses, on a clock that only they move, with the longest jitter."""
     pauses: list[float] = []
-    monkeypatch.setattr(retry.time, "monotonic", lambda: sum(pauses))
-    monkeypatch.setattr(retry.time, "sleep", pauses.append)
-    monkeypatch.setattr(retry.random, "uniform", lambda low, high: high)
+    monkeypatch.setattr(backend.time, "monotonic", lambda: sum(pauses))
+    monkeypatch.setattr(backend.time, "sleep", pauses.append)
+    monkeypatch.setattr(backend.random, "uniform", lambda low, high: high)
     return pauses
 
 
@@ -34,5 +34,5 @@ def test_no_try_is_started_after_the_deadline(slept: list[float]) -> None:
 def test_no_more_is_tried_than_allowed(slept: list[float]) -> None:
     """However much time is left. [ST14]"""
     with pytest.raises(StoreError, match="asked 8 times"):
-        persist(fail, lambda: retry.USUAL)
-    assert len(slept) == 7 and sum(slept) < retry.USUAL.deadline_s
+        persist(fail, lambda: backend.USUAL)
+    assert len(slept) == 7 and sum(slept) < backend.USUAL.deadline_s

@@ -14,7 +14,7 @@ from tests.store.test_other import Toy
 
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.store import StorageOptions, open_store
-from manifestcommit.store.options import public_endpoint
+from manifestcommit.store.base import public_endpoint
 
 PASSWORD = "hunter2 +%40:"
 SPELLED = quote(PASSWORD, safe="")
@@ -38,7 +38,7 @@ class Talkative(Toy):
 @pytest.fixture(autouse=True)
 def talkative(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A scheme for it; and no pauses."""
-    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)
+    monkeypatch.setattr("manifestcommit.store.backend.random.uniform", lambda *_: 0.0)
     fsspec.register_implementation("talkative", Talkative)
     yield
     _registry.pop("talkative", None)

@@ -26,7 +26,7 @@ from manifestcommit.errors import StoreError
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.base import heads_of, is_remote, now_of
-from manifestcommit.store.memory import MemoryStore
+from manifestcommit.store.local import MemoryStore
 
 HOSTILE = [
     "a b/c d", " ", "100%", "%2F", "%41", "a+b", "a=b", "day=1/#x", "'single'", '"double"', "`back`", "back\\slash", "tab\there",

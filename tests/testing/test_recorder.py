@@ -12,8 +12,7 @@ import pytest
 
 import manifestcommit as mc
 from manifestcommit.testing.history.checker import check
-from manifestcommit.testing.history.operation import Contradiction, read_history
-from manifestcommit.testing.history.recorder import Recorder
+from manifestcommit.testing.history.operation import Contradiction, Recorder, read_history
 
 HOSTILE = "a b%+=#'é"
 

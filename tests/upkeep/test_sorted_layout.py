@@ -178,7 +178,7 @@ def test_the_bounds_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_column_without_an_order_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     """By the property and by the argument alike, and no Spark is started. [GC20]"""
-    monkeypatch.setitem(sys.modules, "manifestcommit.spark.operations.rewrite", None)
+    monkeypatch.setitem(sys.modules, "manifestcommit.spark.row_changes", None)
     collated = {b"SPARK::metadata::json": b'{"__COLLATIONS": {"c": "icu.UTF8_LCASE"}}'}
     char = {b"SPARK::metadata::json": b'{"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}'}
     more = [

@@ -15,8 +15,8 @@ from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
 from manifestcommit.format.spark_json import kept_metadata
-from manifestcommit.spark.datasource import source as source_module
-from manifestcommit.spark.datasource.source import ManifestCommitDataSource
+from manifestcommit.spark import datasource as source_module
+from manifestcommit.spark.datasource import ManifestCommitDataSource
 
 pytestmark = pytest.mark.usefixtures("registered")
 

@@ -23,7 +23,7 @@ from manifestcommit.commits.create_version import create_table
 from manifestcommit.errors import UsageError
 from manifestcommit.format.change import Write
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.spark.datasource.source import ManifestCommitDataSource
+from manifestcommit.spark.datasource import ManifestCommitDataSource
 from manifestcommit.store import open_store
 
 pytestmark = pytest.mark.usefixtures("registered")

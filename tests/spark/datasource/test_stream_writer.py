@@ -26,10 +26,9 @@ from tests.spark.streams import drain, feed, read_input
 import manifestcommit as mc
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.format.codec import decompress
-from manifestcommit.spark.datasource.source import ManifestCommitDataSource
-from manifestcommit.spark.datasource.stream_writer import BatchMessage, StreamWriter
-from manifestcommit.spark.runtime.registered_options import with_options
-from manifestcommit.spark.write.arrow_writer import TaskMessage, TaskWritten, packed
+from manifestcommit.spark.datasource import BatchMessage, ManifestCommitDataSource, StreamWriter
+from manifestcommit.spark.tasks import with_options
+from manifestcommit.spark.writing import TaskMessage, TaskWritten, packed
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.table import Table
 

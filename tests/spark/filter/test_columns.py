@@ -26,8 +26,7 @@ from manifestcommit.filter.arrow_expression import parse_expression, spark_order
 from manifestcommit.filter.predicate import And, ColumnBounds, Compare, IsIn, Not, Or, Predicate, StartsWith, Unknown, may_match
 from manifestcommit.format.arrow_schema import arrow_schema, footer_metadata
 from manifestcommit.format.fields import Field, Schema, StructType
-from manifestcommit.spark.filter.columns import to_column
-from manifestcommit.spark.filter.sql import faithful_text, for_pruning
+from manifestcommit.spark.conditions import faithful_text, for_pruning, to_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

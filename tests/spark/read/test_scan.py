@@ -19,9 +19,8 @@ from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.scan.parallel_decode import DECODED_BYTES
 from manifestcommit.scan.prefetch import Portion
-from manifestcommit.spark.read import scan
-from manifestcommit.spark.read.scan import read_files
-from manifestcommit.spark.read.task_reader import FilesReader, _fit, batch_rows, batches_of, fitted, pack
+from manifestcommit.spark import scan
+from manifestcommit.spark.scan import FilesReader, _fit, batch_rows, batches_of, fitted, pack, read_files
 from manifestcommit.store import StorageOptions
 
 # Backslashes, globs, percent signs before and after, a newline: names that files added from outside may have.

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 from pyspark.sql import functions as F
 
-from manifestcommit.spark.runtime import spark_internals
+from manifestcommit.spark import spark_internals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ def part(name: str) -> Iterator[None]:
     try:
         yield
     except (AttributeError, TypeError, AssertionError) as error:
-        pytest.fail(f"pyspark {pyspark.__version__} has moved {name}; mend manifestcommit/spark/runtime/spark_internals.py: {error!r}")
+        pytest.fail(f"pyspark {pyspark.__version__} has moved {name}; mend manifestcommit/spark/spark_internals.py: {error!r}")
 
 
 def jvm(spark: SparkSession) -> None:

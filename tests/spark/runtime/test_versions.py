@@ -13,10 +13,9 @@ from pyspark.sql import functions as F
 
 import manifestcommit as mc
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.spark.datasource.source import StreamOptions, TableStreamReader, _stream_options
-from manifestcommit.spark.read import scan
-from manifestcommit.spark.runtime import versions, without_sources
-from manifestcommit.spark.runtime.versions import FEATURES, check_feature, frame_of, sound
+from manifestcommit.spark import scan, tasks, versions
+from manifestcommit.spark.datasource import StreamOptions, TableStreamReader, _stream_options
+from manifestcommit.spark.versions import FEATURES, check_feature, frame_of, sound
 from manifestcommit.store import StorageOptions, open_store
 
 REPO = Path(__file__).resolve().parents[3]
@@ -91,9 +90,9 @@ def test_without_data_sources_refusals_of_tasks_keep_their_type(spark: Any, root
 def test_options_are_never_sent_through_files() -> None:
     """[SP45] [SE1] Spark writes a large function to files, and what is in it."""
     large = bytes(600_000)
-    without_sources.check_sent(lambda: large, StorageOptions(), "remedy")
+    tasks.check_sent(lambda: large, StorageOptions(), "remedy")
     with pytest.raises(mc.errors.UsageError, match="remedy"):
-        without_sources.check_sent(lambda: large, StorageOptions({"secret": "s3cr3t"}), "remedy")
+        tasks.check_sent(lambda: large, StorageOptions({"secret": "s3cr3t"}), "remedy")
 
 
 def test_what_sparks_scan_does_not_take_is_read_in_tasks(spark: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,10 @@ from manifestcommit.files.writer import WritePlan
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import Schema
 from manifestcommit.format.spark_json import from_spark
-from manifestcommit.spark.datasource.source import TableWriter
-from manifestcommit.spark.read.scan import read_files
-from manifestcommit.spark.runtime.task_errors import raised_inside
-from manifestcommit.spark.write.arrow_writer import TaskMessage, TaskWritten, Written, collect, packed, write_dataframe
+from manifestcommit.spark.datasource import TableWriter
+from manifestcommit.spark.scan import read_files
+from manifestcommit.spark.tasks import raised_inside
+from manifestcommit.spark.writing import TaskMessage, TaskWritten, Written, collect, packed, write_dataframe
 from manifestcommit.store import StorageOptions
 
 JOB = "v1-0123456789abcdef-00112233445566778899aabbccddeeff"

@@ -15,9 +15,8 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F
 from tests.spark.write.test_arrow_writer import plan_for
 
-from manifestcommit.spark.write import batch_sizing
-from manifestcommit.spark.write.arrow_writer import write_dataframe
-from manifestcommit.spark.write.batch_sizing import BATCH_BYTES, BOUND, paced, without_fillers
+from manifestcommit.spark import writing
+from manifestcommit.spark.writing import BATCH_BYTES, BOUND, paced, without_fillers, write_dataframe
 
 SHARE = BATCH_BYTES // 10_000  # bytes for each place in a batch, or a little less
 
@@ -134,7 +133,7 @@ def test_the_bound_stays_where_threads_share_those_of_the_jvm(spark, monkeypatch
 
 def test_a_spark_of_other_insides_is_written_from_with_its_own_bound(spark, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP40] What is looked at in the plan has names of no public interface."""
-    monkeypatch.setattr(batch_sizing, "_HIDING", ("NO_SUCH_PATTERN",))
+    monkeypatch.setattr(writing, "_HIDING", ("NO_SUCH_PATTERN",))
     df = spark.range(0, 3, 1, 1)
     with paced(df, "filler") as frame:
         assert frame is df

@@ -18,10 +18,10 @@ from manifestcommit.format.arrow_schema import from_arrow
 from manifestcommit.format.entries import Entry
 from manifestcommit.log.manifests import ManifestReader
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.spark.write import arrow_writer
-from manifestcommit.spark.write.arrow_writer import TaskMessage, TaskWritten, Written, collect, packed, spill_manifest, unpacked
+from manifestcommit.spark import writing
+from manifestcommit.spark.writing import TaskMessage, TaskWritten, Written, collect, packed, spill_manifest, unpacked
 from manifestcommit.store import StorageOptions, open_store
-from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import CountingStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 DAYS = ["a b", "100%", "x=y", "#ü🦆", None]
@@ -67,7 +67,7 @@ def test_no_entry_of_a_manifest_is_held_and_every_partition_is_known(
     monkeypatch.setattr(ManifestReader, "manifest", lambda *_: pytest.fail("a manifest was read whole"))
     job, store, plan = begin(f"file://{tmp_path}/t")
     sent = messages(plan, store, touched=touched)
-    monkeypatch.setattr(arrow_writer, "WRITTEN_LIMIT_BYTES", 2_000)  # what two tasks sent is more
+    monkeypatch.setattr(writing, "WRITTEN_LIMIT_BYTES", 2_000)  # what two tasks sent is more
     store.reset()
     written = collect(plan, sent, StorageOptions())
     assert written.tasks == 4 and written.entries == () and [ref.files for ref in written.manifests] == [50, 50, 20, 20]
@@ -97,7 +97,7 @@ def test_a_dynamic_overwrite_by_manifests_empties_what_they_touch_and_no_more(tm
     again = Job(TableContext(store))
     again.overwrite("dynamic")
     plan = again.plan_write(from_arrow(SCHEMA, iter(range(1, 99)).__next__))
-    monkeypatch.setattr(arrow_writer, "WRITTEN_LIMIT_BYTES", 100)
+    monkeypatch.setattr(writing, "WRITTEN_LIMIT_BYTES", 100)
     sent = [packed(TaskWritten(task=0, entries=entries(plan, 0, 7, [None, "100%"])))]
     commit(again, collect(plan, sent, StorageOptions()))
     left = mc.Table(url).files().column("day").to_pylist()

@@ -21,7 +21,7 @@ from tests.spark.clusters import REPO, Driver, end, environment, release, set_tr
 import manifestcommit as mc
 from manifestcommit.format import codec, object_names
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.spark.write import recoverable
+from manifestcommit.spark import writing
 from manifestcommit.store import LocalStore
 
 COLUMN = "a `b`.c"
@@ -336,7 +336,7 @@ def test_the_session_is_left_as_it_was(spark, root: str) -> None:
     try:
         attempt(spark.range(3), root)
         assert spark.conf.getAll[name] == "true"
-        with contextlib.suppress(ZeroDivisionError), recoverable._planned_alike(spark):
+        with contextlib.suppress(ZeroDivisionError), writing._planned_alike(spark):
             assert spark.conf.get(name) == "false"
             raise ZeroDivisionError
         assert spark.conf.getAll[name] == "true"
@@ -357,8 +357,8 @@ def test_what_cannot_be_recoverable_is_refused_before_any_task_starts(spark, roo
     with pytest.raises(mc.errors.UsageError, match=r"needs pandas 2\.2"):
         attempt(spark.range(3), root)
     monkeypatch.undo()
-    assert recoverable._PIPELINED == "spark.python.udf.pipelined.enabled"
-    monkeypatch.setattr(recoverable, "_PIPELINED", "spark.sql.of.this.test")  # Spark's own is set before the session begins
+    assert writing._PIPELINED == "spark.python.udf.pipelined.enabled"
+    monkeypatch.setattr(writing, "_PIPELINED", "spark.sql.of.this.test")  # Spark's own is set before the session begins
     spark.conf.set("spark.sql.of.this.test", "true")
     try:
         with pytest.raises(mc.errors.UsageError, match="may look finished"):

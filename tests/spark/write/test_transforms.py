@@ -10,7 +10,7 @@ import pytest
 from tests.transforms.test_tables import BY, TS, USER, moment, numbers, rows
 
 import manifestcommit as mc
-from manifestcommit.spark_sql import names
+from manifestcommit.spark_sql import execution
 
 CONDITIONS = {"user = 3": USER == 3, "ts >= timestamp '1970-01-01 00:00:00Z'": moment(0) <= TS, "ts is null": TS.is_null()}
 
@@ -60,7 +60,7 @@ def test_sql_creates_and_changes_such_a_table(spark: Any, tmp_path: Path) -> Non
     assert set(table.to_arrow(filter=moment(0) > TS).column("name").to_pylist()) == {"zz"}
     for view in ("made", "source"):
         spark.catalog.dropTempView(view)
-    names._ATTACHED.clear()
+    execution._ATTACHED.clear()
 
 
 def test_a_stream_writes_transforms(spark: Any, frame: Any, tmp_path: Path) -> None:

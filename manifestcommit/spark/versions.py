@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyspark
 
-from manifestcommit.errors import UsageError
+from ..errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,34 +12,273 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import zstandard
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ...errors import StoreError, UsageError
-from ...filter.predicate import Predicate, parse_predicate, spell_predicate
-from ...format import sink_log
-from ...format.fields import FLOATS, Schema, WireValue, walk
-from ...format.spark_json import to_spark
-from ...scan.arrow_dataset import Constants
-from ...scan.partition_folders import PartitionFolders
-from ...store import StorageOptions, open_store
-from ...store.base import check_files
-from ..runtime import without_sources
-from ..runtime.registered_options import StoreSource, is_connect, registered_name
-from ..runtime.spark_internals import file_index, java_frame, java_session, jvm
-from ..runtime.task_errors import check_reachable
-from ..runtime.versions import UNREAD_TYPES, check_feature, has
-from .task_reader import FileGroup, FilesReader
+from ..errors import StoreError, UsageError
+from ..files.footer_stats import parquet_columns
+from ..files.foreign_footer import damaged_file
+from ..filter.predicate import Predicate, parse_predicate, spell_predicate
+from ..format import sink_log
+from ..format.entries import pack_bins
+from ..format.fields import FLOATS, MARK, Schema, WireValue, walk
+from ..format.spark_json import to_spark
+from ..format.values import to_array
+from ..scan.arrow_dataset import Constants, is_damage
+from ..scan.parallel_decode import DECODED_BYTES, decode_ahead
+from ..scan.partition_folders import PartitionFolders
+from ..scan.planning import matching_groups
+from ..scan.prefetch import Portion, read_ahead
+from ..store import StorageOptions, open_store
+from ..store.base import check_files
+from .spark_internals import file_index, is_stopped, java_frame, java_session, jvm
+from .tasks import StoreSource, check_reachable, is_connect, registered_name, rows_of
+from .versions import (
+    UNREAD_TYPES,
+    DataSourceReader,
+    InputPartition,
+    arrow_schema_of,
+    check_feature,
+    has,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+LOG = logging.getLogger("manifestcommit.spark")
+
+# How Spark packs files into partitions (spark.sql.files.maxPartitionBytes and openCostInBytes).
+_PARTITION_BYTES = 128 << 20
+_OPEN_COST_BYTES = 4 << 20
+_BATCH_ROWS = 64 * 1024
+# if rows are no larger than this, a batch has twice as many: each batch costs some Python
+_NARROW_BYTES = 64
+# in place of a name in files: a column with the path of each row's file
+_NAME = "\0manifestcommit.path"
+
+
+@dataclass
+class FileGroup(InputPartition):
+    """The files that one task reads, as (path, size in bytes), and what only their entries hold."""
+
+    files: tuple[tuple[str, int], ...]
+    constants: Constants = Constants()  # noqa: RUF009  # frozen
+
+
+class FilesReader(DataSourceReader):
+    """Reads exactly the given files with pyarrow, as columns of `struct` (a selection of the
+    table's columns). [SP4]
+
+    Filter pushdown is disabled: Spark would read those files again for other queries of the same
+    DataFrame. [SP12]
+    """
+
+    def __init__(
+        self,
+        url: str,
+        files: Sequence[tuple[str, int]],
+        schema: Schema,
+        struct: StructType,
+        *,
+        constants: Constants = Constants(),  # noqa: B008  # frozen
+        predicate: Predicate | None = None,
+        name_column: str | None = None,
+        storage_options: StorageOptions,
+    ) -> None:
+        """predicate: true for every wanted row; row groups without such rows may be skipped.
+        name_column: a column of `struct` for the path of each row's file, if there is one."""
+        names = {field.name: field.file_name for field in schema.fields}
+        if name_column is not None:
+            names[name_column] = _NAME
+        self.url = url
+        self.files = tuple(files)
+        self.schema = schema
+        self.struct = struct
+        self.constants = constants
+        self.predicate = predicate
+        self.storage_options = storage_options
+        self.file_names = tuple(names[field.name] for field in struct.fields)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # otherwise every task would carry the whole list; each gets its group
+        return {**self.__dict__, "files": (), "constants": None}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [FileGroup(group, self.constants.of(group)) for group in pack(self.files)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, FileGroup):  # Spark's plan if there are no files at all
+            return
+        store, constants = open_store(self.url, self.storage_options), partition.constants
+        target = arrow_schema_of(self.struct)
+        types = {field.file_name: field.type for field in self.schema.fields}
+
+        def choose(file: pq.ParquetFile) -> tuple[Sequence[int], Sequence[str]]:
+            present = set(file.schema_arrow.names)
+            groups = matching_groups(file.metadata, file.schema_arrow, self.schema, self.predicate)
+            return groups, [name for name in self.file_names if name in present]
+
+        def decode(portion: Portion) -> Iterator[pa.RecordBatch]:
+            known = dict(
+                zip(constants.columns, constants.values.get(portion.path, ()), strict=False)
+            )
+            filled = {
+                name: to_array([value], types[name])[0]
+                for name, value in known.items()
+                if name in types
+            }
+            filled[_NAME] = pa.scalar(portion.path)
+            try:
+                for batch in batches_of(portion):
+                    yield fitted(batch, target, self.file_names, filled)
+            except (pa.ArrowInvalid, OSError) as error:
+                if is_damage(error):
+                    raise damaged_file(self.url, portion.path, error) from error
+                raise
+
+        portions = read_ahead(
+            store,
+            partition.files,
+            choose,
+            all_columns=types.keys() <= set(self.file_names),
+            footers=constants.footers,
+        )
+        yield from decode_ahead(portions, decode)
+
+
+def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
+    """Group the files into about one task's work each, in their order."""
+    costs = ((file, file[1] + _OPEN_COST_BYTES) for file in files)
+    return [tuple(group) for group in pack_bins(costs, _PARTITION_BYTES)]
+
+
+def batches_of(portion: Portion) -> Iterator[pa.RecordBatch]:
+    """The rows of a portion, decoded in one step if its size is known to be bounded: that takes
+    less CPU than batch by batch. [RD40]"""
+    file, groups, columns = portion.file, portion.groups, portion.columns
+    rows = batch_rows(file.metadata, groups)
+    if decodes_small(file, groups, columns, rows):
+        return iter(file.read_row_groups(groups, columns=columns).to_batches(rows))
+    return iter(file.iter_batches(batch_size=rows, row_groups=groups, columns=columns))
+
+
+def decodes_small(
+    file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str], one_batch: int
+) -> bool:
+    """Whether these columns of these row groups make one batch, or at most `DECODED_BYTES` whatever
+    the values are.
+
+    A footer does not show the size of texts and arrays: one stored text may be that of all rows.
+    """
+    rows = sum(file.metadata.row_group(group).num_rows for group in groups)
+    if rows <= one_batch:
+        return True
+    names = set(columns)
+    leaves = [leaf for leaf in parquet_columns(file.schema_arrow) if leaf.path[0] in names]
+    has_width = all(
+        leaf.is_single and (pa.types.is_primitive(leaf.type) or pa.types.is_decimal(leaf.type))
+        for leaf in leaves
+    )
+    return has_width and rows * sum(leaf.type.bit_width + 1 for leaf in leaves) <= 8 * DECODED_BYTES
+
+
+def batch_rows(metadata: Any, groups: Sequence[int]) -> int:
+    """How many rows of these row groups make a batch: a bounded number, more if small."""
+    some = [metadata.row_group(group) for group in groups]
+    is_narrow = sum(row_group.total_byte_size for row_group in some) <= _NARROW_BYTES * sum(
+        row_group.num_rows for row_group in some
+    )
+    return 2 * _BATCH_ROWS if is_narrow else _BATCH_ROWS
+
+
+def fitted(
+    batch: pa.RecordBatch,
+    target: pa.Schema,
+    file_names: Sequence[str],
+    filled: Mapping[str, pa.Scalar],
+) -> pa.RecordBatch:
+    """The batch as one of exactly `target`; column i is its column `file_names[i]`, null if it has
+    none.
+
+    filled: the value of a column that the file lacks, instead of null. [DF4]
+    """
+    present = set(batch.schema.names)
+    columns = [
+        _fit(batch.column(name), field.type)
+        if name in present
+        else _repeat(filled.get(name), batch.num_rows, field.type)
+        for name, field in zip(file_names, target, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _repeat(value: pa.Scalar | None, rows: int, type: pa.DataType) -> pa.Array:
+    return pa.nulls(rows, type) if value is None else pa.repeat(value, rows).cast(type)
+
+
+def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The array as `target`: members by name, missing ones null, no cast that changes a value."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if array.type.equals(target):
+        return array
+    if pa.types.is_struct(target) and pa.types.is_struct(array.type):
+        names = {array.type.field(i).name: i for i in range(array.type.num_fields)}
+        flat = array.flatten()
+        members = [
+            _fit(flat[names[field.name]], field.type)
+            if field.name in names
+            else pa.nulls(len(array), field.type)
+            for field in target
+        ]
+        return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
+    if pa.types.is_list(target) and pa.types.is_list(array.type):
+        return _fit_list(array, target, lambda values: _fit(values, target.value_type))
+    if pa.types.is_map(target) and pa.types.is_map(array.type):
+        entries = pa.struct([target.key_field, target.item_field])
+
+        def fit_entries(keys: pa.Array, items: pa.Array) -> pa.Array:
+            return pa.StructArray.from_arrays(
+                [_fit(keys, target.key_type), _fit(items, target.item_type)], fields=list(entries)
+            )
+
+        offsets, first, last = _offsets(array)
+        values = fit_entries(
+            array.keys.slice(first, last - first), array.items.slice(first, last - first)
+        )
+        return pa.MapArray.from_arrays(offsets, values.field(0), values.field(1), type=target)
+    return array.cast(target)
+
+
+def _fit_list(
+    array: pa.Array, target: pa.DataType, fit: Callable[[pa.Array], pa.Array]
+) -> pa.Array:
+    offsets, first, last = _offsets(array)
+    return pa.ListArray.from_arrays(
+        offsets, fit(array.values.slice(first, last - first)), type=target
+    )
+
+
+def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
+    """Offsets from zero, null if the list is null; and the bounds of the values that they cover."""
+    raw = array.offsets
+    first, last = raw[0].as_py(), raw[-1].as_py()
+    shifted = pa.compute.subtract(raw, pa.scalar(first, pa.int32()))
+    if array.null_count == 0:
+        return shifted, first, last
+    missing = pa.concat_arrays([array.is_null(), pa.array([False])])
+    return pa.compute.if_else(missing, pa.scalar(None, pa.int32()), shifted), first, last
+
 
 # Lets Spark's own scan prune partitions: it reads the values from the folders' names, and what it
 # has read is compared with the entries before a row is.
@@ -78,7 +317,6 @@ def _text(value: WireValue, type: str) -> str:
     return "null" if value is None else str(value)
 
 
-LOG = logging.getLogger("manifestcommit.spark")
 FORMAT = "manifestcommit_files"
 # Spark's first Parquet source, whatever the session prefers: the second one takes max() from
 # footers, which omit NaN, and supports fewer types (void).
@@ -434,10 +672,92 @@ def _read_without_source(
     groups = [part for part in reader.partitions() if isinstance(part, FileGroup)]
     items = [msgspec.json.encode(_Group(part.files, part.constants)) for part in groups]
     read = functools.partial(_read_group, reader)
-    return without_sources.rows_of(spark, items, read, struct, storage_options)
+    return rows_of(spark, items, read, struct, storage_options)
 
 
 def _read_group(reader: FilesReader, item: bytes) -> Iterator[pa.RecordBatch]:
     """In a task: the rows of these files."""
     group = msgspec.json.decode(item, type=_Group)
     return reader.read(FileGroup(group.files, group.constants))
+
+
+_ALIAS = f"{MARK}:"
+
+
+def marked(df: DataFrame, mark: str) -> DataFrame:
+    """The same rows, with the mark in their plan, and safe from INSERT. [SP41] [SP42]
+
+    Spark inserts into a view whose plan is only a file source: the rows would go into a folder that
+    no longer exists.
+    """
+    return df.select(*(quoted(name) for name in df.columns)).alias(f"{_ALIAS}{mark}")
+
+
+def marks_of(df: DataFrame) -> list[str]:
+    """The marks of all that the DataFrame reads, subqueries and views too. Starts no job."""
+    if is_connect(df):
+        return [*_connect_marks(df), *column_marks(df.schema)]
+    found: list[str] = []
+    waiting = [java_frame(df).queryExecution().analyzed()]
+    while waiting:
+        node = waiting.pop()
+        name = node.getClass().getSimpleName()
+        if name == "SubqueryAlias":
+            alias = node.identifier().name()
+            found += [alias.removeprefix(_ALIAS)] if alias.startswith(_ALIAS) else []
+        elif name == "DataSourceV2Relation":
+            found += _field_marks(json.loads(node.schema().json())["fields"])
+        for more in (node.children(), node.innerChildren(), node.subqueries()):
+            waiting += [more.apply(index) for index in range(more.size())]
+    return found
+
+
+def column_marks(struct: StructType) -> list[str]:
+    """The marks that columns carry: those of a query's result that came through it unchanged."""
+    return _field_marks(struct.jsonValue()["fields"])
+
+
+def with_marks(struct: StructType, mark: str) -> StructType:
+    """The columns with the mark in their metadata, all that Spark shows a query's source."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType(
+        [
+            StructField(field.name, field.dataType, field.nullable, {**field.metadata, MARK: mark})
+            for field in struct
+        ]
+    )
+
+
+def check_running(spark: SparkSession) -> None:
+    """UsageError if the session was stopped, also a DataFrame's: Spark's errors do not name it."""
+    if not is_connect(spark) and is_stopped(spark.sparkContext):
+        raise UsageError(
+            "this Spark session was stopped, so that it reads nothing any more, and rows of "
+            "its DataFrames can no longer be computed; "
+            "nothing was done. Start a new session, and create the DataFrame again in it."
+        )
+
+
+def _field_marks(fields: Iterable[dict[str, Any]]) -> list[str]:
+    marks = ((field.get("metadata") or {}).get(MARK) for field in fields)
+    return list(dict.fromkeys(mark for mark in marks if isinstance(mark, str)))
+
+
+def _connect_marks(df: Any) -> Iterator[str]:
+    """The same for a Connect session, whose plan is a message: its aliases."""
+    waiting = [df._plan.to_proto(df.sparkSession.client)]
+    while waiting:
+        message = waiting.pop()
+        for field, value in message.ListFields():
+            if field.type != field.TYPE_MESSAGE:
+                if field.name == "alias" and isinstance(value, str) and value.startswith(_ALIAS):
+                    yield value.removeprefix(_ALIAS)
+            elif isinstance(value, str | bytes) or not hasattr(value, "ListFields"):
+                waiting += [
+                    part
+                    for part in (value.values() if hasattr(value, "values") else value)
+                    if hasattr(part, "ListFields")
+                ]
+            else:
+                waiting.append(value)

@@ -1,0 +1,427 @@
+"""A caller's condition on rows: SQL, a pyarrow expression or a Spark Column, in the forms for
+pruning and for Spark. [RC2] [RD6] [RD7]
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from io import StringIO
+from operator import and_, eq, ge, gt, le, lt, ne, or_
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow.compute as pc
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType as SparkStruct
+
+from ..errors import UsageError
+from ..filter.arrow_expression import parse_expression
+from ..filter.predicate import (
+    And,
+    ColumnPath,
+    Compare,
+    Constant,
+    IsIn,
+    IsNan,
+    IsNull,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
+from ..filter.sql_expression import pruning
+from ..format import arrow_schema
+from ..format.fields import Field, Schema, StructType, decimal_parts, show_path
+from ..format.spark_json import CHAR_VARCHAR, has_collation
+from ..rows.conditions import session_of
+from .scan import spark_schema
+from .spark_internals import has_same_meaning, text_of_filter
+from .tasks import is_connect
+from .versions import query_loggers
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+LOG = logging.getLogger("manifestcommit.spark")
+
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+_MAX_DIGITS = 38  # of the type to which Spark brings two decimals that it compares
+_MAX_LONG = 2**63 - 1
+
+
+def to_column(predicate: Predicate, schema: Schema) -> Column:
+    """A Column that keeps exactly the rows that pyarrow keeps for the expression of the predicate,
+    in Spark's order of floats. [RD7]
+
+    schema: the table's, for names and for the types on which the two differ: -0.0 in lists,
+    collations. UsageError if a part was
+    not understood, or Spark would cast to other rows.
+    """
+    match predicate:
+        case And(args=args) | Or(args=args):
+            every = isinstance(predicate, And)
+            return _balanced([to_column(arg, schema) for arg in args], every)
+        case Not(arg=arg):
+            return ~to_column(arg, schema)
+        case Constant(value=value):
+            return F.lit(value).cast("boolean")
+        case Unknown(why=why):
+            raise UsageError(
+                f"the condition cannot be given to Spark as a pyarrow expression because of {why}; "
+                "nothing was read. Give a Spark Column instead."
+            )
+        case IsNull(column=path):
+            return _column(path).isNull()
+        case _:
+            return _leaf(predicate, _field(predicate.column, schema))
+
+
+def _balanced(terms: list[Column], every: bool) -> Column:
+    """All the terms combined; a tree of thousands stays shallow enough for the JVM's stack."""
+    if not terms:
+        return F.lit(every)
+    join = and_ if every else or_
+    while len(terms) > 1:
+        pairs = [join(left, right) for left, right in zip(terms[::2], terms[1::2], strict=False)]
+        terms = pairs + terms[len(pairs) * 2 :]
+    return terms[0]
+
+
+def _column(path: ColumnPath) -> Column:
+    return F.col(".".join(f"`{name.replace('`', '``')}`" for name in path))
+
+
+def _field(path: ColumnPath, schema: Schema) -> Field:
+    fields, found = schema.fields, None
+    for name in path:
+        found = next((field for field in fields if field.name == name), None)
+        fields = (
+            found.type.fields if found is not None and isinstance(found.type, StructType) else ()
+        )
+    if found is None:
+        raise UsageError(
+            f"the condition names the column {show_path(path)}, which the table does not have."
+        )
+    return found
+
+
+def _leaf(node: Compare | IsIn | IsNan | StartsWith, field: Field) -> Column:
+    column = _column(node.column)
+    if has_collation(field):
+        column = F.collate(column, "UTF8_BINARY")
+    elif field.metadata.get(CHAR_VARCHAR, "").startswith("char("):
+        column = F.concat(column, F.lit(""))  # Spark pads what is compared with a bare char column
+    match node:
+        case IsNan():
+            # pyarrow: null for null, Spark: false
+            return F.when(column.isNotNull(), F.isnan(column))
+        case StartsWith(prefix=prefix):
+            return column.startswith(prefix)
+        case IsIn(values=values):
+            return _is_in(column, values, field, node.column)
+        case Compare(op=op, value=value):
+            return _compare(column, op, value, field, node.column)
+
+
+def _compare(column: Column, op: Op, value: Any, field: Field, path: ColumnPath) -> Column:
+    compared: Column = _OPERATORS[op](column, _literal(value, field, path))
+    return compared
+
+
+_OPERATORS: dict[Op, Callable[[Any, Any], Any]] = {
+    "=": eq,
+    "!=": ne,
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
+}
+
+
+def _is_in(column: Column, values: Sequence[Any], field: Field, path: ColumnPath) -> Column:
+    """pyarrow's is_in: false for null, and by their texts it tells 0.0 from -0.0."""
+    zeros = {str(value) for value in values if isinstance(value, float) and value == 0}
+    others = [
+        _literal(value, field, path)
+        for value in values
+        if not (isinstance(value, float) and value == 0)
+    ]
+    found = [column.isin(*others)] if others else []
+    found += [
+        (column == F.lit(0.0)) & (column.cast("string") == F.lit(zero)) for zero in sorted(zeros)
+    ]
+    return F.coalesce(_balanced(found, False), F.lit(False))
+
+
+def _literal(value: Any, field: Field, path: ColumnPath) -> Column:
+    """The value as a Spark literal; UsageError if a comparison could round it or the column."""
+    decimal = decimal_parts(field.type) if isinstance(field.type, str) else None
+    if isinstance(value, float) and decimal:
+        raise UsageError(
+            f"the condition compares the decimal column {show_path(path)} with the float "
+            f"{value!r}, which engines round differently; nothing was read. Give a Decimal instead."
+        )
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and (decimal or abs(value) > _MAX_LONG)
+    ):
+        value = Decimal(value)
+    if isinstance(value, Decimal):
+        return F.lit(_exact(value, decimal or (20, 0), path))
+    if isinstance(value, datetime):
+        micros = (value.replace(tzinfo=None) - _EPOCH) // _MICROSECOND  # pyarrow's are in UTC
+        if value.tzinfo is not None:
+            return F.timestamp_micros(F.lit(micros))
+        return F.expr(f"TIMESTAMP_NTZ'{value.isoformat(sep=' ')}'")
+    if isinstance(value, date):
+        return F.date_from_unix_date(F.lit((value - _EPOCH.date()).days))
+    return F.lit(value)
+
+
+def _exact(value: Decimal, parts: tuple[int, int], path: ColumnPath) -> Decimal:
+    """The decimal, if Spark can cast it and the column to one type without dropping digits."""
+    precision, scale = parts
+    digits, exponent = len(value.as_tuple().digits), int(value.as_tuple().exponent)
+    if max(precision - scale, digits + exponent) + max(scale, -exponent) > _MAX_DIGITS:
+        raise UsageError(
+            f"the condition compares the column {show_path(path)} with {value}: together they need "
+            f"more than {_MAX_DIGITS} digits, "
+            "and Spark would round; nothing was read. Give a Spark Column instead."
+        )
+    return value
+
+
+# What asks for quotes in a text: names of functions that are keywords, but not inside quotes.
+_KEYWORD_CALL = re.compile(
+    r"""(?P<quoted>'(?:[^'\\]|\\.)*'|`(?:[^`]|``)*`)|\b(?P<name>and|or|in|not|r?like|ilike)\(""",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+_MEMBER = re.compile(r"(?<=[\w`])\['(\w+)'\]")  # of a struct
+# A moment without a zone of its own, but not inside quotes.
+_LOCAL_MOMENT = re.compile(
+    r"""\btimestamp(?:_ltz)?\s*'(?P<moment>[-\d :.]+)'"""
+    r"""|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`""",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def for_pruning(empty: DataFrame, condition: str | Column, schema: Schema) -> Predicate:
+    """What planning may take from SQL, or from a Column over the columns of `empty`: from its own
+    text, if that means what the Column means, by Spark's own comparison of both. [RD6]
+
+    Never an error: Spark itself reports errors of a condition when it filters the rows. A text may
+    mean something else: functions of Python are shown by name, literals may be rounded, and what a
+    text means depends on the session's settings. A Connect Column shows literals without quotes.
+    """
+    spark, text = empty.sparkSession, condition if isinstance(condition, str) else None
+    session = session_of(spark, falls_back=True)
+    try:
+        if not isinstance(condition, str) and not is_connect(condition):
+            text = faithful_text(empty, condition)
+        if text is not None and not session.is_utc:
+            text = _with_zones(spark, text)
+    except Exception:  # it has no text, or one that cannot be parsed
+        text = None
+    if text is None:
+        LOG.info("no file is skipped by the condition %s: Spark alone evaluates it", condition)
+        return Unknown(why="a Spark Column without a text of the same meaning")
+    return pruning(text, schema, session)
+
+
+def _with_zones(spark: SparkSession, text: str) -> str:
+    """The text with its moments in UTC, as Spark has them in the session's zone."""
+    given = dict.fromkeys(found["moment"] for found in _LOCAL_MOMENT.finditer(text))
+    moments = [each for each in given if each is not None]
+    if not moments:
+        return text
+    asked = ", ".join(f"unix_micros(TIMESTAMP '{each}')" for each in moments)
+    found = spark.sql(f"SELECT {asked}").collect()[0]
+    there = {
+        each: (datetime(1970, 1, 1) + timedelta(microseconds=micros)).isoformat(sep=" ")
+        for each, micros in zip(moments, found, strict=True)
+    }
+    return _LOCAL_MOMENT.sub(
+        lambda each: f"TIMESTAMP '{there[each['moment']]}Z'" if each["moment"] else each[0], text
+    )
+
+
+def faithful_text(empty: DataFrame, column: Column) -> str | None:
+    """The Column as SQL; None where Spark understands that as something else."""
+    filtered = empty.filter(column)
+    text = _KEYWORD_CALL.sub(
+        lambda found: found["quoted"] or f"`{found['name']}`(", text_of_filter(filtered)
+    )
+    text = _MEMBER.sub(r".`\1`", text)
+    return text if has_same_meaning(filtered, empty.filter(F.expr(text))) else None
+
+
+# Spark's errors for a condition that has the right types and cannot be evaluated for some value.
+_OF_VALUES = (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
+# What asks the clock: functions in any form, keywords, literals of SQL. A query asks it once, two
+# queries ask it twice.
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""", re.DOTALL)
+_CLOCK_CALL = re.compile(
+    r"\b(current_(?:timestamp|date|time)|localtimestamp|now|curdate|unix_timestamp)\s*\(\s*\d?\s*\)",
+    re.IGNORECASE,
+)
+_CLOCK_WORD = re.compile(
+    r"(?<![\w.])(current_(?:timestamp|date|time)|localtimestamp)\b(?!\s*[.(])", re.IGNORECASE
+)
+_CLOCK_LITERAL = re.compile(
+    r"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*['\"]\s*(now|today|tomorrow|yesterday)\b|"
+    + _QUOTED.pattern,
+    re.IGNORECASE | re.DOTALL,
+)
+
+_MOMENTS = "(now|today|tomorrow|yesterday)"
+_MOMENT = re.compile(rf"\b{_MOMENTS}\b", re.IGNORECASE)
+# How Spark's plan shows a text that it takes for such a moment; a column's name has a number there.
+_CAST_MOMENT = re.compile(
+    rf"\bcast\(\s*{_MOMENTS}\b[^()#]* as (?:date|timestamp)"
+    rf"|\bto_(?:date|timestamp)\w*\(\s*{_MOMENTS}\b[^()#]*,",
+    re.IGNORECASE,
+)
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """predicate: for pruning; column: true for the selected rows, false or null for all others."""
+
+    predicate: Predicate
+    column: Any
+
+    @property
+    def is_not_true(self) -> Column:
+        """True for every other row: a condition that is null for a row does not select it. [RC2]"""
+        return ~F.coalesce(self.column, F.lit(False))
+
+
+@contextmanager
+def told_once() -> Iterator[None]:
+    """Inside this block, a condition that Spark refuses raises one error: Spark would log it as
+    well, with a hundred lines of Java's stack."""
+    here = threading.get_ident()
+    logs = query_loggers()
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != here
+
+    for log in logs:
+        log.addFilter(of_others)
+    try:
+        yield
+    finally:
+        for log in logs:
+            log.removeFilter(of_others)
+
+
+def understand(
+    spark: SparkSession, condition: Any, schema: Schema, argument: str = "the condition"
+) -> Condition:
+    """The condition over tables of this schema; UsageError, naming the argument, if none. [RC2]"""
+    if isinstance(condition, pc.Expression):
+        predicate = parse_expression(
+            condition, arrow_schema.arrow_schema(schema, physical=False, ids=False), argument
+        )
+        return Condition(predicate=predicate, column=to_column(predicate, schema))
+    try:
+        with told_once():
+            column = F.expr(condition) if isinstance(condition, str) else condition
+            empty = spark.createDataFrame([], spark_schema(schema))
+            empty.filter(column).schema  # noqa: B018  # a Connect session analyses here
+            return Condition(predicate=for_pruning(empty, condition, schema), column=column)
+    except AnalysisException as error:
+        raise UsageError(f"{_cannot(condition, error)}; nothing was done") from error
+
+
+def check_repeatable(
+    spark: SparkSession, condition: Any, column: Column, schema: Schema, argument: str
+) -> None:
+    """UsageError, with the name of the argument, where two evaluations of a condition may differ
+    for a row: the rows that are counted would not be those that change. [RC8]"""
+    if isinstance(condition, pc.Expression):
+        return
+    what = _clock(condition, schema)
+    # Spark itself refuses such a condition of a join
+    empty, other = (spark.createDataFrame([], of) for of in (spark_schema(schema), SparkStruct()))
+    if what is None and _MOMENT.search(str(condition)):
+        what = _cast_moment(empty.filter(column))
+    try:
+        with told_once():
+            empty.join(other, column, "left_semi").schema  # noqa: B018  # a Connect session analyses here
+    except AnalysisException as error:
+        if "deterministic" in str(error):
+            what = "a random value, or another one that depends on when and where a row is read"
+    if what is not None:
+        raise UsageError(
+            f"it has {what}, and is evaluated more than "
+            "once; nothing was done. Compute the value first, and name it in the condition",
+            argument=argument,
+            given=repr(str(condition)),
+        )
+
+
+def _clock(condition: Any, schema: Schema) -> str | None:
+    """What of a condition asks the clock. Columns of the table may have the names of keywords."""
+    text = str(condition)
+    bare = _QUOTED.sub(" ", text) if isinstance(condition, str) else text
+    literals = (each for each in _CLOCK_LITERAL.finditer(text) if bare != text and each[1])
+    columns = {field.name.lower() for field in schema.fields}
+    words = (each for each in _CLOCK_WORD.finditer(bare) if each[1].lower() not in columns)
+    found = next(literals, None) or _CLOCK_CALL.search(bare) or next(words, None)
+    return None if found is None else f"the time of its evaluation ({found[1]})"
+
+
+def _cast_moment(df: DataFrame) -> str | None:
+    """The text in a condition that Spark casts to the day or the moment of the evaluation."""
+    with redirect_stdout(StringIO()) as plan:
+        df.explain(extended=True)  # the only public way to a plan, also for a Connect session
+    found = _CAST_MOMENT.search(plan.getvalue())
+    return found and f"the time of its evaluation ('{found[1] or found[2]}' as a date)"
+
+
+@contextmanager
+def evaluating(condition: Any) -> Iterator[None]:
+    """Inside this block, Spark evaluates the condition for rows; UsageError if it cannot for some
+    value, before anything is written. [SP5]"""
+    try:
+        with told_once():
+            yield
+    except _OF_VALUES as error:
+        advice = (
+            "Compare a column with a value of its own type, texts and dates in quotes: day = "
+            "'2026-01-31'"
+        )
+        raise UsageError(f"{_cannot(condition, error)}; nothing was done. {advice}") from error
+
+
+def _cannot(condition: Any, error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line]
+    told = lines[0] if lines else type(error).__name__
+    return f"the condition {str(condition)!r} cannot be evaluated: {told}"

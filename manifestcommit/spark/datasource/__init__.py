@@ -1,1 +1,0 @@
-"""The data source `manifestcommit` for batches and streams. [SP5]"""

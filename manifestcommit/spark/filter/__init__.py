@@ -1,1 +1,0 @@
-"""Spark's columns and SQL text as conditions."""

@@ -1,1 +1,0 @@
-"""Row changes and compaction with Spark's tasks."""

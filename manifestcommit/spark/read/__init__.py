@@ -1,1 +1,0 @@
-"""Reads data files in tasks, as the driver plans it. [SP4]"""
