@@ -15,8 +15,7 @@ from ..commits.two_phase import list_jobs
 from ..format.snapshot import Snapshot
 from ..format.transforms import partition_fields
 from ..format.values import python_rows
-from ..log import exports
-from ..log.table_context import TableContext, gate
+from ..log.table_context import TableContext, export_lags, gate
 from ..log.version_chain import raise_if_expired, walk_back
 from ..operations import gc
 from ..operations.describe import lag_of
@@ -90,7 +89,7 @@ def read_report(
         job_states=states,
         exports=tuple(
             ExportRow(format=format, version=lag.version, behind=lag.behind, age_s=lag.age_s)
-            for format, lag in exports.lags(ctx, snapshot).items()
+            for format, lag in export_lags(ctx, snapshot).items()
         ),
         gc=gc_rows(gc.plan(ctx, retention_of(snapshot))) if with_gc else None,
     )

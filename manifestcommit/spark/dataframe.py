@@ -18,7 +18,7 @@ from ..format import evolution
 from ..format.fields import FLOATS, Schema, mark_of, walk
 from ..format.snapshot import Snapshot
 from ..scan.arrow_dataset import constants_in
-from ..scan.partition_folders import folders_in
+from ..scan.engine_readers import folders_in
 from ..store import StorageOptions
 from .read.provenance import check_running, marked
 from .read.scan import quoted, read_files

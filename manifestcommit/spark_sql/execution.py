@@ -17,7 +17,7 @@ from ..spark.read.provenance import check_running, marks_of
 from ..spark.read.scan import quoted
 from ..spark.runtime.registered_options import is_connect
 from ..spark.runtime.versions import SPARK
-from ..table.conditions import is_for_spark, without_spark
+from ..table.reading import is_for_spark, without_spark
 from . import statements as sql
 from .inserting import check_partition, replaced_partitions, rows_to_insert
 from .names import Names, Place, attach_all

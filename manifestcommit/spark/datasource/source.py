@@ -20,14 +20,13 @@ from pyspark.sql.types import StructType
 from ...commits.job import Job
 from ...errors import UsageError
 from ...files.writer import WritePlan
-from ...filter.merge_keys import key_columns
+from ...filter.predicate import key_columns
 from ...format.evolution import find_column
 from ...format.fields import Schema, mark_of
 from ...format.spark_json import from_spark
 from ...format.transforms import split_calls
 from ...log.table_context import TableContext
-from ...log.time_travel import choose_version
-from ...log.version_chain import read_version
+from ...log.version_chain import choose_version, read_version
 from ...protocol.change_feed import CHANGE_COLUMNS, ON_OVERWRITE, Offset, OnOverwrite, parse_offset
 from ...rows.read_changes import RowFeed, chosen_columns
 from ...runtime.outcome import committed_or_raise

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from ...filter.predicate import Predicate, Unknown
 from ...filter.sql_expression import pruning
 from ...format.fields import Schema
-from ...rows.conditions import session_of
+from ...rows.clauses import session_of
 from ..runtime.registered_options import is_connect
 from ..runtime.spark_internals import has_same_meaning, text_of_filter
 

@@ -28,7 +28,7 @@ from ...format import sink_log
 from ...format.fields import FLOATS, Schema, WireValue, walk
 from ...format.spark_json import to_spark
 from ...scan.arrow_dataset import Constants
-from ...scan.partition_folders import PartitionFolders
+from ...scan.engine_readers import PartitionFolders
 from ...store import StorageOptions, open_store
 from ...store.base import check_files
 from ..runtime import without_sources

@@ -19,9 +19,8 @@ from manifestcommit.format.entries import pack_bins
 from manifestcommit.format.fields import Schema
 from manifestcommit.format.values import to_array
 from manifestcommit.scan.arrow_dataset import Constants, is_damage
-from manifestcommit.scan.parallel_decode import DECODED_BYTES, decode_ahead
+from manifestcommit.scan.parallel_decode import DECODED_BYTES, Portion, decode_ahead, read_ahead
 from manifestcommit.scan.planning import matching_groups
-from manifestcommit.scan.prefetch import Portion, read_ahead
 from manifestcommit.spark.runtime.versions import (
     DataSourceReader,
     InputPartition,
