@@ -38,8 +38,7 @@ from benchmarks.measure import Contestant, Figures, interleave, memory_mb, parse
 from benchmarks.plan import FILTERS, Range, condition
 from benchmarks.s3 import versions
 from manifestcommit.export import exporter
-from manifestcommit.log.exports import is_export
-from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.table_context import TableContext, is_export
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore
 

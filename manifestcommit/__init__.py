@@ -93,7 +93,7 @@ _export_hook.register(_load_quarantine, "quarantine")
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403  # `__all__` of `api` says which
-    from .log.exports import Exporter as _Exporter
+    from .log.table_context import Exporter as _Exporter
     from .log.table_context import Gate as _Gate
 else:  # not for type checkers: with a `__getattr__` they take every name for one that exists
 

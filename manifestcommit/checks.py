@@ -17,11 +17,19 @@ from typing import Any
 
 import msgspec
 
-from .arguments import age, checked
 from .display import counted
 from .errors import UsageError
-from .log.time_travel import parse_age
-from .runtime.validation import function, names, optional, root, text, whole
+from .runtime.validation import (
+    age,
+    checked,
+    function,
+    names,
+    optional,
+    parse_age,
+    root,
+    text,
+    whole,
+)
 
 __all__ = [
     "Check",

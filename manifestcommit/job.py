@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 import msgspec
 
 from . import telemetry as telemetry  # observes jobs
-from .arguments import checked
 from .commits import job as engine_job
 from .commits.two_phase import commit_prepared
 from .errors import (
@@ -34,7 +33,7 @@ from .format.watermark import in_order_of_advances, predecessors
 from .log import export_hook
 from .log.table_context import TableContext
 from .runtime.outcome import JobMetrics, JobResult, JobResults, Outcome, committed_or_raise
-from .runtime.validation import Ranges, advances_of, is_spark, wrong
+from .runtime.validation import Ranges, advances_of, checked, is_spark, wrong
 from .store import StorageOptions, open_store
 from .terminal import Progress
 

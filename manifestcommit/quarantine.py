@@ -21,6 +21,7 @@ from .files.writer import DataFileWriter, WritePlan
 from .format.arrow_schema import from_arrow
 from .format.entries import Entry
 from .format.fields import Schema, arrow_marks, map_fields
+from .format.object_names import REFUSED, companion_url
 from .gate.rows import Splitter
 from .job import Path, is_spark_dataframe
 from .log.table_context import TableContext
@@ -28,7 +29,7 @@ from .protocol.conflict import Violation
 from .runtime.outcome import InputTotals, Outcome, constraint_error
 from .store import StorageOptions, Store, open_store
 from .store.base import retries_of
-from .table.functions import REFUSED, companion_url, open_companion
+from .table.functions import open_companion
 from .table.table import Table
 from .terminal import Progress
 from .transactions import transaction

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from .arguments import checked
 from .checks import Check, as_check
 from .commits.commit_loop import find_winners, load_conflict_inputs
 from .commits.create_version import settled_outcome
@@ -35,15 +34,14 @@ from .log.table_context import TableContext
 from .log.version_chain import Head
 from .protocol.apply import apply
 from .protocol.conflict import AUDIT_IS_OLD, ROWS_ARE_UNCHECKED, find_conflict, unchecked
-from .rows.conditions import Condition as RowsRead
+from .rows.clauses import Condition as RowsRead
 from .rows.where import understood_here
 from .runtime.environment import STARTS
 from .runtime.outcome import Outcome, committed_or_raise, constraint_error
-from .runtime.validation import whole
+from .runtime.validation import checked, whole
 from .scan.planning import entries_table
 from .store import StorageOptions, open_store
-from .table.conditions import Condition
-from .table.reading import TableReads, chosen
+from .table.reading import Condition, TableReads, chosen
 from .table.table import Table
 from .telemetry import count_checks
 

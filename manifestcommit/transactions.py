@@ -16,7 +16,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arguments import checked
 from .commits.job import Act, JointUnit, Pinned, prepare_jointly
 from .commits.joint_commit import (
     TablePart,
@@ -34,11 +33,11 @@ from .errors import UsageError
 from .job import Job, Path, begin, commit
 from .log.table_context import TableContext
 from .operations.rollback import plan_joint_rollback, tag_jointly
-from .rows.conditions import Condition as RowsRead
-from .rows.conditions import shown
+from .rows.clauses import Condition as RowsRead
+from .rows.clauses import shown
 from .rows.row_change import Declared, RowChange
 from .runtime.outcome import Outcome, error_of
-from .runtime.validation import Ranges, flag, wrong
+from .runtime.validation import Ranges, checked, flag, wrong
 from .store import StorageOptions, open_store
 from .store.base import split_url
 from .table import Resolution
@@ -51,8 +50,7 @@ if TYPE_CHECKING:
 
     from .log.version_chain import Head
     from .staging import Staged
-    from .table.conditions import Condition
-    from .table.reading import TableReads
+    from .table.reading import Condition, TableReads
 
 # Several tables at once: what a transaction commits and prepares, `read_together`,
 # `tag_together`, `rollback_together`. [MT1] [MT11] [MT12]

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arguments import checked
 from .catalog.lake import Lake, marker_at
 from .commits.prepared_job import read_prepared
 from .commits.two_phase import JobInfo
@@ -35,13 +34,12 @@ from .errors import (
 from .format.object_names import parse_job_id
 from .format.snapshot import Snapshot, is_standby
 from .job import Path
-from .log import exports
-from .log.time_travel import parse_age
+from .log.table_context import EXPORT_FORMATS
 from .operations.upkeep_properties import MAINTAIN_STEPS, STEPS, retention_of, sorting_of, steps_of
 from .protocol.compaction_plan import DEFAULT_MAX_BYTES
 from .protocol.retention import DAY_S
 from .runtime.environment import SystemEnv
-from .runtime.validation import roots, wrong
+from .runtime.validation import checked, parse_age, roots, wrong
 from .store import StorageOptions, open_store
 from .table.listing import Listing
 from .table.table import Table
@@ -291,8 +289,8 @@ class _Upkeep:
         return {format: lag for format, lag in lags.items() if lag != 0}
 
     def _due_export(self, snapshot: Snapshot) -> _Due:
-        if exports.PROPERTY not in snapshot.properties:
-            return _Due("not due", f"the table has no property {exports.PROPERTY}")
+        if EXPORT_FORMATS not in snapshot.properties:
+            return _Due("not due", f"the table has no property {EXPORT_FORMATS}")
         behind = self._behind()
         if not behind:
             return _Due("not due", "each export shows the newest version")

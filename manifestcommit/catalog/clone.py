@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..arguments import RULES, checked
 from ..display import ReprMixin, line
 from ..errors import (
     CorruptMetadataError,
@@ -25,21 +24,18 @@ from ..format import codec, object_names
 from ..format.entries import Count, ManifestRef
 from ..format.snapshot import FORMAT_VERSION, Commit, Origin, RunRef, Snapshot
 from ..job import Path
-from ..log import exports
 from ..log.manifests import create_own
-from ..log.table_context import TableContext, open_or_free
-from ..log.version_chain import (
-    Head,
-    drop_marker,
-    put_hint,
-    put_marker,
-    read_object,
-    read_version,
+from ..log.table_context import (
+    TableContext,
+    export_after_commit,
+    export_before_deletion,
+    open_or_free,
 )
+from ..log.version_chain import Head, drop_marker, put_hint, put_marker, read_object, read_version
 from ..operations import gc
 from ..runtime.concurrency import map_in_batches
 from ..runtime.environment import STARTS, create
-from ..runtime.validation import root
+from ..runtime.validation import RULES, checked, root
 from ..store import StorageOptions, open_store
 from ..store.base import is_remote, missing_file
 
@@ -357,7 +353,7 @@ class _Cloning:
         if newest.snapshot.table_id != own.snapshot.table_id:
             raise TableNotFoundError(f"the table at {store.url} was removed meanwhile")
         if self._counts["versions"]:
-            exports.after_commit(self._to)
+            export_after_commit(self._to)
         self._sweep(own.snapshot)
 
     def _sweep(self, own: Snapshot) -> None:
@@ -367,7 +363,7 @@ class _Cloning:
         is_whole = (own.expired, own.tags) == (source.expired, source.tags)
         if own.fence == self._fence or not is_whole:
             return
-        exports.before_deletion(self._to, own)
+        export_before_deletion(self._to, own)
         counts = gc.GcCounts()
         gc.sweep(self._to, self._to.env.now_us() / 1e6 - _OLD_S, counts, self._say)
         self._counts["deleted"] = sum(total.count for total in counts.tallies.values())

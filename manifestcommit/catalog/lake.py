@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from ..arguments import RULES, checked
 from ..errors import TableNotFoundError, UsageError
 from ..format import object_names
+from ..format.object_names import COMPANIONS
 from ..job import Path
 from ..runtime.concurrency import map_concurrently
-from ..runtime.validation import optional, text
+from ..runtime.validation import RULES, checked, optional, text
 from ..store import ObjectInfo, Store, open_store
 from ..store.base import is_remote, split_url
 from ..table import Table
-from ..table.functions import COMPANIONS, create_table
+from ..table.functions import create_table
 from ..table.listing import Listing
 
 if TYPE_CHECKING:

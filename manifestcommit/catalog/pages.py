@@ -20,8 +20,7 @@ from ..display import counted
 from ..errors import ManifestCommitError
 from ..format.fields import type_text
 from ..format.snapshot import Snapshot
-from ..log import exports
-from ..log.table_context import TableContext
+from ..log.table_context import TableContext, export_lags
 from ..log.version_chain import walk_back
 from ..operations.describe import source_age_s
 from ..report import page as report_page
@@ -104,7 +103,7 @@ def row_of(ctx: TableContext, jobs: list[JobInfo], path: str, name: str | None) 
     """What the list shows of a table, as of the version by which its jobs were judged."""
     assert ctx.known is not None
     snapshot, problems = ctx.known.snapshot, []
-    for format, lag in exports.lags(ctx, snapshot).items():
+    for format, lag in export_lags(ctx, snapshot).items():
         if lag.version is None:
             problems.append(f"nothing is exported to {format}")
         elif lag.behind:

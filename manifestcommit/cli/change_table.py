@@ -248,8 +248,8 @@ def _constraints(options: argparse.Namespace) -> int:
 
 
 def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
-    from ..arguments import REASON  # late: `--help` needs no pyarrow
     from ..operations.rollback import check_alone, plan_rewind
+    from ..runtime.validation import REASON  # late: `--help` needs no pyarrow
 
     REASON("reason", options.reason)
     head, back = plan_rewind(
@@ -329,8 +329,8 @@ def _rewind(options: argparse.Namespace) -> int:
 
 
 def _plan_rollback(options: argparse.Namespace) -> Plan:
-    from ..arguments import REASON  # late: `--help` needs no pyarrow
     from ..operations.rollback import check_alone, plan_rollback
+    from ..runtime.validation import REASON  # late: `--help` needs no pyarrow
 
     REASON("reason", options.reason)
     head, back = plan_rollback(
@@ -371,9 +371,9 @@ def _effects(head: Head, back: Rollback) -> dict[str, Any]:
 
 
 def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]) -> Plan:
-    from ..arguments import REASON
     from ..format.change import Rollback
     from ..operations.rollback import check_alone, plan_joint_rollback
+    from ..runtime.validation import REASON
 
     REASON("reason", options.reason)
     planned = plan_joint_rollback(
@@ -534,7 +534,7 @@ def _tag_together(options: argparse.Namespace) -> int:
 
 def _tagged(options: argparse.Namespace, table: Table, outcome: Outcome) -> dict[str, Any]:
     """What a tag marks now, for programs."""
-    from ..log.time_travel import to_datetime  # late: `--version` needs no pyarrow
+    from ..runtime.validation import to_datetime  # late: `--version` needs no pyarrow
 
     made = table.snapshot(outcome.version).tags[options.name]
     until = None if made.until is None else to_datetime(made.until).isoformat(timespec="seconds")
@@ -547,7 +547,7 @@ def _tagged(options: argparse.Namespace, table: Table, outcome: Outcome) -> dict
 
 
 def _plan_untag(options: argparse.Namespace) -> Plan | None:
-    from ..log.time_travel import to_datetime
+    from ..runtime.validation import to_datetime
 
     table = table_of(options)
     head = table.snapshot()

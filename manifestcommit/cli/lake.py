@@ -85,7 +85,7 @@ def _serve(options: argparse.Namespace) -> int:
         raise UsageError(
             f"serve needs {error.name}, which is not installed: {install('serve')}"
         ) from error
-    from ..log.time_travel import parse_age
+    from ..runtime.validation import parse_age
     from ..store import StorageOptions, open_store
 
     given = StorageOptions(storage_options_of(options.storage_options))

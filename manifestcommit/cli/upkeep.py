@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     """
 )
 def _maintain(options: argparse.Namespace) -> int:
-    from ..log.time_travel import parse_age  # late: `--help` needs no pyarrow
+    from ..runtime.validation import parse_age  # late: `--help` needs no pyarrow
     from ..upkeep import maintain
 
     wait_s = None if options.every is None else parse_age(options.every, "every")

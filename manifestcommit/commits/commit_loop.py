@@ -41,9 +41,18 @@ from ..format.fields import FieldType, WireValue, lowest_version
 from ..format.partitioning import Matcher, PartitionPattern, bounded
 from ..format.snapshot import Snapshot
 from ..format.watermark import VERSIONS_SEARCHED, Advance, find_mismatch
-from ..log import exports
-from ..log.table_context import TableContext, check_same_root, gate, is_removed, removed
-from ..log.time_travel import committed_ranges, dropped_at, find_job, find_key
+from ..log.table_context import (
+    TableContext,
+    check_same_root,
+    committed_ranges,
+    dropped_at,
+    export_after_commit,
+    find_job,
+    find_key,
+    gate,
+    is_removed,
+    removed,
+)
 from ..log.version_chain import (
     Head,
     home_of,
@@ -410,7 +419,7 @@ def commit(
         group.retract()
     outcome = measured(outcome, meter, committers)
     if outcome.kind == "committed" and not isinstance(part, Member):
-        exports.after_commit(ctx)
+        export_after_commit(ctx)
     return outcome
 
 

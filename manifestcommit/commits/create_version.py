@@ -22,9 +22,14 @@ from ..format.change import Change, Write, is_declared
 from ..format.fields import Schema
 from ..format.snapshot import Constraint, KeyRecord, Snapshot
 from ..format.watermark import Position
-from ..log import exports
-from ..log.table_context import TableContext, removed
-from ..log.time_travel import find_job, find_key, find_key_at
+from ..log.table_context import (
+    TableContext,
+    export_after_commit,
+    find_job,
+    find_key,
+    find_key_at,
+    removed,
+)
 from ..log.version_chain import (
     Head,
     drop_marker,
@@ -262,7 +267,7 @@ def create_table(
     ctx.known = open_head(ctx.store)
     if ctx.known.snapshot.table_id != table_id:
         drop_marker(ctx.store, table_id)
-    exports.after_commit(ctx)
+    export_after_commit(ctx)
     return ctx.known
 
 

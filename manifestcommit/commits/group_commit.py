@@ -20,8 +20,7 @@ from ..errors import CorruptMetadataError, StoreError, UnsupportedFormatError
 from ..format import codec, object_names
 from ..format.change import Change, ConflictInputs, Prepared, Write
 from ..format.snapshot import FORMAT_VERSION, Snapshot, Summary
-from ..log.table_context import TableContext
-from ..log.time_travel import find_job, find_key, find_record
+from ..log.table_context import TableContext, find_job, find_key, find_record
 from ..log.version_chain import MAX_INTENTS, Head, list_above
 from ..protocol import commit_group as group_commit
 from ..protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES, CombinedCommit, Intent

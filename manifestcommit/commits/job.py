@@ -34,8 +34,7 @@ from ..format.fields import Schema, arrow_marks, relaxed, shown
 from ..format.partitioning import PartitionPattern, bounded, dedupe, of_partition
 from ..format.snapshot import KeyRecord, TogetherJob
 from ..format.watermark import Advance, find_mismatch
-from ..log.table_context import LATEST_READ, TableContext, open_or_free
-from ..log.time_travel import find_job_at, find_key_at
+from ..log.table_context import LATEST_READ, TableContext, find_job_at, find_key_at, open_or_free
 from ..log.version_chain import Head, read_version
 from ..protocol.conflict import Conflict, find_conflict
 from ..protocol.write_layout import (

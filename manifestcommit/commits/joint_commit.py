@@ -20,10 +20,13 @@ from ..errors import (
 from ..format.change import Rollback, TagEdit, Write, joint_declaration
 from ..format.object_names import attempt_id
 from ..format.snapshot import MOST_TABLES, JointRecord, Snapshot
-from ..log import exports
-from ..log.exports import PROPERTY
-from ..log.table_context import TableContext
-from ..log.time_travel import find_job_at, find_key_at
+from ..log.table_context import (
+    EXPORT_FORMATS,
+    TableContext,
+    export_after_commit,
+    find_job_at,
+    find_key_at,
+)
 from ..log.version_chain import Head, open_object, put_hint, read_version
 from ..protocol.conflict import Conflict
 from ..protocol.joint_outcome import (
@@ -582,7 +585,7 @@ class _JointCommit:
             version = placed[part.table_id].version
             assert version is not None
             put_hint(part.ctx.store, version, None, attempt)
-            if PROPERTY in part.head.snapshot.properties:
+            if EXPORT_FORMATS in part.head.snapshot.properties:
                 with contextlib.suppress(ManifestCommitError):  # the next export catches up [EX2]
                     part.ctx.open()
-                    exports.after_commit(part.ctx)
+                    export_after_commit(part.ctx)

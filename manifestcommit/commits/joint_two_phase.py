@@ -10,8 +10,7 @@ from ..errors import CorruptMetadataError, TableNotFoundError, UndecidedError, U
 from ..format import object_names
 from ..format.change import Prepared, Write, joint_declaration
 from ..format.snapshot import TogetherJob
-from ..log.table_context import TableContext
-from ..log.time_travel import find_job_at
+from ..log.table_context import TableContext, find_job_at
 from ..log.version_chain import Head
 from ..runtime.outcome import (
     Kind,

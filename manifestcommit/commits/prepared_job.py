@@ -13,8 +13,7 @@ from ..format.entries import Entry, ManifestRef, encode
 from ..format.object_names import attempt_id
 from ..format.snapshot import FORMAT_VERSION, JointRecord, KeyRecord, RunRef, Snapshot
 from ..log.manifests import JOB_RUN, KEY_RUN, create_own, put_manifest, put_run, write_manifest
-from ..log.table_context import TableContext
-from ..log.time_travel import find_job
+from ..log.table_context import TableContext, find_job
 from ..log.version_chain import Head, newest_above
 from ..protocol import spill_policy
 from ..protocol.joint_outcome import as_decision, as_member, attempt_of, last_state

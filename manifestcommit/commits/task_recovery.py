@@ -22,8 +22,7 @@ from ..format.change import Write
 from ..format.entries import Entry, FinishedTask, KeyMark, ManifestRef
 from ..format.snapshot import FORMAT_VERSION, Snapshot
 from ..log.manifests import create_own
-from ..log.table_context import TableContext
-from ..log.time_travel import dropped_at, find_job, find_key_at
+from ..log.table_context import TableContext, dropped_at, find_job, find_key_at
 from ..protocol.conflict import FINAL
 from ..runtime.concurrency import map_concurrently
 from ..runtime.environment import STARTS, Env, create

@@ -12,8 +12,7 @@ from ..errors import StoreError, UsageError
 from ..format import object_names
 from ..format.fields import Schema
 from ..format.snapshot import Snapshot
-from ..log.exports import PROPERTY, ExportLag
-from ..log.table_context import TableContext
+from ..log.table_context import EXPORT_FORMATS, ExportLag, TableContext
 from ..log.version_chain import Head, next_state, read_object, read_version
 from ..protocol.conflict import is_readable
 from ..scan.planning import entries_table
@@ -106,7 +105,7 @@ def parse_formats(value: str) -> list[str]:
     if unknown or len(set(names)) < len(names):
         known = ", ".join(sorted(FORMATS))
         raise UsageError(
-            f"property {PROPERTY!r} names formats, split by commas, each once: {known}; "
+            f"property {EXPORT_FORMATS!r} names formats, split by commas, each once: {known}; "
             f"not {value!r}"
         )
     return names
@@ -172,7 +171,8 @@ def keep_whole(ctx: TableContext, decided: Snapshot) -> None:
         raise StoreError(
             f"{ctx.store.url}: the export to {format} shows version {shown}, which is not "
             f"readable any more, and a newer one could not be exported: {failure}. gc deleted "
-            f"nothing. Remove the cause, or the property {PROPERTY!r} if nobody reads the export."
+            f"nothing. Remove the cause, or the property {EXPORT_FORMATS!r} if nobody reads the "
+            "export."
         ) from failure
 
 
@@ -204,5 +204,5 @@ def _was_unreadable(ctx: TableContext, decided: Snapshot, version: int, cut_s: f
 
 def _known_formats(snapshot: Snapshot) -> Sequence[str]:
     """The formats of the property, those that this release knows."""
-    names = snapshot.properties.get(PROPERTY, "").split(",")
+    names = snapshot.properties.get(EXPORT_FORMATS, "").split(",")
     return [name.strip() for name in names if name.strip() in FORMATS]

@@ -23,8 +23,7 @@ from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
 from ..format.entries import ManifestRef
 from ..format.fields import Schema
 from ..format.snapshot import REPLACE, Snapshot
-from ..log.exports import is_export
-from ..log.table_context import TableContext
+from ..log.table_context import TableContext, is_export
 from ..log.version_chain import Head, raise_if_expired, read_version
 from ..protocol.conflict import is_readable
 from ..runtime.environment import STARTS

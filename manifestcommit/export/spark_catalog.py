@@ -38,7 +38,7 @@ from ..format.transforms import partition_fields
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
 from ..runtime.environment import STARTS
-from ..scan.partition_folders import folders_of, may_prune
+from ..scan.engine_readers import folders_of, may_prune
 from ..scan.planning import entries_table
 from ..store import ObjectInfo, Store
 from . import file_columns

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, timedelta
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..errors import UsageError
 from ..format.arrow_schema import arrow_type
-from ..format.fields import MAX_FIELD_ID, Field, Schema
+from ..format.fields import MAX_FIELD_ID, WIDE, Field, Schema
 from ..format.partitioning import PartitionPattern
 from ..format.spark_json import has_own_order
 from ..format.transforms import Transform, apply, partition_fields, transform_of
@@ -37,7 +37,6 @@ from .predicate import (
     virtual_name,
 )
 
-_WIDE = Context(prec=120)
 _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
@@ -214,7 +213,7 @@ def _is(op: Op, transform: Transform, field: Field, plain: Any) -> Predicate | N
             array = pa.array([plain], pa.int64())
             array = (array.cast(pa.int32()) if pa.types.is_date32(kind) else array).cast(kind)
         elif pa.types.is_decimal(kind):
-            array = pa.array([_WIDE.plus(plain)], kind)
+            array = pa.array([WIDE.plus(plain)], kind)
         else:
             array = pa.array([plain], kind)
         value = apply(transform, field, array)[0].as_py()

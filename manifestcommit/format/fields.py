@@ -10,6 +10,7 @@ import hashlib
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Context
 from functools import lru_cache
 from numbers import Number
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
@@ -66,6 +67,7 @@ _SHORT = _Short()
 # A partition value or a bound as JSON holds it; `format.values` converts it by the column's
 # type.
 WireValue: TypeAlias = bool | int | float | str | None
+WIDE = Context(prec=120)  # the default context would round a decimal of more than 28 digits
 
 
 # The read mark: it records the version at which data was read, so that a write of that data is

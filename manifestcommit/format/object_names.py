@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import msgspec
 
+from ..errors import UsageError
 from .fields import is_unicode, shown
 
 # The paths that an entry may have: relative, below the table path, and outside the metadata.
@@ -234,3 +235,17 @@ def parse_task(name: str, prefix: str) -> int | None:
     """The number of a finished task; None for anything else below that prefix. [AB6]"""
     match = _TASK.fullmatch(name.removeprefix(prefix))
     return int(match[1]) if match and name == f"{prefix}{int(match[1]):05d}.json.zst" else None
+
+
+# what tables beside a table are called, behind its path: of loaded files, and of refused rows
+COMPANIONS = FILES, REFUSED = ".files", ".refused"
+
+
+def companion_url(url: str, suffix: str, remedy: str) -> str:
+    """The path of a table beside another one; UsageError where that is the root of a bucket."""
+    if "/" not in url.partition("://")[2].strip("/") and not url.startswith("file:"):
+        raise UsageError(
+            f"{url} is the root of a bucket, beside which is no place for the table *{suffix}; "
+            f"nothing was done. {remedy}"
+        )
+    return url + suffix

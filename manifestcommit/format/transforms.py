@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Context
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from .fields import (
     INTEGERS,
     MAX_FIELD_ID,
     MOMENTS,
+    WIDE,
     Field,
     FieldType,
     Schema,
@@ -48,7 +48,6 @@ _SOURCES: dict[str, tuple[str, ...]] = {
 }
 _CALL = re.compile(r"\s*([A-Za-z]+)\s*\((.*)\)\s*", re.DOTALL)
 _NAME = re.compile(r"\w+")
-_WIDE = Context(prec=120)
 
 
 class Transform(NamedTuple):
@@ -293,11 +292,11 @@ def _truncate(array: pa.Array, type: FieldType, width: int) -> pa.Array:
 
 def _cut_decimal(value: Any, type: pa.DataType, width: int) -> Any:
     unscaled = _unscaled(value, type)
-    return _WIDE.scaleb(_WIDE.create_decimal(unscaled - unscaled % width), -type.scale)
+    return WIDE.scaleb(WIDE.create_decimal(unscaled - unscaled % width), -type.scale)
 
 
 def _unscaled(value: Any, type: pa.DataType) -> int:
-    return int(_WIDE.scaleb(value, type.scale))
+    return int(WIDE.scaleb(value, type.scale))
 
 
 def _of_distinct(array: pa.Array, value: Callable[[Any], Any], type: pa.DataType) -> pa.Array:

@@ -12,7 +12,7 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from manifestcommit.format.fields import (
     type_text,
 )
 
-from .fields import INTEGERS, MOMENTS
+from .fields import INTEGERS, MOMENTS, WIDE
 
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
@@ -44,7 +44,6 @@ _KINDS: dict[str, type[bool] | type[int] | type[str]] = {
     "string": str,
     **dict.fromkeys((*INTEGERS, *MOMENTS, "interval"), int),
 }
-_WIDE = Context(prec=120)  # the default context would round a decimal of more than 28 digits
 
 
 def encode(value: Any, type: FieldType) -> WireValue:
@@ -268,7 +267,7 @@ def _decimal_text(value: Any, precision: int, scale: int) -> str | None:
     if not isinstance(value, (int, Decimal)):
         return None
     try:
-        number = Decimal(value).quantize(Decimal(1).scaleb(-scale), context=_WIDE)
+        number = Decimal(value).quantize(Decimal(1).scaleb(-scale), context=WIDE)
     except InvalidOperation:  # NaN, infinity, or far more digits than any column holds
         return None
     size = number.copy_abs()  # abs() would round to the default context

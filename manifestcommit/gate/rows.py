@@ -31,7 +31,7 @@ from ..format.fields import Field, Schema, StructType, shown
 from ..format.snapshot import Constraint, Snapshot, check_condition, check_constraints, never_null
 from ..log.table_context import TableContext
 from ..protocol.conflict import Violation
-from ..rows.conditions import evaluating, mask_of
+from ..rows.clauses import evaluating, mask_of
 from ..rows.row_change import each_of, scan
 from ..runtime.concurrency import map_concurrently
 from ..runtime.outcome import constraint_error

@@ -2,7 +2,7 @@
 [EX2] [EX4] [CK2] [CK5]
 
 `manifestcommit/__init__.py` registers them, so that every process has them; therefore this module
-needs the standard library only. `exports.Exporter` and `table_context.Gate` say what the loaders
+needs the standard library only. `Exporter` and `Gate` of `table_context` say what the loaders
 return.
 """
 

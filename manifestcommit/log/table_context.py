@@ -10,9 +10,9 @@ import copy
 import logging
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow as pa
 from ..errors import (
     CorruptMetadataError,
     NotATableError,
+    SnapshotExpiredError,
     StoreDeniedError,
     StoreError,
     TableNotFoundError,
@@ -27,8 +28,19 @@ from ..errors import (
 from ..format import object_names
 from ..format.change import Change, Write
 from ..format.fields import Schema
-from ..format.snapshot import Author, Note, Snapshot, Summary, allowed, is_far
+from ..format.snapshot import (
+    Author,
+    Commit,
+    KeyRecord,
+    Note,
+    Snapshot,
+    Summary,
+    allowed,
+    is_far,
+)
+from ..format.watermark import Advance, Position
 from ..protocol.conflict import Violation
+from ..protocol.joint_outcome import is_part
 from ..runtime.environment import Env, SystemEnv, Tuning
 from ..runtime.environment import tuning as process_tuning
 from ..runtime.outcome import Meter, Phase, StoreCounters
@@ -36,7 +48,7 @@ from ..store import ObjectInfo, Store
 from ..store.base import heads_of, now_of
 from ..version import WRITER
 from . import export_hook
-from .manifests import ManifestReader
+from .manifests import KEY_RUN, ManifestReader
 from .version_chain import (
     Head,
     VersionListing,
@@ -44,7 +56,10 @@ from .version_chain import (
     misplaced,
     open_above,
     open_object,
+    raise_if_expired,
     read_object,
+    read_version,
+    walk_back,
 )
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -57,6 +72,7 @@ _SLOW_PROOF = (
 _NO_SUMMARY = Summary()
 _NO_NOTE = Note()
 _Change = TypeVar("_Change", bound=Change)
+_Found = TypeVar("_Found")
 
 
 # table id -> the URL and the version that this process has read last, and has not committed since
@@ -524,3 +540,292 @@ def _holds_versions(store: Store, folder: str) -> bool:
 def _is_hidden(name: str) -> bool:
     """Names that every reader of a folder skips, such as _SUCCESS or .DS_Store."""
     return any(part.startswith(("_", ".")) for part in name.split("/"))
+
+
+# Looks up the record of an idempotency key or a job, in the latest version or in the runs that it
+# spilled.
+
+JobState: TypeAlias = Literal["committed", "given_up"]
+
+
+def find_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
+    """The record of a key, inlined or spilled; None: never committed, invalidated or forgotten. A
+    run that lacks the key is read only once. [KY1] [WM5]"""
+    record = find_record(ctx, snapshot, key)
+    return record if record is not None and record.digest else None
+
+
+def find_record(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
+    """The newest record of a key, inlined or spilled, or that invalidates it. [KY7]"""
+    return snapshot.keys[key] if key in snapshot.keys else _spilled_key(ctx, snapshot, key)
+
+
+def dropped_at(ctx: TableContext, snapshot: Snapshot, key: str | None) -> int:
+    """Where a rewind or a rollback invalidated this key; 0: recorded, or unknown. [KY7]"""
+    record = find_record(ctx, snapshot, key) if key is not None else None
+    return record.version if record is not None and not record.digest else 0
+
+
+def find_key_at(ctx: TableContext, head: Head, key: str) -> tuple[Head, KeyRecord | None]:
+    """A key's record at this head, or a newer one if gc deleted its runs since. [KY1] [RD3]"""
+    return _at(ctx, head, lambda snapshot: find_key(ctx, snapshot, key))
+
+
+def _spilled_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
+    """The newest record in the runs: a key that was invalidated is in several. [OB11]"""
+    absent = ctx.absent_keys.setdefault(key, set())
+    newest: KeyRecord | None = None
+    for run in snapshot.key_runs:
+        if run.path in absent:
+            continue
+        row = ctx.manifests.lookup((run,), key, KEY_RUN)
+        if row is None:
+            absent.add(run.path)
+        elif newest is None or int(str(row["version"])) > newest.version:
+            newest = KeyRecord(version=int(str(row["version"])), digest=str(row["digest"]))
+    return newest
+
+
+def find_job(
+    ctx: TableContext, snapshot: Snapshot, job: str, *, runs: bool = True
+) -> tuple[JobState | None, int | None]:
+    """A job's record, inlined or (with `runs`) spilled: state and version. [CM1]"""
+    return ctx.manifests.job(snapshot, job, runs=runs)
+
+
+def find_job_at(
+    ctx: TableContext, head: Head, job: str
+) -> tuple[Head, tuple[JobState | None, int | None]]:
+    """A job's record at this head, or a newer one if its runs are gone. [CM1] [RD3]"""
+    return _at(ctx, head, lambda snapshot: find_job(ctx, snapshot, job))
+
+
+def _at(ctx: TableContext, head: Head, look: Callable[[Snapshot], _Found]) -> tuple[Head, _Found]:
+    while True:
+        try:
+            with raise_if_expired(ctx.store, head.version):
+                return head, look(head.snapshot)
+        except SnapshotExpiredError:
+            head = ctx.open()
+
+
+# Moves of a source's watermark.
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit that advanced a source from `start` to `end`; None: unknown to the table; is_joint:
+    whether it is part of a commit of several tables. [WM1] [CM24] [MT14]"""
+
+    version: int
+    commit: Commit
+    start: Position
+    end: Position
+    is_joint: bool = False
+
+
+def steps(ctx: TableContext, head: Head, source: str) -> Iterator[Step]:
+    """Every move of a source's watermark, newest first, back to the first one. One request per
+    version. [WM1]
+
+    SnapshotExpiredError if the readable history ends before that.
+    """
+    first = head.snapshot
+    if source not in first.watermarks:
+        return
+    for newer, older in _pairs(ctx, head):
+        yield from _moves(newer, source, older)
+        if older is None or source not in older.watermarks:
+            return
+        first = older
+    raise SnapshotExpiredError(
+        f"{ctx.store.url}: the readable history begins at version {first.version}, "
+        f"where source {source!r} was at "
+        f"{first.watermarks[source]!r} already; what moved it before is no longer known"
+    )
+
+
+def committed_ranges(
+    ctx: TableContext, head: Head, ranges: Iterable[Advance], oldest: int
+) -> frozenset[Advance]:
+    """Those of these ranges that a version from `oldest` on committed, since their source was set
+    back last: what a rewind set back is read again. One request per version. [WM2]"""
+    waiting = set(ranges)
+    found: set[Advance] = set()
+    for newer, older in _pairs(ctx, head, oldest):
+        for advance in tuple(waiting):
+            for step in _moves(newer, advance.source, older):
+                is_it = (step.start, step.end) == (advance.start, advance.end)
+                if is_it or step.commit.operation == "rewind":
+                    found.update({advance} if is_it else ())
+                    waiting.discard(advance)
+                    break
+            if older is not None and advance.source not in older.watermarks:
+                waiting.discard(advance)
+        if not waiting:
+            break
+    return frozenset(found)
+
+
+def _pairs(
+    ctx: TableContext, head: Head, oldest: int = 1
+) -> Iterator[tuple[Snapshot, Snapshot | None]]:
+    """Each version and the one before, newest first, from `oldest` on; None: it is the first."""
+    newer: Snapshot | None = None
+    for older in _ancestors(ctx, head):
+        if older.version < oldest:
+            return
+        if newer is not None:
+            yield newer, older
+        newer = older
+    if newer is not None and newer.version == 1:
+        yield newer, None
+
+
+def _moves(snapshot: Snapshot, source: str, older: Snapshot | None) -> Iterator[Step]:
+    """The commits of a version that advanced the source, last first. Every commit records its
+    advance, except a single one that moved the watermark. [CM24]"""
+    before = None if older is None else older.watermarks.get(source)
+    is_joint = older is not None and is_part(snapshot, older)
+    for record in reversed(snapshot.commits):
+        if source in record.advanced:
+            start, end = record.advanced[source]
+            yield Step(
+                version=snapshot.version, commit=record, start=start, end=end, is_joint=is_joint
+            )
+    if len(snapshot.commits) == 1 and snapshot.watermarks.get(source) != before:
+        yield Step(
+            version=snapshot.version,
+            commit=snapshot.commits[0],
+            start=before,
+            end=snapshot.watermarks.get(source),
+            is_joint=is_joint,
+        )
+
+
+def _ancestors(ctx: TableContext, head: Head) -> Iterator[Snapshot]:
+    """This version and those before it whose work is in it, newest first: the version that a
+    rollback restored precedes the rollback. [CF13]"""
+    start: Head | None = head
+    while start is not None:
+        restored: int | None = None
+        for older in walk_back(ctx.store, start):
+            if older.version < head.snapshot.expired and older is not start:
+                break  # a tagged start is readable, but nothing before it
+            yield older.snapshot
+            restored = next(
+                (
+                    commit.restored
+                    for commit in older.snapshot.commits
+                    if commit.restored is not None
+                ),
+                None,
+            )
+            if restored is not None:
+                break
+        try:
+            start = None if restored is None else read_version(ctx.store, head, restored)
+        except SnapshotExpiredError:
+            return
+
+
+# The hook by which a commit is followed by its exports, and gc spares them. What is exported, and
+# how, is decided above the engine, by the registered `Exporter`, which is loaded only for a table
+# that has the property `export.formats`. [EX2] [EX4]
+
+EXPORT_FORMATS = "export.formats"
+_EXPORT_FOLDERS = ("_iceberg/", "_delta_log/", "_spark_catalog/")
+_EXPORT_OBJECT = re.compile(
+    r"_iceberg/metadata/(?:version-hint\.text|v[1-9]\d*\.metadata\.json"
+    r"|snap-\d{20}-[0-9a-f]{40}\.avro|m-[0-9a-f]{40}-[0-9a-f]{16}\.avro)"
+    r"|_delta_log/(?:_last_checkpoint|\d{20}\.(?:json|checkpoint\.parquet))"
+    r"|_spark_catalog/(?:_temporary|not-a-table\.parquet|_spark_metadata/999999999\.compact)",
+    re.ASCII,
+)
+
+
+class ExportLag(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an export is behind the table. version: the newest one that it shows; behind: how
+    many versions that is; age_s: seconds since the first version that it lacks was committed, 0.0
+    if it lacks none. None: there is no export."""
+
+    version: int | None = None
+    behind: int | None = None
+    age_s: float | None = None
+
+
+class Exporter(Protocol):
+    """Exports tables to the formats of other engines. Its calls are those of this module."""
+
+    def export_formats(self, ctx: TableContext, head: Head) -> object: ...
+
+    def check_formats(
+        self, ctx: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
+    ) -> None: ...
+
+    def lags(self, ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]: ...
+
+    def keep_whole(self, ctx: TableContext, decided: Snapshot) -> None: ...
+
+    def unreached(
+        self, ctx: TableContext, decided: Snapshot, cut_s: float
+    ) -> Iterator[tuple[ObjectInfo, str]]: ...
+
+
+def is_export(name: str) -> bool:
+    """Whether an object has a name that only exports have. [EX4]"""
+    return name.startswith(_EXPORT_FOLDERS) and _EXPORT_OBJECT.fullmatch(name) is not None
+
+
+def export_after_commit(ctx: TableContext) -> None:
+    """Export the newest version that this process knows. A failed export never fails the commit.
+    Without the property, nothing is asked or loaded. [EX2]"""
+    head = ctx.known
+    if head is None or EXPORT_FORMATS not in head.snapshot.properties:
+        return
+    export_hook.registered()  # outside `try`: without an exporter no export is ever made
+    try:
+        _exporter().export_formats(ctx, head)
+    except Exception as error:
+        LOG.warning(
+            "%r: version %d is committed, and its export failed: %s. The next commit, or "
+            "`manifestcommit export`, exports it.",
+            ctx.store.url,
+            head.version,
+            error,
+        )
+
+
+def check_export_formats(
+    ctx: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
+) -> None:
+    """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot express
+    the table. snapshot: None: the table is to be created. [EX9]"""
+    _exporter().check_formats(ctx, snapshot, schema, value)
+
+
+def export_lags(ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
+    """Format of the property -> how far its export is behind. At most two requests for each, and
+    one more where it is behind. [EX2]"""
+    if EXPORT_FORMATS not in snapshot.properties:
+        return {}
+    return _exporter().lags(ctx, snapshot)
+
+
+def export_before_deletion(ctx: TableContext, decided: Snapshot) -> None:
+    """Export the newest version of a table with the property; StoreError, if after that an export
+    still shows a version that is no longer readable: then nothing may be deleted. [EX4]"""
+    if EXPORT_FORMATS in decided.properties:
+        _exporter().keep_whole(ctx, decided)
+
+
+def unreached_exports(
+    ctx: TableContext, decided: Snapshot, cut_s: float
+) -> Iterator[tuple[ObjectInfo, str]]:
+    """Objects of exports that no exported version needs, and have been so since before `cut_s`,
+    each with the reason. One list request for each format where there is nothing. [EX4]"""
+    yield from _exporter().unreached(ctx, decided, cut_s)
+
+
+def _exporter() -> Exporter:
+    exporter: Exporter = export_hook.registered()()
+    return exporter

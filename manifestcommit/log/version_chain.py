@@ -1,5 +1,5 @@
-"""Reads the chain of versions: the latest in three requests, any older one, and the second look
-that makes an older one trustworthy. [RD1]-[RD5] [MT8]
+"""Reads the chain of versions: the latest in three requests, any older one, by its number, tag or
+time, and the second look that makes an older one trustworthy. [RD1]-[RD5] [MT8]
 
 A request for the latest version returns a state of the table: where the newest object is a member
 of a joint commit, its home is asked (log.version_chain).
@@ -8,6 +8,8 @@ of a joint commit, its home is asked (log.version_chain).
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -24,16 +26,18 @@ from ..errors import (
     TableNotFoundError,
     UndecidedError,
     UnsupportedFormatError,
+    UsageError,
     VersionNotFoundError,
 )
 from ..format import codec, object_names
 from ..format.codec import Hint
-from ..format.snapshot import Pending, Snapshot
+from ..format.snapshot import Pending, Snapshot, is_far
 from ..protocol.conflict import is_readable
 from ..protocol.joint_outcome import Participant, attempt_of, member_outcome
-from ..runtime.environment import Env
+from ..runtime.environment import Env, SystemEnv
+from ..runtime.validation import to_datetime, to_micros, wrong
 from ..store import Store
-from ..store.base import is_remote, store_beside
+from ..store.base import is_remote, now_of, store_beside
 from .manifests import ManifestReader, create_own
 
 # The marker of a table: an object named by the table's id, which disappears when the table path
@@ -692,3 +696,110 @@ def _tagged(snapshot: Snapshot) -> str:
         reverse=True,
     )
     return f", beside {', '.join(map(str, kept[:10]))} by a tag" if kept else ""
+
+
+# Time travel: which version a reader asks for, by number, tag or time. [RD4] [RD5]
+
+LOG = logging.getLogger("manifestcommit.jobs")
+
+
+def choose_version(
+    store: Store,
+    head: Head,
+    *,
+    version: int | None,
+    as_of: str | dt.datetime | None,
+    tag: str | None,
+) -> int | None:
+    """The requested version; None: the latest. At most one argument is given. [RD4] [RD5]"""
+    given = [
+        name
+        for name, value in (("version", version), ("as_of", as_of), ("tag", tag))
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise UsageError(f"give one of version, as_of and tag, not {' and '.join(given)}")
+    if version is not None:
+        if isinstance(version, bool) or not isinstance(version, int):
+            raise wrong("version", version, "a whole number from 1 on")
+        return version
+    if tag is not None:
+        return _tagged_version(head.snapshot, tag, store.url)
+    return None if as_of is None else _version_at(store, head, to_micros(as_of))
+
+
+def _tagged_version(snapshot: Snapshot, tag: str, url: str) -> int:
+    if tag not in snapshot.tags:
+        known = ", ".join(sorted(snapshot.tags)) or "none"
+        raise VersionNotFoundError(f"{url} has no tag {tag!r}; it has: {known}")
+    return snapshot.tags[tag].version
+
+
+def _version_at(store: Store, head: Head, moment: int) -> int:
+    """The highest readable version not committed after that time: a binary search, since times
+    never decrease along the chain. [CM14]"""
+    if head.snapshot.committed_at <= moment:
+        return head.version
+    low, high = head.snapshot.expired, head.version  # the answer lies in [low, high)
+    if (oldest := _committed_at(store, head, low)) > moment:
+        _check_undisputed(store, head, moment, low, oldest)
+        raise VersionNotFoundError(
+            f"{store.url} has no readable version as old as "
+            f"{to_datetime(moment).isoformat()}; the oldest is {low}"
+        )
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _committed_at(store, head, middle) <= moment:
+            low = middle
+        else:
+            high = middle
+    _check_undisputed(store, head, moment, high, _committed_at(store, head, high))
+    for void in reversed(head.snapshot.void):  # was never a state of the table [MT8]
+        low -= void == low
+    if low < head.snapshot.expired:
+        raise VersionNotFoundError(
+            f"{store.url} has no readable version as old as {to_datetime(moment).isoformat()}"
+        )
+    return low
+
+
+def _check_undisputed(store: Store, head: Head, moment: int, above: int, said: int) -> None:
+    """VersionNotFoundError if the version above the answer was certainly not committed at its
+    recorded time, a warning if that is possible. [CM27]
+
+    The recorded time is certainly wrong if it lies in the future, or if the clocks of later writers
+    have reached it. If their clocks jumped over it, theirs may be the wrong ones.
+    """
+    env: Env = getattr(store, "env", None) or SystemEnv()
+    now = now_of(store)
+    now_us = env.now_us() if now is None else int(now * 1e6)
+    dispute = next(
+        (disputed for disputed in head.snapshot.disputed_times if disputed.first == above), None
+    )
+    is_ahead = said > now_us and is_far(said, now_us)
+    if dispute is None and not is_ahead:
+        return
+    last = head.version if dispute is None else dispute.last
+    text = (
+        f"{store.url}: which version was the newest at {to_datetime(moment).isoformat()} is not "
+        f"known. Versions {above} to {last} say that they were committed at "
+        f"{to_datetime(said).isoformat()}, by a clock that is far from the others'. Choose one of "
+        "them, or one before them, by its number: version=…."
+    )
+    if is_ahead or (dispute is not None and not is_far(dispute.said, dispute.clock)):
+        raise VersionNotFoundError(text)
+    LOG.warning("%s Version %d is read.", text, above - 1)
+
+
+def _committed_at(store: Store, head: Head, version: int) -> int:
+    """When a version was committed; of a void one, when the next that is a state was: its object
+    may be of another table. [LY15]"""
+    version = next_state(head.snapshot, version)
+    stored = head if version == head.version else read_object(store, version)
+    if stored is not None:
+        return stored.snapshot.committed_at
+    if version < (oldest := open_head(store).snapshot.expired):
+        raise SnapshotExpiredError(
+            f"{store.url}: versions below {oldest} expired while the time was looked up; ask again"
+        )
+    raise missing_version(version)

@@ -53,8 +53,14 @@ from ..format.snapshot import KeyRecord, Snapshot, Summary
 from ..format.transforms import parse_call, spelled
 from ..format.values import to_array
 from ..log.manifests import write_manifest
-from ..log.table_context import OtherFormat, TableContext, check_not_inside, format_at, format_of
-from ..log.time_travel import find_key_at
+from ..log.table_context import (
+    OtherFormat,
+    TableContext,
+    check_not_inside,
+    find_key_at,
+    format_at,
+    format_of,
+)
 from ..log.version_chain import Head
 from ..protocol.spill_policy import entries_overflow
 from ..runtime.concurrency import prefetch

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
+
+import pyarrow as pa
 
 from ..commits.commit_loop import commit
 from ..commits.create_version import create_table
@@ -16,7 +19,7 @@ from ..files.writer import (
     bloom_names,
     takes_bloom_filter,
 )
-from ..format import partitioning
+from ..format import arrow_schema, partitioning
 from ..format.change import Write
 from ..format.evolution import (
     Editing,
@@ -26,11 +29,25 @@ from ..format.evolution import (
     fit,
     gives_type,
 )
-from ..format.fields import Schema, is_text, is_unicode, shown, type_text, walk
+from ..format.fields import (
+    FieldType,
+    Schema,
+    is_text,
+    is_unicode,
+    parse_type,
+    shown,
+    type_text,
+    walk,
+)
 from ..format.snapshot import AUTHOR_PROPERTY, ROW_TRIES_PROPERTY, Snapshot, parts_of
 from ..format.watermark import Advance, Position
-from ..log import exports
-from ..log.table_context import TableContext, gate, open_or_free
+from ..log.table_context import (
+    EXPORT_FORMATS,
+    TableContext,
+    check_export_formats,
+    gate,
+    open_or_free,
+)
 from ..log.version_chain import Head
 from ..protocol.write_layout import MISSING_COLUMNS
 from ..runtime.outcome import Outcome, committed_or_raise
@@ -45,7 +62,7 @@ KNOWN = (
     MISSING_COLUMNS,
     ROW_TRIES_PROPERTY,
     AUTHOR_PROPERTY,
-    exports.PROPERTY,
+    EXPORT_FORMATS,
     *UPKEEP,
     SORT_BY,
 )
@@ -189,6 +206,14 @@ def _check_partitioning(
         )
 
 
+def type_of(name: str, type: str | pa.DataType) -> FieldType:
+    """The type of a column, as a schema holds it."""
+    if isinstance(type, str):
+        return parse_type(type)
+    named = arrow_schema.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__)
+    return named.fields[0].type
+
+
 def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcome:
     """Change the columns with a commit of its own; it conflicts with concurrent edits that do not
     commute with it. default: of the column that is added, in all rows. [SC6] [CF8] [SC11]"""
@@ -281,9 +306,9 @@ def _check_properties(
                 f"there is no property {name!r}; of those that begin with {start}. there are: "
                 f"{', '.join(known for known in KNOWN if known.startswith(start))}"
             )
-        if name == exports.PROPERTY:
+        if name == EXPORT_FORMATS:
             if value is not None:
-                exports.check_property(ctx, snapshot, schema, value)
+                check_export_formats(ctx, snapshot, schema, value)
             continue
         if name == BLOOM_COLUMNS:
             _check_bloom_columns(value or "", schema)

@@ -47,7 +47,7 @@ from ..protocol.compaction_plan import (
     plan_manifests,
 )
 from ..protocol.conflict import Conflict, describe_touch
-from ..rows.conditions import complete, session_of
+from ..rows.clauses import complete, session_of
 from ..rows.row_change import NewFiles, scan, size_of, write_rows
 from ..runtime.concurrency import map_in_batches, parallel_writers
 from ..runtime.environment import STARTS

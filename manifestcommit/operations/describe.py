@@ -18,12 +18,11 @@ from ..format.snapshot import REPLACE, Commit, Snapshot, known_parts
 from ..format.spark_json import comment_of
 from ..format.transforms import spelled
 from ..format.watermark import Position
-from ..log import exports
-from ..log.table_context import TableContext, gate
-from ..log.time_travel import Step, steps, to_datetime
+from ..log.table_context import Step, TableContext, export_lags, gate, steps
 from ..log.version_chain import Head, read_version
 from ..protocol.conflict import describe_touch
 from ..protocol.joint_outcome import share_of
+from ..runtime.validation import to_datetime
 from ..scan import planning
 
 
@@ -388,7 +387,7 @@ def table_metrics(ctx: TableContext, ends: Mapping[str, Any] | None = None) -> T
     snapshot = ctx.known.snapshot
     prepared = [job for job in jobs if job.state == "prepared"]
     now_us = ctx.env.now_us()
-    behind = exports.lags(ctx, snapshot)
+    behind = export_lags(ctx, snapshot)
     return TableMetrics(
         table=ctx.store.url,
         version=snapshot.version,

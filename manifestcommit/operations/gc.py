@@ -11,38 +11,644 @@ from __future__ import annotations
 import contextlib
 import logging
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from functools import partial
+from itertools import compress, islice
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ..commits.commit_loop import commit, settle_first
 from ..commits.joint_commit import unsettled_partners
+from ..commits.prepared_job import done_at, newest_records, read_prepared
 from ..display import ReprMixin, html_members, html_table, line
 from ..errors import (
+    CorruptMetadataError,
+    SnapshotExpiredError,
     StoreDeniedError,
     StoreError,
     StoreFullError,
     TableNotFoundError,
+    UnsupportedFormatError,
     UsageError,
 )
-from ..format.snapshot import Snapshot, is_standby
-from ..log import exports
-from ..log.table_context import TableContext
-from ..log.version_chain import open_head
-from ..protocol import retention
-from ..protocol.retention import Horizon, Policy, Verdict, horizon_of
-from ..runtime.environment import STARTS
-from ..store import KeepsUnfinished, ObjectInfo, Unfinished
-from .gc_decision import (
-    ForgottenKeys,
-    Progress,
-    ReachableObjects,
-    collect,
-    commit_decision,
-    preview,
-    store_time,
+from ..format import codec, object_names
+from ..format.change import ConflictInputs, Retention, Rewritten
+from ..format.entries import ManifestRef, to_mask
+from ..format.snapshot import RunRef, Snapshot, is_standby
+from ..log.manifests import JOB_RUN, KEY_RUN, put_run
+from ..log.table_context import (
+    EXPORT_FORMATS,
+    TableContext,
+    export_before_deletion,
+    find_job,
+    is_export,
+    unreached_exports,
 )
+from ..log.version_chain import (
+    Head,
+    missing_version,
+    newest_above,
+    next_state,
+    open_head,
+    raise_if_expired,
+    read_object,
+)
+from ..protocol import retention
+from ..protocol.apply import apply
+from ..protocol.joint_outcome import last_state
+from ..protocol.retention import Horizon, Policy, Verdict, horizon_of
+from ..runtime.concurrency import map_in_batches
+from ..runtime.environment import STARTS
+from ..runtime.outcome import committed_or_raise
+from ..store import KeepsUnfinished, ObjectInfo, Unfinished
+from .adopt import UNFINISHED
+from .store_inventory import Names
+
+# The decision: what it needs is gathered, and it is committed. [GC1] [GC3] [KY4] [AB5]
+
+# Collects what the readable versions of a table reach: manifests and runs by name, data files by
+# hash. [GC4] [GC5]
+
+Progress = Callable[[str], None]
+_TOLD = 100
+
+
+class ReachableObjects:
+    """Every object that a readable version lists, data files included; and for each manifest the
+    entries that all of them have removed. [GC5]"""
+
+    def __init__(self) -> None:
+        self.objects: set[str] = set()
+        self.manifests: dict[str, tuple[ManifestRef, int]] = {}
+        self.files = Names()
+        self._inlined: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.among((name,)))
+
+    def among(self, names: Sequence[str]) -> frozenset[str]:
+        """The names that are reached. Two files with equal hashes count as one: a file may be kept
+        because of another, but none is lost."""
+        return frozenset(compress(names, self.files.holds(names))).union(
+            self.objects.intersection(names)
+        )
+
+    def is_copy(self, name: str) -> bool:
+        """Whether a data file, not reached itself, is reached in another folder. [GC5]"""
+        return self.files.holds_elsewhere(name)
+
+    def take(self, ctx: TableContext, head: Head) -> None:
+        """Add what one version lists; its manifests are read later, each once."""
+        snapshot = head.snapshot
+        inlined = frozenset(entry.path for entry in snapshot.added)
+        # neighbouring versions inline mostly the same entries
+        self.files.add(inlined - self._inlined)
+        self._inlined = inlined
+        self.objects.update(
+            run.path
+            for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs)
+            for run in runs
+        )
+        removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
+        for ref in snapshot.manifests:
+            self.objects.add(ref.path)
+            # An entry is reached as long as one readable version has not removed it.
+            _, before = self.manifests.get(ref.path, (ref, -1))
+            self.manifests[ref.path] = ref, before & removed.get(ref.path, 0)
+
+    def read(self, ctx: TableContext, progress: Progress) -> None:
+        """Add the files of all manifests. One request each, with one in memory at a time."""
+        for number, (ref, removed) in enumerate(self.manifests.values()):
+            if number % _TOLD == 0:
+                progress(f"reading manifests: {number:,} of {len(self.manifests):,}")
+            self.files.add(_live_paths(ctx, ref, removed))
+        self.manifests.clear()
+
+
+def _live_paths(ctx: TableContext, ref: ManifestRef, removed: int) -> Iterator[str]:
+    """The manifest's paths that a readable version has not removed. One request. [OB9]"""
+    paths = ctx.manifests.paths(ref)
+    gone = removed & ((1 << ref.files) - 1)
+    return (
+        compress(paths, (not is_removed for is_removed in to_mask(gone, ref.files)))
+        if gone
+        else iter(paths)
+    )
+
+
+def collect(ctx: TableContext, horizon: Horizon, progress: Progress) -> ReachableObjects | None:
+    """What the readable versions list, all of them read now; None: another gc has gone further,
+    start over. [GC4]
+
+    One request for each version and manifest, and one list request; two more if other jobs
+    committed meanwhile. A version that is missing, or that its successor was not built on, is never
+    skipped: that is damage, and an error.
+    """
+    listed, last, damage = ReachableObjects(), None, None
+    try:
+        last = _read_all(ctx, horizon, listed, progress)
+    except CorruptMetadataError as error:
+        damage = error
+    newest = newest_above(ctx.store, horizon.version, last)
+    if newest is None or newest.snapshot.table_id != horizon.table_id:
+        raise TableNotFoundError(
+            f"the table at {ctx.store.url} was removed while gc ran; gc deleted nothing more"
+        )
+    if not horizon.is_readable_at(newest.snapshot):
+        return None
+    if damage is not None:
+        raise damage
+    return listed
+
+
+def _read_all(
+    ctx: TableContext, horizon: Horizon, listed: ReachableObjects, progress: Progress
+) -> Head | None:
+    """Read all versions; returns the last one."""
+    parent: Head | None = None
+    void: list[Head] = []  # those right below the version that comes next
+    versions = horizon.readable
+    heads = map_in_batches(ctx.store, partial(read_object, ctx.store), versions)
+    for number, (version, head) in enumerate(zip(versions, heads, strict=True)):
+        if number % _TOLD == 0:
+            progress(f"reading versions: {number:,} of {len(versions):,}")
+        if version in horizon.void:
+            void += [] if head is None else [head]
+            continue
+        if head is None:
+            raise missing_version(version)
+        below = head.snapshot.parent_digest
+        for each in reversed(void):
+            if each.digest == below:  # else others left it: nothing was built on it [LY15]
+                listed.take(ctx, each)
+                below = each.snapshot.parent_digest
+        void.clear()
+        _check_child(parent, head, below, horizon)
+        listed.take(ctx, head)
+        parent = head
+    listed.read(ctx, progress)
+    return parent
+
+
+def _check_child(parent: Head | None, child: Head, below: str | None, horizon: Horizon) -> None:
+    """Check the link between two versions: if another program replaced the true version, gc would
+    delete what the true one lists. below: the digest of what the child, and the void versions
+    between the two, were built on. [IV1]"""
+    snapshot = child.snapshot
+    reason, name = "", object_names.version_name(snapshot.version)
+    if snapshot.table_id != horizon.table_id:
+        reason = f"it belongs to another table, {snapshot.table_id}"
+    elif (
+        parent is not None
+        and below != parent.digest
+        and all(each in horizon.void for each in range(parent.version + 1, snapshot.version))
+    ):
+        reason, name = (
+            "its bytes are not those that the next version was built on",
+            object_names.version_name(parent.version),
+        )
+    if reason:
+        raise CorruptMetadataError(codec.damaged(name, reason), object_name=name)
+
+
+def store_time(ctx: TableContext, head: Head, *, writing: bool) -> float:
+    """The time by the store's own clock, from rewriting the one object that may be rewritten. This
+    machine's time if the store reports none. [GC1]
+
+    If the hint cannot be written, for example on a full disk: the time of an empty file, or else of
+    the newest version, which is never too late.
+    """
+    if writing:
+        try:
+            ctx.store.put(object_names.HINT, codec.encode_hint(head.version, head.digest))
+        except StoreError as error:
+            LOG.warning("%r: the hint could not be put: %s", ctx.store.url, error)
+            return _other_time(ctx, head)
+        hint = next(
+            (info for info in ctx.store.list(object_names.HINT) if info.name == object_names.HINT),
+            None,
+        )
+        if hint is not None and hint.modified > 0:
+            return hint.modified
+    return ctx.env.now_us() / 1e6
+
+
+def _other_time(ctx: TableContext, head: Head) -> float:
+    clock: Callable[[], float] | None = getattr(ctx.store, "clock", None)
+    if clock is not None:
+        with contextlib.suppress(StoreError):
+            return clock()
+    newest = max(
+        (info.modified for info in ctx.store.list(object_names.version_name(head.version))),
+        default=0.0,
+    )
+    return newest if newest > 0 else head.snapshot.committed_at / 1e6
+
+
+def commit_decision(
+    ctx: TableContext,
+    policy: Policy,
+    now_s: float,
+    *,
+    foreign: bool,
+    progress: Progress,
+    forget: Callable[[ForgottenKeys], None] = lambda _: None,
+) -> Snapshot:
+    """The newest version that holds the decision, by this commit or an earlier one. If other gcs
+    decide first, the choice is made again. forget: gets the keys that this commit forgets. [GC3]"""
+    for _ in range(STARTS):
+        head = settle_first(ctx, ctx.open())
+        progress("deciding what stays")
+        try:
+            with raise_if_expired(ctx.store, head.version):
+                change = _change(
+                    ctx,
+                    head,
+                    policy,
+                    now_s,
+                    foreign=foreign,
+                    writing=True,
+                    progress=progress,
+                )
+        except SnapshotExpiredError:
+            continue  # two other gcs have run, and deleted what this version lists
+        if _changes_nothing(head.snapshot, _after(ctx, head, change), change.job):
+            # nobody reads the void versions above it
+            return msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot))
+        outcome = commit(ctx, head, change)
+        if outcome.committed:
+            assert ctx.known is not None
+            decision = ctx.known.snapshot
+            if change.keys_from and _has_rewritten(change, decision):
+                forget(_forgotten(ctx, head, change.keys_from, now_s))
+            return decision
+        choose_anew = outcome.conflict is not None and outcome.conflict.rule in (
+            "condemned_file_is_live",
+            "forgotten_keys_came_back",
+        )
+        # Whether this decision landed does not matter once others went beyond it: theirs counts.
+        if not choose_anew and ctx.open().snapshot.fence <= head.version:
+            committed_or_raise(outcome, ctx.store.url)
+    raise StoreError(
+        f"{ctx.store.url}: other gcs decided first {STARTS} times; nothing was deleted. "
+        "Try again later."
+    )
+
+
+class ForgottenKeys(NamedTuple):
+    """Keys that a gc forgets. age_s: of the newest of them, at least."""
+
+    number: int
+    age_s: float
+
+
+def _has_rewritten(change: Retention, decision: Snapshot) -> bool:
+    """Whether the runs of keys are the change's: else no key is forgotten. [KY4]"""
+    runs = change.key_runs
+    paths = {run.path for run in decision.key_runs}
+    return runs is None or ({run.path for run in runs.new} <= paths and not runs.old & paths)
+
+
+def _forgotten(ctx: TableContext, head: Head, keys_from: int, now_s: float) -> ForgottenKeys:
+    versions = [version for version in _key_versions(ctx, head.snapshot) if version < keys_from]
+    newest = max(versions, default=0)
+    known = [*head.snapshot.dated, (head.version, head.snapshot.committed_at)]
+    upto_us = min(time for version, time in known if version >= newest)
+    readable = read_object(ctx.store, newest) if newest >= head.snapshot.expired else None
+    if readable is not None:
+        upto_us = min(upto_us, readable.snapshot.committed_at)
+    return ForgottenKeys(len(versions), round(max(0.0, now_s - upto_us / 1e6), 3))
+
+
+def preview(
+    ctx: TableContext,
+    head: Head,
+    policy: Policy,
+    now_s: float,
+    *,
+    foreign: bool,
+    progress: Progress,
+) -> Horizon:
+    """How far the decision would go in this version; nothing is written. [GC5]"""
+    change = _change(ctx, head, policy, now_s, foreign=foreign, writing=False, progress=progress)
+    return msgspec.structs.replace(horizon_of(_after(ctx, head, change)), version=head.version)
+
+
+def _change(
+    ctx: TableContext,
+    head: Head,
+    policy: Policy,
+    now_s: float,
+    *,
+    foreign: bool,
+    writing: bool,
+    progress: Progress,
+) -> Retention:
+    snapshot = head.snapshot
+    if foreign and UNFINISHED in snapshot.properties:
+        raise UsageError(
+            f"{ctx.store.url}: the adoption of this folder is unfinished, so no version "
+            "lists its files yet, and they would count as foreign. Nothing was deleted: finish it "
+            "with `adopt` first, or run gc without foreign."
+        )
+    job = ctx.new_job(head)
+    times = _times(ctx, head)
+    at_grace, at_keep_for = (
+        _created_by(ctx, head, times, now_s, age_s) for age_s in (policy.grace_s, policy.keep_for_s)
+    )
+    prepared = _young_prepared(ctx, head, now_s - policy.prepared_grace_s, below=at_grace)
+    fence, expired = retention.choose(
+        snapshot, policy, at_grace=at_grace, at_keep_for=at_keep_for, prepared=prepared
+    )
+    keys_from = min(_keys_from(ctx, snapshot, policy.keep_keys), fence)
+    if keys_from and policy.keep_keys_for_s:
+        at_age = _created_by(ctx, head, times, now_s, policy.keep_keys_for_s)
+        keys_from = min(keys_from, retention.old_enough(snapshot, at_age, now_s, policy))
+    if keys_from and _is_rolled_back_above(ctx, head, fence):
+        keys_from = 0  # the next gc forgets them
+    horizon = msgspec.structs.replace(horizon_of(snapshot), fence=fence, expired=expired)
+    pending = frozenset(name for name, seen in snapshot.condemned.items() if seen is None)
+    condemned, gone = _foreign(
+        ctx,
+        horizon,
+        pending,
+        now_s - policy.grace_s,
+        condemn=foreign,
+        progress=progress,
+    )
+    decided = Retention(
+        job=job,
+        birth=head.version,
+        fence=fence,
+        expired=expired,
+        keys_from=keys_from,
+        now_us=int(now_s * 1e6),
+        condemned=condemned,
+        gone=gone,
+    )
+    return _with_runs(ctx, snapshot, decided) if writing else decided
+
+
+def _with_runs(ctx: TableContext, snapshot: Snapshot, decided: Retention) -> Retention:
+    """With the runs of keys and jobs that are kept, rewritten without what is forgotten."""
+    keys_from, job = decided.keys_from, decided.job
+    return msgspec.structs.replace(
+        decided,
+        key_runs=_rewritten(ctx, snapshot.key_runs, KEY_RUN, _newer(keys_from), job)
+        if keys_from
+        else None,
+        job_runs=_rewritten(ctx, snapshot.job_runs, JOB_RUN, _born_from(snapshot.fence), job),
+    )
+
+
+def _after(ctx: TableContext, head: Head, change: Retention) -> Snapshot:
+    """The snapshot that this commit alone would make."""
+    return apply(
+        head.snapshot,
+        change,
+        ConflictInputs(),
+        parent_digest=head.digest,
+        commit_id=change.job,
+        now_us=ctx.env.now_us(),
+        writer=ctx.writer,
+    )
+
+
+def _changes_nothing(before: Snapshot, after: Snapshot, job: str) -> bool:
+    names = ("fence", "expired", "tags", "keys", "key_runs", "job_runs", "condemned")
+    return before.recent_jobs.keys() == after.recent_jobs.keys() - {job} and all(
+        getattr(before, n) == getattr(after, n) for n in names
+    )
+
+
+def _times(ctx: TableContext, head: Head) -> list[tuple[int, float]]:
+    """Every version from the oldest readable one on, and the creation time of its object by the
+    store's clock. One list request."""
+    listing = ctx.store.list(
+        object_names.VERSIONS, start_from=object_names.version_name(head.snapshot.expired)
+    )
+    return [
+        (version, info.modified)
+        for info in listing
+        if (version := object_names.parse_version(info.name)) and version <= head.version
+    ]
+
+
+def _created_by(
+    ctx: TableContext, head: Head, times: list[tuple[int, float]], now_s: float, age_s: float
+) -> int:
+    """The highest version that existed that long ago, 0: none certainly did. It uses the store's
+    clock, or else the times that the versions record, which never decrease; if these lie in the
+    future, the times by their writers' own clocks. [GC1] [CM14]"""
+    moment_s = now_s - age_s
+    if all(created_s > 0 for _, created_s in times):
+        return retention.newest_by(times, moment_s, now_s)
+    lowest = head.snapshot.expired
+    low, high = lowest - 1, head.version  # the answer lies in [low, high]
+    while low < high:
+        middle = (low + high + 1) // 2
+        # the object of a void version may be of another table [LY15]
+        state = next_state(head.snapshot, middle)
+        old = head if state == head.version else read_object(ctx.store, state)
+        if old is not None and _said_us(old.snapshot, now_s) <= moment_s * 1e6:
+            low = middle
+        else:
+            high = middle - 1
+    return low if low >= lowest else 0
+
+
+def _said_us(snapshot: Snapshot, now_s: float) -> int:
+    """The time at which a version says that it was committed; its writer's own time, if the
+    recorded one was inherited and lies in the future. [CM27]"""
+    is_to_come = snapshot.committed_at > now_s * 1e6
+    return snapshot.clock if is_to_come and snapshot.clock is not None else snapshot.committed_at
+
+
+def _young_prepared(ctx: TableContext, head: Head, since_s: float, *, below: int) -> list[int]:
+    """The versions from which undecided prepared jobs younger than that need the history: their
+    base versions, or the versions that their rows were read from, if these would hold the fence.
+    One request for each such job. [AB5] [CF17]"""
+    births = []
+    for info in ctx.store.list(object_names.JOBS):
+        job = object_names.job_of_handed(info.name)
+        birth = _birth(job, head.snapshot)
+        if (
+            info.name != object_names.prepared_name(job)
+            or birth is None
+            or birth < head.snapshot.fence
+        ):
+            continue
+        if _prepared_at(ctx, job, info) > since_s and find_job(ctx, head.snapshot, job)[0] is None:
+            births.append(_since(ctx, head, job, birth))
+    return [since for since in births if head.snapshot.fence <= since < below]
+
+
+def _since(ctx: TableContext, head: Head, job: str, birth: int) -> int:
+    """The version from which on a prepared job is checked for conflicts, the head where another one
+    has done its work; its base version if its object cannot be read. [CF17] [AB5]"""
+    with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
+        if (prepared := read_prepared(ctx, job)) is not None:
+            is_done = done_at(ctx, head, prepared) is not None
+            return head.version if is_done else prepared.change.since
+    return birth
+
+
+def _prepared_at(ctx: TableContext, job: str, info: ObjectInfo) -> float:
+    if info.modified > 0:
+        return info.modified
+    prepared = read_prepared(ctx, job)
+    return prepared.prepared_at / 1e6 if prepared is not None else 0.0
+
+
+def _birth(job: str, snapshot: Snapshot) -> int | None:
+    try:
+        name = object_names.parse_job_id(job)
+    except ValueError:
+        return None
+    return name.birth if name.table_id == snapshot.table_id else None
+
+
+def _keys_from(ctx: TableContext, snapshot: Snapshot, keep_keys: int) -> int:
+    """The version below which keys are forgotten. Reads runs if keys may be too many. [KY4]"""
+    if len(snapshot.keys) + sum(run.rows for run in snapshot.key_runs) <= keep_keys:
+        return 0
+    return retention.oldest_key_kept(_key_versions(ctx, snapshot), keep_keys)
+
+
+def _key_versions(ctx: TableContext, snapshot: Snapshot) -> list[int]:
+    """The version of each key that is remembered, without dropped ones."""
+    newest = {key: (record.version, record.digest) for key, record in snapshot.keys.items()}
+    for run in snapshot.key_runs:
+        table = ctx.manifests.run(run, KEY_RUN)
+        for key, *record in zip(
+            *(table.column(name).to_pylist() for name in KEY_RUN.names), strict=True
+        ):
+            newest[key] = max((record[0], record[1]), newest.get(key, (0, "")))
+    return [version for version, digest in newest.values() if digest]
+
+
+def _is_rolled_back_above(ctx: TableContext, head: Head, fence: int) -> bool:
+    """Whether there may be a rollback above the fence: keys that it restored have old records, and
+    a job that can still commit may have begun without them. One request per version, if there are
+    keys to forget. [KY4]"""
+    for version in range(head.version, fence, -1):
+        old = head if version == head.version else read_object(ctx.store, version)
+        if old is None or any(commit.restored is not None for commit in old.snapshot.commits):
+            return True
+    return False
+
+
+def _newer(version: int) -> Callable[[pa.Table], pa.Array]:
+    return lambda table: pc.greater_equal(table.column("version"), version)
+
+
+def _born_from(fence: int) -> Callable[[pa.Table], pa.Array]:
+    def is_born_from(job: str) -> bool:
+        try:
+            return object_names.parse_job_id(job).birth >= fence
+        except ValueError:
+            return True  # this gc must not forget keys
+
+    return lambda table: pa.array(
+        [is_born_from(job) for job in table.column("job").to_pylist()], pa.bool_()
+    )
+
+
+def _rewritten(
+    ctx: TableContext,
+    runs: tuple[RunRef, ...],
+    kind: pa.Schema,
+    keep: Callable[[pa.Table], pa.Array],
+    job: str,
+) -> Rewritten | None:
+    """One run in place of all with a row to forget; None: there is none. [KY4] [GC8] [OB11]"""
+    old, kept = [], []
+    for run in runs:
+        table = ctx.manifests.run(run, kind)
+        rest = table.filter(keep(table))
+        if rest.num_rows < table.num_rows:
+            old.append(run.path)
+            kept.append(rest)
+    if not old:
+        return None
+    together = pa.concat_tables(kept)
+    if kind is KEY_RUN:
+        together = newest_records(together)
+    columns = {name: together.column(name).combine_chunks() for name in kind.names}
+    new = (put_run(ctx.store, columns, job=job, env=ctx.env),) if together.num_rows else ()
+    return Rewritten(old=frozenset(old), new=new)
+
+
+def _foreign(
+    ctx: TableContext,
+    horizon: Horizon,
+    pending: frozenset[str],
+    cut_s: float,
+    *,
+    condemn: bool,
+    progress: Progress,
+) -> tuple[frozenset[str], frozenset[str]]:
+    """(untracked files to condemn, condemned ones that are gone), if requested. [GC6]"""
+    if not condemn and not pending:
+        return frozenset(), frozenset()
+    there, chosen = _look_for_foreign(ctx, horizon, pending, cut_s if condemn else None, progress)
+    return chosen - pending, pending - there
+
+
+def _look_for_foreign(
+    ctx: TableContext,
+    horizon: Horizon,
+    pending: frozenset[str],
+    cut_s: float | None,
+    progress: Progress,
+) -> tuple[frozenset[str], frozenset[str]]:
+    """(those of `pending` that exist, untracked files to condemn): none if cut_s is None. Two
+    listings of everything. [GC6]
+
+    It condemns files that no readable version lists, that are certainly older than the grace
+    period, and that lie in no other table, up to 10,000.
+    """
+    there, inner = set[str](), set[str]()
+    for info in ctx.store.list(""):
+        if info.name in pending:
+            there.add(info.name)
+        if root := retention.inner_root(info.name):
+            inner.add(root)
+    reach = collect(ctx, horizon, progress) if cut_s is not None else None
+    # if another gc goes further at this moment, this one condemns nothing
+    if cut_s is None or reach is None:
+        return frozenset(there), frozenset()
+    chosen: set[str] = set()
+    for info in ctx.store.list(""):
+        if _is_to_condemn(info, horizon, reach.__contains__, reach.is_copy, cut_s, inner):
+            chosen.add(info.name)
+        if len(chosen) >= ctx.tuning.budgets.condemned:
+            break
+    return frozenset(there), frozenset(chosen)
+
+
+def _is_to_condemn(
+    info: ObjectInfo,
+    horizon: Horizon,
+    is_reached: Callable[[str], bool],
+    is_copy: Callable[[str], bool],
+    cut_s: float,
+    inner: Set[str],
+) -> bool:
+    """Whether an object is untracked, old, outside of any other table, and not condemned already.
+    inner: folders of other tables. [GC6]"""
+    verdict = retention.classify(info.name, horizon, is_reached, is_copy, is_old=False)
+    if (
+        verdict.kind != "foreign"
+        or not 0 < info.modified <= cut_s
+        or not retention.is_condemnable(info.name)
+    ):
+        return False
+    return not any(info.name.startswith(root) for root in inner)
+
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _BATCH = 1000
@@ -222,11 +828,11 @@ def run(
     except StoreFullError:
         sweep(ctx, cut_s, ledger, progress)
         decided = _decide_again(ctx, decide, ledger)
-    exports.before_deletion(ctx, decided)
+    export_before_deletion(ctx, decided)
     horizon, reach = _settle(ctx, horizon_of(decided), progress)
     _delete_dead(ctx, horizon, verdicts(ctx, horizon, reach, cut_s, progress), ledger)
     _discard_unfinished(ctx, horizon, cut_s, ledger)
-    if exports.PROPERTY in decided.properties or _EXPORTED in ledger.tallies:
+    if EXPORT_FORMATS in decided.properties or _EXPORTED in ledger.tallies:
         _delete_exports(ctx, decided, cut_s, ledger)
     unsettled = tuple(sorted(unsettled_partners(ctx.store, decided)))
     report = msgspec.structs.replace(ledger.report(ctx.store.url, horizon), unsettled=unsettled)
@@ -331,7 +937,7 @@ def _other_rows(
     if exported:
         rows += [
             _plan_row(info.name, info.size_bytes, _of_export(reason))
-            for info, reason in exports.unreached(ctx, snapshot, cut_s)
+            for info, reason in unreached_exports(ctx, snapshot, cut_s)
         ]
     return rows
 
@@ -397,7 +1003,7 @@ def _judge(
     cut_s: float,
 ) -> Verdict:
     """The verdict on one object. [GC5] [EX4]"""
-    if exports.is_export(info.name):
+    if is_export(info.name):
         return _EXPORT
     return retention.classify(
         info.name, horizon, is_reached, is_copy, is_old=0 < info.modified <= cut_s
@@ -406,7 +1012,7 @@ def _judge(
 
 def _delete_exports(ctx: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts) -> None:
     """Delete the objects of exports that no exported version needs. [EX4]"""
-    chosen = exports.unreached(ctx, decided, cut_s)
+    chosen = unreached_exports(ctx, decided, cut_s)
     while some := list(islice(chosen, _BATCH)):
         ctx.store.delete([info.name for info, _ in some])
         for info, reason in some:

@@ -25,10 +25,10 @@ from ..format.partitioning import PartitionPattern, dedupe
 from ..format.snapshot import KeyRecord, Snapshot, Totals
 from ..format.watermark import Position, check_advance, is_left_by
 from ..log.manifests import KEY_RUN
-from ..log.table_context import TableContext
-from ..log.time_travel import choose_version, find_key_at, parse_age, steps
+from ..log.table_context import TableContext, find_key_at, steps
 from ..log.version_chain import (
     Head,
+    choose_version,
     missing_version,
     open_object,
     raise_if_expired,
@@ -39,7 +39,7 @@ from ..log.version_chain import (
 from ..protocol.conflict import undoes_a_joint_commit
 from ..protocol.joint_outcome import find_mismatch, state_before
 from ..runtime.outcome import Outcome, committed_or_raise
-from ..runtime.validation import check_reason
+from ..runtime.validation import check_reason, parse_age
 from ..scan import planning
 from .describe import unknown_source
 

@@ -12,8 +12,8 @@ from ..format.evolution import SchemaEdit, find_column
 from ..format.fields import Field, Schema, shown, type_text
 from ..format.snapshot import Snapshot
 from ..format.spark_json import has_own_order
-from ..log.time_travel import parse_age
 from ..protocol.retention import Policy
+from ..runtime.validation import parse_age
 
 # property -> the field of `Policy` that it sets
 RETENTION = {

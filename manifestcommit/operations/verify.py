@@ -33,9 +33,8 @@ from ..format.entries import ColumnStats, Entry, ManifestRef
 from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue
 from ..format.snapshot import RunRef, Snapshot
 from ..format.transforms import maker, partition_fields, source_ids
-from ..log import exports
 from ..log.manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
-from ..log.table_context import TableContext, gate
+from ..log.table_context import TableContext, export_lags, gate
 from ..log.version_chain import (
     Head,
     list_above,
@@ -59,10 +58,9 @@ from ..protocol.audit import (
 )
 from ..runtime.concurrency import prefetch
 from ..runtime.environment import STARTS
-from ..runtime.name_set import Hashes, Repeats, hashes
 from ..store import Store
 from .describe import data_age_s, source_age_s
-from .store_inventory import Inventory
+from .store_inventory import Hashes, Inventory, Repeats, hashes
 
 # Checks that a data file holds what its entry says: digest, footer, rows, partition, statistics.
 # [RD10] [DF3] [OB7]
@@ -1008,7 +1006,7 @@ def _unsettled(ctx: TableContext, head: Head) -> Iterator[VerifyFinding]:
 
 def _exports_behind(ctx: TableContext, head: Snapshot) -> Iterator[VerifyFinding]:
     """The exports that do not show the newest version, although each commit is exported. [EX2]"""
-    for format, lag in exports.lags(ctx, head).items():
+    for format, lag in export_lags(ctx, head).items():
         if lag.behind is None:
             text = f"nothing is exported to {format} yet, or others have removed what was"
             yield finding("export_is_behind", "", text)

@@ -19,8 +19,7 @@ from ..format.fields import Field, Schema, type_text
 from ..format.snapshot import Commit, Snapshot
 from ..format.transforms import partition_fields
 from ..format.values import python_rows
-from ..log import exports
-from ..log.table_context import TableContext, gate
+from ..log.table_context import TableContext, export_lags, gate
 from ..log.version_chain import raise_if_expired, walk_back
 from ..operations import gc
 from ..operations.describe import author_text, joint_of, lag_of, partners_text, said_of
@@ -450,7 +449,7 @@ def read_report(
         job_states=states,
         exports=tuple(
             ExportRow(format=format, version=lag.version, behind=lag.behind, age_s=lag.age_s)
-            for format, lag in exports.lags(ctx, snapshot).items()
+            for format, lag in export_lags(ctx, snapshot).items()
         ),
         gc=gc_rows(gc.plan(ctx, retention_of(snapshot))) if with_gc else None,
     )

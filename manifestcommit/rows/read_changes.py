@@ -25,7 +25,7 @@ from ..errors import (
     TableNotFoundError,
     UsageError,
 )
-from ..filter.merge_keys import key_columns
+from ..filter.predicate import key_columns
 from ..format.arrow_schema import arrow_schema
 from ..format.evolution import find_column
 from ..format.fields import (

@@ -32,8 +32,7 @@ from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids
 from ..format.fields import Schema, arrow_marks
 from ..format.partitioning import PartitionPattern, bounded
 from ..format.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot
-from ..log.table_context import TableContext
-from ..log.time_travel import find_key_at
+from ..log.table_context import TableContext, find_key_at
 from ..log.version_chain import Head
 from ..protocol.compaction_plan import unite_ranges
 from ..protocol.conflict import Conflict
@@ -42,7 +41,7 @@ from ..runtime.environment import STARTS, pause, tuning
 from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of
 from ..scan.parallel_decode import batches_of, check_digest, checked_bytes
-from .conditions import mask_of
+from .clauses import mask_of
 
 LOG = logging.getLogger("manifestcommit.jobs")
 

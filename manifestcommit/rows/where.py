@@ -24,8 +24,17 @@ from ..format.fields import Field, Schema, type_text, walk
 from ..log.table_context import TableContext
 from ..protocol.write_layout import Layout, check_missing, lay_out
 from ..scan import planning
-from .clauses import Assignments, Rule, Rules, declared_set
-from .conditions import Condition, session_of, shown, text_of, understand
+from .clauses import (
+    Assignments,
+    Condition,
+    Rule,
+    Rules,
+    declared_set,
+    session_of,
+    shown,
+    text_of,
+    understand,
+)
 from .find import (
     ArrowRows,
     Choice,

@@ -1,29 +1,39 @@
-"""Decodes portions of data files in threads, ahead of the consumer, in order and in bounded memory.
-[RD40]
+"""Fetches and decodes portions of data files ahead of the consumer, in order and in bounded memory.
+[RD14] [RD40]
 
 pyarrow decodes without Python's lock: while the caller processes one batch, threads decode the next
-ones.
+ones. A small file takes one request. Of a larger file the last bytes are fetched, with the footer,
+and then the requested columns of the requested row groups, as several concurrent ranges.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import threading
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import CorruptMetadataError
+from ..files.footer_stats import parquet_columns
+from ..files.foreign_footer import MAX_FOOTER_BYTES, damaged_file, same_footer
 from ..format import codec
 from ..format.arrow_schema import marked_schemas
+from ..format.entries import FooterRef, pack_bins
 from ..format.snapshot import Snapshot
+from ..log.manifests import GAP_BYTES
 from ..log.table_context import TableContext
 from ..runtime.concurrency import map_in_batches
+from ..runtime.footer_child import chunk_span, metadata_of
+from ..store import Store
+from ..store.arrow_filesystem import TAIL_BYTES, RangedInput
 from ..store.base import is_remote
 
 # Decodes a data file from one read of all its bytes, which are compared with its digest.
@@ -241,3 +251,236 @@ class _Ahead(Generic[T]):
             self._waiting_bytes -= batch.nbytes
             self._changed.notify_all()
             return batch
+
+
+# a file up to this size is fetched whole if all of its columns are wanted
+SMALL_FILE_BYTES = 4 << 20
+# bytes that are held or being fetched beyond the portion that is being decoded
+AHEAD_BYTES = 48 << 20
+FILES_AHEAD = 8  # files whose footers are fetched ahead
+# decompressed bytes of row groups that are decoded together: pyarrow keeps everything that one call
+# reads in memory
+PORTION_BYTES = 16 << 20
+_FETCHES_AT_ONCE = 8
+
+# The row groups of a file that are wanted, and their top-level columns.
+ChooseChunks: TypeAlias = Callable[[pq.ParquetFile], tuple[Sequence[int], Sequence[str]]]
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portion:
+    """Row groups of a file, bytes held or on their way. file: reads them; columns: as chosen."""
+
+    path: str
+    file: pq.ParquetFile
+    groups: Sequence[int]
+    columns: Sequence[str]
+    held: _Held | None  # set if only a part of the file is held
+    size_bytes: int
+
+
+def read_ahead(
+    store: Store,
+    files: Iterable[tuple[str, int]],
+    choose: ChooseChunks,
+    *,
+    all_columns: bool,
+    footers: Mapping[str, FooterRef],
+) -> Generator[Portion]:
+    """Yield every portion of every (path, size in bytes), in order. [RD14]
+
+    Beyond the caller's portion, it holds at most `AHEAD_BYTES` or one portion, and the next files'
+    footers or small files. all_columns: whether all of a file's columns are wanted, as far as the
+    caller knows; footers: of files that other programs wrote, compared before pyarrow sees them.
+    [AF3]
+    """
+    pool = ThreadPoolExecutor(_FETCHES_AT_ONCE, thread_name_prefix="manifestcommit-read")
+    ahead = _FetchedAhead(store, files, choose, all_columns, footers, pool)
+    try:
+        yield from ahead
+    # nobody wants the rest; otherwise another thread may still decode what is being fetched
+    except GeneratorExit:
+        ahead.stop()
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    finally:
+        ahead.stop()
+        pool.shutdown(wait=True)
+
+
+class _FetchedAhead:
+    def __init__(
+        self,
+        store: Store,
+        files: Iterable[tuple[str, int]],
+        choose: ChooseChunks,
+        all_columns: bool,
+        footers: Mapping[str, FooterRef],
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self._store, self._choose, self._all_columns, self._pool = store, choose, all_columns, pool
+        self._footers = footers
+        self._files = iter(files)
+        self._opening: deque[Future[list[Portion]]] = deque()
+        self._known: deque[Portion] = deque()  # not yet requested
+        self._due: deque[Portion] = deque()
+        self._due_bytes = 0
+        self._turn = threading.Lock()  # held by the thread that requests more
+        self._is_stopped = False
+
+    def __iter__(self) -> Iterator[Portion]:
+        while (portion := self._first()) is not None:
+            yield portion
+
+    def stop(self) -> None:
+        """Make no further requests."""
+        with self._turn:
+            self._is_stopped = True
+
+    def _first(self) -> Portion | None:
+        with self._turn:
+            if not self._fill(wait=True):
+                return None
+            portion = self._due.popleft()
+            self._due_bytes -= portion.size_bytes
+            self._fill(wait=False)  # so that other portions are fetched while this one is decoded
+            return portion
+
+    def _go_on(self, _: Future[list[Portion]]) -> None:
+        """Request more once a footer has arrived: the consumer may be waiting for an earlier
+        portion, and would ask too late. [RD14]"""
+        # otherwise a thread, perhaps this one, is already requesting more
+        if self._turn.acquire(blocking=False):
+            try:
+                if not self._is_stopped:
+                    self._fill(wait=False)
+            finally:
+                self._turn.release()
+
+    def _fill(self, *, wait: bool) -> bool:
+        """Request what may be held; wait only if idle. Return whether a portion is due."""
+        while (portion := self._next(wait=wait and not self._due)) is not None:
+            if portion.held is not None:
+                portion.held.fetch(self._pool)
+            self._due.append(portion)
+            self._due_bytes += portion.size_bytes
+        return bool(self._due)
+
+    def _next(self, *, wait: bool) -> Portion | None:
+        while True:
+            while (
+                len(self._opening) < FILES_AHEAD and (file := next(self._files, None)) is not None
+            ):
+                self._opening.append(self._pool.submit(self._open, *file))
+                self._opening[-1].add_done_callback(self._go_on)
+            if self._known:
+                fits = not self._due or self._due_bytes + self._known[0].size_bytes <= AHEAD_BYTES
+                return self._known.popleft() if fits else None
+            if not self._opening or not (wait or _is_there(self._opening[0])):
+                return None
+            self._known.extend(self._opening.popleft().result())
+
+    def _open(self, path: str, size_bytes: int) -> list[Portion]:
+        """The portions of one file: one request if it is small, else one or two for a footer."""
+        if TAIL_BYTES < size_bytes <= SMALL_FILE_BYTES and self._all_columns:
+            kept = self._store.get(path, 0, size_bytes)
+            return list(self._portions(path, kept, len(kept)))
+        footer = self._footers.get(path)
+        with self._store.open_input(path) as source:
+            size = source.seek(0, io.SEEK_END)
+            length = min(footer.bytes, MAX_FOOTER_BYTES) if footer is not None else 0
+            source.seek(max(0, size - max(TAIL_BYTES, length)))
+            kept = source.read()
+        return list(self._portions(path, kept, size))
+
+    def _portions(self, path: str, kept: bytes, size: int) -> Iterator[Portion]:
+        """kept: the last bytes of the file, perhaps all."""
+
+        def parquet(runs: Sequence[Span], metadata: Any) -> tuple[pq.ParquetFile, _Held | None]:
+            held = _Held(self._store, path, (kept, size), runs) if len(kept) < size else None
+            source = pa.BufferReader(kept) if held is None else held
+            # Without pre_buffer, which would request several ranges as one after they were fetched.
+            options = {"coerce_int96_timestamp_unit": "us", "pre_buffer": False}
+            return pq.ParquetFile(source, metadata=metadata, **options), held
+
+        footer = self._footers.get(path)
+        try:
+            known = None if footer is None else same_footer(kept[-footer.bytes :], footer)
+        except pa.ArrowInvalid as error:
+            raise damaged_file(self._store.url, path, error) from None
+        first, _ = parquet((), None if known is None else metadata_of(known))
+        groups, columns = self._choose(first)
+        # each has a reader of its own, because they are decoded at the same time
+        for some in bounded(first.metadata, groups):
+            runs = (
+                [] if len(kept) == size else _runs(_spans(first, some, columns), size - len(kept))
+            )
+            file, held = parquet(runs, first.metadata)
+            size_bytes = len(kept) + sum(end - start for start, end in runs)
+            yield Portion(
+                path=path, file=file, groups=some, columns=columns, held=held, size_bytes=size_bytes
+            )
+
+
+class _Held(RangedInput):
+    """An object with its tail and some ranges held; any other read is a request."""
+
+    def __init__(
+        self, store: Store, path: str, tail: tuple[bytes, int], runs: Sequence[Span]
+    ) -> None:
+        super().__init__(self._range, tail)
+        self._store, self._path = store, path
+        self._runs = runs
+        self._starts = [start for start, _ in runs]
+        self._coming: list[Future[bytes]] = []
+
+    def fetch(self, pool: ThreadPoolExecutor) -> None:
+        self._coming = [
+            pool.submit(self._store.get, self._path, start, end) for start, end in self._runs
+        ]
+
+    def _range(self, start: int, end: int) -> Any:
+        at = bisect_right(self._starts, start) - 1
+        if at < 0 or end > self._runs[at][1] or not self._coming:
+            return self._store.get(self._path, start, end)
+        first = self._starts[at]
+        return memoryview(self._coming[at].result())[start - first : end - first]
+
+
+def _is_there(opening: Future[list[Portion]]) -> bool:
+    """Whether the result is there. An error is not: it is raised after all before it."""
+    return opening.done() and opening.exception() is None
+
+
+def bounded(metadata: Any, wanted: Iterable[int]) -> Iterator[list[int]]:
+    """Group the wanted row groups: neighbours up to a bounded size together. [RD14]"""
+    return pack_bins(
+        ((group, metadata.row_group(group).total_byte_size) for group in wanted), PORTION_BYTES
+    )
+
+
+def _spans(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> list[Span]:
+    """Where the chunks of these columns are, in the order of the file."""
+    names = set(columns)
+    positions = [
+        column.position for column in parquet_columns(file.schema_arrow) if column.path[0] in names
+    ]
+    return sorted(
+        chunk_span(file.metadata.row_group(group).column(at))
+        for group in groups
+        for at in positions
+    )
+
+
+def _runs(spans: Sequence[Span], until: int) -> list[Span]:
+    """The ranges to request: neighbours together, large ones split, none held already."""
+    runs: list[Span] = []
+    for start, end in spans:
+        if end > until and start >= until:
+            continue
+        if runs and start - runs[-1][1] <= GAP_BYTES and end - runs[-1][0] <= _REQUEST_BYTES:
+            runs[-1] = (runs[-1][0], end)
+        else:
+            runs.append((start, end))
+    return runs

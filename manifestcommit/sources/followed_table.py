@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..arguments import checked
 from ..errors import SnapshotExpiredError, SourceError, TableNotFoundError, VersionNotFoundError
 from ..format.snapshot import Snapshot
-from ..runtime.validation import names, optional
+from ..runtime.validation import checked, names, optional
 from ..store import StorageOptions
 from ..table.table import Table
 from .chunk import Chunk, Position

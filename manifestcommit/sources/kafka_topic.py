@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import pyarrow as pa
 
-from ..arguments import checked
 from ..display import counted, visible
 from ..errors import SourceError, TableNotFoundError, UsageError
-from ..runtime.validation import one_of, optional, text, wrong
+from ..format.object_names import REFUSED
+from ..runtime.validation import checked, one_of, optional, text, wrong
 from ..store import StorageOptions
-from ..table.functions import REFUSED
 from ..table.table import Table
 from ..version import install
 from .avro_rows import avro_decoder

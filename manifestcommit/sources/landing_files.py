@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..arguments import checked
 from ..display import counted, visible
 from ..errors import (
     ManifestCommitError,
@@ -32,11 +31,10 @@ from ..errors import (
 )
 from ..files.foreign_footer import FooterJudge
 from ..format.fields import is_unicode
-from ..log.time_travel import parse_age
-from ..runtime.validation import anything, mapping, one_of, optional, text, wrong
+from ..format.object_names import FILES, companion_url
+from ..runtime.validation import checked, mapping, one_of, optional, parse_age, text, wrong
 from ..store import ObjectInfo, StorageOptions, Store, open_store
 from ..store.base import is_remote, split_url
-from ..table.functions import FILES, companion_url
 from ..table.table import Table
 from ..terminal import size
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
@@ -545,7 +543,6 @@ _CHANGED = ("append", "replace", "error")
     pattern=text("a pattern of names", "'*.csv'"),
     schema=optional(arrow_schema),
     file_column=optional(text("the name of a column", "'_file'")),
-    settle=anything,  # by `parse_age`
     on_changed=one_of(*_CHANGED),
     csv_options=optional(_csv_choice),
 )

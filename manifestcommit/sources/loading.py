@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..arguments import checked
 from ..display import ReprMixin
 from ..errors import (
     CommitConflictError,
@@ -31,10 +30,9 @@ from ..errors import (
     WatermarkError,
 )
 from ..job import Job, Path, begin
-from ..log.time_travel import parse_age
 from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome
-from ..runtime.validation import size, wrong
+from ..runtime.validation import checked, parse_age, size, wrong
 from ..store import StorageOptions
 from ..table.functions import open_companion
 from ..table.row_changes import RowChanges

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import pyarrow as pa
 
-from ..arguments import checked
 from ..errors import SourceError, UsageError
-from ..runtime.validation import flag, one_of, optional, text, wrong
+from ..runtime.validation import checked, flag, one_of, optional, text, wrong
 from ..version import install
 from .chunk import Chunk, Position
 from .postgres_changes import PostgresChanges

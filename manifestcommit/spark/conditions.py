@@ -50,7 +50,7 @@ from ..filter.sql_expression import pruning
 from ..format import arrow_schema
 from ..format.fields import Field, Schema, StructType, decimal_parts, show_path
 from ..format.spark_json import CHAR_VARCHAR, has_collation
-from ..rows.conditions import session_of
+from ..rows.clauses import session_of
 from .scan import spark_schema
 from .spark_internals import has_same_meaning, text_of_filter
 from .tasks import is_connect

@@ -30,7 +30,7 @@ from ..log.table_context import TableContext
 from ..protocol.change_feed import CHANGE_COLUMNS
 from ..rows.read_changes import Plan, VersionChange, bytes_of, parts_of, rows_of_change
 from ..scan.arrow_dataset import constants_in
-from ..scan.partition_folders import folders_in
+from ..scan.engine_readers import folders_in
 from ..store import StorageOptions, open_store
 from .scan import check_running, fitted, marked, quoted, read_files, spark_schema
 from .spark_internals import has_stopped_a_session

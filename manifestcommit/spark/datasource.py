@@ -23,7 +23,7 @@ from ..commits.create_version import settled_outcome
 from ..commits.job import Job
 from ..errors import StoreError, UsageError
 from ..files.writer import WritePlan
-from ..filter.merge_keys import key_columns
+from ..filter.predicate import key_columns
 from ..format.change import StreamBatch, Write
 from ..format.codec import compress, decompress
 from ..format.evolution import find_column
@@ -32,8 +32,7 @@ from ..format.snapshot import Snapshot, StreamRecord
 from ..format.spark_json import from_spark
 from ..format.transforms import split_calls
 from ..log.table_context import TableContext
-from ..log.time_travel import choose_version
-from ..log.version_chain import read_version
+from ..log.version_chain import choose_version, read_version
 from ..protocol.change_feed import (
     CHANGE_COLUMNS,
     ON_OVERWRITE,

@@ -34,8 +34,7 @@ from ..format.snapshot import Snapshot
 from ..format.spark_json import from_spark, unpadded
 from ..log.table_context import TableContext
 from ..operations.compaction import Choose, Rewrite, Rewriting, misplaced
-from ..rows.clauses import Compiled, Decided, Rules, inserted
-from ..rows.conditions import Condition
+from ..rows.clauses import Compiled, Condition, Decided, Rules, inserted
 from ..rows.find import Counts, Staged, needed_columns
 from ..rows.row_change import Batches, Executor, Latest, NewFiles, NewRows, RowChange, ranges_of
 from ..scan.arrow_dataset import constants_in

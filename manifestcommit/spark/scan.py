@@ -34,10 +34,9 @@ from ..format.fields import FLOATS, MARK, Schema, WireValue, walk
 from ..format.spark_json import to_spark
 from ..format.values import to_array
 from ..scan.arrow_dataset import Constants, is_damage
-from ..scan.parallel_decode import DECODED_BYTES, decode_ahead
-from ..scan.partition_folders import PartitionFolders
+from ..scan.engine_readers import PartitionFolders
+from ..scan.parallel_decode import DECODED_BYTES, Portion, decode_ahead, read_ahead
 from ..scan.planning import matching_groups
-from ..scan.prefetch import Portion, read_ahead
 from ..store import StorageOptions, open_store
 from ..store.base import check_files
 from .spark_internals import file_index, is_stopped, java_frame, java_session, jvm

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import checked
 from ..job import Path
-from ..runtime.validation import Ranges, optional, root, text, wrong
+from ..runtime.validation import Ranges, checked, optional, root, text, wrong
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -43,7 +43,7 @@ from ..spark.tasks import is_connect
 from ..spark.versions import SPARK
 from ..store import StorageOptions
 from ..table import Table
-from ..table.conditions import is_for_spark, without_spark
+from ..table.reading import is_for_spark, without_spark
 from . import statements as sql
 from .queries import (
     Name,

@@ -1,4 +1,4 @@
-"""`Table.erase`, `Table.erasure`, `Table.holders`: rows that are to be gone for good. [ER1]-[ER4]
+"""Erasure, what `Table.erase` and `Table.erasure` do: rows are to be gone for good. [ER1]-[ER4]
 
 Internal: import from `manifestcommit`. It is made of operations that the table has, and keeps no
 state but two idempotency keys, so that a call may be killed and repeated.
@@ -10,13 +10,13 @@ import contextlib
 import datetime as dt
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arguments import checked, part_of
 from ..commits.two_phase import give_up, list_jobs
 from ..display import ReprMixin, counted
 from ..errors import (
@@ -26,28 +26,30 @@ from ..errors import (
     TableNotFoundError,
     UsageError,
 )
-from ..format.object_names import job_of_data_file, parse_job_id, parse_version
-from ..format.snapshot import Snapshot, is_standby
-from ..log.time_travel import find_key, to_datetime
+from ..format.object_names import (
+    REFUSED,
+    companion_url,
+    job_of_data_file,
+    parse_job_id,
+    parse_version,
+)
+from ..format.snapshot import is_standby
+from ..log.table_context import TableContext, find_key
 from ..log.version_chain import read_version
 from ..operations import gc as gc_engine
 from ..operations.rollback import untag
 from ..operations.upkeep_properties import retention_of
-from ..rows.conditions import text_of
+from ..rows.clauses import text_of
 from ..rows.row_change import drop_removed
 from ..runtime.outcome import committed_or_raise
-from ..runtime.validation import condition, flag, root, roots
-from ..store import open_store
-from .listing import Listing
-from .reading import TableReads
+from ..runtime.validation import to_datetime
+from ..store import StorageOptions, open_store
+from .holders import find_holders
 from .row_changes import RowChanges
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ..job import Path
 
-_REFUSED = ".refused"  # the table beside, of rows that a write has refused
 _MOST_RUNS = 8  # of gc: each may leave something to the next
 _MOST_ROUNDS = 4  # of gc and a look at what is left
 
@@ -80,107 +82,27 @@ class Erasure(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[str, ...] = ()
 
 
-def _paths(name: str, value: Any) -> list[Path]:
-    """Paths of tables, one or several."""
-    found = roots(name, value)
-    return [root(name, each) for each in (found if isinstance(found, list) else [found])]
+class Eraser(RowChanges):
+    """Makes rows of one table be gone for good. Its commits carry the note of the context."""
 
+    def __init__(self, ctx: TableContext, options: StorageOptions) -> None:
+        self._ctx, self._storage_options, self.url = ctx, options, ctx.store.url
 
-@part_of("Table")
-class Erases(RowChanges, TableReads):
-    """The methods of a table that make rows be gone for good."""
-
-    @checked(where=condition)
-    def holders(self, where: str | pc.Expression) -> Listing:
-        """Find every object that holds rows for which a condition is true, or may; changes nothing.
-
-        All objects below the table path are looked at: data files of all versions, of jobs that
-        have not committed and of other programs; manifests, versions and exports, which have bounds
-        and partitions of files; jobs, tags and unfinished uploads; and the table of refused rows
-        beside. The whole table is read, but files whose bounds exclude such rows.
-
-        Args:
-            where: SQL or a pyarrow expression that this process evaluates, as for `delete`,
-                over the columns of the newest version, whatever they were called before.
-
-        Returns:
-            A row for each: `table`, `name`, `kind`, `rows` (null: it may hold some, or tells of
-            them) and `why` it is there. No row: nothing holds any. Texts that are no rows, such as
-            keys, messages and names of sources, are not looked at.
-
-        Raises:
-            UsageError: the condition cannot be understood, or needs Spark.
-            CorruptMetadataError: a version is damaged.
-
-        Example:
-            `assert not len(table.holders("person = 'Ada'"))`
-
-        Spec: ER1.
-        """
-        return Listing(self._found(where))
-
-    @checked(
-        where=condition,
-        drop_tags=flag,
-        abort_jobs=flag,
-        followers=_paths,
-        clones=_paths,
-    )
     def erase(
         self,
-        where: str | pc.Expression,
-        *,
+        where: Any,
         reason: str,
-        drop_tags: bool = False,
-        abort_jobs: bool = False,
+        *,
+        drop_tags: bool,
+        abort_jobs: bool,
         followers: Iterable[Path] = (),
         clones: Iterable[Path] = (),
-        grace: str | dt.timedelta | None = None,
-        foreign: bool = False,
+        grace: str | dt.timedelta | None,
+        foreign: bool,
         dry_run: bool = False,
-        progress: Callable[[str], None] | None = None,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
+        progress: Callable[[str], None] = lambda _: None,
     ) -> Erasure:
-        """Delete rows, and everything that holds them or tells of them; call it until it is done.
-
-        The first call deletes the rows. Every call then lets gc expire the versions below and
-        delete what its grace period allows, and looks at every object: once none holds such a row,
-        that is recorded, and the erasure is done. So call it again after the grace period. It may
-        be killed at any moment and repeated. Rows in the table beside, of refused rows, go as well.
-
-        Rows that are committed later under the same condition are not deleted by a repeated call,
-        which stays open and says so: erase them under another reason.
-
-        Args:
-            where: which rows, as for `holders`; the table keeps only a salted hash of it.
-            reason: as which request it is recorded, the same in each call. The history keeps it: do
-                not name in it what is erased.
-            drop_tags: delete the tags of versions that tell of such rows; by default refuse these.
-            abort_jobs: abort undecided jobs with such rows; by default refuse these.
-            followers: paths of tables that follow this one: nothing expires before their watermarks
-                have passed `version`; by default none.
-            clones: paths of clones of this table, likewise; and it is done once they hold no such
-                row, either. Call `clone` after each call; by default none.
-            grace: as for the function `gc`; by default the table's. "0s" where no job runs.
-            foreign: as for the function `gc`; by default False.
-            dry_run: change nothing, and say what holds such rows; by default False.
-
-        Returns:
-            How far it is.
-
-        Raises:
-            UsageError: tags or jobs hold such rows, and nothing was said of them; or the table is a
-                clone: erase them in its source. Nothing was done.
-            KeyReusedError: the reason was used with another condition.
-            CommitConflictError: others were faster each time, as for `delete`; repeat the call.
-
-        Example:
-            `table.erase("person = 'Ada'", reason="request 17", drop_tags=True)`
-
-        Spec: ER2, ER3, ER4.
-        """
-        names: dict[str, Any] = {"reason": reason, "message": message, "metadata": metadata}
+        """As `Table.erase`. [ER2] [ER3] [ER4]"""
         head = self._ctx.open().snapshot
         if is_standby(head):
             raise UsageError(
@@ -189,12 +111,12 @@ class Erases(RowChanges, TableReads):
             )
         begun = find_key(self._ctx, head, _begun(reason)) is not None
         if begun:
-            self._check_condition(reason, where, names)
+            self._check_condition(reason, where)
         if find_key(self._ctx, head, _done(reason)) is not None:
-            return self._after_it_was_done(reason, self._found(where))
+            return self._after_it_was_done(reason, self.found(where))
         retention_of(head, {"grace": grace})  # UsageError where it is none, as of the next line
         self._behind(0, followers, clones)
-        found = self._found(where)
+        found = self.found(where)
         needed = _needed(found, drop_tags=drop_tags, abort_jobs=abort_jobs)
         if dry_run:
             count = self.delete(where, dry_run=True).rows_deleted
@@ -204,43 +126,30 @@ class Erases(RowChanges, TableReads):
         if needed:
             raise UsageError(f"this erasure needs {', and '.join(needed)}; nothing was done")
         beside = self._beside()
-        how: dict[str, Any] = {"grace": grace, "foreign": foreign}
-        inner = beside and beside.erase(
-            where, drop_tags=drop_tags, abort_jobs=abort_jobs, **how, **names
-        )
-        rows = self._delete(found, where, names, is_begun=begun)
+        how: dict[str, Any] = {"drop_tags": drop_tags, "abort_jobs": abort_jobs}
+        inner = beside and beside.erase(where, reason, grace=grace, foreign=foreign, **how)
+        rows = self._delete(found, where, reason, is_begun=begun)
         clean, behind = self._clean(reason, found), list[str]()
         for _ in range(_MOST_ROUNDS):
             behind = self._behind(clean, followers, clones)
             if not behind:
-                self._collect(clean, grace, progress or (lambda _: None), foreign=foreign)
-            before, found = found, self._found(where)
+                self._collect(clean, grace, progress, foreign=foreign)
+            before, found = found, self.found(where)
             clean = self._clean(reason, found)
             if behind or not found.num_rows or found.equals(before):
                 break
-        held = [found, *(self._other(each)._found(where) for each in clones)]
+        held = [found, *(self._other(each).found(where) for each in clones)]
         waiting = [*behind, *(inner.waiting if inner else ())]
         waiting += [text for each in held for text in self._told(each, clean)]
         if not waiting:
-            self._record(_done(reason), where, names)
+            self._record(_done(reason), where, reason)
             return msgspec.structs.replace(self.erasure(reason), rows=rows)
         told = (*waiting, *self._holding_the_fence(clean))
         return msgspec.structs.replace(self.erasure(reason), rows=rows, version=clean, waiting=told)
 
-    @checked()
     def erasure(self, reason: str) -> Erasure:
-        """Look up how far an erasure is, without its condition; changes nothing.
-
-        Args:
-            reason: the reason that it was begun with.
-
-        Returns:
-            How far it is: where it is open, by what the table knows without reading rows.
-
-        Spec: ER3.
-        """
-        head = self._ctx.open()
-        snapshot = head.snapshot
+        """As `Table.erasure`. [ER3]"""
+        snapshot = self._ctx.open().snapshot
         begun, done = (find_key(self._ctx, snapshot, key(reason)) for key in (_begun, _done))
         known = Erasure(url=self.url, reason=reason, state="unknown")
         if begun is None:
@@ -266,30 +175,29 @@ class Erases(RowChanges, TableReads):
 
     # --- the steps
 
-    def _found(self, condition: Any) -> pa.Table:
-        """What holds such rows, here and in the table beside."""
-        import pyarrow as pa
-
-        from .holders import find_holders  # late: rarely used
-
+    def found(self, condition: Any) -> pa.Table:
+        """What holds such rows, here and in the table beside. [ER1]"""
         beside = self._beside()
         tables = [self._ctx, *([] if beside is None else [beside._ctx])]
         return pa.concat_tables([find_holders(each, condition) for each in tables])
 
-    def _beside(self) -> Erases | None:
+    def _beside(self) -> Eraser | None:
         """The table of refused rows, if there is one."""
-        if self.url.endswith(_REFUSED):
+        if self.url.endswith(REFUSED):
             return None
-        if "/" not in self.url.partition("://")[2].strip("/") and "://" in self.url:
-            return None  # the root of a bucket, beside which is another one
-        beside = self._other(self.url + _REFUSED)
+        try:
+            url = companion_url(self.url, REFUSED, "")
+        except UsageError:
+            return None
+        beside = self._other(url)
         with contextlib.suppress(TableNotFoundError):
             beside._ctx.open()
             return beside
         return None
 
-    def _other(self, path: Path) -> Erases:
-        return type(self)(path, self._storage_options)
+    def _other(self, path: Path) -> Eraser:
+        options = self._storage_options
+        return Eraser(TableContext(open_store(path, options), note=self._ctx.note), options)
 
     def _after_it_was_done(self, reason: str, found: pa.Table) -> Erasure:
         """Rows that came later are not of this erasure: open, and why. [ER3]"""
@@ -299,18 +207,16 @@ class Erases(RowChanges, TableReads):
         later = "such rows came after it was done: erase them under another reason"
         return msgspec.structs.replace(known, state="open", waiting=(*self._told(found), later))
 
-    def _check_condition(self, reason: str, where: Any, names: Mapping[str, Any]) -> None:
+    def _check_condition(self, reason: str, where: Any) -> None:
         try:
-            self._record(_begun(reason), where, names)
+            self._record(_begun(reason), where, reason)
         except KeyReusedError as error:
             raise KeyReusedError(
                 f"{self.url}: the reason {reason!r} was given with another condition before; "
                 "nothing was done. Give the same condition, or a reason of its own"
             ) from error
 
-    def _delete(
-        self, found: pa.Table, condition: Any, names: Mapping[str, Any], *, is_begun: bool
-    ) -> int:
+    def _delete(self, found: pa.Table, condition: Any, reason: str, *, is_begun: bool) -> int:
         """Delete the rows, once, and what keeps them; returns how many. [ER2]"""
         mine = [row for row in found.to_pylist() if row["table"] == self.url]
         for row in mine:
@@ -318,52 +224,55 @@ class Erases(RowChanges, TableReads):
                 give_up(self._ctx, row["name"])
         count = 0
         if not is_begun:
-            count = self.delete(condition, **names).rows_deleted or 0
+            count = self.delete(condition, reason=reason).rows_deleted or 0
         known = self._ctx.open().snapshot.tags
         for row in mine:
             if row["kind"] == "tag" and row["name"] in known:
                 committed_or_raise(untag(self._ctx, row["name"]), self.url)
         if not is_begun:
             drop_removed(self._ctx)
-            self._record(_begun(names["reason"]), condition, names)
+            self._record(_begun(reason), condition, reason)
         return count
 
-    def _record(self, key: str, condition: Any, names: Mapping[str, Any]) -> None:
+    def _record(self, key: str, condition: Any, reason: str) -> None:
         """Commit a key without a change. It is declared with a hash that is slow to guess. [ER2]"""
         said = f"{text_of(condition)}".encode()
         told = hashlib.scrypt(said, salt=key.encode(), n=1 << 14, r=8, p=1, dklen=16).hex()
-        self.delete(pc.scalar(False), key=key, fingerprint=told, **names)
+        self.delete(pc.scalar(False), key=key, fingerprint=told, reason=reason)
 
     def _clean(self, reason: str, found: pa.Table) -> int:
         """The version from which on none tells of the rows, and none that gc might have to keep:
         also a later one may, as of rows that came later and were erased for another reason."""
-        begun = find_key(self._ctx, self._ctx.open().snapshot, _begun(reason))
+        head = self._ctx.open()
+        begun = find_key(self._ctx, head.snapshot, _begun(reason))
         told = [
             parse_version(row["name"]) or 0
             for row in found.to_pylist()
             if row["kind"] == "version" and row["table"] == self.url
         ]
-        clean, newest = begun.version if begun else 0, self._ctx.open().version
-        return clean if newest in told else max([clean, *(version + 1 for version in told)])
+        clean = begun.version if begun else 0
+        return clean if head.version in told else max([clean, *(version + 1 for version in told)])
 
     def _behind(self, clean: int, followers: Iterable[Path], clones: Iterable[Path]) -> list[str]:
         """Which of these tables still need a version that is to go. [ER4]"""
         found = []
         for each in map(self._other, followers):
-            at = [end for name, end in each.watermarks().items() if self._is_source(name)]
+            ends = each._ctx.open().snapshot.watermarks
+            at = [end for name, end in ends.items() if self._is_source(name)]
             if not at:
                 raise self._stranger(each, "followers", "has no watermark of")
             if any(not isinstance(end, int) or end < clean for end in at):
                 found.append(f"{each.url} has followed up to version {min(at)}, not to {clean}")
         for each in map(self._other, clones):
-            copy, table_id = each.snapshot(), self._ctx.open().snapshot.table_id
+            copy = each._ctx.open().snapshot
+            table_id = self._ctx.open().snapshot.table_id
             if table_id not in copy.cloned or not is_standby(copy):
                 raise self._stranger(each, "clones", "is a table of its own, or no clone of")
             if copy.version < clean:
                 found.append(f"{each.url} is a clone up to version {copy.version}, not to {clean}")
         return found
 
-    def _stranger(self, other: Erases, argument: str, why: str) -> UsageError:
+    def _stranger(self, other: Eraser, argument: str, why: str) -> UsageError:
         return UsageError(
             f"{other.url} {why} {self.url}; nothing was done. Leave it out, and erase the rows "
             "there by a call of its own",
@@ -393,7 +302,8 @@ class Erases(RowChanges, TableReads):
         nothing more. [ER2]"""
         for _ in range(_MOST_RUNS):
             snapshot = self._ctx.open().snapshot
-            kept = _states(snapshot, clean)
+            void = sum(each >= clean for each in snapshot.void)
+            kept = max(1, snapshot.version - clean + 1 - void)
             asked = {"grace": grace, "keep_versions": kept, "keep_for": "0s"}
             policy = retention_of(snapshot, asked)
             if not gc_engine.run(self._ctx, policy, foreign=foreign, progress=progress).deleted:
@@ -449,9 +359,3 @@ def _birth(name: str) -> int:
     """The version at which the job of a data file began; 0: of no job."""
     job = job_of_data_file(name)
     return 0 if job is None else parse_job_id(job).birth
-
-
-def _states(snapshot: Snapshot, clean: int) -> int:
-    """How many versions there are from this one on."""
-    void = sum(each >= clean for each in snapshot.void)
-    return max(1, snapshot.version - clean + 1 - void)

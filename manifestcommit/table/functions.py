@@ -12,25 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..arguments import RULES, checked
 from ..errors import TableNotFoundError, UsageError
 from ..format import arrow_schema
 from ..format.fields import Schema
 from ..job import Path
 from ..operations import alter
 from ..operations.gc import GcReport
-from ..runtime.validation import mapping, optional, within
-from .conditions import Condition
+from ..runtime.validation import RULES, checked, mapping, optional, within
+from .reading import Condition
 from .table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-# Making an empty table. [CM13]
-
-# what tables beside a table are called, behind its path: of loaded files, and of refused rows
-COMPANIONS = FILES, REFUSED = ".files", ".refused"
 
 
 @checked(
@@ -100,16 +94,6 @@ def create_table(
         constraints=constraints,
     )
     return table
-
-
-def companion_url(url: str, suffix: str, remedy: str) -> str:
-    """The path of a table beside another one; UsageError where that is the root of a bucket."""
-    if "/" not in url.partition("://")[2].strip("/") and not url.startswith("file:"):
-        raise UsageError(
-            f"{url} is the root of a bucket, beside which is no place for the table *{suffix}; "
-            f"nothing was done. {remedy}"
-        )
-    return url + suffix
 
 
 def open_companion(

@@ -34,11 +34,10 @@ from ..format import codec, manifest_table, object_names
 from ..format.entries import Entry, ManifestRef
 from ..format.fields import Schema
 from ..format.snapshot import Snapshot
-from ..log.exports import is_export
-from ..log.table_context import TableContext
+from ..log.table_context import TableContext, is_export
 from ..log.version_chain import Head, read_object
 from ..protocol.retention import classify, horizon_of, job_in
-from ..rows.conditions import Condition
+from ..rows.clauses import Condition
 from ..rows.where import understood_here
 from ..runtime.concurrency import map_in_batches
 from ..scan.arrow_dataset import is_damage, open_dataset

@@ -1,4 +1,5 @@
-"""Reading a table: `Table`'s schema, versions, files, rows and history. [RD1]-[RD9]
+"""Reading a table: `Table`'s schema, versions, files, rows and history, and what callers mean by a
+condition: SQL, a pyarrow expression or a Spark Column. [RD1]-[RD9]
 
 Internal: import from `manifestcommit`.
 """
@@ -8,27 +9,60 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, overload
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ..arguments import checked, part_of
+from ..commits.two_phase import JobInfo, Resolution, list_jobs, resolve_job
 from ..display import html_members
 from ..errors import UsageError
+from ..filter.arrow_expression import parse_expression
+from ..filter.predicate import Predicate
+from ..filter.sql_syntax import NotUnderstoodError
 from ..format import arrow_schema, evolution
 from ..format.fields import Schema, arrow_metadata, mark_of
 from ..format.snapshot import Snapshot
 from ..job import Path
-from ..log.table_context import TableContext
-from ..log.time_travel import choose_version, to_datetime
-from ..log.version_chain import Head, read_version, walk_back
-from ..operations.describe import Lineage, describe, joint_of, said_of, trace, values
-from ..rows.conditions import evaluating
-from ..runtime.validation import names, optional, whole
+from ..log.table_context import TableContext, gate
+from ..log.version_chain import Head, choose_version, read_version, walk_back
+from ..operations.describe import (
+    Lineage,
+    TableMetrics,
+    describe,
+    joint_of,
+    said_of,
+    table_metrics,
+    trace,
+    values,
+)
+from ..operations.verify import VerifyReport, verify
+from ..rows.clauses import (
+    evaluating,
+    mask_of,
+    needs_spark,
+    running_session,
+    session_of,
+    shown,
+    understand,
+)
+from ..runtime.validation import (
+    checked,
+    file_name,
+    flag,
+    names,
+    optional,
+    part_of,
+    to_datetime,
+    whole,
+)
 from ..scan import planning
 from ..store import StorageOptions, open_store
-from .conditions import Condition, is_for_spark, predicate_of, without_spark
+from ..telemetry import record_table
+from ..version import install
 from .listing import History, Listing
 
 if TYPE_CHECKING:
@@ -36,7 +70,107 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow.dataset as ds
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from ..report.page import Report
+
+Condition: TypeAlias = "str | pc.Expression | Column"
+
+# A setting of a session -> the sign in a text that it gives another meaning, and what to write.
+_OTHER_MEANINGS = {
+    "spark.sql.ansi.doubleQuotedIdentifiers": ('"', "`…` for names and '…' for texts"),
+    "spark.sql.parser.escapedStringLiterals": ("\\", "a pyarrow expression"),
+}
+_HIDDEN = {
+    '"': re.compile(r"'(?:[^'\\]|\\.|'')*'|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/", re.DOTALL),
+    "\\": re.compile(r"`(?:[^`]|``)*`"),
+}
+
+
+def check_meaning(name: str, texts: Iterable[Any], spark: SparkSession | None = None) -> None:
+    """UsageError, which names the argument, where a setting of the session, by default the active
+    one, gives SQL another meaning than this process does. Anything but texts passes. [RC8]"""
+    ctx = spark if spark is not None else running_session()
+    if ctx is None:
+        return
+    for text in texts:
+        for setting, (sign, instead) in _OTHER_MEANINGS.items():
+            if not isinstance(text, str) or sign not in _HIDDEN[sign].sub("", text):
+                continue
+            if str(ctx.conf.get(setting, "false")).lower() == "true":
+                raise UsageError(
+                    f"with {setting}=true Spark reads {sign} in it "
+                    f"otherwise than this process; nothing was done. Give {instead}",
+                    argument=name,
+                    given=shown(text),
+                )
+
+
+def without_spark(
+    name: str,
+    condition: Any,
+    snapshot: Snapshot,
+    spark: SparkSession | None = None,
+    *,
+    now_us: int | None = None,
+) -> tuple[Any, Predicate | None]:
+    """The condition and what planning may take from it, where this process evaluates it: SQL as a
+    pyarrow expression. What only Spark can evaluate, as it is and without a predicate, where a
+    session is active. UsageError where it is not a condition, or none is. now_us: for a read, which
+    evaluates it once. [RC8]"""
+    if not isinstance(condition, str) or snapshot.schema is None:
+        is_arrow = isinstance(condition, pc.Expression)
+        return condition, predicate_of(name, condition, snapshot) if is_arrow else None
+    check_meaning(name, [condition], spark)
+    try:
+        found = understand(
+            condition, snapshot.schema, name, session_of(spark, now_us, falls_back=True)
+        )
+    except NotUnderstoodError as error:
+        if spark is None and running_session() is None:
+            raise needs_spark(condition, name, error) from error
+        return condition, None
+    return found.form, found.predicate
+
+
+def is_for_spark(condition: Any) -> bool:
+    """Whether only Spark can evaluate it: SQL, or a Spark Column."""
+    return not (condition is None or isinstance(condition, pc.Expression))
+
+
+def predicate_of(
+    name: str, condition: Any, snapshot: Snapshot, spark: SparkSession | None = None
+) -> Predicate | None:
+    """What planning may take from the condition; None: all rows. UsageError where it is none over
+    this snapshot's columns. [RD6]"""
+    if condition is None or snapshot.schema is None:
+        return None
+    if isinstance(condition, pc.Expression):
+        columns = arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False)
+        predicate = parse_expression(condition, columns, name)
+        with evaluating(condition, f"{name}:"):  # its types are checked before any row is read
+            mask_of(columns.empty_table(), condition)
+        return predicate
+    check_spark(name, condition)
+    check_meaning(name, [condition], spark)
+    from ..spark.conditions import understand as by_spark
+    from ..spark.dataframe import active_session
+
+    return by_spark(spark or active_session(), condition, snapshot.schema, name).predicate
+
+
+def check_spark(name: str, condition: Any) -> None:
+    """UsageError, which names the argument, where a condition needs Spark and there is none."""
+    try:
+        from .. import spark as spark  # late: pyspark is an extra
+    except UsageError as error:
+        what = "SQL" if isinstance(condition, str) else "a Spark Column"
+        raise UsageError(
+            f"{what} is evaluated by Spark, which is not installed; nothing was "
+            "done. Give a pyarrow expression, such as pyarrow.compute.field('flight') == 1545, "
+            f"or: {install('spark')}",
+            argument=name,
+        ) from error
 
 
 # twice as many as pyarrow has threads for requests; all rows come into memory anyway
@@ -524,6 +658,17 @@ class TableReads:
         found.url = self.url
         return found
 
+    def constraints(self) -> dict[str, str]:
+        """List the constraints of the table.
+
+        Returns:
+            Name -> the SQL condition that no row violates, with the columns' names of now.
+
+        Spec: CK1.
+        """
+        snapshot = self._ctx.open().snapshot
+        return gate().texts_of(snapshot) if snapshot.constraints else {}
+
     def watermarks(self) -> dict[str, int | str]:
         """Return how far every source has been read, as of this call.
 
@@ -610,6 +755,132 @@ class TableReads:
         Spec: RD2.
         """
         return describe(self.snapshot(version, as_of, tag), self.url)
+
+    def jobs(self) -> list[JobInfo]:
+        """List the jobs that left something for others, and what became of each.
+
+        Returns:
+            The jobs that are prepared, published, running, committed, aborted or fenced. One that
+            was prepared by `Transaction.prepare` names its tables in `together`.
+
+        Spec: AB3.
+        """
+        return list(list_jobs(self._ctx))
+
+    @checked()
+    def resolve(self, job_id: str) -> Resolution:
+        """Return what became of a job, from any process and at any time.
+
+        Args:
+            job_id: the job's id, as `OutcomeUnknownError`, `Job.id` and `jobs` name it.
+
+        Returns:
+            A text: "committed" (with `version`), by itself or, while it was staged, by another job
+            with its key; "not_committed": nothing of it is in the table as of this call, and a
+            process that still runs it may commit it later, unless it is fenced;
+            "pending": it is prepared, or was published to others that commit at the same time, and
+            any process may commit or abort it; "aborted"; or "forgotten": it began so long ago that
+            the table no longer records what became of it.
+
+        Raises:
+            UsageError: the id is not of a job of this table.
+
+        Spec: CM23, CK5.
+        """
+        return resolve_job(self._ctx, job_id)
+
+    @checked()
+    def metrics(self, ends: Mapping[str, int | str] | None = None) -> TableMetrics:
+        """Measure size, age, waiting jobs and watermarks, for monitoring.
+
+        The numbers are also logged, and set as OpenTelemetry gauges.
+
+        Args:
+            ends: source -> its end as the caller knows it, such as {"topic:0": 12345}: `lag` of the
+                result is how far the table is behind each. A source that the table has never read
+                lags by all it has, counted from 0; below 0, the source ends before what the table
+                has read of it. By default there is no lag.
+
+        Returns:
+            The numbers.
+
+        Raises:
+            UsageError: an end is neither a whole number nor a text.
+
+        Spec: WM1.
+        """
+        found = table_metrics(self._ctx, ends)
+        record_table(found)
+        return found
+
+    @checked(path=optional(file_name), gc=flag, last=whole(1))
+    def report(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        last: int = 200,
+        gc: bool = False,
+        ends: Mapping[str, int | str] | None = None,
+    ) -> Report:
+        """Describe the table in one HTML page: growth, partitions, file sizes, watermarks, commits.
+
+        The page has no script, needs no server and no network, and shows in notebooks. Names and
+        texts of the table are escaped and shortened. Nothing is changed. Memory and the page's
+        size are bounded, whatever the table's size.
+
+        Args:
+            path: also write the page to this file, which is replaced if it is there; by default no
+                file is written.
+            last: read the newest versions, at most so many: one request for each; by default 200.
+                Besides, one request for each manifest, 1,000 at most, and for the objects of jobs.
+            gc: with what gc would delete by its default retention, which lists the whole store; by
+                default False.
+            ends: as for `metrics`, for the lag of each source.
+
+        Returns:
+            The report: its page is `html`, and `save` writes it.
+
+        Raises:
+            UsageError: Jinja2, of the extra `report`, is not installed, or the file cannot
+                be written.
+            CorruptMetadataError: an object of the table is damaged.
+
+        Example:
+            `table.report("report.html", last=1000)`
+
+        Spec: RD3, RD6.
+        """
+        from ..report import page  # late: Jinja2 is an extra
+        from ..report.data import read_report
+
+        page.check_installed()
+        data = read_report(self._ctx, last=last, with_gc=gc, ends=ends)
+        made = page.Report(html=page.render(data), version=data.version)
+        if path is not None:
+            made.save(path)
+        return made
+
+    @checked()
+    def verify(
+        self, *, deep: bool = False, progress: Callable[[str], None] | None = None
+    ) -> VerifyReport:
+        """Check that everything that readable versions list is there as listed; changes nothing.
+
+        Also that all counts match: read, written and committed by each job, the totals, and what is
+        listed. Damage is reported, not raised. One listing of the table path, and one request for
+        each readable version and manifest.
+
+        Args:
+            deep: read every data file, too: digest, footer, rows, partition and statistics; by
+                default False.
+            progress: called with what is looked at next; by default nothing is.
+
+        Returns:
+            What was looked at, and what was found.
+
+        Spec: RD10, OB10.
+        """
+        return verify(self._ctx, deep=deep, progress=progress)
 
     def _rows_of(
         self, version: int | None, as_of: str | dt.datetime | None, tag: str | None

@@ -1,4 +1,5 @@
-"""`Table`: columns, tags, rollback, maintenance, exports. [RD1] [SC6] [WM5] [CF13] [GC1] [EX1]
+"""`Table`: columns, constraints, tags, rollback, erasure, maintenance, exports. Reading it and
+changing its rows are roles. [RD1] [SC6] [CK1] [WM5] [CF13] [GC1] [ER1] [EX1]
 
 Internal: import from `manifestcommit`.
 """
@@ -6,160 +7,50 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 import datetime as dt
-import itertools
-import logging
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arguments import REASON, checked
-from ..commits.two_phase import (
-    JobInfo,
-    Resolution,
-    give_up,
-    list_jobs,
-    resolve_job,
-    settle_prepared,
-    tables_beside,
-)
+from ..commits.two_phase import Resolution, give_up, settle_prepared, tables_beside
 from ..errors import UsageError
-from ..format import arrow_schema, evolution
+from ..format import evolution
 from ..format.evolution import Editing, SchemaEdit
-from ..format.fields import Schema, parse_type
-from ..format.snapshot import Snapshot
-from ..gate.table_constraints import Constrained
+from ..format.fields import Schema
 from ..log.table_context import TableContext
 from ..operations import alter
-from ..operations import compaction as engine
 from ..operations import gc as gc_engine
 from ..operations.adopt import Adoption
 from ..operations.adopt import adopt as _adopt
-from ..operations.compaction import (
-    Choose,
-    Compaction,
-    CompactionOptions,
-    choose_by_sql,
-    merge_manifests,
-    rewriter,
-)
-from ..operations.describe import TableMetrics, table_metrics
+from ..operations.compaction import Compaction, CompactionOptions, merge_manifests
 from ..operations.gc import GcReport
 from ..operations.rollback import rewind, rollback, settle, tag, untag
-from ..operations.upkeep_properties import retention_of, sorting_of
-from ..operations.verify import VerifyReport, verify
-from ..protocol.compaction_plan import DEFAULT_MAX_BYTES, Group
-from ..rows.conditions import needs_spark, running_session
-from ..rows.find import is_for_spark
+from ..operations.upkeep_properties import retention_of
+from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
 from ..rows.row_change import drop_removed
 from ..runtime.outcome import JobResults, Outcome, committed_or_raise
-from ..runtime.validation import file_name, flag, one_of, optional, whole
+from ..runtime.validation import REASON, checked, condition, flag, one_of, optional
 from ..runtime.validation import message as note
-from ..store import StorageOptions
 from ..store.doctor import DoctorReport, examine
-from ..telemetry import record_table
 from ..terminal import Progress
-from .conditions import Condition, check_meaning, check_spark
-from .erasing import Erases
 from .listing import Listing
+from .reading import Condition, TableReads
+from .row_changes import RowChanges, compact, plan_compaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..export.exporter import Export
-    from ..report.page import Report
-
-# `Table.compact` and `Table.plan_compaction`. [GC11] [GC16]
-
-LOG = logging.getLogger("manifestcommit.jobs")
+    from ..job import Path
+    from .erasing import Erasure
 
 
-def compact(
-    ctx: TableContext,
-    aim: CompactionOptions,
-    *,
-    where: Any,
-    sort_by: list[str] | str | None,
-    spark: SparkSession | None,
-    storage_options: StorageOptions,
-    progress: Callable[[str], None],
-) -> Compaction:
-    """Rewrite small files together, then merge small manifests. [GC11] [RC8]"""
-    snapshot = ctx.open().snapshot
-    columns, aim = _sorting(snapshot, sort_by, aim)
-    if spark is None and not is_for_spark(snapshot.totals.bytes):
-        LOG.info("compact: files are read and rewritten by this process")
-        rewrite = rewriter(ctx, sort_by=columns)
-    else:
-        from ..spark.row_changes import rewriter as with_spark  # late: an extra
-
-        spark = _session(spark)
-        rewrite = with_spark(spark, sort_by=columns, storage_options=storage_options)
-    choose = chosen(where, spark, snapshot)
-    return engine.compact(ctx, aim, rewrite, choose=choose, progress=progress)
-
-
-def _sorting(
-    snapshot: Snapshot, sort_by: list[str] | str | None, aim: CompactionOptions
-) -> tuple[list[str], CompactionOptions]:
-    """The columns to sort by, asked for or by the table's property, and the goals with them.
-    [GC20]"""
-    fields = sorting_of(snapshot, [sort_by] if isinstance(sort_by, str) else sort_by).fields
-    ids = tuple(field.id for field in fields)
-    return [field.name for field in fields], msgspec.structs.replace(aim, sort_by=ids)
-
-
-def plan_compaction(
-    ctx: TableContext,
-    aim: CompactionOptions,
-    *,
-    where: Any,
-    sort_by: list[str] | str | None,
-    spark: SparkSession | None,
-    only_manifests: bool,
-) -> pa.Table:
-    """What a compaction would do now, group by group; nothing is changed. [GC16]"""
-    snapshot = ctx.open().snapshot
-    groups: Iterable[Group] = ()
-    if not only_manifests:
-        _, aim = _sorting(snapshot, sort_by, aim)
-        groups = engine.find_groups(ctx, snapshot, aim, chosen(where, spark, snapshot))
-    return engine.describe_plan(ctx, snapshot, groups)
-
-
-def chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose | None:
-    """Which partitions a condition chooses; Spark evaluates it if it was given or is needed."""
-    if where is None:
-        return None
-    if isinstance(where, pc.Expression):
-        return engine.choose_by(where)
-    check_meaning("where", [where], spark)
-
-    def with_spark(why: Exception | None = None) -> Choose:
-        if why is not None and running_session() is None:
-            raise needs_spark(where, "where", why) from why
-        check_spark("where", where)
-        from ..spark.row_changes import choose_with
-
-        return choose_with(_session(spark), where)
-
-    if spark is None and isinstance(where, str):
-        return choose_by_sql(where, snapshot, with_spark)
-    return with_spark()
-
-
-def _session(spark: SparkSession | None) -> SparkSession:
-    """The one given, the active one, or a new one."""
-    from ..spark.dataframe import active_session
-
-    return spark or active_session()
-
-
-class Table(Constrained, Erases):
+class Table(RowChanges, TableReads):
     """A table at a path. Every method looks at the newest version as of its call.
+
+    Its methods that read also read what a transaction has written so far (`Transaction.read` with
+    `own`), and those that change rows also do so in a transaction (`Transaction.rows`).
 
     Arguments of several methods, by default none:
 
@@ -325,28 +216,6 @@ class Table(Constrained, Erases):
         return committed_or_raise(untag(self._ctx.noting(message, metadata), name), self.url)
 
     @checked()
-    def resolve(self, job_id: str) -> Resolution:
-        """Return what became of a job, from any process and at any time.
-
-        Args:
-            job_id: the job's id, as `OutcomeUnknownError`, `Job.id` and `jobs` name it.
-
-        Returns:
-            A text: "committed" (with `version`), by itself or, while it was staged, by another job
-            with its key; "not_committed": nothing of it is in the table as of this call, and a
-            process that still runs it may commit it later, unless it is fenced;
-            "pending": it is prepared, or was published to others that commit at the same time, and
-            any process may commit or abort it; "aborted"; or "forgotten": it began so long ago that
-            the table no longer records what became of it.
-
-        Raises:
-            UsageError: the id is not of a job of this table.
-
-        Spec: CM23, CK5.
-        """
-        return resolve_job(self._ctx, job_id)
-
-    @checked()
     def abort(
         self,
         job_id: str,
@@ -378,17 +247,6 @@ class Table(Constrained, Erases):
         if outcome.kind in ("aborted", "fenced"):  # fenced: it can not commit, and never did
             return Resolution("aborted", together=beside)
         return Resolution("committed", committed_or_raise(outcome, self.url).version, beside)
-
-    def jobs(self) -> list[JobInfo]:
-        """List the jobs that left something for others, and what became of each.
-
-        Returns:
-            The jobs that are prepared, published, running, committed, aborted or fenced. One that
-            was prepared by `Transaction.prepare` names its tables in `together`.
-
-        Spec: AB3.
-        """
-        return list(list_jobs(self._ctx))
 
     @checked()
     def recover(self, *, abort: bool = False) -> JobResults:
@@ -443,99 +301,6 @@ class Table(Constrained, Erases):
             raise UsageError("outcome: expected together with reason, or neither; nothing was done")
         done = settle(self._ctx.noting(message, metadata), outcome, reason=reason)
         return done if done.kind == "unchanged" else committed_or_raise(done, self.url)
-
-    @checked()
-    def metrics(self, ends: Mapping[str, int | str] | None = None) -> TableMetrics:
-        """Measure size, age, waiting jobs and watermarks, for monitoring.
-
-        The numbers are also logged, and set as OpenTelemetry gauges.
-
-        Args:
-            ends: source -> its end as the caller knows it, such as {"topic:0": 12345}: `lag` of the
-                result is how far the table is behind each. A source that the table has never read
-                lags by all it has, counted from 0; below 0, the source ends before what the table
-                has read of it. By default there is no lag.
-
-        Returns:
-            The numbers.
-
-        Raises:
-            UsageError: an end is neither a whole number nor a text.
-
-        Spec: WM1.
-        """
-        found = table_metrics(self._ctx, ends)
-        record_table(found)
-        return found
-
-    @checked(path=optional(file_name), gc=flag, last=whole(1))
-    def report(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        last: int = 200,
-        gc: bool = False,
-        ends: Mapping[str, int | str] | None = None,
-    ) -> Report:
-        """Describe the table in one HTML page: growth, partitions, file sizes, watermarks, commits.
-
-        The page has no script, needs no server and no network, and shows in notebooks. Names and
-        texts of the table are escaped and shortened. Nothing is changed. Memory and the page's
-        size are bounded, whatever the table's size.
-
-        Args:
-            path: also write the page to this file, which is replaced if it is there; by default no
-                file is written.
-            last: read the newest versions, at most so many: one request for each; by default 200.
-                Besides, one request for each manifest, 1,000 at most, and for the objects of jobs.
-            gc: with what gc would delete by its default retention, which lists the whole store; by
-                default False.
-            ends: as for `metrics`, for the lag of each source.
-
-        Returns:
-            The report: its page is `html`, and `save` writes it.
-
-        Raises:
-            UsageError: Jinja2, of the extra `report`, is not installed, or the file cannot
-                be written.
-            CorruptMetadataError: an object of the table is damaged.
-
-        Example:
-            `table.report("report.html", last=1000)`
-
-        Spec: RD3, RD6.
-        """
-        from ..report import page  # late: Jinja2 is an extra
-        from ..report.data import read_report
-
-        page.check_installed()
-        data = read_report(self._ctx, last=last, with_gc=gc, ends=ends)
-        made = page.Report(html=page.render(data), version=data.version)
-        if path is not None:
-            made.save(path)
-        return made
-
-    @checked()
-    def verify(
-        self, *, deep: bool = False, progress: Callable[[str], None] | None = None
-    ) -> VerifyReport:
-        """Check that everything that readable versions list is there as listed; changes nothing.
-
-        Also that all counts match: read, written and committed by each job, the totals, and what is
-        listed. Damage is reported, not raised. One listing of the table path, and one request for
-        each readable version and manifest.
-
-        Args:
-            deep: read every data file, too: digest, footer, rows, partition and statistics; by
-                default False.
-            progress: called with what is looked at next; by default nothing is.
-
-        Returns:
-            What was looked at, and what was found.
-
-        Spec: RD10, OB10.
-        """
-        return verify(self._ctx, deep=deep, progress=progress)
 
     @checked()
     def gc(
@@ -722,6 +487,125 @@ class Table(Constrained, Erases):
         """
         return drop_removed(self._ctx.noting(message, metadata))
 
+    @checked(where=condition)
+    def holders(self, where: str | pc.Expression) -> Listing:
+        """Find every object that holds rows for which a condition is true, or may; changes nothing.
+
+        All objects below the table path are looked at: data files of all versions, of jobs that
+        have not committed and of other programs; manifests, versions and exports, which have bounds
+        and partitions of files; jobs, tags and unfinished uploads; and the table of refused rows
+        beside. The whole table is read, but files whose bounds exclude such rows.
+
+        Args:
+            where: SQL or a pyarrow expression that this process evaluates, as for `delete`,
+                over the columns of the newest version, whatever they were called before.
+
+        Returns:
+            A row for each: `table`, `name`, `kind`, `rows` (null: it may hold some, or tells of
+            them) and `why` it is there. No row: nothing holds any. Texts that are no rows, such as
+            keys, messages and names of sources, are not looked at.
+
+        Raises:
+            UsageError: the condition cannot be understood, or needs Spark.
+            CorruptMetadataError: a version is damaged.
+
+        Example:
+            `assert not len(table.holders("person = 'Ada'"))`
+
+        Spec: ER1.
+        """
+        from . import erasing  # late: rarely used
+
+        eraser = erasing.Eraser(self._ctx, self._storage_options)
+        return Listing(eraser.found(where))
+
+    @checked(where=condition)
+    def erase(
+        self,
+        where: str | pc.Expression,
+        *,
+        reason: str,
+        drop_tags: bool = False,
+        abort_jobs: bool = False,
+        followers: Iterable[Path] = (),
+        clones: Iterable[Path] = (),
+        grace: str | dt.timedelta | None = None,
+        foreign: bool = False,
+        dry_run: bool = False,
+        progress: Callable[[str], None] | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Erasure:
+        """Delete rows, and everything that holds them or tells of them; call it until it is done.
+
+        The first call deletes the rows. Every call then lets gc expire the versions below and
+        delete what its grace period allows, and looks at every object: once none holds such a row,
+        that is recorded, and the erasure is done. So call it again after the grace period. It may
+        be killed at any moment and repeated. Rows in the table beside, of refused rows, go as well.
+
+        Rows that are committed later under the same condition are not deleted by a repeated call,
+        which stays open and says so: erase them under another reason.
+
+        Args:
+            where: which rows, as for `holders`; the table keeps only a salted hash of it.
+            reason: as which request it is recorded, the same in each call. The history keeps it: do
+                not name in it what is erased.
+            drop_tags: delete the tags of versions that tell of such rows; by default refuse these.
+            abort_jobs: abort undecided jobs with such rows; by default refuse these.
+            followers: paths of tables that follow this one: nothing expires before their watermarks
+                have passed `version`; by default none.
+            clones: paths of clones of this table, likewise; and it is done once they hold no such
+                row, either. Call `clone` after each call; by default none.
+            grace: as for the function `gc`; by default the table's. "0s" where no job runs.
+            foreign: as for the function `gc`; by default False.
+            dry_run: change nothing, and say what holds such rows; by default False.
+
+        Returns:
+            How far it is.
+
+        Raises:
+            UsageError: tags or jobs hold such rows, and nothing was said of them; or the table is a
+                clone: erase them in its source. Nothing was done.
+            KeyReusedError: the reason was used with another condition.
+            CommitConflictError: others were faster each time, as for `delete`; repeat the call.
+
+        Example:
+            `table.erase("person = 'Ada'", reason="request 17", drop_tags=True)`
+
+        Spec: ER2, ER3, ER4.
+        """
+        from . import erasing  # late: rarely used
+
+        ctx = self._ctx.noting(message, metadata)
+        return erasing.Eraser(ctx, self._storage_options).erase(
+            where,
+            reason,
+            drop_tags=drop_tags,
+            abort_jobs=abort_jobs,
+            followers=followers,
+            clones=clones,
+            grace=grace,
+            foreign=foreign,
+            dry_run=dry_run,
+            progress=progress or (lambda _: None),
+        )
+
+    @checked()
+    def erasure(self, reason: str) -> Erasure:
+        """Look up how far an erasure is, without its condition; changes nothing.
+
+        Args:
+            reason: the reason that it was begun with.
+
+        Returns:
+            How far it is: where it is open, by what the table knows without reading rows.
+
+        Spec: ER3.
+        """
+        from . import erasing  # late: rarely used
+
+        return erasing.Eraser(self._ctx, self._storage_options).erasure(reason)
+
     @checked()
     def doctor(self, *, progress: Callable[[str], None] | None = None) -> DoctorReport:
         """Probe whether the store keeps what commits rely on; there need be no table.
@@ -833,7 +717,7 @@ class Table(Constrained, Erases):
 
         Spec: SC6, SC11.
         """
-        kind = _kind_of(name, type)
+        kind = alter.type_of(name, type)
 
         def edit(schema: Schema, _: tuple[int, ...]) -> tuple[SchemaEdit, ...]:
             found = evolution.add_column(schema, name, kind, new_id=self._ctx.new_field_id)
@@ -909,7 +793,7 @@ class Table(Constrained, Erases):
 
         Spec: SC5, SC11.
         """
-        kind = _kind_of(name, type)
+        kind = alter.type_of(name, type)
         return self._alter(
             lambda schema, _: evolution.widen_column(schema, name, kind),
             self._ctx.noting(message, metadata),
@@ -975,6 +859,136 @@ class Table(Constrained, Erases):
             ),
             self._ctx.noting(message, metadata),
         )
+
+    @checked()
+    def add_constraint(
+        self,
+        name: str,
+        condition: str,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Add a condition that every row has to keep from now on, once the rows of the table do.
+
+        A row keeps it where it is true or null, as with CHECK in SQL. Every write is checked,
+        however it is made and whenever it began: one that violates a constraint raises
+        ConstraintError, and nothing of it is committed. Of the rows that are there, only files are
+        read whose bounds leave it open.
+
+        Args:
+            name: its name: letters, digits and underscores.
+            condition: SQL on one row, such as "amount > 0", that is evaluated without Spark; times
+                are in UTC, and what changes with the time, such as current_timestamp, is refused.
+
+        Returns:
+            The outcome of the commit; "already_committed" where the table has it.
+
+        Raises:
+            ConstraintError: rows of the table violate it; it was not added.
+            UsageError: the condition names no column of the table or cannot be evaluated so, or the
+                table has another constraint of that name.
+            CommitConflictError: others added rows all the time while these were examined.
+
+        Example:
+            `table.add_constraint("positive", "amount > 0")`
+
+        Spec: CK1, CK2, CK3.
+        """
+        from ..gate import constraints  # late: few tables have any
+
+        ctx = self._ctx.noting(message, metadata)
+        return committed_or_raise(constraints.add(ctx, name, condition), self.url)
+
+    @checked()
+    def drop_constraint(
+        self,
+        name: str,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Drop a constraint of the table.
+
+        Args:
+            name: its name.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: the table has no constraint of that name.
+            CommitConflictError: it was dropped meanwhile.
+
+        Spec: CK3.
+        """
+        from ..gate import constraints  # late: few tables have any
+
+        ctx = self._ctx.noting(message, metadata)
+        return committed_or_raise(constraints.drop(ctx, name), self.url)
+
+    @checked()
+    def set_not_null(
+        self,
+        name: str,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Keep nulls out of a column from now on, once no row of the table has one there.
+
+        It is a constraint, `not_null_` and the column's name, and holds as `add_constraint` says.
+
+        Args:
+            name: the column's name.
+
+        Returns:
+            The outcome of the commit; "already_committed" where the column holds no null already.
+
+        Raises:
+            ConstraintError: rows of the table have a null there; it was not added.
+            UsageError: there is no such column.
+            CommitConflictError: others added rows all the time while these were examined.
+
+        Example:
+            `table.set_not_null("amount")`
+
+        Spec: CK8.
+        """
+        from ..gate import constraints  # late: few tables have any
+
+        ctx = self._ctx.noting(message, metadata)
+        return committed_or_raise(constraints.require(ctx, name), self.url)
+
+    @checked()
+    def drop_not_null(
+        self,
+        name: str,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Drop what keeps nulls out of a column, whether its schema or a constraint.
+
+        Args:
+            name: the column's name.
+
+        Returns:
+            The outcome of the commit; "already_committed" where a null is allowed already.
+
+        Raises:
+            UsageError: there is no such column.
+            CommitConflictError: the column was dropped meanwhile.
+
+        Example:
+            `table.drop_not_null("amount")`
+
+        Spec: CK8, SC5.
+        """
+        from ..gate import constraints  # late: few tables have any
+
+        ctx = self._ctx.noting(message, metadata)
+        return committed_or_raise(constraints.relax(ctx, name), self.url)
 
     @checked()
     def set_properties(
@@ -1074,16 +1088,6 @@ class Table(Constrained, Erases):
         from ..export.exporter import create_table_sql  # late: most programs do without
 
         return create_table_sql(self._ctx, name)
-
-
-def _kind_of(name: str, type: str | pa.DataType) -> Any:
-    """The type of a column, as a schema holds it."""
-    if isinstance(type, str):
-        return parse_type(type)
-    if not isinstance(type, pa.DataType):
-        return type
-    named = arrow_schema.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__)
-    return named.fields[0].type
 
 
 def _asked(*given: str | dt.timedelta | int | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ EXTENDS Commit
 
 Begins(g) == [Collecting(chain[Top], Top) EXCEPT !.pc = "collect"]
 
-\* [GC4] operations.gc_decision.collect: every version that may be read. Whether they are read at one moment or one by one is the same for what
+\* [GC4] operations.gc.collect: every version that may be read. Whether they are read at one moment or one by one is the same for what
 \* follows (`OneByOne` tries both): the look that comes after tells whether any of them may have been gone, or a stranger, when it was read.
 ReadVersions(g) ==
     /\ s[g].pc = "collect"
@@ -17,7 +17,7 @@ ReadVersions(g) ==
              ELSE [@ EXCEPT !.todo = rest, !.reach = @ \cup reached, !.pc = IF rest = {} THEN "again" ELSE "collect"]]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [GC4] operations.gc_decision.collect: the head again. If it says that one of them may no longer be read, another gc went further: start over.
+\* [GC4] operations.gc.collect: the head again. If it says that one of them may no longer be read, another gc went further: start over.
 LookAgain(g) ==
     /\ s[g].pc = "again"
     /\ LET mine == [expired |-> s[g].expired, tag |-> s[g].tag]

@@ -95,7 +95,7 @@ Choices(p) ==
       [] Plan[p].kind = "tag" -> {<<v, 0>> : v \in {w \in 1..Top : Readable(w)}} \cup {<<0, 0>>}
       [] OTHER -> {<<0, 0>>}
 
-\* [GC3] operations.gc_decision._changes_nothing: a decision that stands in the chain already is not committed again.
+\* [GC3] operations.gc._changes_nothing: a decision that stands in the chain already is not committed again.
 ChangesNothing(p, arg) ==
     LET h == chain[Top]
         after == Retained(h, Top + 1, Plan[p].forgets, arg, births)

@@ -2,7 +2,7 @@
 (* A reader of any version that may be read, by number or by tag (section 10). isTrue: whether what it got is what won the version.  *)
 EXTENDS Collect
 
-\* [RD1] [RD4] [RD5] log.version_chain.resolve_head, log.time_travel.choose_version. The head, which a list shows, or any other version that may be read.
+\* [RD1] [RD4] [RD5] log.version_chain.resolve_head, log.version_chain.choose_version. The head, which a list shows, or any other version that may be read.
 Choose(r) ==
     /\ s[r] = Idle
     /\ Plan[r].kind = "read"

@@ -21,14 +21,14 @@ from manifestcommit.format.change import Abort, Overwrite, Write
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.watermark import Advance
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.log.time_travel import choose_version, to_datetime
-from manifestcommit.log.version_chain import Head, read_version, walk_back
+from manifestcommit.log.version_chain import Head, choose_version, read_version, walk_back
 from manifestcommit.operations import gc
 from manifestcommit.operations.rollback import rollback, tag
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.joint_outcome import attempt_of
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.rows.read_changes import RowFeed
+from manifestcommit.runtime.validation import to_datetime
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, FaultStore

@@ -18,7 +18,7 @@ from tests.project.test_docstrings import docstring
 
 import manifestcommit as mc
 from manifestcommit import errors
-from manifestcommit.arguments import RULES, checked
+from manifestcommit.runtime.validation import RULES, checked
 
 
 @pytest.fixture(scope="module")

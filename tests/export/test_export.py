@@ -32,9 +32,15 @@ from manifestcommit.cli.main import main
 from manifestcommit.export import exporter
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.log import export_hook
-from manifestcommit.log import exports as hook
-from manifestcommit.log.exports import is_export
-from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.table_context import (
+    TableContext,
+    check_export_formats,
+    export_after_commit,
+    export_before_deletion,
+    export_lags,
+    is_export,
+    unreached_exports,
+)
 from manifestcommit.operations import alter, gc
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import open_store
@@ -126,11 +132,11 @@ def test_each_request_for_exports_raises_without_an_exporter(tmp_path: Path, mon
     snapshot = session.open().snapshot
     monkeypatch.setattr(export_hook, "_registered", [])
     for request in (
-        lambda: hook.after_commit(session),
-        lambda: hook.check_property(session, snapshot, snapshot.schema, "delta"),
-        lambda: hook.lags(session, snapshot),
-        lambda: hook.before_deletion(session, snapshot),
-        lambda: list(hook.unreached(session, snapshot, 0.0)),
+        lambda: export_after_commit(session),
+        lambda: check_export_formats(session, snapshot, snapshot.schema, "delta"),
+        lambda: export_lags(session, snapshot),
+        lambda: export_before_deletion(session, snapshot),
+        lambda: list(unreached_exports(session, snapshot, 0.0)),
     ):
         with pytest.raises(RuntimeError, match="no exporter is registered"):
             request()

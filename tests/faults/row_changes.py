@@ -14,8 +14,7 @@ from manifestcommit.errors import UsageError
 from manifestcommit.files.writer import DataFileWriter
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.rows.clauses import Clauses, Insert, Update
-from manifestcommit.rows.find import ArrowRows, Choice, RowExecutor
-from manifestcommit.rows.merge import merge
+from manifestcommit.rows.find import ArrowRows, Choice, RowExecutor, merge
 from manifestcommit.rows.row_change import Declared, RowChange, arrow_data
 from manifestcommit.rows.where import delete_where, overwrite_where, update_where
 from manifestcommit.runtime.outcome import Outcome, committed_or_raise

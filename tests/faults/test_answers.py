@@ -13,7 +13,7 @@ from tests.kit.tables import Hasty, all_snapshots, begin, change_of, check_table
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.errors import CorruptMetadataError, OutcomeUnknownError, StoreError, StoreUnclearError, UnsafeStoreError
 from manifestcommit.format import codec, object_names
-from manifestcommit.log.time_travel import find_job
+from manifestcommit.log.table_context import find_job
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.store import ObjectInfo

@@ -20,7 +20,7 @@ from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot, Tag
 from manifestcommit.log.manifests import JOB_RUN, KEY_RUN, put_run
 from manifestcommit.log.version_chain import Head, open_head, read_object
-from manifestcommit.operations import gc_decision
+from manifestcommit.operations import gc
 from manifestcommit.operations.adopt import UNFINISHED
 from manifestcommit.operations.gc import run
 from manifestcommit.operations.rollback import rollback
@@ -54,14 +54,14 @@ def table(versions: int = 5) -> Store:
 def looking(look: Any) -> Iterator[None]:
     """In place of the listings that look for untracked files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gc_decision, "_look_for_foreign", look)
+        patch.setattr(gc, "_look_for_foreign", look)
         yield
 
 
 def decide(store: Store, *, writing: bool = True, foreign: bool = False, policy: Policy = ALL, look: Any = look_at_nothing) -> Any:
     each = session(store)
     with looking(look):
-        return gc_decision._change(each, each.open(), policy, 4e9, foreign=foreign, writing=writing, progress=quiet)
+        return gc._change(each, each.open(), policy, 4e9, foreign=foreign, writing=writing, progress=quiet)
 
 
 # --- whether it changes anything ------------------------------------------------------------------------------------------
@@ -79,12 +79,12 @@ def test_a_decision_is_committed_where_it_changes_anything_that_gc_decides(membe
     after = msgspec.structs.replace(before, recent_jobs={**before.recent_jobs, "mine": 6})
     if member is not None:
         after = msgspec.structs.replace(after, **{member: CHANGES[member]})
-    assert gc_decision._changes_nothing(before, after, "mine") == (member is None)
+    assert gc._changes_nothing(before, after, "mine") == (member is None)
 
 
 def test_a_head_that_expired_while_it_was_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two other gcs went by. [GC3]"""
-    store, original, seen = table(), gc_decision._change, []
+    store, original, seen = table(), gc._change, []
 
     def expired_once(*given: Any, **named: Any) -> Any:
         seen.append(given)
@@ -92,14 +92,14 @@ def test_a_head_that_expired_while_it_was_read_is_read_again(monkeypatch: pytest
             raise SnapshotExpiredError("two other gcs went by")
         return original(*given, **named)
 
-    monkeypatch.setattr(gc_decision, "_change", expired_once)
+    monkeypatch.setattr(gc, "_change", expired_once)
     assert run(session(store), ALL).fence == 5 and len(seen) == 2
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_a_decision_of_unknown_outcome_is_told_unless_others_went_beyond_it(monkeypatch: pytest.MonkeyPatch, beyond: int) -> None:
     """A fence at the version that it was decided on is not beyond it. [GC3] [CM6]"""
-    store, original, seen = table(), gc_decision.commit, []
+    store, original, seen = table(), gc.commit, []
 
     def unknown_once(each: Any, head: Head, change: Any) -> Outcome:
         seen.append(change)
@@ -108,7 +108,7 @@ def test_a_decision_of_unknown_outcome_is_told_unless_others_went_beyond_it(monk
         put_version(store, head, fence=head.version + beyond)
         return Outcome(kind="unknown", job_id=change.job, reason="no answer")
 
-    monkeypatch.setattr(gc_decision, "commit", unknown_once)
+    monkeypatch.setattr(gc, "commit", unknown_once)
     if beyond:
         assert run(session(store), ALL).fence == 6
     else:
@@ -130,7 +130,7 @@ def test_the_time_of_a_store_that_tells_none_and_takes_no_hint() -> None:
     said = {}
     for name in ("right", "silent"):
         each = session(FaultStore(StoreClock(store, CLOCKS[name]), on_call=full))
-        said[name] = gc_decision.store_time(each, head, writing=True)
+        said[name] = gc.store_time(each, head, writing=True)
     assert said == {"right": modified, "silent": head.snapshot.committed_at / 1e6}
 
 
@@ -139,7 +139,7 @@ def test_versions_that_came_after_the_head_have_no_age() -> None:
     store = table()
     head = read_object(store, 3)
     assert head is not None
-    assert [version for version, _ in gc_decision._times(session(store), head)] == [1, 2, 3]
+    assert [version for version, _ in gc._times(session(store), head)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("expired", [1, 3])
@@ -151,16 +151,16 @@ def test_the_version_at_a_moment_by_the_times_that_versions_say(expired: int, to
     head = msgspec.structs.replace(head, snapshot=msgspec.structs.replace(head.snapshot, expired=expired))
     times = [(version, 1.0 if told == "some" and version % 2 else 0.0) for version in range(expired, head.version + 1)]
     now_s = SECOND + 10 * 3600.0
-    found = {hour: gc_decision._created_by(each, head, times, now_s, (10 - hour) * 3600.0) for hour in range(-1, 6)}
+    found = {hour: gc._created_by(each, head, times, now_s, (10 - hour) * 3600.0) for hour in range(-1, 6)}
     assert found == {-1: 0, 0: 2 if expired == 1 else 0, 1: 3, 2: 4, 3: 5, 4: 6, 5: 6}
-    assert gc_decision._created_by(each, head, times, now_s, 9 * 3600.0 + 1) == (2 if expired == 1 else 0)
+    assert gc._created_by(each, head, times, now_s, 9 * 3600.0 + 1) == (2 if expired == 1 else 0)
 
 
 def test_a_version_that_says_a_time_to_come_goes_by_its_writers_clock() -> None:
     """[CM27] [GC1]"""
     snapshot = open_head(table()).snapshot
     said = [
-        gc_decision._said_us(msgspec.structs.replace(snapshot, committed_at=NOW_US + late, clock=clock), float(SECOND))
+        gc._said_us(msgspec.structs.replace(snapshot, committed_at=NOW_US + late, clock=clock), float(SECOND))
         for late, clock in ((1, 7), (0, 7), (-1, 7), (1, None))
     ]
     assert said == [7, NOW_US, NOW_US - 1, NOW_US + 1]
@@ -185,7 +185,7 @@ def test_prepared_jobs_count_by_age_birth_and_decision() -> None:
 
     def young(since_s: float = 0.0, *, fence: int = 1, below: int = 99) -> list[int]:
         there = msgspec.structs.replace(head, snapshot=msgspec.structs.replace(head.snapshot, fence=fence))
-        return sorted(gc_decision._young_prepared(each, there, since_s, below=below))
+        return sorted(gc._young_prepared(each, there, since_s, below=below))
 
     assert [object_names.parse_job_id(job).birth for job in jobs] == [2, 3, 4]
     assert young() == [2, 3, 4]
@@ -219,9 +219,7 @@ def test_a_prepared_job_that_is_based_on_a_version_below_the_fence_holds_nothing
     job.prepare()
     each, head = session(store), open_head(store)
     found = [
-        gc_decision._young_prepared(
-            each, msgspec.structs.replace(head, snapshot=msgspec.structs.replace(head.snapshot, fence=fence)), 0.0, below=9
-        )
+        gc._young_prepared(each, msgspec.structs.replace(head, snapshot=msgspec.structs.replace(head.snapshot, fence=fence)), 0.0, below=9)
         for fence in (3, 4)
     ]
     assert found == [[3], []]
@@ -233,7 +231,7 @@ def test_prepared_jobs_below_the_fence_cost_no_request() -> None:
     prepared(store, 50)
     head = put_version(store, open_head(store), fence=6)
     calls = FaultStore(store)
-    assert gc_decision._young_prepared(session(calls), head, 0.0, below=99) == [] and [call.kind for call in calls.calls] == ["list"]
+    assert gc._young_prepared(session(calls), head, 0.0, below=99) == [] and [call.kind for call in calls.calls] == ["list"]
 
 
 def test_a_prepared_job_of_a_later_release_holds_the_fence_at_its_birth() -> None:
@@ -243,7 +241,7 @@ def test_a_prepared_job_of_a_later_release_holds_the_fence_at_its_birth() -> Non
     name = object_names.prepared_name(job)
     raw = codec.decompress(store.get(name), name=name)
     store.put(name, codec.compress(raw.replace(b'"format_version":1', b'"format_version":99')))
-    assert gc_decision._young_prepared(session(store), open_head(store), 0.0, below=99) == [5]
+    assert gc._young_prepared(session(store), open_head(store), 0.0, below=99) == [5]
 
 
 def test_a_prepared_job_says_its_time_where_the_store_does_not() -> None:
@@ -253,8 +251,8 @@ def test_a_prepared_job_says_its_time_where_the_store_does_not() -> None:
     each = session(store)
     made = codec.decode_prepared(store.get(object_names.prepared_name(job)), name=object_names.prepared_name(job))
     info = ObjectInfo(name=object_names.prepared_name(job), size_bytes=1, modified=0.0)
-    assert gc_decision._prepared_at(each, job, info) == made.prepared_at / 1e6
-    assert gc_decision._prepared_at(each, job, msgspec.structs.replace(info, modified=7.0)) == 7.0
+    assert gc._prepared_at(each, job, info) == made.prepared_at / 1e6
+    assert gc._prepared_at(each, job, msgspec.structs.replace(info, modified=7.0)) == 7.0
 
 
 # --- keys and records -----------------------------------------------------------------------------------------------------
@@ -276,11 +274,11 @@ def test_the_keys_that_are_kept_are_counted_by_their_newest_records() -> None:
     each = runs_of(one=[("a", 9, "x"), ("b", 3, "x"), ("c", 1, "x")], two=[("a", 2, "x"), ("b", 7, "x"), ("d", 8, "")])
     keys = {"c": KeyRecord(version=5, digest="x"), "e": KeyRecord(version=6, digest="x")}
     snapshot: Snapshot = msgspec.structs.replace(open_head(table()).snapshot, keys=keys, key_runs=each.refs)
-    assert gc_decision._keys_from(each, snapshot, 8) == 0 and each.read == []
-    assert [gc_decision._keys_from(each, snapshot, keep) for keep in (6, 4, 3, 2, 1, 0)] == [0, 0, 6, 7, 9, 10], "a 9, b 7, e 6, c 5"
+    assert gc._keys_from(each, snapshot, 8) == 0 and each.read == []
+    assert [gc._keys_from(each, snapshot, keep) for keep in (6, 4, 3, 2, 1, 0)] == [0, 0, 6, 7, 9, 10], "a 9, b 7, e 6, c 5"
     each.read.clear()
-    assert gc_decision._keys_from(each, msgspec.structs.replace(snapshot, keys={}), 6) == 0 and each.read == []
-    assert gc_decision._keys_from(each, msgspec.structs.replace(snapshot, key_runs=()), 1) == 6
+    assert gc._keys_from(each, msgspec.structs.replace(snapshot, keys={}), 6) == 0 and each.read == []
+    assert gc._keys_from(each, msgspec.structs.replace(snapshot, key_runs=()), 1) == 6
 
 
 @pytest.mark.parametrize("fence", range(3, 9))
@@ -288,25 +286,25 @@ def test_a_rollback_above_the_fence_is_found_at_either_end(fence: int) -> None:
     """Version 6 is one. [KY4] [CF13]"""
     store = table()
     assert rollback(session(store), 4, reason="x").version == 6
-    assert gc_decision._is_rolled_back_above(session(store), open_head(store), fence) == (fence < 6)
+    assert gc._is_rolled_back_above(session(store), open_head(store), fence) == (fence < 6)
     write(store, rows([7]))
-    assert gc_decision._is_rolled_back_above(session(store), open_head(store), fence) == (fence < 6)
+    assert gc._is_rolled_back_above(session(store), open_head(store), fence) == (fence < 6)
 
 
 def test_a_version_that_is_gone_may_have_been_a_rollback() -> None:
     """[KY4]"""
     store = table()
     store.delete([object_names.version_name(4)])
-    found = [gc_decision._is_rolled_back_above(session(store), open_head(store), fence) for fence in (3, 4)]
+    found = [gc._is_rolled_back_above(session(store), open_head(store), fence) for fence in (3, 4)]
     assert found == [True, False]
 
 
 def test_which_records_of_runs_are_kept() -> None:
     """The key of the first version that is kept, the job that was born at the fence, and whatever is no job of ours. [KY4] [GC8]"""
     keys = pa.table({"version": [4, 5, 6]})
-    assert gc_decision._newer(5)(keys).to_pylist() == [False, True, True]
+    assert gc._newer(5)(keys).to_pylist() == [False, True, True]
     jobs = [object_names.job_id(birth, "0" * 16, b"r" * 16) for birth in (4, 5, 6)]
-    assert gc_decision._born_from(5)(pa.table({"job": [*jobs, "é of another"]})).to_pylist() == [False, True, True, True]
+    assert gc._born_from(5)(pa.table({"job": [*jobs, "é of another"]})).to_pylist() == [False, True, True, True]
 
 
 def test_runs_are_rewritten_where_they_hold_what_is_forgotten_and_only_there() -> None:
@@ -319,7 +317,7 @@ def test_runs_are_rewritten_where_they_hold_what_is_forgotten_and_only_there() -
         return put_run(store, columns, job=each.new_job(head), env=each.env)
 
     def rewritten(runs: tuple[RunRef, ...], version: int) -> Any:
-        return gc_decision._rewritten(each, runs, KEY_RUN, gc_decision._newer(version), each.new_job(head))
+        return gc._rewritten(each, runs, KEY_RUN, gc._newer(version), each.new_job(head))
 
     old, mixed = put(KEY_RUN, ("a", 1, "x"), ("b", 5, "x")), put(KEY_RUN, ("b", 2, "x"), ("b c", 6, "x"), ("b", 7, "y"))
     whole = put(KEY_RUN, ("d", 9, "x"))
@@ -333,7 +331,7 @@ def test_runs_are_rewritten_where_they_hold_what_is_forgotten_and_only_there() -
     nothing = rewritten((old, mixed), 8)
     assert (nothing.old, nothing.new) == ({old.path, mixed.path}, ())
     jobs = put_run(store, {"job": pa.array(["x", "y"]), "version": pa.array([1, None], pa.int64())}, job=each.new_job(head), env=each.env)
-    found = gc_decision._rewritten(each, (jobs,), JOB_RUN, lambda one: pa.array([False, True]), each.new_job(head))
+    found = gc._rewritten(each, (jobs,), JOB_RUN, lambda one: pa.array([False, True]), each.new_job(head))
     assert found is not None and each.manifests.run(found.new[0], JOB_RUN).to_pylist() == [{"job": "y", "version": None}]
 
 
@@ -378,10 +376,10 @@ def test_what_is_condemned_and_what_is_gone() -> None:
 
     each: Any = None
     with looking(look):
-        found = gc_decision._foreign(each, horizon, frozenset({"there", "gone"}), 7.0, condemn=True, progress=quiet)
+        found = gc._foreign(each, horizon, frozenset({"there", "gone"}), 7.0, condemn=True, progress=quiet)
         assert found == ({"new"}, {"gone"})
-        gc_decision._foreign(each, horizon, frozenset({"gone"}), 7.0, condemn=False, progress=quiet)
-        assert gc_decision._foreign(each, horizon, frozenset(), 7.0, condemn=False, progress=quiet) == (set(), set())
+        gc._foreign(each, horizon, frozenset({"gone"}), 7.0, condemn=False, progress=quiet)
+        assert gc._foreign(each, horizon, frozenset(), 7.0, condemn=False, progress=quiet) == (set(), set())
         assert asked == [7.0, None], "with nothing to look for, nothing is listed"
 
 
@@ -422,7 +420,7 @@ def test_an_object_is_condemned_only_where_all_is_known_of_it(name: str, modifie
     """Its age by the store's clock: older than that for sure, or as old. [GC6]"""
     horizon = horizon_of(open_head(table()).snapshot)
     info = ObjectInfo(name=name, size_bytes=1, modified=modified)
-    assert gc_decision._is_to_condemn(info, horizon, {"listed.csv"}.__contains__, lambda each: False, 100.0, {"inner/"}) == expected
+    assert gc._is_to_condemn(info, horizon, {"listed.csv"}.__contains__, lambda each: False, 100.0, {"inner/"}) == expected
 
 
 def test_a_key_that_a_young_version_recorded_is_not_forgotten() -> None:

@@ -50,7 +50,7 @@ from manifestcommit.format.evolution import drop_column
 from manifestcommit.format.fields import mark_of
 from manifestcommit.format.watermark import Advance
 from manifestcommit.job import commit_all
-from manifestcommit.log.time_travel import find_job
+from manifestcommit.log.table_context import find_job
 from manifestcommit.log.version_chain import MAX_INTENTS, open_head, read_object
 from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.alter import edit_schema

@@ -23,8 +23,7 @@ from manifestcommit.format.change import Write
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.job import Job
 from manifestcommit.log.table_context import check_free_root
-from manifestcommit.log.time_travel import choose_version
-from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version, walk_back
+from manifestcommit.log.version_chain import Head, choose_version, newest_above, open_head, read_object, read_version, walk_back
 from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.adopt import adopt
 from manifestcommit.operations.rollback import rewind, rollback

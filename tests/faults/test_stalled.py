@@ -15,7 +15,7 @@ from manifestcommit.errors import JobAbortedError, JobFencedError, ManifestCommi
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Commit
 from manifestcommit.job import Job
-from manifestcommit.log.time_travel import find_job
+from manifestcommit.log.table_context import find_job
 from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version
 from manifestcommit.operations.rollback import rewind
 from manifestcommit.scan.change_feed import Feed

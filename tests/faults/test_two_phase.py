@@ -17,7 +17,7 @@ from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
 from manifestcommit.errors import CommitConflictError, JobAbortedError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import Commit
-from manifestcommit.log.time_travel import find_job
+from manifestcommit.log.table_context import find_job
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.store import LocalStore, Store

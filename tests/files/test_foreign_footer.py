@@ -21,7 +21,7 @@ from manifestcommit.files.foreign_footer import FooterJudge, open_noted
 from manifestcommit.format import codec
 from manifestcommit.format.entries import FooterRef
 from manifestcommit.runtime import footer_child
-from manifestcommit.scan.prefetch import read_ahead
+from manifestcommit.scan.parallel_decode import read_ahead
 from manifestcommit.store.local import MemoryStore
 
 ROWS = pa.table(

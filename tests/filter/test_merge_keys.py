@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 
 from manifestcommit.errors import UsageError
-from manifestcommit.filter.merge_keys import MAX_FILES, MergeKeys, key_columns, may_hold, partitions_of_keys
-from manifestcommit.filter.predicate import And, Compare, Constant, Or, Predicate
+from manifestcommit.filter.predicate import (
+    MAX_FILES,
+    And,
+    Compare,
+    Constant,
+    MergeKeys,
+    Or,
+    Predicate,
+    key_columns,
+    may_hold,
+    partitions_of_keys,
+)
 from manifestcommit.format.entries import MAX_SOURCES, ColumnStats, Entry, SourceRange
 from manifestcommit.format.fields import ArrayType, Field, Schema
 from manifestcommit.rows.row_change import union_of

@@ -22,7 +22,7 @@ from manifestcommit.filter.sql_syntax import IncompleteError, NotUnderstoodError
 from manifestcommit.format.arrow_schema import arrow_schema, arrow_type
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.spark_json import CHAR_VARCHAR
-from manifestcommit.rows.conditions import evaluated, mask_of, understand
+from manifestcommit.rows.clauses import evaluated, mask_of, understand
 
 SCHEMA = Schema(
     fields=(

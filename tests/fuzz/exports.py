@@ -23,8 +23,7 @@ from manifestcommit.catalog import rest
 from manifestcommit.catalog.lake import marker_at
 from manifestcommit.export.spark_catalog import LOG
 from manifestcommit.intake import delta_table, iceberg_table
-from manifestcommit.log.exports import is_export
-from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.table_context import TableContext, is_export
 from manifestcommit.store.local import MemoryStore
 
 FORMATS = ("iceberg", "delta")

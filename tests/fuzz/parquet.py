@@ -33,7 +33,7 @@ from manifestcommit.filter.predicate import Predicate
 from manifestcommit.format import arrow_schema
 from manifestcommit.format.fields import Schema
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.scan import planning, prefetch
+from manifestcommit.scan import parallel_decode, planning
 from manifestcommit.scan.arrow_dataset import constants_in
 from manifestcommit.scan.planning import matching_groups
 from manifestcommit.store import open_store
@@ -192,12 +192,12 @@ class _Place:
 
                 constants = constants_in(planning.entries_table(session, snapshot), schema, (), table.url)
                 files = [("g.parquet", len(data))]
-                for portion in prefetch.read_ahead(session.store, files, choose, all_columns=False, footers=constants.footers):
+                for portion in parallel_decode.read_ahead(session.store, files, choose, all_columns=False, footers=constants.footers):
                     for batch in portion.file.iter_batches(65_536, row_groups=portion.groups, columns=portion.columns, use_threads=False):
                         batch.validate()
 
         def by_parts() -> None:
-            with mock.patch.object(prefetch, "TAIL_BYTES", 1_000), mock.patch.object(prefetch, "SMALL_FILE_BYTES", 0):
+            with mock.patch.object(parallel_decode, "TAIL_BYTES", 1_000), mock.patch.object(parallel_decode, "SMALL_FILE_BYTES", 0):
                 ahead()
 
         def load() -> None:

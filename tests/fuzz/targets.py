@@ -28,8 +28,8 @@ from manifestcommit.commits.prepared_job import read_prepared
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Prepared
 from manifestcommit.log import manifests
-from manifestcommit.log.time_travel import to_datetime
 from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.validation import to_datetime
 from manifestcommit.store.local import MemoryStore
 
 DAY = "a b%+=#'é"

@@ -15,8 +15,7 @@ from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Write
 from manifestcommit.format.snapshot import Commit, Snapshot
 from manifestcommit.job import Job
-from manifestcommit.log.table_context import TableContext
-from manifestcommit.log.time_travel import find_key
+from manifestcommit.log.table_context import TableContext, find_key
 from manifestcommit.log.version_chain import Head, list_versions, open_head, read_object
 from manifestcommit.operations.compaction import Rewrite, rewriter
 from manifestcommit.runtime.environment import SystemEnv

@@ -13,9 +13,9 @@ from tests.kit.tables import memory, put_version
 from manifestcommit.errors import UsageError, VersionNotFoundError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Tag
-from manifestcommit.log.time_travel import choose_version, to_datetime, to_micros
-from manifestcommit.log.version_chain import Head, open_head
+from manifestcommit.log.version_chain import Head, choose_version, open_head
 from manifestcommit.protocol.apply import create
+from manifestcommit.runtime.validation import to_datetime, to_micros
 from manifestcommit.store.local import MemoryStore
 
 

@@ -21,7 +21,7 @@ from tests.simulator.themes import THEMES
 from tests.spec.clauses import defined
 from tests.spec.test_promises import functions_of
 
-from manifestcommit.operations import gc_decision
+from manifestcommit.operations import gc
 from manifestcommit.protocol import conflict
 
 HELD = defined((REPO / "spec" / "v1.md").read_text("utf-8")).held
@@ -124,7 +124,7 @@ def test_tests_that_can_not_be_run_kill_nothing(root: Path) -> None:
 
 
 def test_functions_are_exchanged_for_everyone_who_has_imported_them_and_come_back() -> None:
-    mine = vars(gc_decision)["commit"]  # as it was imported there
+    mine = vars(gc)["commit"]  # as it was imported there
     before = mine.__code__
     with taken_out(MUTANTS["conflict told"]):
         assert mine.__code__ is not before

@@ -24,11 +24,11 @@ from manifestcommit.cli.main import main
 from manifestcommit.errors import JobFencedError, SnapshotExpiredError, UsageError
 from manifestcommit.format import object_names
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.log.time_travel import parse_age
 from manifestcommit.operations import gc as gc_room
+from manifestcommit.operations import store_inventory
 from manifestcommit.operations.gc import run
 from manifestcommit.protocol.retention import Policy
-from manifestcommit.runtime import name_set
+from manifestcommit.runtime.validation import parse_age
 from manifestcommit.store import LocalStore, ObjectInfo, open_store
 from manifestcommit.testing.faults import CountingStore
 
@@ -302,8 +302,8 @@ def test_a_table_that_lists_no_file_any_more_is_cleaned(tmp_path: Path) -> None:
 
 def test_a_set_of_many_paths_in_eight_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """[GC18]"""
-    monkeypatch.setattr(name_set, "_BUFFER", 10)
-    found = name_set.Names()
+    monkeypatch.setattr(store_inventory, "_BUFFER", 10)
+    found = store_inventory.Names()
     assert found.holds(["x", ""]) == [False, False] and found.holds([]) == []
     found.add([])
     assert found.holds(["x"]) == [False] and len(found) == 0
@@ -316,7 +316,7 @@ def test_a_set_of_many_paths_in_eight_bytes_each(monkeypatch: pytest.MonkeyPatch
 def test_names_that_share_a_hash_are_kept_for_each_others_sake(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[GC18] [IV7]"""
     before = {name for name in files(root) if name.endswith(".parquet")}
-    monkeypatch.setattr(name_set, "hash", lambda name: 7, raising=False)
+    monkeypatch.setattr(store_inventory, "hash", lambda name: 7, raising=False)
     report = mc.gc(root, **HARSH)
     assert isinstance(report, mc.GcReport) and report.deleted.keys() == {"version"} and ids(root) == [3]
     assert before <= files(root)

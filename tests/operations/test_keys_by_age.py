@@ -22,13 +22,10 @@ ROW = pa.table({"n": [1]})
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Also that of the store, as gc asks for it."""
     clock = Clock(monkeypatch)
-    from manifestcommit.operations import gc_decision
-
-    monkeypatch.setattr(gc_decision, "store_time", lambda session, head, writing: session.env.now_us() / 1e6)
-    monkeypatch.setattr(gc_decision, "_times", lambda session, head: [(head.version, 0.0)])  # a store without a clock of its own
     from manifestcommit.operations import gc
 
-    monkeypatch.setattr(gc, "store_time", gc_decision.store_time)
+    monkeypatch.setattr(gc, "store_time", lambda session, head, writing: session.env.now_us() / 1e6)
+    monkeypatch.setattr(gc, "_times", lambda session, head: [(head.version, 0.0)])  # a store without a clock of its own
     return clock
 
 

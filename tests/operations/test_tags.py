@@ -12,8 +12,7 @@ from tests.kit.tables import check_table, clone, memory, put_version, rows, sess
 import manifestcommit as mc
 from manifestcommit.errors import SnapshotExpiredError, UsageError, VersionNotFoundError
 from manifestcommit.format.snapshot import Tag
-from manifestcommit.log.time_travel import choose_version
-from manifestcommit.log.version_chain import open_head, read_version
+from manifestcommit.log.version_chain import choose_version, open_head, read_version
 from manifestcommit.operations.rollback import tag, untag
 from manifestcommit.store import Store
 from manifestcommit.store.local import MemoryStore

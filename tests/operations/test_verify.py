@@ -31,7 +31,6 @@ from manifestcommit.operations import verify as contents_room
 from manifestcommit.operations import verify as engine
 from manifestcommit.operations.verify import VerifyReport, verify
 from manifestcommit.protocol import audit
-from manifestcommit.runtime import name_set
 from manifestcommit.runtime.environment import STARTS
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
@@ -342,7 +341,7 @@ def test_equal_hashes_of_paths_are_no_path_listed_twice(monkeypatch: pytest.Monk
     store = memory()
     overwritten(store)
     monkeypatch.setattr(contents_room, "hash", lambda path: 7, raising=False)
-    monkeypatch.setattr(name_set.Repeats, "repeated", lambda self: {7})
+    monkeypatch.setattr(store_inventory.Repeats, "repeated", lambda self: {7})
     check(store)
 
 

@@ -14,7 +14,7 @@ PAGE = REPO / "spec" / "architecture.md"
 PACKAGE = REPO / "manifestcommit"
 _TABLE = re.compile(r"^\| folder \|.*?\n\n+", re.MULTILINE | re.DOTALL)
 
-_TOP = "The public calls, and what they share: arguments, errors, telemetry, the version."
+_TOP = "The public calls, and what they share: errors, telemetry, the version."
 
 
 def rendered() -> str:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,10 +153,10 @@ WALKS = {
 # Doors that came later, each counted apart: its modules, and the most lines of them together.
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
-    "sources": (("sources", "cli.load_table"), 4_929),
+    "sources": (("sources", "cli.load_table"), 4_921),
     "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 700),
     "catalog": (("catalog", "cli.lake"), 2_000),
-    "erase": (("table.erasing", "table.holders", "cli.erase"), 970),
+    "erase": (("table.erasing", "table.holders", "cli.erase"), 991),
     "transforms": (("format.transforms", "filter.transforms"), 1_500),
 }
 
@@ -166,9 +167,28 @@ def door_of(name: str) -> str:
     return next((door for door, (parts, _) in DOORS.items() if any(f"{inner}.".startswith(f"{part}.") for part in parts)), "")
 
 
+# Methods of `Table` that only call into a door: their lines count as its.
+DOOR_METHODS = {
+    "gate": {"constraints", "add_constraint", "drop_constraint", "set_not_null", "drop_not_null"},
+    "erase": {"holders", "erase", "erasure"},
+}
+
+
+def lines_by_door(modules: dict[str, Module]) -> Counter[str]:
+    """The lines of each door; by the empty name those of all that belongs to none."""
+    lines = Counter[str]()
+    for name, module in modules.items():
+        lines[door_of(name)] += len(module.source.splitlines())
+        for door, methods in DOOR_METHODS.items() if name in (f"{PACKAGE}.table.table", f"{PACKAGE}.table.reading") else ():
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.FunctionDef) and node.name in methods:
+                    length = node.end_lineno - min([node.lineno, *(each.lineno for each in node.decorator_list)]) + 2
+                    lines.update({door: length, "": -length})
+    return lines
+
+
 def test_the_package_and_its_tests_do_not_grow(ours) -> None:
-    lines = {name: len(module.path.read_text("utf-8").splitlines()) for name, module in ours.items()}
-    house = [name for name in ours if not door_of(name)]
+    lines = lines_by_door(ours)
     tests = [
         path
         for path in (REPO / "tests").rglob("*")
@@ -176,17 +196,13 @@ def test_the_package_and_its_tests_do_not_grow(ours) -> None:
         and not {path.relative_to(REPO / "tests").parts[0], path.stem} & {*DOORS}
     ]
     counts = {
-        "lines": sum(lines[name] for name in house),
-        "modules": len(house),
+        "lines": lines[""],
+        "modules": sum(not door_of(name) for name in ours),
         "loaded": len(loaded_by(f"from {PACKAGE} import write")),
         "lines of tests": sum(len(path.read_text("utf-8").splitlines()) for path in tests if path.suffix in (".py", ".toml", ".txt")),
     }
     over = {name: (count, CEILINGS[name]) for name, count in counts.items() if count > CEILINGS[name]}
-    over |= {
-        door: (count, most)
-        for door, (_, most) in DOORS.items()
-        if (count := sum(lines[name] for name in ours if door_of(name) == door)) > most
-    }
+    over |= {door: (lines[door], most) for door, (_, most) in DOORS.items() if lines[door] > most}
     assert not over, f"{over} (now, ceiling): delete or merge what need not be there; load late what a write does not need"
     assert all(any(door_of(name) == door for name in ours) for door in DOORS)
 

@@ -15,9 +15,9 @@ from manifestcommit.commits.job import Job
 from manifestcommit.errors import VersionNotFoundError
 from manifestcommit.format.snapshot import DisputedTime, Snapshot, disputed
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.log.time_travel import choose_version, to_datetime
-from manifestcommit.log.version_chain import open_head, read_object
+from manifestcommit.log.version_chain import choose_version, open_head, read_object
 from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.validation import to_datetime
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.local import MemoryStore
 

@@ -7,15 +7,15 @@ import pyarrow as pa
 import pyarrow.acero as acero
 import pyarrow.compute as pc
 
-from manifestcommit.rows import conditions
+from manifestcommit.rows import clauses
 
 
 def test_the_private_parts_are_those_that_pyarrow_exports() -> None:
     for name in ("Declaration", "ProjectNodeOptions", "TableSourceNodeOptions"):
-        assert getattr(conditions, name) is getattr(acero, name), f"pyarrow {pa.__version__} has moved {name}"
+        assert getattr(clauses, name) is getattr(acero, name), f"pyarrow {pa.__version__} has moved {name}"
 
 
 def test_values_are_computed_in_the_order_of_the_rows() -> None:
     rows = pa.table({"id": pa.chunked_array([list(range(70_000)), [-1]])})
-    found = conditions.evaluated(rows, {"next": pc.field("id") + 1, "id": pc.field("id")})
+    found = clauses.evaluated(rows, {"next": pc.field("id") + 1, "id": pc.field("id")})
     assert found.column_names == ["next", "id"] and found["next"].to_pylist() == [*range(1, 70_001), 0]

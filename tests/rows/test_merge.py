@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.kit.row_tables import MERGES, changed, content, copy, merged, rows, shown
 
 import manifestcommit as mc
-from manifestcommit.filter.merge_keys import MergeKeys
+from manifestcommit.filter.predicate import MergeKeys
 from manifestcommit.format.arrow_schema import from_arrow
 from manifestcommit.rows import find
 from manifestcommit.rows import row_change as rewrite

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.filter.merge_keys import merge_keys
+from manifestcommit.filter.predicate import merge_keys
 from manifestcommit.format.fields import Field, Schema
-from manifestcommit.rows import merge
+from manifestcommit.rows import find
 
 PACKAGE = str(Path(mc.__file__).parent)
 ACTS: dict[str, Callable[[mc.Table, pa.Table], Any]] = {
@@ -89,6 +89,6 @@ def test_columns_are_not_looked_for_one_in_all_others() -> None:
             Schema(fields=tuple(Field(id=Counted(start + at), name=f"c{at}", type="long") for at in range(columns))) for start in (1, 5000)
         )
         Counted.compared = 0
-        merge._check_columns(table, data, merge_keys(table, "c0"), False, None)
+        find._check_columns(table, data, merge_keys(table, "c0"), False, None)
         found.append(Counted.compared)
     assert found[1] <= 3 * found[0] + 3000, found

@@ -11,7 +11,7 @@ from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.manifest_table import to_table
 from manifestcommit.format.partitioning import folder
 from manifestcommit.format.spark_json import CHAR_VARCHAR
-from manifestcommit.scan.partition_folders import PartitionFolders, folders_in
+from manifestcommit.scan.engine_readers import PartitionFolders, folders_in
 
 PLAIN = {"string": "a b%=/é", "integer": -1, "long": 2**53 + 1, "date": "2013-01-01"}
 DOUBTFUL = {"boolean": True, "short": 1, "byte": 1, "decimal(5,2)": "1.20", "timestamp": 0, "timestamp_ntz": 0}

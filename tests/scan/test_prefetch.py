@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from manifestcommit.runtime.footer_child import chunk_span
-from manifestcommit.scan import prefetch as module
-from manifestcommit.scan.prefetch import bounded, read_ahead
+from manifestcommit.scan import parallel_decode as module
+from manifestcommit.scan.parallel_decode import bounded, read_ahead
 from manifestcommit.store.arrow_filesystem import TAIL_BYTES, RangedInput
 from manifestcommit.store.local import MemoryStore
 

@@ -22,8 +22,7 @@ from tests.simulator.workers import EXPECTED, Worker, World
 
 from manifestcommit.errors import StoreError
 from manifestcommit.export.exporter import export_format
-from manifestcommit.log.exports import is_export
-from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.table_context import TableContext, is_export
 from manifestcommit.operations import alter
 from manifestcommit.testing.scheduler import Actor, Choices, Died
 from manifestcommit.testing.simulated_store import SimulatedStore, Space, Watcher

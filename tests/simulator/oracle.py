@@ -16,9 +16,8 @@ from tests.simulator.version_rules import State, Step, birth_of, broken, carried
 
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Snapshot
-from manifestcommit.log.exports import is_export
 from manifestcommit.log.manifests import JOB_RUN, KEY_RUN
-from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.table_context import TableContext, is_export
 from manifestcommit.log.version_chain import Head
 from manifestcommit.protocol import retention
 from manifestcommit.protocol.apply import above_taken

@@ -101,8 +101,7 @@ def test_an_export_that_is_behind_catches_up(tmp_path: Path, monkeypatch: pytest
     table = fill(tmp_path / "t", 1)
     table.set_properties({"export.formats": "iceberg,delta"})
     with monkeypatch.context() as broken:
-        broken.setattr("manifestcommit.log.exports.after_commit", lambda ctx: None)
-        broken.setattr("manifestcommit.commits.commit_loop.exports.after_commit", lambda ctx: None)
+        broken.setattr("manifestcommit.commits.commit_loop.export_after_commit", lambda ctx: None)
         mc.write(rows(7), table.url)
     assert set(table.metrics().export_lag.values()) == {1}
     found = mc.maintain(table)

@@ -25,7 +25,7 @@ from manifestcommit.filter.predicate import Unknown
 from manifestcommit.filter.sql_expression import _ODD_CASE, columns_of, compile_condition, compile_value
 from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.fields import Field, Schema
-from manifestcommit.rows.conditions import evaluated, session_of
+from manifestcommit.rows.clauses import evaluated, session_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,8 +17,7 @@ from tests.spark.settings import setting
 import manifestcommit as mc
 from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.scan.parallel_decode import DECODED_BYTES
-from manifestcommit.scan.prefetch import Portion
+from manifestcommit.scan.parallel_decode import DECODED_BYTES, Portion
 from manifestcommit.spark import scan
 from manifestcommit.spark.scan import FilesReader, _fit, batch_rows, batches_of, fitted, pack, read_files
 from manifestcommit.store import StorageOptions
