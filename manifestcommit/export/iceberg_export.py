@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
 from ..format.entries import ManifestRef
 from ..format.fields import Schema
-from ..format.snapshot import Snapshot
+from ..format.snapshot import Snapshot, columns_of
 from ..log.exports import is_export
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired, read_version
@@ -42,7 +42,7 @@ from .iceberg_metadata import (
     version_of_document,
     version_of_list,
 )
-from .iceberg_schema import check_schema, columns_of, schema_json, spec_json
+from .iceberg_schema import check_schema, schema_json, spec_json
 from .shared_objects import entries_since, not_ours, put_shared
 
 LOG = logging.getLogger("manifestcommit.jobs")

@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 
 from ..format.fields import Schema
-from ..format.snapshot import REPLACE, Snapshot
+from ..format.snapshot import REPLACE, Snapshot, columns_of
 from .iceberg_schema import (
     FIRST_PARTITION_ID,
-    columns_of,
     highest_id,
     name_mapping,
     physical_names,

@@ -27,7 +27,7 @@ from ..errors import (
 from ..format import object_names
 from ..format.change import Change, Write
 from ..format.fields import Schema
-from ..format.snapshot import Author, Note, Snapshot, Summary, allowed, is_far
+from ..format.snapshot import Author, Constraint, Note, Snapshot, Summary, allowed, is_far
 from ..protocol.conflict import Violation
 from ..runtime.environment import Env, SystemEnv, Tuning
 from ..runtime.environment import tuning as process_tuning
@@ -79,13 +79,15 @@ class RowCheck(Protocol):
 class Gate(Protocol):
     """Checks rows against constraints, above the engine; loaded for a table with any. [CK2]"""
 
-    def row_check(self, plan: Any, url: str) -> RowCheck: ...
+    def RowChecks(self, plan: Any, url: str) -> RowCheck: ...  # noqa: N802  # a class
 
     def check_change(
         self, ctx: TableContext, head: Snapshot, change: Write, names: Sequence[str]
     ) -> Violation | None: ...
 
-    def violation(self, ctx: TableContext, snapshot: Snapshot, name: str) -> Violation | None: ...
+    def first_violation(
+        self, ctx: TableContext, snapshot: Snapshot, constraints: Mapping[str, Constraint]
+    ) -> Violation | None: ...
 
     def texts_of(self, snapshot: Snapshot) -> dict[str, str]: ...
 
