@@ -370,8 +370,9 @@ class Keeper(DyingActor):
                 done = [each.compact() for each in (table, refused)]
                 self.note("compacted", groups=sum(each.groups for each in done))
             else:
+                grace = "2m" if self.world.spark else "3s"  # a batch of Spark takes longer than most of this
                 for each in (TABLE, REFUSED):
-                    mc.gc(self.world.urls[each], grace="3s", keep_versions=1_000_000, storage_options=self.world.options)
+                    mc.gc(self.world.urls[each], grace=grace, keep_versions=1_000_000, storage_options=self.world.options)
                 self.note("collected")
         except (*_AGAIN, mc.errors.OutcomeUnknownError) as error:
             self.note("not swept", error=type(error).__name__)
