@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from .commits.job import Job as EngineJob
 from .errors import UsageError
-from .files.row_buffer import bytes_of, record_batches
+from .files.row_buffer import record_batches
 from .files.writer import DataFileWriter, WritePlan
 from .format.arrow_schema import from_arrow
 from .format.entries import Entry
@@ -87,7 +87,9 @@ def write_quarantined(
         for source, (start, end) in (watermarks or {}).items():
             tx["rows"].advance(source, start, end)
         rows, refused = tx["rows"]._job, tx["refused"]._job
-        _check_most(rows.url, split(data, rows, refused, layout, given), max_violations)
+        found = split(data, rows, refused, layout, given)
+        if found is not None and max_violations is not None:
+            _check_most(rows.url, found, max_violations)
     assert tx.outcome is not None
     return next(iter(tx.outcome.outcomes.values()))
 
@@ -113,42 +115,36 @@ def _refused_columns(schema: Schema) -> Schema:
     return Schema(fields=(*plain.fields, *added.fields))
 
 
-class Found(msgspec.Struct, kw_only=True):
-    """What was split: how many rows, how many of them are refused, and by which constraints."""
+class Found(NamedTuple):
+    """What was split: the rows of the table, and those that constraints of these names refuse."""
 
-    rows: int = 0
-    refused: int = 0
-    names: set[str] = msgspec.field(default_factory=set)
-
-    def add(self, other: Found) -> None:
-        self.rows, self.refused = self.rows + other.rows, self.refused + other.refused
-        self.names |= other.names
+    kept: InputTotals
+    refused: InputTotals
+    names: set[str]
 
 
-def _check_most(url: str, found: Found, most: int | float | None) -> None:
+def _check_most(url: str, found: Found, most: int | float) -> None:
     """ConstraintError where more rows are refused than the caller allows."""
-    if most is None or not found.refused:
-        return
-    limit = most * found.rows if isinstance(most, float) else most
-    if found.refused > limit:
+    rows, refused = found.kept.rows + found.refused.rows, found.refused.rows
+    if refused > (most * rows if isinstance(most, float) else most):
         raise constraint_error(
             url,
             Violation(
                 constraint=", ".join(sorted(found.names)),
-                condition=f"max_violations={most}, of {found.rows:,} rows",
-                rows=found.refused,
+                condition=f"max_violations={most}, of {rows:,} rows",
+                rows=refused,
             ),
         )
 
 
 def split(
     data: Any, rows: EngineJob, refused: EngineJob, layout: Any, given: StorageOptions
-) -> Found:
+) -> Found | None:
     """Split the rows while they are written, in this process or in Spark's tasks, and hand the
-    files to the two jobs; none where one of them finds its key committed. [CK7]"""
+    files to the two jobs; None where one of them finds its key committed. [CK7]"""
     if rows.already_committed or refused.already_committed:
         rows.is_declared = refused.is_declared = True
-        return Found()
+        return None
     if is_spark_dataframe(data):
         from .format.spark_json import from_spark
         from .spark.scan import check_running, marks_of
@@ -164,10 +160,10 @@ def split(
     with Progress(f"writing to {rows.url}", total if isinstance(total, int) else None) as progress:
         stores = (rows.ctx.store, refused.ctx.store)
         attempt = rows.ctx.env.randomness(8).hex()
-        kept, others, found = plans.write(batches, stores, attempt=attempt, progress=progress)
+        kept, others, names = plans.write(batches, stores, attempt=attempt, progress=progress)
     rows.add_written(kept.entries, intake=kept.intake)
     refused.add_written(others.entries, intake=others.intake)
-    return found
+    return Found(kept.intake, others.intake, names)
 
 
 def _plan(rows: EngineJob, refused: EngineJob, data: Schema, layout: Any) -> _Split:
@@ -202,10 +198,10 @@ class _Split(msgspec.Struct, frozen=True, kw_only=True):
         attempt: str,
         task: int = 0,
         progress: Any = None,
-    ) -> tuple[_Written, _Written, Found]:
-        """Write each row into files of one of the two tables. attempt: random digits that no other
-        attempt has. [CK7] [SP1]"""
-        splitter, found, size = Splitter(self.kept), Found(), 0
+    ) -> tuple[_Written, _Written, set[str]]:
+        """Write each row into files of one of the two tables; what refuses some of them. attempt:
+        random digits that no other attempt has. [CK7] [SP1]"""
+        splitter, names = Splitter(self.kept), set[str]()
         name: dict[str, Any] = {"task": task, "attempt": attempt}
         # these rows are checked here
         plan = msgspec.structs.replace(self.kept, constraints={})
@@ -215,18 +211,16 @@ class _Split(msgspec.Struct, frozen=True, kw_only=True):
         ):
             for batch in batches:
                 good, bad, why = splitter.split(batch)
-                found.rows += batch.num_rows
                 if good.num_rows:
                     kept.write(good)
                 if bad.num_rows:
                     others.write(self._explained(bad, why))
-                    found.refused += bad.num_rows
-                    found.names |= set(why.flatten().unique().to_pylist())
+                    names.update(why.flatten().unique().to_pylist())
                 if progress is not None:
-                    size += bytes_of(batch)
-                    progress(found.rows, size)
+                    total = kept.intake + others.intake
+                    progress(total.rows, total.bytes)
             written = [_Written(each.close(), each.intake) for each in (kept, others)]
-        return written[0], written[1], found
+        return written[0], written[1], names
 
     def _explained(self, rows: pa.RecordBatch, why: pa.Array) -> pa.RecordBatch:
         count = rows.num_rows
@@ -240,11 +234,11 @@ class _Split(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task did: the messages of its two writes."""
+    """What a task did: the messages of its two writes, and what refuses some of the rows."""
 
     kept: bytes
     refused: bytes
-    found: Found
+    names: set[str]
 
 
 def _write_in_tasks(
@@ -263,12 +257,12 @@ def _write_in_tasks(
     with raising_ours(), paced(df, filler) as frame:
         messages = messages_of(frame, task)
     parts = [msgspec.msgpack.decode(each, type=_Message) for each in messages]
+    totals = []
     for job, plan, name in ((rows, split.kept, "kept"), (refused, split.refused, "refused")):
-        collect(plan, [TaskMessage(getattr(each, name)) for each in parts], given).add_to(job)
-    found = Found()
-    for each in parts:
-        found.add(each.found)
-    return found
+        written = collect(plan, [TaskMessage(getattr(each, name)) for each in parts], given)
+        written.add_to(job)
+        totals.append(written.intake or InputTotals())  # no task leaves it out
+    return Found(totals[0], totals[1], set().union(*(each.names for each in parts)))
 
 
 def _split_in_task(
@@ -282,7 +276,7 @@ def _split_in_task(
     stores = (open_store(split.kept.url, given), open_store(split.refused.url, given))
     given_rows = map(sound, without_fillers(batches, filler))
     attempt = secrets.token_hex(8)
-    kept, refused, found = split.write(given_rows, stores, task=task, attempt=attempt)
+    kept, refused, names = split.write(given_rows, stores, task=task, attempt=attempt)
     messages = [
         task_message(
             store,
@@ -298,5 +292,5 @@ def _split_in_task(
         )
     ]
     return msgspec.msgpack.encode(
-        _Message(kept=messages[0].data, refused=messages[1].data, found=found)
+        _Message(kept=messages[0].data, refused=messages[1].data, names=names)
     )

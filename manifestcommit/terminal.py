@@ -192,6 +192,7 @@ _STYLES = {
     "running": "cyan",
     "aborted": "yellow",
     "fenced": "yellow",
+    "forgotten": "yellow",
     "unclear": "yellow",
     "warning": "yellow",
     "failed": "red",

@@ -84,7 +84,7 @@ def _resolve(options: argparse.Namespace) -> int:
 
 @command(
     """
-    jobs: what jobs left for others: prepared, published, running, aborted, fenced
+    jobs: what jobs left for others: prepared, staged, published, running, aborted, fenced
     $ jobs /lake/flights
     """
 )

@@ -40,7 +40,8 @@ from .task_recovery import is_recoverable
 
 # The jobs that have left objects for others, and what became of each.
 
-State = Literal["prepared", "staged", "published", "running", "committed", "aborted", "fenced"]
+Decided = Literal["committed", "aborted", "fenced", "forgotten"]
+State = Literal["prepared", "staged", "published", "running"] | Decided
 
 
 class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +53,8 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
             leaves it to a process that looks at it; "published": as well, and other
             writers commit it for its process, which runs or has died; "running": it is not prepared
             yet, or its process has died; "fenced": it began so long ago that it cannot commit any
-            more; "committed"; "aborted".
+            more, and never did; "forgotten": as well, and whether it did is not known any more;
+            "committed"; "aborted".
         version: the version that holds it, where it is committed, or its work where another job
             has committed its key while it was staged; None: elsewhere.
         together: the paths of the tables that are committed or aborted with it, this one among
@@ -99,8 +101,9 @@ def is_published(ctx: TableContext, job: str) -> bool:
 def list_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[JobInfo]:
     """Every job that has left objects for others, and what became of it, oldest birth first. Two
     lists and the head, and a get for each job that is prepared, or was when it was fenced; three
-    requests more where it is prepared together with others. Without is_read, no prepared job is
-    read: as far as this table knows. [AB3] [CM19] [MT11]"""
+    requests more where it is prepared together with others, and one for each version since its
+    birth where it is fenced. Without is_read, only the head tells of each. [AB3] [CM19] [CM23]
+    [MT11]"""
     return (each.info for each in find_jobs(ctx, is_read=is_read))
 
 
@@ -141,22 +144,23 @@ def _found(
         since=min(info.modified for info in objects),
         size_bytes=sum(info.size_bytes for info in objects),
     )
-    is_open = is_read and state in ("prepared", "fenced")
-    if not is_open or object_names.prepared_name(job) not in names:
+    if not is_read or state not in ("prepared", "fenced"):
         return FoundJob(info=info)
+    is_prepared = object_names.prepared_name(job) in names
     try:
-        prepared = read_prepared(ctx, job)
+        prepared = read_prepared(ctx, job) if is_prepared else None
     except ManifestCommitError as error:
         return FoundJob(info=info, is_waiting=True, error=error)
-    if prepared is None:
-        return FoundJob(info=info, is_waiting=True)
     try:
-        said = _decision(ctx, head, prepared)
+        said = _decision(ctx, head, job, prepared)
     except ManifestCommitError:
         said = None  # as far as that can be asked
-    is_held = prepared.held and state == "prepared" and said is None
     if said is not None:
         state, version = said
+    if prepared is None:
+        info = msgspec.structs.replace(info, state=state, version=version)
+        return FoundJob(info=info, is_waiting=is_prepared)
+    is_held = prepared.held and state == "prepared"
     return FoundJob(
         info=msgspec.structs.replace(
             info,
@@ -164,22 +168,28 @@ def _found(
             version=version,
             together=_roots(prepared),
         ),
-        is_waiting=state in ("prepared", "fenced"),
+        is_waiting=state in ("prepared", "fenced", "forgotten"),
         is_held=is_held,
         advances=() if prepared.done is not None else prepared.change.advances,
     )
 
 
 def _decision(
-    ctx: TableContext, head: Head, prepared: Prepared
-) -> tuple[Literal["committed", "aborted", "fenced"], int | None] | None:
-    """What became of a prepared job that the head does not record: what the home of those that were
-    prepared with it says, or the version that has its work, where it is staged and another one has
-    committed that. None: nobody has decided. [MT11] [CK5]"""
-    said = home_says(ctx, prepared) if prepared.change.together else None
+    ctx: TableContext, head: Head, job: str, prepared: Prepared | None
+) -> tuple[Decided, int | None] | None:
+    """What became of a job that the head does not record: what the home of those that were prepared
+    with it says, or the history since its birth where it is fenced, or the version that has its
+    work, where it is staged and another one has committed that. None: nobody has decided. [CM23]
+    [MT11] [CK5]"""
+    said = home_says(ctx, prepared) if prepared is not None and prepared.change.together else None
     if said is not None and said.kind in ("committed", "aborted", "fenced"):
         return said.kind, said.version
-    if not prepared.held or prepared.change.birth < head.snapshot.fence:
+    if object_names.parse_job_id(job).birth < head.snapshot.fence:
+        found = fenced_outcome(ctx, head, job)
+        if found.kind == "unknown":
+            return "forgotten", None
+        return ("committed" if found.committed else "fenced"), found.version
+    if prepared is None or not prepared.held:
         return None
     version = done_at(ctx, head, prepared)
     return None if version is None else ("committed", version)
@@ -230,25 +240,30 @@ def resolve_job(ctx: TableContext, job_id: str) -> Resolution:
         raise UsageError(str(error)) from None
     if name.table_id != head.snapshot.table_id:
         raise UsageError(f"job {job_id} belongs to another table than the one at {ctx.store.url}")
-    recorded = _recorded(ctx, head, job_id)
-    if recorded is not None:
-        return recorded
-    if (undecided := _undecided(ctx, head, job_id)) is not None:
-        return undecided
-    prepared = read_prepared(ctx, job_id)
-    if prepared is not None:
-        decided, version = _decision(ctx, head, prepared) or ("pending", None)
-        status = "aborted" if decided == "fenced" else decided
-        return Resolution(status, version, _roots(prepared))
-    if is_published(ctx, job_id):
-        return Resolution("pending")
+    if (known := _resolved(ctx, head, job_id)) is not None:
+        return known
     # The writer that carried it since the head was read has removed its intent.
     newest = newest_above(ctx.store, head.version, head) or ctx.open()
-    return (
-        _undecided(ctx, newest, job_id)
-        or _recorded(ctx, newest, job_id)
-        or Resolution("not_committed")
-    )
+    return _resolved(ctx, newest, job_id) or Resolution("not_committed")
+
+
+def _resolved(ctx: TableContext, head: Head, job_id: str) -> Resolution | None:
+    """What the head, the history and the objects of a job tell of it; None: nothing."""
+    head, (state, version) = find_job_at(ctx, head, job_id)
+    if state == "committed":
+        assert version is not None
+        return Resolution("committed", version, _together(ctx, head, version))
+    if state == "given_up":
+        return Resolution("aborted")
+    top = None if head.is_void else head.top  # with a member that no home has decided [MT8]
+    if top is not None and any(each.job == job_id for each in top.snapshot.commits):
+        return Resolution("pending", together=_tables(ctx, top.snapshot))
+    prepared = read_prepared(ctx, job_id)
+    decided = _decision(ctx, head, job_id, prepared)
+    if decided is None and prepared is None and not is_published(ctx, job_id):
+        return None
+    status, version = decided or ("pending", None)
+    return Resolution(status, version, () if prepared is None else _roots(prepared))
 
 
 def tables_beside(ctx: TableContext, job_id: str) -> tuple[str, ...]:
@@ -264,14 +279,6 @@ def tables_beside(ctx: TableContext, job_id: str) -> tuple[str, ...]:
 
 def _roots(prepared: Prepared) -> tuple[str, ...]:
     return tuple(each.root for each in prepared.change.together)
-
-
-def _undecided(ctx: TableContext, head: Head, job_id: str) -> Resolution | None:
-    """The answer for a job with a member that no home has decided; None: there is none. [MT8]"""
-    top = None if head.is_void else head.top
-    if top is None or not any(each.job == job_id for each in top.snapshot.commits):
-        return None
-    return Resolution("pending", together=_tables(ctx, top.snapshot))
 
 
 def _together(ctx: TableContext, head: Head, version: int) -> list[str]:
@@ -293,20 +300,6 @@ def _tables(ctx: TableContext, snapshot: Snapshot) -> list[str]:
     if share is None:
         return []
     return [own, *share.members] if share.home is None else [share.home, own]
-
-
-def _recorded(ctx: TableContext, head: Head, job_id: str) -> Resolution | None:
-    head, (state, version) = find_job_at(ctx, head, job_id)
-    if state == "committed":
-        assert version is not None
-        return Resolution("committed", version, _together(ctx, head, version))
-    if state == "given_up":
-        return Resolution("aborted")
-    return (
-        Resolution("forgotten")
-        if object_names.parse_job_id(job_id).birth < head.snapshot.fence
-        else None
-    )
 
 
 # Several jobs that advance the same sources: a range never becomes a source's first one while an

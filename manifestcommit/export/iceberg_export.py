@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
 from ..format.entries import ManifestRef
 from ..format.fields import Schema
-from ..format.snapshot import REPLACE, Snapshot
+from ..format.snapshot import REPLACE, Snapshot, columns_of
 from ..log.table_context import TableContext, is_export
 from ..log.version_chain import Head, raise_if_expired, read_version
 from ..protocol.conflict import is_readable
@@ -34,7 +34,6 @@ from .iceberg_manifests import (
     FIRST_PARTITION_ID,
     ManifestFile,
     check_schema,
-    columns_of,
     highest_id,
     list_bytes,
     manifest_bytes,

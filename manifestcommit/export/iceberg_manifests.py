@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec.structs import replace
 
 from ..errors import UnsupportedTypeError, UsageError
 from ..format.arrow_schema import arrow_type
@@ -32,7 +31,6 @@ from ..format.fields import (
     type_text,
     walk,
 )
-from ..format.snapshot import Snapshot, never_null
 from ..format.transforms import partition_fields as fields_of
 from ..format.transforms import transform_of
 from . import avro
@@ -91,14 +89,6 @@ def _field_json(field: Field) -> dict[str, Any]:
         "required": False,
         "type": type_json(field.type),
     }
-
-
-def columns_of(snapshot: Snapshot) -> Schema:
-    """The columns of a version; one that a constraint keeps from null is not nullable. [CK8]"""
-    schema = snapshot.schema or Schema(fields=())
-    never = {never_null(each) for each in snapshot.constraints.values()}
-    fields = (replace(f, nullable=f.nullable and f.id not in never) for f in schema.fields)
-    return replace(schema, fields=tuple(fields))
 
 
 def schema_json(schema: Schema) -> dict[str, Any]:

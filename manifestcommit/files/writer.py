@@ -239,7 +239,7 @@ class DataFileWriter:
         # while it is at work, nothing else may use the files: `wait` or `end` comes first
         self._encoding = BackgroundWorker(is_on=in_background)
         self._conformer = Conformer(plan.schema)
-        self._check = gate().row_check(plan, store.url) if plan.constraints else None
+        self._check = gate().RowChecks(plan, store.url) if plan.constraints else None
         self._sources = plan.sources
         self._row_group_bytes = max(
             min(row_buffer.ROW_GROUP_BYTES, plan.target_file_size), _MIN_ROW_GROUP_BYTES

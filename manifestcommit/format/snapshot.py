@@ -14,7 +14,16 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from .entries import Count, Entry, Int64, ManifestRef, Time
-from .fields import Closed, Schema, Stored, WireValue, is_text, is_unicode, shown
+from .fields import (
+    Closed,
+    Schema,
+    Stored,
+    WireValue,
+    is_text,
+    is_unicode,
+    map_fields,
+    shown,
+)
 from .object_names import is_table_id, parse_job_id
 
 # Who made a commit, and what its caller says of it: author, message and metadata.
@@ -394,6 +403,15 @@ def never_null(constraint: Constraint) -> int | None:
         for text in (constraint.condition, f"{column} is not null", f"`{column}` is not null")
     )
     return id if said in texts and not others else None
+
+
+def columns_of(snapshot: Snapshot) -> Schema:
+    """The columns of a version; one that a constraint keeps from null is not nullable. [CK8]"""
+    never = {never_null(each) for each in snapshot.constraints.values()}
+    return map_fields(
+        snapshot.schema or Schema(fields=()),
+        lambda f: msgspec.structs.replace(f, nullable=f.nullable and f.id not in never),
+    )
 
 
 MOST_CONSTRAINTS = 64  # every version carries them

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ..errors import UsageError
 from ..files.writer import WritePlan
-from ..filter.arrow_expression import parse_expression, spark_order
+from ..filter.arrow_expression import parse_expression
 from ..filter.predicate import ColumnPath, Not, Predicate
 from ..filter.sql_expression import Session, columns_of, compile_value, truth_of
 from ..filter.sql_syntax import NotUnderstoodError, parse
@@ -101,20 +101,12 @@ def check_schema(snapshot: Snapshot, schema: Schema) -> None:
         _check_of(name, constraint, schema, physical=False)
 
 
-def row_check(plan: WritePlan, url: str) -> RowChecks:
-    """What checks the rows that are written by this plan. [CK2]"""
-    checks = [
-        _check_of(name, constraint, plan.schema, physical=True)
-        for name, constraint in plan.constraints.items()
-    ]
-    return RowChecks(checks, url)
-
-
 class RowChecks:
-    """Checks rows in the form of data files, and counts those that violate a constraint. [CK2]"""
+    """Checks the rows that are written by a plan, in the form of data files, and counts those that
+    violate a constraint. [CK2]"""
 
-    def __init__(self, checks: Sequence[Check], url: str) -> None:
-        self._checks, self._url = checks, url
+    def __init__(self, plan: WritePlan, url: str) -> None:
+        self._checks, self._url = _checks_of(plan), url
         self._found: dict[str, Violation] = {}
 
     def take(self, rows: pa.RecordBatch) -> bool:
@@ -138,10 +130,7 @@ class Splitter:
 
     def __init__(self, plan: WritePlan) -> None:
         fields = plan.schema.fields
-        self._checks = [
-            _check_of(name, each, plan.schema, physical=True)
-            for name, each in plan.constraints.items()
-        ]
+        self._checks = _checks_of(plan)
         named = {never_null(each) for each in plan.constraints.values()}  # by the constraint's name
         bare = [field for field in fields if not field.nullable and field.id not in named]
         self._required = {not_null_name(field): field.file_name for field in bare}
@@ -167,6 +156,13 @@ class Splitter:
         marks = zip(*(mask.filter(failed).to_pylist() for mask in masks.values()), strict=True)
         why = pa.array([list(compress(masks, each)) for each in marks], pa.list_(pa.string()))
         return batch.filter(pc.invert(failed)), batch.filter(failed), why
+
+
+def _checks_of(plan: WritePlan) -> list[Check]:
+    """The constraints on rows in the form of data files."""
+    return [
+        _check_of(name, each, plan.schema, physical=True) for name, each in plan.constraints.items()
+    ]
 
 
 def not_null_name(field: Field) -> str:
@@ -231,11 +227,6 @@ def expected(ctx: TableContext, snapshot: Snapshot, condition: str) -> Violation
         raise UsageError(f"{what}: {error}; nothing was done") from None
     check = _check_of("", bound, snapshot.schema, physical=False, what=what)
     return _found(ctx, snapshot, check, set())
-
-
-def violation(ctx: TableContext, snapshot: Snapshot, name: str) -> Violation | None:
-    """What violates this constraint of the snapshot. [CK2]"""
-    return first_violation(ctx, snapshot, {name: snapshot.constraints[name]})
 
 
 def texts_of(snapshot: Snapshot) -> dict[str, str]:
@@ -362,10 +353,7 @@ def _check_of(
         form = truth_of(compile_value(constraint.condition, resolve, _ANYWHERE))
     columns = arrow_schema.arrow_schema(schema, physical=physical, ids=False)
     predicate = parse_expression(form, columns, f"{what}:")
-    form = spark_order(form, columns)
-    with evaluating(
-        constraint.condition, f"{what}:"
-    ):  # its types are checked before any row is read
+    with evaluating(constraint.condition, f"{what}:"):  # its types, before any row is read
         mask_of(columns.empty_table(), form)
     return Check(
         name=name,

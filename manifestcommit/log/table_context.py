@@ -31,6 +31,7 @@ from ..format.fields import Schema
 from ..format.snapshot import (
     Author,
     Commit,
+    Constraint,
     KeyRecord,
     Note,
     Snapshot,
@@ -94,13 +95,15 @@ class RowCheck(Protocol):
 class Gate(Protocol):
     """Checks rows against constraints, above the engine; loaded for a table with any. [CK2]"""
 
-    def row_check(self, plan: Any, url: str) -> RowCheck: ...
+    def RowChecks(self, plan: Any, url: str) -> RowCheck: ...  # noqa: N802  # a class
 
     def check_change(
         self, ctx: TableContext, head: Snapshot, change: Write, names: Sequence[str]
     ) -> Violation | None: ...
 
-    def violation(self, ctx: TableContext, snapshot: Snapshot, name: str) -> Violation | None: ...
+    def first_violation(
+        self, ctx: TableContext, snapshot: Snapshot, constraints: Mapping[str, Constraint]
+    ) -> Violation | None: ...
 
     def texts_of(self, snapshot: Snapshot) -> dict[str, str]: ...
 

@@ -14,7 +14,7 @@ from ..errors import SnapshotExpiredError, UsageError
 from ..format import manifest_table
 from ..format.entries import SourceRange
 from ..format.fields import Field, is_text, shown, type_text, walk
-from ..format.snapshot import REPLACE, Commit, Snapshot, known_parts
+from ..format.snapshot import REPLACE, Commit, Snapshot, columns_of, known_parts
 from ..format.spark_json import comment_of
 from ..format.transforms import spelled
 from ..format.watermark import Position
@@ -59,7 +59,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
         "rank": snapshot.rank,
         "decided_by": sorted(record.root for record in snapshot.homes.values()),
         "decides_for": sorted(record.root for record in snapshot.joint.values()),
-        "columns": list(_columns(snapshot.schema.fields if snapshot.schema else ())),
+        "columns": list(_columns(columns_of(snapshot).fields)),
         "commits": [
             {
                 "job": commit.job,
@@ -76,7 +76,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
 
 
 def _columns(fields: tuple[Field, ...]) -> Iterator[dict[str, Any]]:
-    """Every column, and each member that has a comment, by its path."""
+    """Every column, and each member that has a comment, by its path. [CK8]"""
     for path, field in walk(fields):
         comment = comment_of(field)
         if len(path) == 1 or comment is not None:

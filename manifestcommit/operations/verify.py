@@ -857,9 +857,9 @@ def _verify(
 def _violations(ctx: TableContext, snapshot: Snapshot) -> Iterator[VerifyFinding]:
     """Rows of the newest version that violate a constraint of it. Files are read whose bounds leave
     it open; what cannot be read is damage of its own. [CK2]"""
-    for name in snapshot.constraints:
+    for name, constraint in snapshot.constraints.items():
         try:
-            found = gate().violation(ctx, snapshot, name)
+            found = gate().first_violation(ctx, snapshot, {name: constraint})
         except (ManifestCommitError, OSError):
             continue
         if found is not None:

@@ -779,11 +779,14 @@ class TableReads:
             with its key; "not_committed": nothing of it is in the table as of this call, and a
             process that still runs it may commit it later, unless it is fenced;
             "pending": it is prepared, or was published to others that commit at the same time, and
-            any process may commit or abort it; "aborted"; or "forgotten": it began so long ago that
-            the table no longer records what became of it.
+            any process may commit or abort it; "aborted"; "fenced": it began so long ago that it
+            cannot commit any more, and never did; or "forgotten": as well, and whether it did is
+            not known any more, since those versions have expired. `jobs` says the same.
 
         Raises:
             UsageError: the id is not of a job of this table.
+
+        Fenced, it costs a request for each version since the job began.
 
         Spec: CM23, CK5.
         """

@@ -79,6 +79,8 @@ def _run(given: argparse.Namespace, seed: int, store: Literal["local", "s3"]) ->
             return of_rounds
         # A server takes longer for a commit than a disk: fewer records and kills, so that writers get somewhere.
         slower: dict[str, Any] = {"per_second": 25.0, "kill_every_s": 2.0} if store == "s3" else {}
+        if given.spark:  # its session alone takes longer than a short run
+            slower |= {"wanted": {"streamed": 10}, "drain_s": 600.0}
         settings = Settings(
             seed=seed, seconds=given.minutes * 60, store=store, writers=given.writers, sources=6, tight=not given.usual_budgets,
             exports=given.about == "tables", about=given.about, spark=given.spark, **slower,

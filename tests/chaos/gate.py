@@ -289,13 +289,14 @@ class Loader(Lander):
 
 
 class Streamer(Lander):
-    """A query of Spark streams what landed, by writes with a quarantine. It dies where commits do, and before its checkpoint."""
+    """A query of Spark streams what landed, a file a batch, by writes with a quarantine. It dies where commits do, and before its
+    checkpoint."""
 
     kind, bad = "stream of Spark", 0.3
     _session: Any = None
 
     def turn(self, phase: Phase) -> None:
-        if phase == "run":
+        for _ in range(self.dice.randint(1, 5) if phase == "run" else 0):
             self.land()
         try:
             self.query()
@@ -311,7 +312,8 @@ class Streamer(Lander):
 
     def query(self) -> None:
         """One run of the query, over all that is there."""
-        rows = self.spark().readStream.schema("id long, shelf string, n long, batch string").parquet(str(self.landing))
+        landed = self.spark().readStream.schema("id long, shelf string, n long, batch string").option("maxFilesPerTrigger", 1)
+        rows = landed.parquet(str(self.landing))
         sink = rows.writeStream.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True)
         sink.foreachBatch(self.take).start().awaitTermination()
 
@@ -368,8 +370,9 @@ class Keeper(DyingActor):
                 done = [each.compact() for each in (table, refused)]
                 self.note("compacted", groups=sum(each.groups for each in done))
             else:
+                grace = "2m" if self.world.spark else "3s"  # a batch of Spark takes longer than most of this
                 for each in (TABLE, REFUSED):
-                    mc.gc(self.world.urls[each], grace="3s", keep_versions=1_000_000, storage_options=self.world.options)
+                    mc.gc(self.world.urls[each], grace=grace, keep_versions=1_000_000, storage_options=self.world.options)
                 self.note("collected")
         except (*_AGAIN, mc.errors.OutcomeUnknownError) as error:
             self.note("not swept", error=type(error).__name__)

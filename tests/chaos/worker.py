@@ -234,7 +234,7 @@ class Worker(Actor):
                 found = mc.Table(self.world.urls[table], storage_options=self.world.options).resolve(job)
             except mc.errors.StoreError as error:
                 return self.failed(error)
-            if found not in ("committed", "not_committed") and not (found == "forgotten" and self.is_fenced(table, job)):
+            if found not in ("committed", "not_committed") and not (found in ("fenced", "forgotten") and self.is_fenced(table, job)):
                 self.violation(f"job {job} of {table} was never prepared or fenced, and is said to be {found}")
             if found == "committed":
                 assert found.version is not None

@@ -255,7 +255,9 @@ def test_a_fence_above_one_of_them_aborts_all(fenced: int) -> None:
     open_store(lake.urls[fenced]).put(object_names.prepared_name(jobs[fenced]), data)
     (result,) = settle_prepared(lake.at(lake.urls[1 - fenced]))
     assert isinstance(result.error, mc.errors.JobAbortedError if fenced else mc.errors.JobFencedError) and lake.moved() == [0, 0]
-    assert resolve_job(lake.at(lake.urls[1 - fenced]), jobs[1 - fenced]) == "aborted"
+    other = lake.at(lake.urls[1 - fenced])
+    said = "aborted" if fenced else "fenced"
+    assert resolve_job(other, jobs[1 - fenced]) == said and [each.state for each in list_jobs(other)] == [said]
 
 
 def test_what_a_home_has_forgotten_the_own_table_tells() -> None:
@@ -270,7 +272,7 @@ def test_what_a_home_has_forgotten_the_own_table_tells() -> None:
     other = lake.at(lake.urls[1])
     assert [each.state for each in list_jobs(other)] == ["fenced"]
     assert commit_prepared(other, jobs[1]).kind == give_up(other, jobs[1]).kind == "fenced" and lake.moved() == [0, 0]
-    assert resolve_job(other, jobs[1]) == "aborted"
+    assert resolve_job(other, jobs[1]) == "fenced"
 
 
 def test_what_the_own_table_has_forgotten_the_home_tells() -> None:

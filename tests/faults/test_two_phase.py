@@ -13,7 +13,7 @@ from tests.kit.faults import in_process, killed
 from tests.kit.tables import begin, check_head, check_table, clone, in_chain, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
+from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job
 from manifestcommit.errors import CommitConflictError, JobAbortedError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import Commit
@@ -204,6 +204,26 @@ def fence(store: Store, version: int, **changes: Any) -> None:
     put_version(store, open_head(store), fence=version, **changes)
 
 
+def listed(store: Store, job: str) -> tuple[str, int | None]:
+    return next((each.state, each.version) for each in list_jobs(session(store)) if each.job == job)
+
+
+def resolved(store: Store, job: str) -> tuple[str, int | None]:
+    found = resolve_job(session(store), job)
+    return str(found), found.version
+
+
+def test_a_list_of_jobs_and_an_answer_for_one_say_the_same_of_a_fenced_one() -> None:
+    """Prepared or not, it never committed: no version since its birth carries it. [CM23] [AB3]"""
+    store = table(3)
+    job = prepared(store, 77)
+    write(store, rows([4]))
+    fence(store, 4)
+    assert listed(store, job) == resolved(store, job) == ("fenced", None)
+    store.delete([object_names.prepared_name(job)])
+    assert resolved(store, job) == ("fenced", None)
+
+
 @pytest.mark.parametrize("finish", FINISHERS)
 @pytest.mark.parametrize("collected", [False, True])
 def test_a_job_that_committed_and_was_forgotten_is_never_told_to_be_given_up(finish: str, collected: bool) -> None:
@@ -213,8 +233,10 @@ def test_a_job_that_committed_and_was_forgotten_is_never_told_to_be_given_up(fin
     assert commit(store, job).version == 4
     write(store, rows([5]))
     fence(store, 5, recent_jobs={})
+    assert listed(store, job) == resolved(store, job) == ("committed", 4)
     if collected:
         store.delete([object_names.prepared_name(job)])
+    assert resolved(store, job) == ("committed", 4)
     before = open_head(store).version
     outcome = FINISHERS[finish](store, job)
     assert (outcome.kind, outcome.version, outcome.job_id) == ("committed", 4, job)
@@ -232,8 +254,10 @@ def test_a_forgotten_job_whose_history_is_gone_is_unknown(finish: str, collected
         write(store, rows([number]))
     fence(store, 6, expired=6, recent_jobs={})
     store.delete([object_names.version_name(version) for version in range(1, 6)])
+    assert listed(store, job) == resolved(store, job) == ("forgotten", None)
     if collected:
         store.delete([object_names.prepared_name(job)])
+    assert resolved(store, job) == ("forgotten", None)
     outcome = FINISHERS[finish](store, job)
     assert outcome.kind == "unknown" and outcome.job_id == job
     check_head(store)

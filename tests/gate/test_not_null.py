@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
+from manifestcommit.cli.main import main as cli
 from manifestcommit.gate import constraints
 from manifestcommit.spark_sql import statements as sql
 
@@ -113,6 +114,22 @@ def test_iceberg_says_that_a_column_is_required(table: mc.Table) -> None:
     table.drop_not_null("the day")
     table.drop_not_null("id")
     assert required() == {"id": False, "amount": False, "the day": False}
+
+
+def test_a_description_says_that_a_column_is_not_nullable(table: mc.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of each version, by Python and on the command line; the schemas of Arrow and Spark say what data files do. [CK8]"""
+
+    def nullable(version: int | None = None) -> dict[str, bool]:
+        return {each["name"]: each["nullable"] for each in table.describe(version=version)["columns"]}
+
+    before = table.version
+    table.set_not_null("the day")
+    assert nullable() == {"id": False, "amount": True, "the day": False} and nullable(before)["the day"]
+    assert cli(["schema", table.url, "--json"]) == 0
+    assert {each["name"]: each["nullable"] for each in json.loads(capsys.readouterr().out)} == nullable()
+    assert all(field.nullable for field in (*table.schema, *table.to_arrow().schema))
+    table.drop_not_null("the day")
+    assert nullable()["the day"]
 
 
 @pytest.mark.parametrize(("said", "method"), [("SET NOT NULL", "set_not_null"), ("drop not null", "drop_not_null")])
