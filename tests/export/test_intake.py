@@ -14,13 +14,24 @@ from typing import Any
 import deltalake
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform, Transform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
@@ -171,6 +182,56 @@ def test_a_partitioning_that_changed_is_in_the_files(tmp_path: Path) -> None:
     ice.append(numbered(2, part=["c", "d"]))
     table = check(str(tmp_path / "t"), ice.scan().to_arrow(), document(ice))
     assert table.describe()["partition_by"] == []
+
+
+LATER = dt.date(2013, 1, 1)
+TRANSFORMED: dict[str, tuple[IcebergType, list[Transform[Any, Any]], pa.Array]] = {
+    "ts": (
+        TimestampType(),
+        [YearTransform(), MonthTransform(), DayTransform(), HourTransform()],
+        pa.array([dt.datetime(1969, 12, 31, 23, 59), None, dt.datetime(2013, 1, 1)], pa.timestamp("us")),
+    ),
+    "date": (
+        DateType(),
+        [YearTransform(), DayTransform(), BucketTransform(4)],
+        pa.array([dt.date(1969, 12, 31), None, dt.date(2013, 1, 1)]),
+    ),
+    "long": (LongType(), [BucketTransform(5), TruncateTransform(10)], pa.array([-1, None, 2**40])),
+    "text": (StringType(), [BucketTransform(3), TruncateTransform(2)], pa.array(["éé!", None, ""])),
+    "decimal": (DecimalType(9, 2), [TruncateTransform(50)], pa.array([Decimal("-1.20"), None, Decimal("99.99")], pa.decimal128(9, 2))),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms_of_iceberg(tmp_path: Path, name: str) -> None:
+    """Each file is checked to hold the values that Iceberg says; what is written later goes on by them. [AF4] [PT5]"""
+    kind, transforms, values = TRANSFORMED[name]
+    for number, transform in enumerate(transforms):
+        root = str(tmp_path / str(number))
+        ice = ice_table(root, Schema(N, NestedField(2, "p", kind)), by((2, transform, "part"), (1, IdentityTransform(), "n")))
+        ice.append(numbered(3, p=values))
+        table = check(root, numbered(3, p=values), document(ice))
+        call, _, width = str(transform).rstrip("]").partition("[")
+        assert table.describe()["partition_by"] == [f"{call}({width and width + ', '}p)", "n"]
+        mc.write(numbered(3, p=values), root)
+        found = pc.field("p") == values[2]
+        assert table.to_arrow(filter=found).num_rows == 2 and len(table.files(filter=found)) < 6
+        assert table.verify(deep=True).is_sound
+
+
+def test_transforms_that_no_table_has_are_in_the_files(tmp_path: Path) -> None:
+    """Of members, with folders of one name, of some files only: the rest partitions. [AF4] [PT4]"""
+    struct = StructType(NestedField(4, "m", LongType()))
+    parts = {"b4": (2, BucketTransform(4)), "b8": (2, BucketTransform(8)), "m": (4, BucketTransform(2)), "t": (2, TruncateTransform(2))}
+    spec = by(*((*part, called) for called, part in parts.items()), (2, VoidTransform(), "v"))
+    ice = ice_table(str(tmp_path / "t"), Schema(N, NestedField(2, "p", StringType()), NestedField(3, "s", struct)), spec)
+    data = numbered(3, p=["a", None, "b"], s=pa.array([{"m": 1}, None, {"m": 2}], pa.struct([("m", pa.int64())])))
+    ice.append(data)
+    with ice.update_spec() as update:
+        update.remove_field("t")
+    ice.append(data)
+    table = check(str(tmp_path / "t"), ice.scan().to_arrow(), document(ice))
+    assert table.describe()["partition_by"] == ["bucket(4, p)"]
 
 
 def add_without_column(ice: Any, name: str, data: pa.Table, *partition: Any) -> None:
