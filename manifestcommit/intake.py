@@ -11,6 +11,7 @@ Internal: import from `manifestcommit`.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -47,6 +48,7 @@ from .format.fields import (
 )
 from .format.partitioning import check_partition_by
 from .format.spark_json import from_spark
+from .format.transforms import FUNCTIONS, MAX_WIDTH, Transform, partition_fields, spelled
 from .format.values import from_array
 from .log.table_context import TableContext
 from .operations.adopt import ListedFile, ListedTable, Source
@@ -749,23 +751,31 @@ def _names(mapped: Iterable[Any]) -> NameMapping:
 
 
 def _partition_by(metadata: Any, files: list[Any], schema: Schema) -> tuple[int, ...]:
-    """The partition columns: identities of all files, of types that can partition a table."""
+    """The partition columns: identities and transforms of all files, as far as columns here can
+    have them and their folders different names. [AF4]"""
     specs = [
-        _identities(metadata, spec_id)
+        _parts(metadata, spec_id)
         for spec_id in sorted({file.spec_id for file in files} or {metadata.default_spec_id})
     ]
-    names = {field.id: field.name for field in schema.fields}
-    common = [id for id in specs[-1] if id in names and all(id in spec for spec in specs)]
-    by = [names[id] for id in common if _can_partition(schema, names[id])]
-    return check_partition_by(schema, by)
+    by: tuple[int, ...] = ()
+    for id in specs[-1]:
+        wanted = (*by, id)
+        with contextlib.suppress(UsageError, ValueError):
+            found = check_partition_by(schema, spelled(schema, wanted))
+            by = found if found == wanted and all(id in spec for spec in specs) else by
+    return by
 
 
-def _can_partition(schema: Schema, name: str) -> bool:
-    try:
-        check_partition_by(schema, [name])
-    except UsageError:
-        return False
-    return True
+def _parts(metadata: Any, spec_id: int) -> dict[int, int]:
+    """What partitions the files of a spec, by its id here -> its position in their partitions."""
+    found = {}
+    for at, field in enumerate(metadata.specs()[spec_id].fields):
+        function, _, width = str(field.transform).rstrip("]").partition("[")
+        if function == "identity":
+            found[field.source_id] = at
+        elif function in FUNCTIONS and int(width or 0) <= MAX_WIDTH:
+            found[Transform(field.source_id, function, int(width or 0)).id] = at
+    return found
 
 
 def _check_values(
@@ -773,7 +783,7 @@ def _check_values(
 ) -> None:
     """UsageError if only the metadata holds a value that a column has in this file. there: the ids
     of columns that are in the file or partition the table. [AF4]"""
-    at = _identities(metadata, file.spec_id)
+    at = _parts(metadata, file.spec_id)
     for path, field in walk(schema.fields):
         if field.id in at and field.id not in there and file.record_count:
             if file.partition[at[field.id]] is None:
@@ -787,22 +797,10 @@ def _check_values(
             )
 
 
-def _identities(metadata: Any, spec_id: int) -> dict[int, int]:
-    """Source column -> position in the partition, for identities."""
-    spec = metadata.specs()[spec_id]
-    return {
-        field.source_id: at
-        for at, field in enumerate(spec.fields)
-        if str(field.transform) == "identity"
-    }
-
-
 def _values(metadata: Any, file: Any, schema: Schema, by: tuple[int, ...]) -> tuple[WireValue, ...]:
-    if not by:
-        return ()
-    at = _identities(metadata, file.spec_id)
-    types = {field.id: field.type for field in schema.fields}
-    return tuple(_wire(file.partition[at[id]], types[id]) for id in by)
+    at = _parts(metadata, file.spec_id)
+    fields = partition_fields(schema, by)
+    return tuple(_wire(file.partition[at[field.id]], field.type) for field in fields)
 
 
 def _wire(value: Any, kind: FieldType) -> WireValue:

@@ -98,15 +98,17 @@ def _delete(options: argparse.Namespace) -> int:
 
 @command(
     """
-    add-column: add a column, which is null in every row that is there
-    NAME
+    add-column: add a column, which is null in every row that is there, or a member of a struct
+    NAME  the column's name, or a member's path, such as s.b
     TYPE  a type of Spark or SQL, such as 'bigint'
+    --default VALUE  the value in every row that is there; all files are rewritten
     @note
     $ add-column /lake/flights gate string
+    $ add-column /lake/flights gates int --default 0
     """,
     """
     rename-column: rename a column; its values stay, in old files and new ones
-    NAME  the column's name now
+    NAME  the column's name now, or a member's path, such as s.b; then all files are rewritten
     NEW  its name then
     @note
     $ rename-column /lake/flights delay arrival_delay
@@ -131,7 +133,21 @@ def _alter(options: argparse.Namespace) -> int:
     given = vars(options)
     arguments = [given[name] for name in ("name", "new_name", "type", "comment") if name in given]
     method = getattr(table_of(options), options.command.replace("-", "_"))
-    return _altered(options, method(*arguments, **note_of(options)))
+    more = {} if given.get("default") is None else {"default": _default(**given)}
+    return _altered(options, method(*arguments, **more, **note_of(options)))
+
+
+def _default(type: str, default: str, **_: Any) -> Any:
+    """A value as its text says it, in the column's type; the text itself where it says none."""
+    import pyarrow as pa  # late: `--help` needs no pyarrow
+
+    from ..format.arrow_schema import arrow_type
+    from ..format.fields import parse_type
+
+    try:
+        return pa.scalar(default).cast(arrow_type(parse_type(type)))
+    except pa.ArrowException:
+        return default
 
 
 def _altered(options: argparse.Namespace, outcome: Any) -> int:
@@ -141,7 +157,8 @@ def _altered(options: argparse.Namespace, outcome: Any) -> int:
 
 
 def _plan_drop(options: argparse.Namespace) -> Plan:
-    from ..format.evolution import drop_column, find_column
+    from ..format.evolution import drop_column
+    from ..format.fields import walk
     from ..operations.alter import check_edits
 
     table = table_of(options)
@@ -150,12 +167,13 @@ def _plan_drop(options: argparse.Namespace) -> Plan:
         raise UsageError(f"{options.path} has no columns yet")
     edits = drop_column(snapshot.schema, options.name, partition_by=snapshot.partition_by)
     check_edits(table._ctx, snapshot, edits)
-    column, totals = find_column(snapshot.schema, options.name), snapshot.totals
+    (edit,), totals = edits, snapshot.totals
+    column = next(each for _, each in walk(snapshot.schema.fields) if each.id == edit.id)
     return Plan(
         version=snapshot.version,
-        what=f"drop a column, whose values can no longer be read: {column.name}",
+        what=f"drop a column, whose values can no longer be read: {edit.column}",
         document={
-            "column": column.name,
+            "column": edit.column,
             "type": type_text(column.type),
             "files": totals.files,
             "rows": totals.rows,
@@ -167,7 +185,7 @@ def _plan_drop(options: argparse.Namespace) -> Plan:
 @command(
     """
     drop-column: drop a column; a later column of the same name does not show its values
-    NAME
+    NAME  the column's name, or a member's path, such as s.b; then all files are rewritten
     @dry-run
     @yes
     @note
@@ -181,6 +199,26 @@ def _drop(options: argparse.Namespace) -> int:
         return status
     outcome = table.drop_column(options.name, **note_of(options))
     return _altered(options, outcome)
+
+
+@command(
+    """
+    set-partitioning: partition the table by other columns, in one commit that rewrites all files
+    --partition-by A,B!  columns, or day(ts), bucket(16, user); '' for none
+    @dry-run
+    @note
+    $ set-partitioning /lake/flights --partition-by 'month(day), carrier' --dry-run
+    """
+)
+def _set_partitioning(options: argparse.Namespace) -> int:
+    from ..format.transforms import split_calls
+
+    by = [each for each in split_calls(options.partition_by) if each]
+    table = table_of(options)
+    outcome = table.set_partitioning(by, dry_run=options.dry_run, **note_of(options))
+    figures = ("kind", "version", "rows_rewritten", "files_rewritten")
+    show(options, {name: getattr(outcome, name) for name in figures})
+    return 0
 
 
 @command(

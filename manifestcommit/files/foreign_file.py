@@ -476,6 +476,8 @@ class _Candidate:
                     f"holds {value!r} where the partition's value is {given[index]!r}",
                 )
             return value
+        if field.id > MAX_FIELD_ID and outside and given is not None and given[index] is None:
+            return None  # a column that the file does not have is null in it
         if not outside or field.id > MAX_FIELD_ID:
             raise self._mismatch(
                 (field.file_name,),

@@ -93,13 +93,14 @@ class Draft:
         self._names[home][field.name.lower()] = field.id
 
     def rename(self, field: Field, to: str) -> None:
-        """Rename the column; its name in files stays."""
+        """Rename the column, whose name in files stays, or the member."""
         home = self._parents[field.id]
         if self._sibling(home, to) not in (None, field.id):
             raise SchemaConflict(f"another column is called {to!r} meanwhile")
         del self._names[home][field.name.lower()]
         self._names[home][to.lower()] = field.id
-        physical = None if to == field.file_name else field.file_name
+        stays = home == _TABLE and to != field.file_name
+        physical = field.file_name if stays else None  # a member is called in files as it is
         metadata = rename_metadata(field.metadata, field.name, to)
         self.put(msgspec.structs.replace(field, name=to, physical=physical, metadata=metadata))
 
@@ -178,11 +179,11 @@ __all__ = [
     "drop_column",
     "find_column",
     "fit",
-    "gives_type",
     "leaves",
     "relax_column",
     "rename_column",
     "replace",
+    "replaces_files",
     "widen_column",
 ]
 
@@ -348,53 +349,60 @@ def _find_member(schema: Schema, name: str) -> tuple[str, Field]:
     return ".".join(path) or field.name, field
 
 
-def _refuse_member(schema: Schema, name: str) -> None:
-    """UsageError for the path of a member where only columns can be meant."""
-    found = _by_path(schema).get(name.lower())
-    if found is not None and len(found[0]) > 1:
+def _with_siblings(schema: Schema, name: str) -> tuple[str, Field, tuple[Field, ...]]:
+    """The path of a column, or of a member of a struct, and what is beside it; UsageError if there
+    is none, or it is what is in a list or map. [SC6] [SC12]"""
+    path, field = _find_member(schema, name)
+    if field in schema.fields:
+        return path, field, schema.fields
+    above = next(each for _, each in walk(schema.fields) if field in members(each.type))
+    if not isinstance(above.type, StructType):
         raise UsageError(
-            f"{shown(name)} is a member of a column, and only a whole column can be named here. "
-            "Members are added, widened and commented; files know them by their names, which stay."
+            f"{shown(path)} is what a list or map holds, and has no name of its own: name a "
+            "column, or a member of a struct."
         )
+    return path, field, above.type.fields
 
 
 def rename_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
-    """The edit that renames a column. Its id, values and name in files stay. [SC6]"""
-    field = find_column(schema, name)
+    """The edit that renames a column or a member. Its id and values stay, and a column's name in
+    files. [SC6] [SC12]"""
+    path, field, beside = _with_siblings(schema, name)
     if not to:
         raise UsageError(f"The column {name!r} cannot get an empty name.")
     check_schema(Schema(fields=(msgspec.structs.replace(field, name=to, physical=None),)))
-    if any(other.name.lower() == to.lower() and other.id != field.id for other in schema.fields):
+    if any(other.name.lower() == to.lower() and other.id != field.id for other in beside):
+        what = "The table" if beside is schema.fields else f"The struct of {path!r}"
         raise UsageError(
-            f"The table has a column {to!r} already; column names do not differ in case only."
+            f"{what} has a column {to!r} already; column names do not differ in case only."
         )
     return (
         ()
         if field.name == to
-        else (SchemaEdit(kind="rename", id=field.id, column=field.name, was=field.name, to=to),)
+        else (SchemaEdit(kind="rename", id=field.id, column=path, was=field.name, to=to),)
     )
 
 
 def drop_column(
     schema: Schema, name: str, *, partition_by: tuple[int, ...] = ()
 ) -> tuple[SchemaEdit, ...]:
-    """The edit that drops a column. Neither its id nor its file name is used again. [SC6]"""
-    field = find_column(schema, name)
+    """The edit that drops a column or a member. Neither its id nor a column's file name is used
+    again. [SC6] [SC12]"""
+    path, field, beside = _with_siblings(schema, name)
     if field.id in source_ids(partition_by):
         raise UsageError(
-            f"The column {field.name!r} partitions the table and cannot be dropped; write a "
-            "new table instead."
+            f"The column {field.name!r} partitions the table and cannot be dropped; partition it "
+            "by others first: Table.set_partitioning."
         )
-    if len(schema.fields) == 1:
-        raise UsageError(
-            f"The column {field.name!r} is the table's only one and cannot be dropped."
-        )
-    return (SchemaEdit(kind="drop", id=field.id, column=field.name),)
+    if len(beside) == 1:
+        what = "table's" if beside is schema.fields else "struct's"
+        raise UsageError(f"The column {path!r} is the {what} only one and cannot be dropped.")
+    return (SchemaEdit(kind="drop", id=field.id, column=path),)
 
 
 def widen_column(schema: Schema, name: str, to: FieldType) -> tuple[SchemaEdit, ...]:
     """The edits that widen a column's type, also inside lists, maps and structs. Files of the old
-    type stay, and are read as the new one, but for `void`, see `gives_type`. [SC5] [SC11]"""
+    type stay, and are read as the new one, but for `void`, see `replaces_files`. [SC5] [SC11]"""
     path, field = _find_member(schema, name)
     return tuple(_widened(field, to, path))
 
@@ -420,10 +428,16 @@ def _widened(field: Field, to: FieldType, path: str) -> Iterator[SchemaEdit]:
     )
 
 
-def gives_type(edits: Iterable[SchemaEdit]) -> bool:
-    """Whether a column of nulls gets a type. Engines do not read such a column of a file as one of
-    another type: the commit has to replace the files. [SC11]"""
-    return any(edit.kind == "widen" and edit.was == _VOID for edit in edits)
+def replaces_files(schema: Schema, edits: Iterable[SchemaEdit]) -> bool:
+    """Whether the commit has to replace the files. A column of nulls gets a type: engines do not
+    read one in a file as of another type [SC11]; or a member gets a name or goes: files and engines
+    know members by their names. [SC12]"""
+    columns = {field.id for field in schema.fields}
+    return any(
+        edit.was == _VOID if edit.kind == "widen" else edit.id not in columns
+        for edit in edits
+        if edit.kind in ("widen", "rename", "drop")
+    )
 
 
 def comment_column(schema: Schema, name: str, comment: str | None) -> tuple[SchemaEdit, ...]:
@@ -457,7 +471,11 @@ def find_column(schema: Schema, name: str, of: str = "The table") -> Field:
     found = named.get(name) or named.get(name.lower())
     if found is not None:
         return found
-    _refuse_member(schema, name)
+    inside = _by_path(schema).get(name.lower())
+    if inside is not None and len(inside[0]) > 1:
+        raise UsageError(
+            f"{shown(name)} is a member of a column, and only a whole column can be named here."
+        )
     known = ", ".join(repr(field.name) for field in schema.fields[:20])
     raise UsageError(f"{of} has no column {shown(name)}; it has {known}.")
 

@@ -486,10 +486,12 @@ class Matcher:
         return () in self._by_ids
 
     def holds(self, partition: PartitionPattern) -> bool:
-        """Whether the patterns cover this partition, given with a value for every id."""
+        """Whether the patterns cover this partition, given with a value for every id; one by other
+        ids, of a former partitioning, covers none. [CF9]"""
         return any(
             _exact(partition[field_id] for field_id in ids) in values
             for ids, values in self._by_ids.items()
+            if all(field_id in partition for field_id in ids)
         )
 
     def meets(self, other: PartitionPattern) -> bool:

@@ -13,6 +13,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
@@ -46,7 +47,15 @@ from ..format import object_names
 from ..format.change import Overwrite, Write, declaration
 from ..format.entries import ColumnStats, Entry, FooterRef, ManifestRef
 from ..format.evolution import SchemaEdit, fit, leaves
-from ..format.fields import Field, Schema, WireValue, check_schema, is_text, shown
+from ..format.fields import (
+    MAX_FIELD_ID,
+    Field,
+    Schema,
+    WireValue,
+    check_schema,
+    is_text,
+    shown,
+)
 from ..format.object_names import UnsafePathError, check_path
 from ..format.partitioning import agrees, check_partition_by, folder_values, parse, widen
 from ..format.snapshot import KeyRecord, Snapshot, Summary
@@ -796,8 +805,7 @@ class _Pending:
         """Rows with the partition columns that their file lacks."""
         fields = {field.id: field for field in self._schema.fields}
         for field, value in zip(map(fields.get, self._by), self._partition(file), strict=True):
-            assert field is not None
-            if field.name not in batch.schema.names:
+            if field is not None and field.name not in batch.schema.names:  # None: a transform
                 column = to_array([value] * batch.num_rows, field.type)
                 batch = batch.append_column(field.name, column)
         return batch
@@ -825,20 +833,19 @@ class _Pending:
 
     def _partition(self, file: GatheredFile) -> tuple[WireValue, ...]:
         """The partition columns' values, from file or folders, which must agree. [AF2]"""
-        by_id = {field.id: field.name for field in self._schema.fields}
-        return tuple(self._value(file, field_id, by_id[field_id]) for field_id in self._by)
+        return tuple(map(partial(self._value, file), self._by, spelled(self._schema, self._by)))
 
     def _value(self, file: GatheredFile, field_id: int, name: str) -> WireValue:
         if name in file.inside:
             value = file.inside[name]
-            if not agrees(self._schema, field_id, file.folders, value):
+            if field_id <= MAX_FIELD_ID and not agrees(self._schema, field_id, file.folders, value):
                 raise self._mismatch(
                     file.path,
                     name,
                     f"holds {value!r} where its folder says {file.folders[name]!r}",
                 )
             return value
-        if name not in file.folders:
+        if name not in file.folders or field_id > MAX_FIELD_ID:
             return None  # anything is true of a file without rows
         try:
             return parse(self._schema, field_id, file.folders[name])
@@ -867,8 +874,7 @@ class _Listed(_Pending):
         gathered: SpilledFileList,
         listed: ListedTable,
     ) -> None:
-        names = {field.id: field.name for field in listed.schema.fields}
-        by = [names[id] for id in listed.partition_by]
+        by = spelled(listed.schema, listed.partition_by)
         super().__init__(ctx, head, by, gathered, rewrite=False)  # the source has decided it
         self._listed = listed
         self._unknown: set[str] = set()  # names in files of columns that the table does not have

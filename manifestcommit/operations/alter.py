@@ -27,7 +27,7 @@ from ..format.evolution import (
     apply_edits,
     assign_new_ids,
     fit,
-    gives_type,
+    replaces_files,
 )
 from ..format.fields import (
     FieldType,
@@ -226,7 +226,7 @@ def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcom
             kind="already_committed", job_id=head.snapshot.commits[-1].job, version=head.version
         )
     check_edits(ctx, head.snapshot, edits)
-    if default is not None or gives_type(edits):
+    if default is not None or replaces_files(head.snapshot.schema, edits):
         from ..rows.where import rewrite_all  # late: most changes of columns rewrite nothing
 
         return rewrite_all(ctx, edit, default)

@@ -168,9 +168,11 @@ def schema_is_other(
     return _unreadable(change.schema.fields, result.fields)
 
 
-def _unreadable(written: Sequence[Field], there: Sequence[Field]) -> Conflict | None:
+def _unreadable(
+    written: Sequence[Field], there: Sequence[Field], *, is_inside: bool = False
+) -> Conflict | None:
     """A column of the change's files that the table can no longer read: it was dropped, or a
-    rollback made it narrower."""
+    rollback made it narrower, or, of members (is_inside), it got another name. [SC12]"""
     now = {field.id: field for field in there}
     for field in written:
         mine = f"wrote the column {field.name!r}"
@@ -179,6 +181,10 @@ def _unreadable(written: Sequence[Field], there: Sequence[Field]) -> Conflict | 
                 rule="schema", mine=mine, winner="it was dropped from the table meanwhile"
             )
         column = now[field.id]
+        if is_inside and field.name != column.name:
+            return Conflict(
+                rule="schema", mine=mine, winner=f"it is called {column.name!r} in the table by now"
+            )
         if field.nullable and not column.nullable:
             return Conflict(
                 rule="schema",
@@ -187,7 +193,8 @@ def _unreadable(written: Sequence[Field], there: Sequence[Field]) -> Conflict | 
             )
         old, new = type_text(field.type), type_text(column.type)
         if members(field.type) and members(column.type):
-            if (inside := _unreadable(members(field.type), members(column.type))) is not None:
+            pair = members(field.type), members(column.type)
+            if (inside := _unreadable(*pair, is_inside=True)) is not None:
                 return inside
         elif old != new and not can_widen(field.type, column.type):
             return Conflict(
@@ -199,18 +206,33 @@ def _unreadable(written: Sequence[Field], there: Sequence[Field]) -> Conflict | 
 def partitioning_is_other(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
-    """The files were laid out for a partitioning that is not the table's. [CF9]"""
-    if (
-        change.partition_by in (None, head.partition_by)
-        or change.initial is not None
-        or change.repartitions
-        or head.schema is None
-    ):
+    """The files were laid out for a partitioning that is not the table's, or partitions of another
+    one are to be emptied. [CF9]"""
+    scope = () if change.overwrite is None else change.overwrite.scope
+    named = tuple(dict.fromkeys(id for touch in scope for id in touch))
+    fits = change.partition_by in (None, head.partition_by) and {*named} <= {*head.partition_by}
+    if fits or change.initial is not None or change.repartitions or head.schema is None:
         return None
     return Conflict(
         rule="partitioning",
-        mine=f"is partitioned by {_fields(head, change.partition_by)}",
+        mine=f"is partitioned by {_fields(head, change.partition_by or named)}",
         winner=f"the table is partitioned by {_fields(head, head.partition_by)}",
+    )
+
+
+def former_file_stays(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The table gets another partitioning, and not all of its files are replaced. [CF9] [SC13]"""
+    if not change.repartitions:
+        return None
+    left = head.totals.files - given_and_taken(head, change, inputs)[1].files
+    if not left:
+        return None
+    return Conflict(
+        rule="partitioning",
+        mine=f"partitions the table by {_fields(head, change.partition_by or ())}",
+        winner=f"{left} files in other partitions would stay",
     )
 
 
@@ -667,6 +689,7 @@ RULES: Mapping[type[Any], tuple[Rule, ...]] = {
         partition_was_touched,
         read_partition_was_touched,
         partition_is_filled,
+        former_file_stays,
         constraint_is_other,
         constrained_column_is_gone,
         rows_came_since_the_proof,

@@ -42,7 +42,7 @@ from ..filter.sql_syntax import IncompleteError, NotUnderstoodError
 from ..format import arrow_schema
 from ..format.arrow_schema import ADVICE, arrow_type, converted, exactly, is_number
 from ..format.evolution import find_column
-from ..format.fields import Field, Schema, is_text, type_text
+from ..format.fields import Field, FieldType, Schema, is_text, type_text
 from ..format.fields import shown as text
 from ..format.transforms import source_ids
 from ..version import install
@@ -387,6 +387,16 @@ class Assignments:
             columns_made[name] = _fitting(field, columns_made[name], shown(self._text))
         # at once: a table that takes them one by one is made anew for each
         return pa.table(columns_made)
+
+
+def constant(column: str, kind: FieldType, text: str) -> pa.Scalar:
+    """What SQL that names no column is as a value of a new column of this type; UsageError where it
+    is none. [SP48]"""
+    field = Field(id=1, name=column, type=kind)
+    row = pa.table({column: pa.nulls(1, arrow_type(kind))})
+    none, schema = columns_of(Schema(fields=()), "a default"), Schema(fields=(field,))
+    values = Assignments({column: text}, schema, none, row.schema, session_of())
+    return values.new_values(row).column(0)[0]
 
 
 def _named(expressions: Iterable[pc.Expression]) -> frozenset[str] | None:

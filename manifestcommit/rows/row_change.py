@@ -45,7 +45,7 @@ from .clauses import mask_of
 
 LOG = logging.getLogger("manifestcommit.jobs")
 
-Operation = Literal["delete", "merge", "overwrite", "update"]
+Operation = Literal["delete", "merge", "overwrite", "replace", "update"]
 Executor = Literal["arrow", "spark"]
 _LOST = ("read_partition_was_touched", "replaced_file_is_gone")
 
@@ -195,6 +195,7 @@ class RowChange(JointUnit):
             or self._entries
             or self._manifests
             or self._edits
+            or self._repartitions
             or self._advances
             or self._key is not None
         )
@@ -211,12 +212,22 @@ class RowChange(JointUnit):
             ]
         )
 
-    def evolve(self, edits: tuple[SchemaEdit, ...]) -> None:
+    def evolve(
+        self, edits: tuple[SchemaEdit, ...], partition_by: tuple[int, ...] | None = None
+    ) -> None:
         """Change the table's columns together with the rows, which are read and written with the
-        new columns from here on. [RC12] [SC5]"""
-        assert self._state.schema is not None
-        schema = apply_edits(self._state.schema, edits)
-        self._edits, self._state = edits, msgspec.structs.replace(self._state, schema=schema)
+        new columns from here on. partition_by: that of all files from here on. [RC12] [SC5]
+        [SC13]"""
+        before = self._state
+        assert before.schema is not None
+        schema = apply_edits(before.schema, edits)
+        by = before.partition_by if partition_by is None else partition_by
+        self._edits = edits
+        self._state = msgspec.structs.replace(before, schema=schema, partition_by=by)
+
+    @property
+    def _repartitions(self) -> bool:
+        return self._state.partition_by != self.head.snapshot.partition_by
 
     def read(self, partitions: Iterable[PartitionPattern]) -> None:
         """Record that rows of these partitions decide what changes: writes to them by others since
@@ -296,7 +307,8 @@ class RowChange(JointUnit):
             declared=self._said(),
             # a change that writes no file fits any columns
             schema=self.snapshot.schema if writes else None,
-            partition_by=self.snapshot.partition_by if writes else None,
+            partition_by=self.snapshot.partition_by if writes or self._repartitions else None,
+            repartitions=self._repartitions,
             edits=self._edits,
             add=tuple(self._entries),
             add_manifests=tuple(self._manifests),

@@ -4,7 +4,7 @@ rewritten (copy-on-write); the rest of the table stays. [RC2] [RC7] [RC10]
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import cycle
@@ -14,13 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import SchemaMismatchError, UsageError
+from ..files.writer import check_rows
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
 from ..filter.transforms import partitions_read
 from ..format import manifest_table
 from ..format.arrow_schema import arrow_schema, converted
-from ..format.evolution import Editing
+from ..format.evolution import Editing, SchemaEdit
 from ..format.fields import Field, Schema, type_text, walk
+from ..format.partitioning import check_partition_by
+from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..protocol.write_layout import Layout, check_missing, lay_out
 from ..scan import planning
@@ -39,20 +42,27 @@ from .find import (
     ArrowRows,
     Choice,
     Counts,
+    Found,
     RowExecutor,
     apply,
     counts_by_partition,
     finish,
     found_in,
 )
+from .read_changes import as_columns
 from .row_change import (
     NOTHING,
+    Batches,
     Declared,
     NewRows,
     RowChange,
     RowOutcome,
+    by_sources,
     entries_of,
     for_each_try,
+    ranges_of,
+    rewrite,
+    scan,
     until_committed,
 )
 
@@ -114,29 +124,71 @@ def update_where(
 
 
 @until_committed
-def rewrite_all(ctx: TableContext, edit: Editing, default: Any = None) -> RowOutcome:
-    """Change the table's columns and rewrite all of its files, in one commit. default: the value
-    in all rows of the column that is added. [SC11]"""
-    change = RowChange(ctx, "update", [])
-    before = change.snapshot.schema
-    assert before is not None
-    edits = edit(before, change.snapshot.partition_by)
-    if not edits:  # others were faster
-        nothing = found_in(planning.entries_of(ctx, change.snapshot, []), {})
-        return finish(change, nothing)
-    change.evolve(edits)
-    schema = change.snapshot.schema
-    assert schema is not None
-    name = schema.fields[0].name
-    values = {name: pc.field(name)}
-    if default is not None:
-        values = {f.name: pc.scalar(_default(f, default)) for e in edits if (f := e.field)}
-    inputs = arrow_schema(schema, physical=False, ids=False)
-    new = Assignments(values, schema, columns_of(schema), inputs, session_of())
+def rewrite_all(
+    ctx: TableContext,
+    edit: Editing | None = None,
+    default: Any = None,
+    *,
+    partition_by: Sequence[str] | None = None,
+    dry_run: bool = False,
+) -> RowOutcome:
+    """Change the table's columns or its partitioning and rewrite all of its files, in one commit.
+    default: the value in all rows of the column that is added; without one, no row changes. [SC11]
+    [SC12] [SC13]"""
+    change = RowChange(ctx, "replace" if default is None else "update", [])
+    before = change.snapshot
+    assert before.schema is not None
+    edits = () if edit is None else edit(before.schema, before.partition_by)
+    by = before.partition_by
+    if partition_by is not None:
+        by = check_partition_by(before.schema, partition_by)
+    entries = planning.entries_table(ctx, before)
+    if not edits and by == before.partition_by:  # others were faster
+        return finish(change, found_in(entries, {}), planned=dry_run)
+    change.evolve(edits, by)
     change.read(({},))
-    rule, executor = Rules([Rule(pc.scalar(True), pc.scalar(True), new)]), ArrowRows(ctx)
-    found = apply(change, executor, rule, planning.entries_table(ctx, change.snapshot))
-    return finish(change, found, executor.name)
+    rows = _rows(entries)
+    kept, updated = (rows, 0) if default is None else (0, rows)
+    found = Found(entries, entries, entries, updated, 0, kept)
+    if not dry_run:
+        _rewrite(change, before, entries, edits, default)
+    return finish(change, found, "arrow", planned=dry_run)
+
+
+def _rewrite(
+    change: RowChange,
+    before: Snapshot,
+    entries: pa.Table,
+    edits: tuple[SchemaEdit, ...],
+    default: Any,
+) -> None:
+    """Replace these files of the version before by files of the new columns and partitions."""
+    ctx, after = change.ctx, change.snapshot.schema
+    assert before.schema is not None and after is not None
+    there = {field.id: field for field in before.schema.fields}
+    added = {} if default is None else {f.id: _default(f, default) for e in edits if (f := e.field)}
+
+    def rows(some: pa.Table) -> Batches:
+        for batch in scan(ctx, before, some):
+            found = as_columns(batch, there, after.fields)
+            for at, field in enumerate(after.fields):
+                if field.id in added:
+                    value = pa.repeat(added[field.id], found.num_rows)
+                    found = found.set_column(at, field.name, value)
+            yield found
+
+    parts = [part for some in by_sources(entries) for part in _by_ranges(some)]
+    written = sum(rewrite(ctx, change, part, rows) for part in parts)
+    check_rows(entries, _rows(entries), written)
+    change.remove(entries)
+
+
+def _by_ranges(entries: pa.Table) -> list[pa.Table]:
+    """The files in parts that record the source ranges of all of theirs. [GC11]"""
+    half = entries.num_rows // 2
+    if not half or entries.column("sources")[0].as_py() is None or ranges_of(entries):
+        return [entries]
+    return [*_by_ranges(entries.slice(0, half)), *_by_ranges(entries.slice(half))]
 
 
 def _default(field: Field, value: Any) -> pa.Scalar:

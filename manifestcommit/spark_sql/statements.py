@@ -12,6 +12,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ..errors import UsageError
+from ..format.fields import parse_type
+from ..rows.clauses import constant
 from .queries import Name, Scanner, Travel, key_columns, parse_query, refusal, requalified
 
 
@@ -397,8 +400,8 @@ def _column_or_call(scanner: Scanner) -> str:
 def _alter(scanner: Scanner) -> Statement:
     scanner.instead = (
         "mc.Table(path).add_column(name, type, default=…), rename_column, drop_column, "
-        "widen_column, comment_column, each one column; add_constraint, drop_constraint, "
-        "set_not_null, drop_not_null or set_properties"
+        "widen_column, comment_column, each one column; set_partitioning, add_constraint, "
+        "drop_constraint, set_not_null, drop_not_null or set_properties"
     )
     scanner.expect("ALTER", "TABLE")
     target = scanner.name()
@@ -407,12 +410,12 @@ def _alter(scanner: Scanner) -> Statement:
     if scanner.take("ADD", "CONSTRAINT"):
         return _constrained(scanner, target)
     if scanner.take("RENAME", "COLUMN"):
-        column = scanner.column()
+        column = ".".join(scanner.name())
         scanner.expect("TO")
         found = Call(target=target, method="rename_column", arguments=(column, scanner.column()))
     elif scanner.take("DROP", "COLUMN") or scanner.take("DROP", "COLUMNS"):
         in_parentheses = scanner.take("(")
-        found = Call(target=target, method="drop_column", arguments=(scanner.column(),))
+        found = Call(target=target, method="drop_column", arguments=(".".join(scanner.name()),))
         if in_parentheses:
             scanner.expect(")")
     elif scanner.take("DROP", "CONSTRAINT"):
@@ -423,9 +426,16 @@ def _alter(scanner: Scanner) -> Statement:
             found = Call(target=target, method="set_not_null", arguments=(column,))
         elif scanner.take("DROP", "NOT", "NULL"):
             found = Call(target=target, method="drop_not_null", arguments=(column,))
+        elif scanner.take("COMMENT"):
+            found = Call(
+                target=target, method="comment_column", arguments=(column, scanner.string())
+            )
         else:
             scanner.expect("TYPE")
             found = Call(target=target, method="widen_column", arguments=(column, scanner.rest()))
+    elif scanner.take("SET", "PARTITIONED", "BY"):
+        by = [] if scanner.take("NONE") else scanner.listed(lambda: _column_or_call(scanner))
+        found = Call(target=target, method="set_partitioning", arguments=(by,))
     else:
         properties = _properties(scanner)
         found = Call(target=target, method="set_properties", arguments=(properties,))
@@ -437,11 +447,18 @@ def _added(scanner: Scanner, target: Name) -> Statement:
     in_parentheses = scanner.take("(")
     column = ".".join(scanner.name())
     ends = (",", "NOT", "COMMENT", "DEFAULT", "FIRST", "AFTER")
-    kind = scanner.until(*ends, angles=True)
+    kind, options = scanner.until(*ends, angles=True), {}
+    if scanner.take("DEFAULT"):
+        text = scanner.until(*ends)
+        try:
+            value = constant(column, parse_type(kind), text)
+        except UsageError as error:
+            raise refusal(f"DEFAULT {text}: {str(error).split('; ')[0]}", scanner.instead) from None
+        options = {"default": value} if value.is_valid else {}
     if in_parentheses:
         scanner.expect(")")
     scanner.expect_end()
-    return Call(target=target, method="add_column", arguments=(column, kind))
+    return Call(target=target, method="add_column", arguments=(column, kind), options=options)
 
 
 def _constrained(scanner: Scanner, target: Name) -> Statement:

@@ -28,9 +28,10 @@ from ..operations.gc import GcReport
 from ..operations.rollback import rewind, rollback, settle, tag, untag
 from ..operations.upkeep_properties import retention_of
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
-from ..rows.row_change import drop_removed
+from ..rows.row_change import RowOutcome, drop_removed
+from ..rows.where import rewrite_all
 from ..runtime.outcome import JobResults, Outcome, committed_or_raise
-from ..runtime.validation import REASON, checked, condition, flag, one_of, optional
+from ..runtime.validation import REASON, checked, condition, flag, names, one_of, optional
 from ..runtime.validation import message as note
 from ..store.doctor import DoctorReport, examine
 from ..terminal import Progress
@@ -739,9 +740,12 @@ class Table(RowChanges, TableReads):
     ) -> Outcome:
         """Rename a column; its values stay, in old files and new ones.
 
+        A member of a struct is renamed by rewriting all files of the table in the same commit,
+        since files and engines know members by their names; no row changes.
+
         Args:
-            name: the column's name now.
-            new_name: its name then.
+            name: the column's name now, or a member's path, such as `s.b` or `l.element.b`.
+            new_name: its name then; of a member without the path.
 
         Returns:
             The outcome of the commit.
@@ -750,8 +754,9 @@ class Table(RowChanges, TableReads):
             UsageError: there is no such column, or one that has the new name; or the property
                 `layout.sort-by` names the column.
             SchemaMismatchError: a column cannot have that name, such as one with a NUL.
+            CommitConflictError: of a member, others changed the table each time meanwhile.
 
-        Spec: SC6.
+        Spec: SC6, SC12.
         """
         return self._alter(
             lambda schema, _: evolution.rename_column(schema, name, new_name),
@@ -814,7 +819,7 @@ class Table(RowChanges, TableReads):
         column are taken over.
 
         Args:
-            name: the column's name.
+            name: the column's name, or a member's path, such as `s.b`.
             comment: a text of up to 2,000 characters without credentials; None removes it.
 
         Returns:
@@ -841,17 +846,21 @@ class Table(RowChanges, TableReads):
     ) -> Outcome:
         """Drop a column; a later column of the same name does not show its values.
 
+        A member of a struct goes with its values: all files of the table are rewritten in the same
+        commit. Older versions keep it.
+
         Args:
-            name: the column's name.
+            name: the column's name, or a member's path, such as `s.b` or `l.element.b`.
 
         Returns:
             The outcome of the commit.
 
         Raises:
             UsageError: there is no such column, it partitions the table, or a constraint or the
-                property `layout.sort-by` names it.
+                property `layout.sort-by` names it; or nothing would be beside it.
+            CommitConflictError: of a member, others changed the table each time meanwhile.
 
-        Spec: SC6.
+        Spec: SC6, SC12.
         """
         return self._alter(
             lambda schema, partition_by: evolution.drop_column(
@@ -859,6 +868,44 @@ class Table(RowChanges, TableReads):
             ),
             self._ctx.noting(message, metadata),
         )
+
+    @checked(partition_by=names)
+    def set_partitioning(
+        self,
+        partition_by: list[str] | str,
+        *,
+        dry_run: bool = False,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> RowOutcome:
+        """Set by what the table is partitioned, in one commit that changes no row.
+
+        All files are rewritten, which takes as long as reading and writing the table, in this
+        process and in bounded memory; old versions keep their files and their partitions. Streams
+        and readers of changes skip the commit. Where others add or change rows meanwhile, it
+        is done again; jobs that began before it and have files for the former partitions conflict.
+
+        Args:
+            partition_by: the columns, or transforms of columns such as "day(ts)", "bucket(16,
+                user)" or "truncate(3, name)", in this order; []: none.
+            dry_run: say what it would take, and write nothing; by default False.
+
+        Returns:
+            The outcome; `rows_rewritten` and `files_rewritten` say what it took, or would take.
+            kind "unchanged": the table is partitioned so.
+
+        Raises:
+            UsageError: there is no such column, or it cannot partition a table.
+            CommitConflictError: others were faster as often as `write.row-change-tries` says.
+
+        Example:
+            `table.set_partitioning(["month(day)", "carrier"])`
+
+        Spec: SC13, PT4.
+        """
+        by = [partition_by] if isinstance(partition_by, str) else partition_by
+        ctx = self._ctx.noting(message, metadata)
+        return rewrite_all(ctx, partition_by=by, dry_run=dry_run)
 
     @checked()
     def add_constraint(

@@ -195,6 +195,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "source": (None, "SOURCE"),
     "position": (None, "POSITION"),
     "comment": (None, "TEXT"),
+    "default": (None, "--default"),
     "name": (None, "NAME"),
     "new_name": (None, "NEW"),
     "type": (None, "TYPE"),

@@ -57,11 +57,12 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
         (["--where", "flight = 1545", "--reason", "request 17"], ["n\n"]),
     ],
     "holders": [(["--where", "flight = 9999"], ())],
-    "add-column": [(["gate", "string"], ()), (["gate", "long"], ())],
+    "add-column": [(["gate", "string"], ()), (["gate", "long"], ()), (["gates", "int", "--default", "x"], ())],
     "rename-column": [(["note", "remark"], ())],
     "widen-column": [(["flight", "long"], ()), (["flight", "integer"], ())],
     "comment-column": [(["flight", "[bold]as sold, é"], ()), (["flight"], ())],
     "drop-column": [(["note", "--dry-run"], ()), (["note"], ["y\n"])],
+    "set-partitioning": [(["--partition-by", "truncate(2, day), flight", "--dry-run"], ()), (["--partition-by", "week(day)"], ())],
     "properties": [(["--set", "owner=air traffic"], ()), (["--unset", "owner"], ())],
     "constraints": [
         ([], ()),

@@ -22,7 +22,7 @@ from manifestcommit.cli.main import main
 COMMANDS = [
     "history", "describe", "schema", "partitions", "files", "head", "watermarks", "changes", "lineage",
     "resolve", "rewind", "rollback", "tag", "recover", "metrics", "verify", "doctor", "compact", "delete", "report",
-    "add-column", "rename-column", "widen-column", "comment-column", "drop-column", "properties",
+    "add-column", "rename-column", "widen-column", "comment-column", "drop-column", "set-partitioning", "properties",
 ]  # fmt: skip
 ESCAPES = "\x1b[31m\x9b32m\x07\x7f\u202e"
 
@@ -304,6 +304,7 @@ def test_every_command_takes_storage_options(run: Run, rgw: Any, options_file: P
         "widen-column": ["c", "long"],
         "comment-column": ["c", "a comment é"],
         "drop-column": ["c", "--yes"],
+        "set-partitioning": ["--partition-by", "a"],
     }
     for command in COMMANDS:
         found = run(command, url, *more.get(command, []), "--storage-options", options_file)

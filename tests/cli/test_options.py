@@ -30,6 +30,7 @@ COMMITTING = {
     "rename-column": ["flight", "number"],
     "rewind": ["faa", "--to", "2", "--reason", "again", "--yes"],
     "rollback": ["2", "--reason", "wrong", "--yes"],
+    "set-partitioning": ["--partition-by", "flight"],
     "tag": ["newest"],
     "untag": ["first", "--yes"],
     "widen-column": ["flight", "long"],

@@ -14,13 +14,24 @@ from typing import Any
 import deltalake
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform, Transform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
@@ -172,6 +183,24 @@ def test_a_partitioning_that_changed_is_in_the_files(tmp_path: Path) -> None:
     assert table.describe()["partition_by"] == []
 
 
+LATER = dt.date(2013, 1, 1)
+TRANSFORMED: dict[str, tuple[IcebergType, list[Transform[Any, Any]], pa.Array]] = {
+    "ts": (
+        TimestampType(),
+        [YearTransform(), MonthTransform(), DayTransform(), HourTransform()],
+        pa.array([dt.datetime(1969, 12, 31, 23, 59), None, dt.datetime(2013, 1, 1)], pa.timestamp("us")),
+    ),
+    "date": (
+        DateType(),
+        [YearTransform(), DayTransform(), BucketTransform(4)],
+        pa.array([dt.date(1969, 12, 31), None, dt.date(2013, 1, 1)]),
+    ),
+    "long": (LongType(), [BucketTransform(5), TruncateTransform(10)], pa.array([-1, None, 2**40])),
+    "text": (StringType(), [BucketTransform(3), TruncateTransform(2)], pa.array(["éé!", None, ""])),
+    "decimal": (DecimalType(9, 2), [TruncateTransform(50)], pa.array([Decimal("-1.20"), None, Decimal("99.99")], pa.decimal128(9, 2))),
+}
+
+
 def add_without_column(ice: Any, name: str, data: pa.Table, *partition: Any) -> None:
     """Append a file that lacks the columns which only its partition values hold, as Hive-style writers make them."""
     root = ice.location().removeprefix("file://")
@@ -198,6 +227,54 @@ NAMED_PART = {
 }
 MEMBERS = [{"field-id": 3, "names": ["x"]}, {"field-id": 4, "names": ["y"]}]
 NESTED = {"schema.name-mapping.default": json.dumps([{"field-id": 1, "names": ["n"]}, {"field-id": 2, "names": ["s"], "fields": MEMBERS}])}
+
+
+def iceberg_value(transform: Transform[Any, Any], kind: IcebergType, value: pa.Scalar) -> Any:
+    """What pyiceberg's own transform makes of a value, which it takes as Iceberg keeps it: moments and days as numbers."""
+    known = value.cast(pa.int32() if pa.types.is_date(value.type) else pa.int64()) if pa.types.is_temporal(value.type) else value
+    return transform.transform(kind)(known.as_py())
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms_of_iceberg(tmp_path: Path, name: str) -> None:
+    """Each file is checked to hold the values that Iceberg says; what is written later goes on by them. [AF4] [PT5]"""
+    kind, transforms, values = TRANSFORMED[name]
+    for number, transform in enumerate(transforms):
+        root = str(tmp_path / str(number))
+        ice = ice_table(root, Schema(N, NestedField(2, "p", kind)), by((2, transform, "part"), (1, IdentityTransform(), "n")), **NAMED)
+        data = numbered(3, p=values)
+        for at in range(3):
+            add_without_column(ice, str(at), data.slice(at, 1), iceberg_value(transform, kind, values[at]), at)
+        table = check(root, data, document(ice))
+        call, _, width = str(transform).rstrip("]").partition("[")
+        assert table.describe()["partition_by"] == [f"{call}({width and width + ', '}p)", "n"]
+        mc.write(data, root)
+        found = pc.field("p") == values[2]
+        assert table.to_arrow(filter=found).num_rows == 2 and len(table.files(filter=found)) < 6
+        assert table.verify(deep=True).is_sound
+
+
+def test_a_value_of_a_transform_that_the_file_contradicts_is_refused(tmp_path: Path) -> None:
+    """Filters would skip its rows. [AF4] [AF1] [PT5]"""
+    ice = ice_table(str(tmp_path / "t"), Schema(N, NestedField(2, "p", LongType())), by((2, TruncateTransform(10), "part")), **NAMED)
+    add_without_column(ice, "false", numbered(1, p=[25]), 30)
+    with pytest.raises(mc.errors.SchemaMismatchError, match="holds 20 where the partition's value is 30"):
+        mc.Table(tmp_path / "t").adopt(from_=document(ice))
+    assert not (tmp_path / "t" / "_manifest").exists()
+
+
+def test_transforms_that_no_table_has_are_in_the_files(tmp_path: Path) -> None:
+    """With folders of one name, of some files only, of files that lack the column: the rest partitions. [AF4] [PT4]"""
+    parts = {"b4": (2, BucketTransform(4)), "b8": (2, BucketTransform(8)), "t": (2, TruncateTransform(2))}
+    spec = by(*((*part, called) for called, part in parts.items()), (2, VoidTransform(), "v"))
+    ice = ice_table(str(tmp_path / "t"), Schema(N, NestedField(2, "p", StringType())), spec, **NAMED)
+    made = [transform.transform(StringType())("abc") for _, transform in parts.values()]
+    add_without_column(ice, "a", numbered(1, p=["abc"]), *made, None)
+    with ice.update_spec() as update:
+        update.remove_field("t")
+    add_without_column(ice, "b", numbered(1), *([None] * len(ice.spec().fields)))
+    table = check(str(tmp_path / "t"), ice.scan().to_arrow(), document(ice))
+    assert table.describe()["partition_by"] == ["bucket(4, p)"]
 
 
 def test_values_of_partitions_are_taken_from_the_metadata(tmp_path: Path) -> None:

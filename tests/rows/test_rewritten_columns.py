@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.table import StaticTable
 from tests.kit.row_works import before_its_create
 from tests.kit.sizes import rounds
 
 import manifestcommit as mc
+from manifestcommit.cli.main import main
 from manifestcommit.scan.planning import entries_table
 
 DAY, MOMENT = dt.date(1, 1, 1), dt.datetime(1969, 12, 31, 23, 59, 59, 999999)
@@ -189,3 +192,127 @@ def test_a_table_without_rows_gets_the_column_alone(tmp_path: Path) -> None:
     with pytest.raises(mc.errors.UsageError, match="has a column 'c' already"):
         table.add_column("c", "int", default=1)
     assert table.to_arrow().to_pylist() == [{"id": 1, "n": 1, "c": 2}]
+
+
+INSIDE = pa.table(
+    {
+        "id": [1, 2, 3],
+        "s": pa.array(
+            [{"a": 1, "b": {"c": "x", "d": [1]}}, None, {"a": None, "b": None}],
+            pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.string()), ("d", pa.list_(pa.int64()))]))]),
+        ),
+        "l": [[{"k": 1, "v": "y"}, None], [], None],
+        "m": pa.array([[("k", {"u": 1, "w": 2})], [], None], pa.map_(pa.string(), pa.struct([("u", pa.int64()), ("w", pa.int64())]))),
+    }
+)
+
+
+def test_members_get_names_and_go_with_their_values(tmp_path: Path) -> None:
+    """However deep, in structs of lists and maps; ids stay, another member of a dropped name is new. [SC12] [SC9] [CH6] [EX6]"""
+    path = tmp_path / "t"
+    mc.write(INSIDE.slice(0, 2), path)
+    mc.write(INSIDE.slice(2), path)
+    table = mc.Table(path)
+    start, ids = table.version, {column["name"]: column["id"] for column in table.describe()["columns"]}
+    table.comment_column("s.b.c", "a text")
+    for name, to in (("s.b.c", "C"), ("S.B", "b"), ("l.element.v", "k2"), ("m.value.u", "ü b")):
+        assert table.rename_column(name, to).committed
+    assert table.rename_column("s.b.C", "C").already_committed
+    for name in ("s.a", "l.element.k", "m.value.w", "s.b.d"):
+        assert table.drop_column(name).committed
+    wanted = [
+        {"id": 1, "s": {"b": {"C": "x"}}, "l": [{"k2": "y"}, None], "m": [("k", {"ü b": 1})]},
+        {"id": 2, "s": None, "l": [], "m": []},
+        {"id": 3, "s": {"b": None}, "l": None, "m": None},
+    ]
+    assert table.to_arrow().sort_by("id").to_pylist() == wanted and table.verify(deep=True).is_sound
+    assert table.to_arrow(version=start).sort_by("id").to_pylist() == INSIDE.to_pylist()
+    columns: Any = {column["name"]: column for column in table.describe()["columns"]}
+    assert {name: column["id"] for name, column in columns.items() if column["comment"] is None} == ids
+    assert columns["s.b.C"]["comment"] == "a text"
+    assert table.to_arrow(filter=pc.field("s", "b", "C") == "x").num_rows == 1 == table.to_arrow(filter="s.b.C = 'x'").num_rows
+    table.add_column("s.a", "string")
+    assert [row and row["a"] for row in table.to_arrow().sort_by("id")["s"].to_pylist()] == [None, None, None]
+    assert table.history()[-1]["version"] == 1 and table.changed_rows(start - 2).read_all().num_rows == 3
+    table.rollback(start, reason="back")
+    assert table.to_arrow().sort_by("id").to_pylist() == INSIDE.to_pylist()
+
+
+def test_other_engines_know_members_by_their_new_names(tmp_path: Path) -> None:
+    """[SC12] [EX1]"""
+    mc.write(INSIDE.select(["id", "s"]), tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    table.set_properties({"export.formats": "iceberg,delta"})
+    table.rename_column("s.b.c", "text")
+    table.drop_column("s.a")
+    mc.write(pa.table({"id": [4], "s": [{"b": {"text": "new", "d": [2]}}]}), tmp_path / "t")
+    wanted = table.to_arrow().sort_by("id").to_pylist()
+    query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path / "t")))
+    delta = pa.table(query.execute("SELECT * FROM t ORDER BY id").read_all())
+    iceberg = StaticTable.from_metadata(f"{tmp_path}/t/_iceberg").scan().to_arrow().sort_by("id")
+    assert delta.to_pylist() == iceberg.to_pylist() == wanted
+    with duckdb.connect() as connection:
+        assert sorted(table.duckdb(connection).to_arrow_table().to_pylist(), key=lambda row: row["id"]) == wanted
+    assert sorted(table.to_polars().to_dicts(), key=lambda row: row["id"]) == wanted
+
+
+@pytest.mark.parametrize("act", [lambda table: table.rename_column("s.a", "z"), lambda table: table.drop_column("s.a")])
+def test_files_with_the_former_name_of_a_member_conflict(tmp_path: Path, act: Callable[[mc.Table], Any]) -> None:
+    """Whoever began before. [SC12] [CF8]"""
+    rows = INSIDE.select(["id", "s"])
+    mc.write(rows, tmp_path / "t")
+    job = mc.begin(tmp_path / "t")
+    job.write(rows)
+    table = mc.Table(tmp_path / "t")
+    act(table)
+    with pytest.raises(mc.errors.CommitConflictError) as caught:
+        job.commit()
+    assert caught.value.rule == "schema" and table.to_arrow().num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("act", "says"),
+    [
+        (lambda table: table.rename_column("s.a", "B"), "The struct of 's.a' has a column 'B' already"),
+        (lambda table: table.rename_column("s.nope", "x"), "no column 's.nope'"),
+        (lambda table: table.rename_column("l.element", "x"), "has no name of its own"),
+        (lambda table: table.rename_column("m.value", "x"), "has no name of its own"),
+        (lambda table: table.drop_column("m.key"), "has no name of its own"),
+        (lambda table: table.drop_column("o.only"), "'o.only' is the struct's only one"),
+        (lambda table: table.drop_column("s.b.d"), "constraint 'known'"),
+    ],
+)
+def test_members_that_stay(tmp_path: Path, act: Callable[[mc.Table], Any], says: str) -> None:
+    """[SC12] [CK3]"""
+    mc.write(INSIDE.append_column("o", pa.array([{"only": 1}] * 3)), tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    table.add_constraint("known", "s.b.d IS NULL OR id < 9")
+    before = table.version
+    with pytest.raises(mc.errors.UsageError, match=says):
+        act(table)
+    assert table.version == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("int", "7", 7),
+        ("string", "it's", "it's"),
+        ("double", "0.5", 0.5),
+        ("decimal(5,2)", "1.50", Decimal("1.50")),
+        ("date", "2020-02-29", dt.date(2020, 2, 29)),
+        ("timestamp", "2020-01-01T00:00:00Z", dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
+        ("boolean", "true", True),
+        ("int", "7x", None),
+        ("byte", "300", None),
+        ("array<int>", "[1]", None),
+    ],
+)
+def test_a_default_on_the_command_line(tmp_path: Path, kind: str, text: str, value: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its text is the value, in the column's type, or the error is that of Python. [SC11]"""
+    mc.write(pa.table({"id": [1]}), tmp_path / "t")
+    status = main(["add-column", str(tmp_path / "t"), "c", kind, "--default", text])
+    if value is not None:
+        assert status == 0 and mc.Table(tmp_path / "t").to_arrow()["c"].to_pylist() == [value]
+    else:
+        assert status == 2 and "default" in capsys.readouterr().err and mc.Table(tmp_path / "t").schema.names == ["id"]

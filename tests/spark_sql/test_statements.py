@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +16,7 @@ from manifestcommit.spark_sql.statements import When, parse
 HOSTILE = "a b%20c+d=e#f'\"`é漢\\{x}--;"
 QUOTED = "`" + HOSTILE.replace("`", "``") + "`"
 T = ("t",)
+LAST = pa.scalar(dt.date(2020, 1, 31))
 
 
 def call(method: str, *arguments: object, **options: object) -> sql.Call:
@@ -109,8 +113,24 @@ def call(method: str, *arguments: object, **options: object) -> sql.Call:
         ("alter table t add column a decimal(10, 2)", call("add_column", "a", "decimal(10, 2)")),
         ("alter table t add column a.b.`c d` int", call("add_column", "a.b.c d", "int")),
         ("alter table t add columns (a struct<x: int>)", call("add_column", "a", "struct<x: int>")),
+        ("alter table t add column a int default 1", call("add_column", "a", "int", default=pa.scalar(1, pa.int32()))),
+        (
+            "alter table t add columns (a date default date '2020-01-31')",
+            call("add_column", "a", "date", default=pa.scalar(dt.date(2020, 1, 31))),
+        ),
+        ("alter table t add column a double default -(1 + 0.5)", call("add_column", "a", "double", default=pa.scalar(-1.5))),
+        ("alter table t add column a string default upper('it\\'s')", call("add_column", "a", "string", default=pa.scalar("IT'S"))),
+        ("alter table t add column a int default null", call("add_column", "a", "int")),
         ("alter table t rename column a to `b c`", call("rename_column", "a", "b c")),
+        ("alter table t rename column s.`x y`.b to c", call("rename_column", "s.x y.b", "c")),
         ("alter table t drop column a", call("drop_column", "a")),
+        ("alter table t drop column s.b", call("drop_column", "s.b")),
+        ("alter table t alter column s.b comment 'what'", call("comment_column", "s.b", "what")),
+        (
+            "alter table t set partitioned by (day(ts), `h o`, bucket(16, user))",
+            call("set_partitioning", ["day(ts)", "h o", "bucket(16, user)"]),
+        ),
+        ("alter table t set partitioned by none", call("set_partitioning", [])),
         ("alter table t drop columns (a)", call("drop_column", "a")),
         ("alter table t alter column a.b type bigint", call("widen_column", "a.b", "bigint")),
         ("alter table t alter column a type bigint", call("widen_column", "a", "bigint")),
@@ -244,7 +264,12 @@ REFUSED = {
     "create table t as insert into u select 1": "not one query",
     "alter table t add columns (a int, b int)": "','",
     "alter table t add column a int not null": "'not'",
-    "alter table t add column a int default 1": "'default'",
+    "alter table t add column a int default b": "no column 'b'",
+    "alter table t add column a int default 1.5": "is no value of the type integer",
+    "alter table t add column a int default 'x'": "is no value of the type integer",
+    "alter table t add column a int default current_date()": "is no value of the type integer|not understood",
+    "alter table t add column a int comment 'c'": "'comment'",
+    "alter table t set partitioned by ()": "is not understood",
     "alter table t drop columns (a, b)": "','",
     "alter table t rename to u": "'rename'",
     "alter table t add constraint c unique (a)": "not understood",
