@@ -83,7 +83,7 @@ class CloneReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return line("CloneReport", [(name, getattr(self, name)) for name in names])
 
 
-def _options(name: str, value: Any) -> Any:
+def other_options(name: str, value: Any) -> Any:
     """Storage options, of which an error names nothing but the argument. [SE1]"""
     if value is not None and not isinstance(value, Mapping):
         del value  # it may be the secret itself
@@ -91,7 +91,7 @@ def _options(name: str, value: Any) -> Any:
     return RULES["storage_options"](name, None if value is None else StorageOptions(value))
 
 
-@checked(to=root, to_options=_options)
+@checked(to=root, to_options=other_options)
 def clone(
     path: Path,
     to: Path,

@@ -29,7 +29,7 @@ from ..errors import (
 from ..format.snapshot import Snapshot, is_standby
 from ..log import exports
 from ..log.table_context import TableContext
-from ..log.version_chain import open_head
+from ..log.version_chain import Head, open_head
 from ..protocol import retention
 from ..protocol.retention import Horizon, Policy, Verdict, horizon_of
 from ..runtime.environment import STARTS
@@ -196,12 +196,7 @@ def run(
     1,000 objects.
     """
     head = ctx.known or ctx.open()
-    if head.snapshot.cloned and is_standby(head.snapshot):
-        raise UsageError(
-            f"{ctx.store.url} is a clone, and gc would make a table of its own of it: `clone` "
-            "deletes there what gc of its source has decided; nothing was deleted. After a "
-            "failover, write to it first."
-        )
+    _check_not_standby(ctx, head)
     now_s = store_time(ctx, head, writing=True)
     ledger = GcCounts()
     forgotten: list[ForgottenKeys] = []
@@ -236,6 +231,16 @@ def run(
         report = msgspec.structs.replace(report, keys_forgotten=keys.number, keys_age_s=keys.age_s)
         LOG.info("%r: forgot %d keys, %.0f s old or older", report.url, keys.number, keys.age_s)
     return report
+
+
+def _check_not_standby(ctx: TableContext, head: Head) -> None:
+    """UsageError where a commit would end a clone. [CN6]"""
+    if is_standby(head.snapshot):
+        raise UsageError(
+            f"{ctx.store.url} is a clone, and gc would make a table of its own of it: `clone` "
+            "deletes there what gc of its source has decided; nothing was deleted. After a "
+            "failover, write to it first."
+        )
 
 
 def sweep(ctx: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
@@ -277,6 +282,7 @@ def plan(
     """
     for _ in range(STARTS):
         head = ctx.open()
+        _check_not_standby(ctx, head)
         now_s = store_time(ctx, head, writing=False)
         horizon = preview(ctx, head, policy, now_s, foreign=foreign, progress=progress)
         reach = collect(ctx, horizon, progress)

@@ -161,7 +161,7 @@ class Erases(RowChanges, TableReads):
             followers: paths of tables that follow this one: nothing expires before their watermarks
                 have passed `version`; by default none.
             clones: paths of clones of this table, likewise; and it is done once they hold no such
-                row, either. Call `clone` after each call; by default none.
+                row, either. `waiting` says when to call `clone`; by default none.
             grace: as for the function `gc`; by default the table's. "0s" where no job runs.
             foreign: as for the function `gc`; by default False.
             dry_run: change nothing, and say what holds such rows; by default False.
@@ -185,7 +185,7 @@ class Erases(RowChanges, TableReads):
         if is_standby(head):
             raise UsageError(
                 f"{self.url} is a clone, and a commit would make a table of its own of it; nothing "
-                "was done. Erase the rows in its source, and call `clone` after each call"
+                "was done. Erase the rows in its source, and name this one in `clones`"
             )
         begun = find_key(self._ctx, head, _begun(reason)) is not None
         if begun:
@@ -218,9 +218,10 @@ class Erases(RowChanges, TableReads):
             clean = self._clean(reason, found)
             if behind or not found.num_rows or found.equals(before):
                 break
-        held = [found, *(self._other(each)._found(where) for each in clones)]
-        waiting = [*behind, *(inner.waiting if inner else ())]
-        waiting += [text for each in held for text in self._told(each, clean)]
+        waiting = [*behind, *(inner.waiting if inner else ()), *self._told(found, clean)]
+        for copy in map(self._other, clones):
+            told = self._told(copy._found(where), clean)
+            waiting += [f"{text}; {self._remedy(copy)}" for text in told]
         if not waiting:
             self._record(_done(reason), where, names)
             return msgspec.structs.replace(self.erasure(reason), rows=rows)
@@ -360,8 +361,12 @@ class Erases(RowChanges, TableReads):
             if table_id not in copy.cloned or not is_standby(copy):
                 raise self._stranger(each, "clones", "is a table of its own, or no clone of")
             if copy.version < clean:
-                found.append(f"{each.url} is a clone up to version {copy.version}, not to {clean}")
+                lag = f"{each.url} is a clone up to version {copy.version}, not to {clean}"
+                found.append(f"{lag}; {self._remedy(each)}")
         return found
+
+    def _remedy(self, copy: Erases) -> str:
+        return f"call `manifestcommit clone {self.url} {copy.url}`"
 
     def _stranger(self, other: Erases, argument: str, why: str) -> UsageError:
         return UsageError(

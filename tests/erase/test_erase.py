@@ -286,6 +286,7 @@ def test_a_clone_has_to_be_without_her_and_is_not_erased_itself(tmp_path: Path) 
     for said in ("is a clone up to version", "1 data file"):
         found = table.erase(PLAIN.where, reason="request 17", drop_tags=True, grace="0s", clones=[to])
         assert found.state == "open" and any(f"{mc.Table(to).url}" in text and said in text for text in found.waiting)
+        assert any(f"`manifestcommit clone {table.url} {mc.Table(to).url}`" in text for text in found.waiting)
         mc.clone(url, to)
     assert table.erase(PLAIN.where, reason="request 17", grace="0s", clones=[to]).state == "done"
     assert telling(url) == telling(to) == set()
