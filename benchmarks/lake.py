@@ -5,7 +5,7 @@
   by HTTP, with the age of what it shows.
 
 There is no peer: others have a registry, which knows what was registered. The server (Ceph RGW) works on the same cores, so that most of
-what is seen is its own. Tables are spread over ten folders, and have one version of one row.
+what is seen is its own. The tables are copies of one, of one version with one row, and spread over ten folders.
 """
 
 from __future__ import annotations
@@ -45,8 +45,13 @@ def main() -> int:
 
 
 def make_tables(server: S3Server, url: str, tables: int) -> None:
+    mc.write(pa.table({"id": [1]}), "memory://lake/one")
+    one, store = open_store("memory://lake/one"), open_store(url, server.storage_options)
+    objects = {info.name: one.get(info.name) for info in one.list("")}
+
     def make(number: int) -> None:
-        mc.write(pa.table({"id": [number]}), f"{url}/part{number % 10}/table{number:04}", storage_options=server.storage_options)
+        for name, data in objects.items():
+            store.put(f"part{number % 10}/table{number:04}/{name}", data)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(make, range(tables)))

@@ -37,6 +37,7 @@ from ..log.version_chain import (
     read_version,
 )
 from ..operations import gc
+from ..operations.upkeep_properties import retention_of
 from ..runtime.concurrency import map_in_batches
 from ..runtime.environment import STARTS, create
 from ..runtime.validation import root
@@ -47,7 +48,6 @@ CLAIM = f"{object_names.ROOM}/clone"  # there until the first version is
 _MOST_CLAIM = 1024  # bytes
 _CHUNK = 8 << 20
 _COLUMNS = ("path", "bytes", "digest", "added")  # of an entry
-_OLD_S = 86_400  # of what dead writers have left
 Progress = Callable[[str], None]
 
 
@@ -364,12 +364,14 @@ class _Cloning:
         """Delete what gc of the source has decided on since the call before, where the clone has
         every version that the source can go back to. [CN5]"""
         source = self._newest.snapshot
-        is_whole = (own.expired, own.tags) == (source.expired, source.tags)
-        if own.fence == self._fence or not is_whole:
+        if (own.expired, own.tags) != (source.expired, source.tags):
             return
         exports.before_deletion(self._to, own)
-        counts = gc.GcCounts()
-        gc.sweep(self._to, self._to.env.now_us() / 1e6 - _OLD_S, counts, self._say)
+        counts, cut_s = gc.GcCounts(), self._to.env.now_us() / 1e6 - retention_of(own).grace_s
+        if own.fence != self._fence:
+            gc.sweep(self._to, cut_s, counts, self._say)
+        if exports.PROPERTY in own.properties:
+            gc.delete_exports(self._to, own, cut_s, counts)
         self._counts["deleted"] = sum(total.count for total in counts.tallies.values())
 
     # --- objects

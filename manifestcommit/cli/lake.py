@@ -144,8 +144,7 @@ def _token(file: str | None) -> str | None:
 
 @command(
     """
-    publish-catalog: write the names of a lake's tables as objects that engines read as Iceberg's
-      REST catalog, by GET alone; whoever reads them needs no server, and sees names and columns
+    publish-catalog: write a lake's names as objects that engines read as Iceberg's REST catalog
     PATH  the lake
     TO  where: an empty place in an object store, or where this lake was published before
     --to-options FILE  --storage-options of the place's own store

@@ -222,7 +222,7 @@ def run(
     _delete_dead(ctx, horizon, verdicts(ctx, horizon, reach, cut_s, progress), ledger)
     _discard_unfinished(ctx, horizon, cut_s, ledger)
     if exports.PROPERTY in decided.properties or _EXPORTED in ledger.tallies:
-        _delete_exports(ctx, decided, cut_s, ledger)
+        delete_exports(ctx, decided, cut_s, ledger)
     unsettled = tuple(sorted(unsettled_partners(ctx.store, decided)))
     report = msgspec.structs.replace(ledger.report(ctx.store.url, horizon), unsettled=unsettled)
     told = (report.url, report.version, report.fence, report.expired, report.deleted)
@@ -410,7 +410,7 @@ def _judge(
     )
 
 
-def _delete_exports(ctx: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts) -> None:
+def delete_exports(ctx: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts) -> None:
     """Delete the objects of exports that no exported version needs. [EX4]"""
     chosen = exports.unreached(ctx, decided, cut_s)
     while some := list(islice(chosen, _BATCH)):

@@ -395,13 +395,14 @@ class Erases(RowChanges, TableReads):
         self, clean: int, grace: Any, progress: Callable[[str], None], *, foreign: bool
     ) -> None:
         """Let gc expire all versions below the clean one, and delete what it may, until it finds
-        nothing more. [ER2]"""
+        nothing more but exports, of which each commit leaves another one. [ER2]"""
         for _ in range(_MOST_RUNS):
             snapshot = self._ctx.open().snapshot
             kept = _states(snapshot, clean)
             asked = {"grace": grace, "keep_versions": kept, "keep_for": "0s"}
             policy = retention_of(snapshot, asked)
-            if not gc_engine.run(self._ctx, policy, foreign=foreign, progress=progress).deleted:
+            done = gc_engine.run(self._ctx, policy, foreign=foreign, progress=progress)
+            if not done.deleted.keys() - {"export"}:
                 return
 
     def _told(self, found: pa.Table, clean: int = 0) -> tuple[str, ...]:

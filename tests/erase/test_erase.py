@@ -274,10 +274,13 @@ def test_nothing_expires_before_the_followers_have_passed(tmp_path: Path) -> Non
         table.erase("person = 'Bob'", reason="request 18", followers=[str(tmp_path / "table")])
 
 
-def test_a_clone_has_to_be_without_her_and_is_not_erased_itself(tmp_path: Path) -> None:
-    """[ER4] [CN5]"""
+@pytest.mark.parametrize("formats", ["", "iceberg,delta"])
+def test_a_clone_has_to_be_without_her_and_is_not_erased_itself(tmp_path: Path, formats: str) -> None:
+    """Nor may its exports tell of her. [ER3] [ER4] [CN5]"""
     url, to = str(tmp_path / "table"), str(tmp_path / "clone")
     table = small(url)
+    if formats:
+        table.set_properties({"export.formats": formats, "gc.grace": "0s"})
     mc.clone(url, to)
     with pytest.raises(mc.errors.UsageError, match="is a clone"):
         mc.Table(to).erase(PLAIN.where, reason="request 17")
