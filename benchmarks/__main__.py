@@ -29,6 +29,7 @@ ALL = (
     "verify_deep",
     "exports",
     "loads",
+    "lake",
     "long_life",
     "profile",
 )

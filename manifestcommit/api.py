@@ -6,6 +6,7 @@ Internal: import them from `manifestcommit`.
 
 from .catalog.clone import CloneReport, clone
 from .catalog.lake import Lake, lake
+from .catalog.publishing import publish_catalog
 from .commits.two_phase import JobInfo, Resolution
 from .export.exporter import Export
 from .format.snapshot import Snapshot
@@ -99,6 +100,7 @@ __all__ = [
     "lake",
     "load",
     "maintain",
+    "publish_catalog",
     "read_committed",
     "read_together",
     "register",

@@ -26,6 +26,7 @@ from ..format.snapshot import FORMAT_VERSION, Commit, Origin, RunRef, Snapshot
 from ..job import Path
 from ..log.manifests import create_own
 from ..log.table_context import (
+    EXPORT_FORMATS,
     TableContext,
     export_after_commit,
     export_before_deletion,
@@ -33,6 +34,7 @@ from ..log.table_context import (
 )
 from ..log.version_chain import Head, drop_marker, put_hint, put_marker, read_object, read_version
 from ..operations import gc
+from ..operations.upkeep_properties import retention_of
 from ..runtime.concurrency import map_in_batches
 from ..runtime.environment import STARTS, create
 from ..runtime.validation import RULES, checked, root
@@ -43,7 +45,6 @@ CLAIM = f"{object_names.ROOM}/clone"  # there until the first version is
 _MOST_CLAIM = 1024  # bytes
 _CHUNK = 8 << 20
 _COLUMNS = ("path", "bytes", "digest", "added")  # of an entry
-_OLD_S = 86_400  # of what dead writers have left
 Progress = Callable[[str], None]
 
 
@@ -79,7 +80,7 @@ class CloneReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return line("CloneReport", [(name, getattr(self, name)) for name in names])
 
 
-def _options(name: str, value: Any) -> Any:
+def other_options(name: str, value: Any) -> Any:
     """Storage options, of which an error names nothing but the argument. [SE1]"""
     if value is not None and not isinstance(value, Mapping):
         del value  # it may be the secret itself
@@ -87,7 +88,7 @@ def _options(name: str, value: Any) -> Any:
     return RULES["storage_options"](name, None if value is None else StorageOptions(value))
 
 
-@checked(to=root, to_options=_options)
+@checked(to=root, to_options=other_options)
 def clone(
     path: Path,
     to: Path,
@@ -360,12 +361,14 @@ class _Cloning:
         """Delete what gc of the source has decided on since the call before, where the clone has
         every version that the source can go back to. [CN5]"""
         source = self._newest.snapshot
-        is_whole = (own.expired, own.tags) == (source.expired, source.tags)
-        if own.fence == self._fence or not is_whole:
+        if (own.expired, own.tags) != (source.expired, source.tags):
             return
         export_before_deletion(self._to, own)
-        counts = gc.GcCounts()
-        gc.sweep(self._to, self._to.env.now_us() / 1e6 - _OLD_S, counts, self._say)
+        counts, cut_s = gc.GcCounts(), self._to.env.now_us() / 1e6 - retention_of(own).grace_s
+        if own.fence != self._fence:
+            gc.sweep(self._to, cut_s, counts, self._say)
+        if EXPORT_FORMATS in own.properties:
+            gc.delete_exports(self._to, own, cut_s, counts)
         self._counts["deleted"] = sum(total.count for total in counts.tallies.values())
 
     # --- objects

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -378,12 +378,8 @@ def marker_at(store: Store) -> str:
 
 def _marker(store: Store, path: Sequence[str]) -> str:
     prefix = _prefix(path)
-    names = _names(store, prefix + object_names.MARKERS, len(prefix))
+    names = (info.name[len(prefix) :] for info in store.list(prefix + object_names.MARKERS))
     return next(filter(None, map(object_names.parse_marker, names)), None) or ""
-
-
-def _names(store: Store, prefix: str, skipped: int) -> Iterator[str]:
-    return (info.name[skipped:] for info in store.list(prefix))
 
 
 def _prefix(path: Sequence[str]) -> str:

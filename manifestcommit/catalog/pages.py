@@ -205,11 +205,6 @@ def policy() -> str:
     )
 
 
-def check_installed() -> None:
-    """UsageError if Jinja2 is not installed."""
-    _template()
-
-
 def _rendered(**values: Any) -> str:
     text: str = _template().render(style=_style(), release=__version__, **values)
     # A lone surrogate, which some stores' names have, has no form in UTF-8.

@@ -30,41 +30,38 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import (
+    CorruptMetadataError,
     ManifestCommitError,
     StoreDeniedError,
     StoreError,
     TableNotFoundError,
     UsageError,
 )
-from ..export import iceberg_export
-from ..export.iceberg_export import metadata_name, read_document
 from ..runtime.environment import SystemEnv
 from ..store import StorageOptions, Store, open_store
 from ..table import Table
 from . import pages
 from .lake import FoundTable, Lake, find_tables, marker_at, objection
+from .publishing import (
+    NAMESPACES,
+    OFFERED,
+    ROOT,
+    Tables,
+    by_namespace,
+    config,
+    identifiers,
+    load,
+    newest_export,
+)
 
-# Of the tables at the lake's root: Iceberg has no table outside of a namespace.
-ROOT = "default"
 _BASIC = 'Basic realm="lake", charset="UTF-8"'
 _OWN_NAMES = ("127.0.0.1", "::1", "localhost")
 _SHOWN = (f"[{name}]" if ":" in name else name for name in _OWN_NAMES)
 _OWN_HOST = re.compile(f"({'|'.join(map(re.escape, _SHOWN))})(:[0-9]{{1,5}})?", re.IGNORECASE)
 _SEPARATOR = "\x1f"  # between the levels of a namespace in a path, as Iceberg says
-_MOST_BYTES = 256 << 20
 _MOST_PAGE = 10_000
 _MOST_SEARCH = 200  # characters
-_PATHS = (
-    "/v1/config",
-    "/v1/namespaces",
-    "/v1/namespaces/{namespace}",
-    "/v1/namespaces/{namespace}/tables",
-    "/v1/namespaces/{namespace}/tables/{table}",
-)
-_ENDPOINTS = [
-    *(f"GET /v1/{{prefix}}{path.removeprefix('/v1')}" for path in _PATHS[1:]),
-    *(f"HEAD /v1/{{prefix}}{_PATHS[each].removeprefix('/v1')}" for each in (2, 4)),
-]
+_OFFERED = {"GET": OFFERED, "HEAD": (OFFERED[1], OFFERED[3])}
 _READ_ONLY = (
     "this catalog is read-only: tables are written with manifestcommit, which exports each commit"
 )
@@ -87,7 +84,7 @@ class RestError(Exception):
 class Index(NamedTuple):
     """The tables by namespace and name, all that were found, and when, in microseconds."""
 
-    tables: dict[tuple[str, ...], dict[str, FoundTable]]
+    tables: Tables
     found: list[FoundTable]
     listed_us: int
 
@@ -117,7 +114,8 @@ class Catalog:
         with self._lock:
             now_us = self.env.now_us()
             if self._index is None or not 0 <= now_us - self._index.listed_us < self._refresh_us:
-                self._index = indexed(find_tables(self.store), now_us)
+                found = find_tables(self.store)
+                self._index = Index(by_namespace(found), found, now_us)
             return self._index
 
     def _read_rows(self) -> tuple[list[pages.Row], int]:
@@ -129,7 +127,7 @@ class Catalog:
         return open_store("/".join([self.store.url, *path]), self.options)
 
     def open(self, namespace: Sequence[str], name: str) -> tuple[Store, str]:
-        """A table's path and id; RestError if there is none. One list, in `default` two. [LK6]"""
+        """A table's path and id; an error if there is none. One list, in `default` two. [LK6]"""
         paths = [(*namespace, name), *([(name,)] if [*namespace] == [ROOT] else [])]
         stores = [self.below(path) for path in paths if not any(map(objection, path))]
         found = [(store, table_id) for store in stores if (table_id := marker_at(store))]
@@ -142,63 +140,8 @@ class Catalog:
             )
         if not found:
             shown = ".".join([*namespace, name])
-            raise RestError(
-                404, "NoSuchTableException", f"there is no table {shown!r} in {self.store.url}"
-            )
+            raise TableNotFoundError(f"there is no table {shown!r} in {self.store.url}")
         return found[0]
-
-
-def indexed(found: Sequence[FoundTable], now_us: int) -> Index:
-    """The tables that can have a name here, by their namespaces. [LK6]"""
-    tables: dict[tuple[str, ...], dict[str, FoundTable]] = {}
-    for each in found:
-        if each.name is not None:
-            tables.setdefault(each.path[:-1] or (ROOT,), {})[each.path[-1]] = each
-    return Index(tables, [*found], now_us)
-
-
-class Export(NamedTuple):
-    """What the newest export of a table is known by. version: that it shows."""
-
-    store: Store
-    table_id: str
-    version: int
-
-    @property
-    def tag(self) -> str:
-        return f'"{self.table_id}-{self.version}"'
-
-
-def newest_export(store: Store, table_id: str) -> Export:
-    """The newest exported version; RestError where there is none. One request. [LK5]"""
-    version = iceberg_export.exported_version(store)
-    if version is None:
-        raise RestError(
-            404,
-            "NoSuchTableException",
-            f"the table at {store.url} is there and has no Iceberg export: run "
-            f"`manifestcommit export {store.url} --to iceberg` once, or set its property "
-            "export.formats=iceberg, by which each commit exports it",
-        )
-    return Export(store, table_id, version)
-
-
-def load(export: Export) -> bytes:
-    """The exported document, as clients take it: the store's bytes. One request. [LK5]"""
-    name = metadata_name(export.version)
-    try:
-        data = export.store.get(name, 0, _MOST_BYTES)
-        if read_document(data).table_id != export.table_id:
-            raise ValueError("it is of a table that was removed from this path")
-    except (FileNotFoundError, ValueError) as error:
-        raise RestError(
-            503,
-            "ServiceUnavailableException",
-            f"the export of {export.store.url} cannot be read ({error}): "
-            "`manifestcommit export` writes it again",
-        ) from None
-    location = json.dumps(f"{iceberg_export.data_url(export.store)}/{name}")
-    return b'{"metadata-location":%b,"metadata":%b,"config":{}}' % (location.encode(), data)
 
 
 # --- HTTP ---------------------------------------------------------------------------------------
@@ -207,7 +150,8 @@ def load(export: Export) -> bytes:
 def make_app(catalog: Catalog, *, token: str | None = None) -> Starlette:
     """The server of a catalog. token: what requests have to bear; without one, they have to call
     this machine by a name of its own, which a page of another site cannot. [LK8]"""
-    calls = dict(zip(_PATHS, (_config, _namespaces, _namespace, _tables, _table), strict=True))
+    paths = ("/v1/config", *(f"/{NAMESPACES}{path}" for path in OFFERED))
+    calls = dict(zip(paths, (_config, _namespaces, _namespace, _tables, _table), strict=True))
     calls |= {"/": _lake_page, "/tables/{name}": _table_page, "/tables/{name}/report": _report}
     app = Starlette(
         routes=[
@@ -273,55 +217,60 @@ def _answered(
         return call(catalog, request)
     except RestError as problem:
         return problem.response()
+    except TableNotFoundError as error:
+        return RestError(404, "NoSuchTableException", str(error)).response()
     except StoreDeniedError as error:
         return RestError(403, "ForbiddenException", str(error)).response()
-    except StoreError as error:
+    except (StoreError, CorruptMetadataError) as error:
         return RestError(503, "ServiceUnavailableException", str(error)).response()
     except ManifestCommitError as error:
         return RestError(500, "InternalServerError", str(error)).response()
 
 
 def _config(catalog: Catalog, request: Request) -> Response:
-    return _json({"defaults": {}, "overrides": {}, "endpoints": _ENDPOINTS})
+    return _json(config(_OFFERED))
+
+
+def _known(catalog: Catalog, text: str) -> tuple[tuple[str, ...], Tables]:
+    """A namespace, and the tables by their namespaces; RestError where none is in it or below."""
+    namespace, tables = _levels(text), catalog.index().tables
+    if namespace and not any(each[: len(namespace)] == namespace for each in tables):
+        shown = f"no table is in the namespace {'.'.join(namespace)!r} of {catalog.store.url}"
+        raise RestError(404, "NoSuchNamespaceException", shown)
+    return namespace, tables
 
 
 def _namespaces(catalog: Catalog, request: Request) -> Response:
     """Those directly below the parent."""
-    parent, index = _levels(request.query_params.get("parent", "")), catalog.index()
-    below = {each[: len(parent) + 1] for each in index.tables if each[: len(parent)] == parent}
-    if parent and not below:
-        raise _no_namespace(catalog, parent)
+    parent, tables = _known(catalog, request.query_params.get("parent", ""))
+    below = {each[: len(parent) + 1] for each in tables if each[: len(parent)] == parent}
     shown, more = _page(request, sorted(below - {parent}))
     return _tagged(request, {"namespaces": [list(each) for each in shown], **more})
 
 
 def _namespace(catalog: Catalog, request: Request) -> Response:
-    namespace = _levels(request.path_params["namespace"])
-    if not any(each[: len(namespace)] == namespace for each in catalog.index().tables):
-        raise _no_namespace(catalog, namespace)
+    namespace, _ = _known(catalog, request.path_params["namespace"])
     if request.method == "HEAD":
         return Response(status_code=204)
     return _tagged(request, {"namespace": list(namespace), "properties": {}})
 
 
 def _tables(catalog: Catalog, request: Request) -> Response:
-    namespace, index = _levels(request.path_params["namespace"]), catalog.index()
-    if not any(each[: len(namespace)] == namespace for each in index.tables):
-        raise _no_namespace(catalog, namespace)
-    shown, more = _page(request, sorted(index.tables.get(namespace, {})))
-    found = [{"namespace": list(namespace), "name": name} for name in shown]
-    return _tagged(request, {"identifiers": found, **more})
+    namespace, tables = _known(catalog, request.path_params["namespace"])
+    shown, more = _page(request, sorted(tables.get(namespace, {})))
+    return _tagged(request, {"identifiers": identifiers(namespace, shown), **more})
 
 
 def _table(catalog: Catalog, request: Request) -> Response:
     namespace = _levels(request.path_params["namespace"])
-    export = newest_export(*catalog.open(namespace, request.path_params["table"]))
-    headers = {"ETag": export.tag}
+    store, table_id = catalog.open(namespace, request.path_params["table"])
+    version = newest_export(store)
+    headers = {"ETag": f'"{table_id}-{version}"'}
     if request.method == "HEAD":
         return Response(status_code=204, headers=headers)
-    if _is_known(request, export.tag):
+    if _is_known(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)
-    return Response(load(export), media_type="application/json", headers=headers)
+    return Response(load(store, table_id, version), media_type="application/json", headers=headers)
 
 
 def _lake_page(catalog: Catalog, request: Request) -> Response:
@@ -370,11 +319,6 @@ def _html(text: str, *, status: int = 200, policy: str | None = None) -> Respons
 
 def _levels(text: str) -> tuple[str, ...]:
     return tuple(text.split(_SEPARATOR)) if text else ()
-
-
-def _no_namespace(catalog: Catalog, namespace: Sequence[str]) -> RestError:
-    shown = f"no table is in the namespace {'.'.join(namespace)!r} of {catalog.store.url}"
-    return RestError(404, "NoSuchNamespaceException", shown)
 
 
 def _page(request: Request, found: list[Any]) -> tuple[list[Any], dict[str, str]]:

@@ -353,6 +353,8 @@ def _report(options: argparse.Namespace) -> int:
     if file is None and (options.open or options.format != "table"):
         what = "open" if options.open else options.format
         raise UsageError(f"--{what} needs --output FILE")
+    if file is None and sys.stdout.isatty():
+        raise UsageError("a terminal shows no page: give --output FILE, or redirect the output")
     made = table_of(options).report(
         file, last=options.last, gc=options.gc, ends=read_ends(options.ends)
     )

@@ -1,4 +1,5 @@
-"""`manifestcommit tables`, `serve` and `clone`: the tables below a prefix, and copies of tables."""
+"""`manifestcommit tables`, `serve`, `publish-catalog` and `clone`: the tables below a prefix, and
+copies of tables."""
 
 from __future__ import annotations
 
@@ -47,17 +48,23 @@ def _tables(options: argparse.Namespace) -> int:
     from ..catalog.lake import lake  # late: `--help` needs no pyarrow
 
     opened = lake(options.path, storage_options_of(options.storage_options))
+    _check_there(opened.url)
     found = opened.tables(options.namespace)
     rows = rows_of(found)
     if written(options, rows):
         return 0
     if rows:
         print_table(["name", "url"], [(each["name"] or "", each["url"]) for each in rows])
-    scheme, place = split_url(opened.url)
-    told = "; there is no such folder" * (scheme == "file" and not os.path.exists(place))
     within = "" if options.namespace is None else f"{options.namespace} of "
-    print(visible(f"{counted(len(rows), 'table')} in {within}{opened.url}{told}"), file=sys.stderr)
+    print(visible(f"{counted(len(rows), 'table')} in {within}{opened.url}"), file=sys.stderr)
     return 0
+
+
+def _check_there(url: str) -> None:
+    """UsageError where a local lake is not there: an empty list would hide a wrong path. [LK1]"""
+    scheme, place = split_url(url)
+    if scheme == "file" and not os.path.exists(place):
+        raise UsageError(f"there is no folder {url}")
 
 
 @command(
@@ -95,6 +102,7 @@ def _serve(options: argparse.Namespace) -> int:
         refresh_s=parse_age(options.refresh, "refresh"),
         sample=options.sample_rows,
     )
+    _check_there(catalog.store.url)
     serve(
         catalog,
         host=options.host,
@@ -132,6 +140,28 @@ def _token(file: str | None) -> str | None:
             argument=source,
         )
     return token
+
+
+@command(
+    """
+    publish-catalog: write a lake's names as objects that engines read as Iceberg's REST catalog
+    PATH  the lake
+    TO  where: an empty place in an object store, or where this lake was published before
+    --to-options FILE  --storage-options of the place's own store
+    $ publish-catalog s3://bucket/lake s3://names/lake
+    """
+)
+def _publish_catalog(options: argparse.Namespace) -> int:
+    from ..catalog.publishing import publish_catalog  # late: `--help` needs no pyarrow
+
+    found = publish_catalog(
+        options.path,
+        options.to,
+        storage_options=storage_options_of(options.storage_options),
+        to_options=storage_options_of(options.to_options, "to_options"),
+    )
+    show(options, rows_of(found))
+    return 0
 
 
 @command(

@@ -802,12 +802,7 @@ def run(
     1,000 objects.
     """
     head = ctx.known or ctx.open()
-    if head.snapshot.cloned and is_standby(head.snapshot):
-        raise UsageError(
-            f"{ctx.store.url} is a clone, and gc would make a table of its own of it: `clone` "
-            "deletes there what gc of its source has decided; nothing was deleted. After a "
-            "failover, write to it first."
-        )
+    _check_not_standby(ctx, head)
     now_s = store_time(ctx, head, writing=True)
     ledger = GcCounts()
     forgotten: list[ForgottenKeys] = []
@@ -833,7 +828,7 @@ def run(
     _delete_dead(ctx, horizon, verdicts(ctx, horizon, reach, cut_s, progress), ledger)
     _discard_unfinished(ctx, horizon, cut_s, ledger)
     if EXPORT_FORMATS in decided.properties or _EXPORTED in ledger.tallies:
-        _delete_exports(ctx, decided, cut_s, ledger)
+        delete_exports(ctx, decided, cut_s, ledger)
     unsettled = tuple(sorted(unsettled_partners(ctx.store, decided)))
     report = msgspec.structs.replace(ledger.report(ctx.store.url, horizon), unsettled=unsettled)
     told = (report.url, report.version, report.fence, report.expired, report.deleted)
@@ -842,6 +837,16 @@ def run(
         report = msgspec.structs.replace(report, keys_forgotten=keys.number, keys_age_s=keys.age_s)
         LOG.info("%r: forgot %d keys, %.0f s old or older", report.url, keys.number, keys.age_s)
     return report
+
+
+def _check_not_standby(ctx: TableContext, head: Head) -> None:
+    """UsageError where a commit would end a clone. [CN6]"""
+    if is_standby(head.snapshot):
+        raise UsageError(
+            f"{ctx.store.url} is a clone, and gc would make a table of its own of it: `clone` "
+            "deletes there what gc of its source has decided; nothing was deleted. After a "
+            "failover, write to it first."
+        )
 
 
 def sweep(ctx: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
@@ -883,6 +888,7 @@ def plan(
     """
     for _ in range(STARTS):
         head = ctx.open()
+        _check_not_standby(ctx, head)
         now_s = store_time(ctx, head, writing=False)
         horizon = preview(ctx, head, policy, now_s, foreign=foreign, progress=progress)
         reach = collect(ctx, horizon, progress)
@@ -1010,7 +1016,7 @@ def _judge(
     )
 
 
-def _delete_exports(ctx: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts) -> None:
+def delete_exports(ctx: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts) -> None:
     """Delete the objects of exports that no exported version needs. [EX4]"""
     chosen = unreached_exports(ctx, decided, cut_s)
     while some := list(islice(chosen, _BATCH)):

@@ -107,7 +107,7 @@ class Eraser(RowChanges):
         if is_standby(head):
             raise UsageError(
                 f"{self.url} is a clone, and a commit would make a table of its own of it; nothing "
-                "was done. Erase the rows in its source, and call `clone` after each call"
+                "was done. Erase the rows in its source, and name this one in `clones`"
             )
         begun = find_key(self._ctx, head, _begun(reason)) is not None
         if begun:
@@ -138,9 +138,10 @@ class Eraser(RowChanges):
             clean = self._clean(reason, found)
             if behind or not found.num_rows or found.equals(before):
                 break
-        held = [found, *(self._other(each).found(where) for each in clones)]
-        waiting = [*behind, *(inner.waiting if inner else ())]
-        waiting += [text for each in held for text in self._told(each, clean)]
+        waiting = [*behind, *(inner.waiting if inner else ()), *self._told(found, clean)]
+        for copy in map(self._other, clones):
+            told = self._told(copy.found(where), clean)
+            waiting += [f"{text}; {self._remedy(copy)}" for text in told]
         if not waiting:
             self._record(_done(reason), where, reason)
             return msgspec.structs.replace(self.erasure(reason), rows=rows)
@@ -269,8 +270,12 @@ class Eraser(RowChanges):
             if table_id not in copy.cloned or not is_standby(copy):
                 raise self._stranger(each, "clones", "is a table of its own, or no clone of")
             if copy.version < clean:
-                found.append(f"{each.url} is a clone up to version {copy.version}, not to {clean}")
+                lag = f"{each.url} is a clone up to version {copy.version}, not to {clean}"
+                found.append(f"{lag}; {self._remedy(each)}")
         return found
+
+    def _remedy(self, copy: Eraser) -> str:
+        return f"call `manifestcommit clone {self.url} {copy.url}`"
 
     def _stranger(self, other: Eraser, argument: str, why: str) -> UsageError:
         return UsageError(
@@ -299,14 +304,15 @@ class Eraser(RowChanges):
         self, clean: int, grace: Any, progress: Callable[[str], None], *, foreign: bool
     ) -> None:
         """Let gc expire all versions below the clean one, and delete what it may, until it finds
-        nothing more. [ER2]"""
+        nothing more but exports, of which each commit leaves another one. [ER2]"""
         for _ in range(_MOST_RUNS):
             snapshot = self._ctx.open().snapshot
             void = sum(each >= clean for each in snapshot.void)
             kept = max(1, snapshot.version - clean + 1 - void)
             asked = {"grace": grace, "keep_versions": kept, "keep_for": "0s"}
             policy = retention_of(snapshot, asked)
-            if not gc_engine.run(self._ctx, policy, foreign=foreign, progress=progress).deleted:
+            done = gc_engine.run(self._ctx, policy, foreign=foreign, progress=progress)
+            if not done.deleted.keys() - {"export"}:
                 return
 
     def _told(self, found: pa.Table, clean: int = 0) -> tuple[str, ...]:

@@ -556,7 +556,7 @@ class Table(RowChanges, TableReads):
             followers: paths of tables that follow this one: nothing expires before their watermarks
                 have passed `version`; by default none.
             clones: paths of clones of this table, likewise; and it is done once they hold no such
-                row, either. Call `clone` after each call; by default none.
+                row, either. `waiting` says when to call `clone`; by default none.
             grace: as for the function `gc`; by default the table's. "0s" where no job runs.
             foreign: as for the function `gc`; by default False.
             dry_run: change nothing, and say what holds such rows; by default False.

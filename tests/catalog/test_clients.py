@@ -1,21 +1,19 @@
-"""Clients of Iceberg's REST catalog read a lake by names: pyiceberg, DuckDB, Polars, each by its own library. [LK5] [LK6] [LK7]"""
+"""Clients of Iceberg's REST catalog read a lake by names, each by its own library, those of the page among them. [LK5] [LK6] [LK7]"""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars
 import pyarrow as pa
 import pytest
 from tests.catalog.conftest import ICEBERG, TOKEN, Server
 from tests.catalog.test_rest import stored
-from tests.clients.environments import python_of
+from tests.clients.environments import REPO, python_of
 from tests.export.clients import duck
 
 import manifestcommit as mc
@@ -100,69 +98,38 @@ def test_duckdb_cannot_commit(session: duckdb.DuckDBPyConnection, lake: mc.Lake)
     assert lake.table("sales.orders").version == version and lake.table("sales.orders").to_arrow().num_rows == 3
 
 
-def test_polars_reads_a_table_of_the_catalog(lake: mc.Lake, catalog: Any) -> None:
-    with warnings.catch_warnings():  # that a faster planner is not installed
-        warnings.simplefilter("ignore")
-        found = polars.scan_iceberg(catalog.load_table("sales.eu.orders")).filter(polars.col("n") > 1).collect()
-    assert found["n"].to_list() == [2, 3]
+# Client -> the heading of its session in the docs, which is run in an environment of its own.
+SESSIONS = {"chdb": "ClickHouse", "daft": "Daft", "sail": "Sail"}
 
 
-# Client -> what it runs in its own environment, with the server's address, its token, and the bucket, endpoint, key and secret.
-PROGRAMS = {
-    "chdb": """
-from chdb.session import Session
-
-session = Session()
-session.query("SET allow_database_iceberg = 1")
-session.query(
-    f"CREATE DATABASE lake ENGINE = DataLakeCatalog('{address}/v1', '{key}', '{secret}') SETTINGS catalog_type = 'rest', "
-    f"warehouse = 'lake', auth_header = 'Authorization: Bearer {token}', storage_endpoint = '{endpoint}/{bucket}'"
-)
-print(session.query("SELECT sum(n) FROM lake.`sales.eu.orders`"))
-""",
-    "daft": """
-import daft
-from pyiceberg.catalog import load_catalog
-
-store = {"s3.endpoint": endpoint, "s3.access-key-id": key, "s3.secret-access-key": secret, "s3.region": "us-east-1"}
-catalog = load_catalog("lake", type="rest", uri=address, token=token, **store)
-print(daft.read_iceberg(catalog.load_table("sales.eu.orders")).sum("n").to_pydict()["n"][0])
-""",
-    "sail": """
-import os
-
-os.environ["AWS_ENDPOINT_URL"], os.environ["AWS_ALLOW_HTTP"], os.environ["AWS_REGION"] = endpoint, "true", "us-east-1"
-os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"] = key, secret
-os.environ["SAIL_CATALOG__LIST"] = f'[{{type="iceberg-rest", name="lake", uri="{address}", oauth_access_token="{token}"}}]'
-os.environ["SAIL_CATALOG__DEFAULT_CATALOG"] = '"lake"'
-from pysail.spark import SparkConnectServer
-
-server = SparkConnectServer("127.0.0.1", 0)
-server.start(background=True)
-from pyspark.sql import SparkSession
-
-session = SparkSession.builder.remote(f"sc://localhost:{server.listening_address[1]}").getOrCreate()
-print(session.sql("SELECT sum(n) FROM sales.eu.orders").collect()[0][0])
-session.stop()
-server.stop()
-""",
-}
+def session_on_the_page(client: str) -> str:
+    """The block below the client's heading."""
+    page = (REPO / "docs" / "how-to" / "run-a-lake.md").read_text("utf-8")
+    return page.partition(f"\n### {SESSIONS[client]}: tested here, on S3\n")[2].partition("```\n")[2].partition("```\n")[0]
 
 
 @pytest.mark.thorough  # installs them
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("client", PROGRAMS)
-def test_a_client_in_an_environment_of_its_own_finds_and_reads_a_table(
+@pytest.mark.parametrize("client", SESSIONS)
+def test_the_session_of_a_client_on_the_page_finds_and_reads_a_table(
     tmp_path: Path, rgw: Any, start: Callable[..., Server], client: str
 ) -> None:
     bucket, options = rgw.bucket(), rgw.storage_options
     lake = mc.lake(f"s3://{bucket}/lake", options)
-    made = lake.create("sales.eu.orders", pa.schema([("n", pa.int64())]), properties=ICEBERG)
-    mc.write(pa.table({"n": [1, 2, 4]}), made.url, storage_options=options)
-    server = start(lake, token=TOKEN, options=options)
-    given = [server.address, TOKEN, bucket, *(options[name] for name in ("endpoint_url", "key", "secret"))]
-    program = tmp_path / "program.py"
-    program.write_text("import sys\naddress, token, bucket, endpoint, key, secret = sys.argv[1:]\n" + PROGRAMS[client])
-    env = {"PATH": os.environ["PATH"]}  # this process' has settings of another Spark
-    done = subprocess.run([python_of(client), program, *given], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout.split()[-1:] == ["7"], done.stderr
+    made = lake.create("sales.orders", pa.schema([("amount", pa.float64())]), properties=ICEBERG)
+    mc.write(pa.table({"amount": [1.5, 2.0, 4.0]}), made.url, storage_options=options)
+    server, program = start(lake, token=TOKEN, options=options), session_on_the_page(client)
+    for shown, here in {
+        "http://lake.example:8181": server.address,
+        "https://s3.example": rgw.endpoint,
+        "/bucket": f"/{bucket}",
+        "a-token-of-32": TOKEN,
+        "KEY": rgw.key,
+        "SECRET": rgw.secret,
+    }.items():
+        program = program.replace(shown, here)
+    (tmp_path / "program.py").write_text(program)
+    of_s3 = {**rgw.environment, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"} if client == "sail" else {}
+    env = {"PATH": os.environ["PATH"], **of_s3}  # this process' has settings of another Spark
+    done = subprocess.run([python_of(client), tmp_path / "program.py"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.split()[-1:] == ["7.5"], done.stderr

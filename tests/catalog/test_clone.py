@@ -500,8 +500,9 @@ def test_gc_makes_no_table_of_its_own_of_a_clone(pair: tuple[str, str]) -> None:
     """[CN6]"""
     source, to = pair
     mc.clone(source, to)
-    with pytest.raises(UsageError, match="is a clone, and gc would make a table of its own"):
-        mc.gc(to)
+    for call in (mc.gc, lambda path: mc.Table(path).plan_gc()):
+        with pytest.raises(UsageError, match="is a clone, and gc would make a table of its own"):
+            call(to)
     mc.write(DAY, source)
     assert mc.clone(source, to).versions == 1
 

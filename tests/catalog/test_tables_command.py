@@ -16,7 +16,8 @@ def test_a_place_without_tables_is_named(tmp_path: Path, capsys: pytest.CaptureF
     with pytest.raises(UsageError, match="/file is a file, and a lake is a folder of tables"):
         mc.lake(tmp_path / "file").tables()
     assert main(["tables", str(tmp_path / "file")]) == 2
-    assert main(["tables", str(tmp_path / "none")]) == 0
-    assert capsys.readouterr().err.endswith(f"0 tables in file://{tmp_path}/none; there is no such folder\n")
+    for command in ("tables", "serve"):
+        assert main([command, str(tmp_path / "none")]) == 2
+        assert capsys.readouterr().err.endswith(f"there is no folder file://{tmp_path}/none\n")
     assert main(["tables", str(tmp_path), "--namespace", "sales.eu"]) == 0
     assert capsys.readouterr().err == f"0 tables in sales.eu of file://{tmp_path}\n"

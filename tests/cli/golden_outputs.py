@@ -92,6 +92,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "clone": [(["memory://copy", "--dry-run"], ())],
     "tables": [([], ()), (["--namespace", "none"], ()), (["--namespace", "a..b", "--json"], ())],
     "serve": [(["--host", "0.0.0.0"], ())],
+    "publish-catalog": [(["memory://names"], ()), (["/names"], ())],
     "verify": [([], ())],
     "doctor": [([], ())],
 }
@@ -132,7 +133,7 @@ def outputs(name: str, columns: int) -> list[str]:
             return list(_of_several(columns))
         url = f"memory://lake{next(_NUMBER):03}/flights"
         job = _parquet(url) if name == "adopt" else _table(url)
-        if name in ("tables", "serve"):
+        if name in ("tables", "serve", "publish-catalog"):
             url = url.rpartition("/")[0]
         parts = []
         for more, answers in CASES[name]:

@@ -176,6 +176,7 @@ VALID: dict[str, Callable[[World], Any]] = {
 # ... and where one door needs others.
 ALSO: dict[str, dict[str, Callable[[World], Any]]] = {
     "clone": {"to": lambda world: f"{world.url}-clone", "to_options": lambda world: {}},
+    "publish_catalog": {"to": lambda world: f"{world.url}-names", "to_options": lambda world: {}},
     "maintain": {"tables": lambda world: world.url},
     "Table.add_column": {"name": lambda world: "new"},
     "Table.widen_column": {"type": lambda world: "long"},

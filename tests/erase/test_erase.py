@@ -274,10 +274,13 @@ def test_nothing_expires_before_the_followers_have_passed(tmp_path: Path) -> Non
         table.erase("person = 'Bob'", reason="request 18", followers=[str(tmp_path / "table")])
 
 
-def test_a_clone_has_to_be_without_her_and_is_not_erased_itself(tmp_path: Path) -> None:
-    """[ER4] [CN5]"""
+@pytest.mark.parametrize("formats", ["", "iceberg,delta"])
+def test_a_clone_has_to_be_without_her_and_is_not_erased_itself(tmp_path: Path, formats: str) -> None:
+    """Nor may its exports tell of her. [ER3] [ER4] [CN5]"""
     url, to = str(tmp_path / "table"), str(tmp_path / "clone")
     table = small(url)
+    if formats:
+        table.set_properties({"export.formats": formats, "gc.grace": "0s"})
     mc.clone(url, to)
     with pytest.raises(mc.errors.UsageError, match="is a clone"):
         mc.Table(to).erase(PLAIN.where, reason="request 17")
@@ -286,6 +289,7 @@ def test_a_clone_has_to_be_without_her_and_is_not_erased_itself(tmp_path: Path) 
     for said in ("is a clone up to version", "1 data file"):
         found = table.erase(PLAIN.where, reason="request 17", drop_tags=True, grace="0s", clones=[to])
         assert found.state == "open" and any(f"{mc.Table(to).url}" in text and said in text for text in found.waiting)
+        assert any(f"`manifestcommit clone {table.url} {mc.Table(to).url}`" in text for text in found.waiting)
         mc.clone(url, to)
     assert table.erase(PLAIN.where, reason="request 17", grace="0s", clones=[to]).state == "done"
     assert telling(url) == telling(to) == set()

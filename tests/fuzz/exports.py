@@ -19,8 +19,9 @@ from tests.fuzz.mutate import HOSTILE, mutate_bytes, mutate_document
 from tests.fuzz.parquet import mutate_parquet
 
 import manifestcommit as mc
-from manifestcommit.catalog import rest
+from manifestcommit.catalog import publishing
 from manifestcommit.catalog.lake import marker_at
+from manifestcommit.errors import ManifestCommitError
 from manifestcommit.export.spark_catalog import LOG
 from manifestcommit.intake import delta_table, iceberg_table
 from manifestcommit.log.table_context import TableContext, is_export
@@ -93,8 +94,8 @@ def hostile_export(place: Exported, dice: random.Random) -> None:
 
 def _served(store: MemoryStore) -> None:
     """What the catalog answers; its refusals are answers, too. [LK5]"""
-    with contextlib.suppress(rest.RestError):
-        json.loads(rest.load(rest.newest_export(store, marker_at(store))))
+    with contextlib.suppress(ManifestCommitError):
+        json.loads(publishing.load(store, marker_at(store), publishing.newest_export(store)))
 
 
 def readers(place: Exported) -> dict[str, Callable[[], Any]]:

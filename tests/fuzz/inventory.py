@@ -45,7 +45,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "files/foreign_file.py:read_facts": ("data file of others", "parquet"),
     "files/foreign_file.py:read_rows": ("data file of others", "parquet"),
     "catalog/clone.py:_Cloning._claimed": ("what a clone is to be", "claim"),
-    "catalog/rest.py:load": ("document of an export", "export"),
+    "catalog/publishing.py:load": ("document of an export", "export"),
     "commits/group_commit.py:read_intent": ("intent", "intent"),
     "log/manifests.py:ManifestReader._fetch": ("manifest, run", "manifest"),
     "scan/parallel_decode.py:_parts": ("data file", "manifest"),
@@ -80,6 +80,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
 NOT_READ = frozenset(
     {
         "catalog/clone.py:_Cloning._copy",
+        "catalog/publishing.py:_claim",
         "log/manifests.py:create_own",
         "commits/task_recovery.py:_is_there",
         "log/table_context.py:_holds_parquet",
