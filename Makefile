@@ -92,7 +92,6 @@ proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at it
 	$(BIN)/python -m tests.chaos --about joint $(CHAOS_ARGS) || failed="$$failed chaos-joint"; \
 	$(BIN)/python -m tests.chaos --about rows $(CHAOS_ARGS) || failed="$$failed chaos-rows"; \
 	$(BIN)/python -m tests.chaos --about gate $(CHAOS_ARGS) || failed="$$failed chaos-gate"; \
-	$(BIN)/python -m tests.chaos --about races --rounds 100 || failed="$$failed races"; \
 	$(BIN)/python -m tests.mutants || failed="$$failed mutants"; \
 	$(BIN)/python -m tests.fuzz --minutes 30 || failed="$$failed fuzzing"; \
 	$(BIN)/python -m tests.fuzz --target parquet --rounds 20000 || failed="$$failed fuzzing-of-Parquet"; \

@@ -48,7 +48,6 @@ ALWAYS = (
     "tests/simulator/test_runs.py::test_no_schedule_and_no_fault_breaks_a_promise",
     "tests/store/test_store.py::",
     "tests/chaos/test_chaos.py::",
-    "tests/races/test_races.py::",
     "tests/model/test_model.py::",
     "tests/project/test_quick_set.py::",
     "tests/project/test_architecture.py::",
