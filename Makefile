@@ -69,10 +69,10 @@ comma := ,
 
 test: export HYPOTHESIS_PROFILE ?= $(if $(CI),ci,quick)
 test: ruff  ## lint, and every safeguard's tests: minutes; what only repeats them at length (marked `thorough`) is left out
-	$(call run_tests,not thorough,5000,100,$(BIN)/mypy)
+	$(call run_tests,not thorough,6000,150,$(BIN)/mypy)
 
 test-rest: $(VENV)/dev.stamp  ## the tests that `make test` leaves out
-	$(call run_tests,thorough,20,20)
+	$(call run_tests,thorough,1000,50)
 
 test-rest-turn: override PYTEST_ARGS += --turn 3
 test-rest-turn: test-rest  ## a third of them, another each day: what CI runs
