@@ -42,7 +42,8 @@ docs: $(VENV)/docs.stamp  ## the site, in build/docs/site: whatever leads nowher
 
 # Two runs instead of pytest-xdist's groups: under pytest 9.2, xdist 3.8 takes `--dist loadgroup` and groups nothing, silently, and
 # two workers with a session and a cluster each are too much for two cores. The runs go side by side, with three
-# workers on two cores, since each waits for much. A check that keeps one core busy, such as mypy, goes beside them too. What the run with
+# workers on two cores, since each waits for much. A file is of one worker, so that what its tests share is made once. A check that
+# keeps one core busy, such as mypy, goes beside them too. What the run with
 # Spark and the check say is printed when the other is done. All are made, whatever one says, and all end if make does.
 #
 # First the real servers that tests run against, and what lets Spark start quickly: installing them may take minutes, once, and no
@@ -57,7 +58,8 @@ define run_tests
 	$(or $(4),true) >"$$said/check" 2>&1 & check=$$!; \
 	trap 'kill $$spark $$check 2>/dev/null; rm -rf "$$said"' EXIT; trap 'exit 130' INT TERM; \
 	echo "--- tests without Spark ($(1)), on three workers, beside those with Spark, one after another"; \
-	$(BIN)/python -m pytest -n 3 -m "not spark and $(1)" --at-least $(2) $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
+	$(BIN)/python -m pytest -n 3 -m "not spark and $(1)" --at-least $(2) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) \
+	  || failed="$$failed tests-without-Spark"; \
 	wait $$spark || failed="$$failed tests-with-Spark"; \
 	wait $$check || failed="$$failed $(notdir $(4))"; \
 	echo "--- tests with Spark ($(1))"; cat "$$said/spark"; \

@@ -34,7 +34,6 @@ LEFT_OUT: dict[str, str] = {
         "a_terminal_without_unicode_still_gets_an_answer doctor_says_that_a_store_is_not_safe "
         "the_command_runs_as_a_process_of_its_own"
     ),
-    "e2e/test_processes.py": "a_process_that_is_killed_at_any_moment_and_run_again_writes_exactly_once",
     "export/test_export.py": "a_document_has_a_bounded_number_of_versions",
     "filter/test_sql_expression.py": "thousands_of_terms_are_pruned_by",
     "log/test_partial_manifest.py": "a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole",

@@ -28,7 +28,7 @@ IN_ALL, WITH_SPARK, SHARE = 6500, 200, 0.9
 SHARES = {
     "chaos": 0.8,
     "docs": 0.85,
-    "e2e": 0.2,
+    "e2e": 0.4,
     "fuzz": 0.7,
     "integrations": 0.5,
     "mutants": 0.85,
