@@ -42,7 +42,8 @@ docs: $(VENV)/docs.stamp  ## the site, in build/docs/site: whatever leads nowher
 
 # Two runs instead of pytest-xdist's groups: under pytest 9.2, xdist 3.8 takes `--dist loadgroup` and groups nothing, silently, and
 # two workers with a session and a cluster each are too much for two cores. The runs go side by side, with three
-# workers on two cores, since each waits for much. A check that keeps one core busy, such as mypy, goes beside them too. What the run with
+# workers on two cores, since each waits for much. A file is of one worker, so that what its tests share is made once. A check that
+# keeps one core busy, such as mypy, goes beside them too. What the run with
 # Spark and the check say is printed when the other is done. All are made, whatever one says, and all end if make does.
 #
 # First the real servers that tests run against, and what lets Spark start quickly: installing them may take minutes, once, and no
@@ -57,7 +58,8 @@ define run_tests
 	$(or $(4),true) >"$$said/check" 2>&1 & check=$$!; \
 	trap 'kill $$spark $$check 2>/dev/null; rm -rf "$$said"' EXIT; trap 'exit 130' INT TERM; \
 	echo "--- tests without Spark ($(1)), on three workers, beside those with Spark, one after another"; \
-	$(BIN)/python -m pytest -n 3 -m "not spark and $(1)" --at-least $(2) $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
+	$(BIN)/python -m pytest -n 3 -m "not spark and $(1)" --at-least $(2) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) \
+	  || failed="$$failed tests-without-Spark"; \
 	wait $$spark || failed="$$failed tests-with-Spark"; \
 	wait $$check || failed="$$failed $(notdir $(4))"; \
 	echo "--- tests with Spark ($(1))"; cat "$$said/spark"; \
@@ -69,10 +71,10 @@ comma := ,
 
 test: export HYPOTHESIS_PROFILE ?= $(if $(CI),ci,quick)
 test: ruff  ## lint, and every safeguard's tests: minutes; what only repeats them at length (marked `thorough`) is left out
-	$(call run_tests,not thorough,5000,100,$(BIN)/mypy)
+	$(call run_tests,not thorough,6000,150,$(BIN)/mypy)
 
 test-rest: $(VENV)/dev.stamp  ## the tests that `make test` leaves out
-	$(call run_tests,thorough,20,20)
+	$(call run_tests,thorough,1000,50)
 
 test-rest-turn: override PYTEST_ARGS += --turn 3
 test-rest-turn: test-rest  ## a third of them, another each day: what CI runs
@@ -92,7 +94,6 @@ proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at it
 	$(BIN)/python -m tests.chaos --about joint $(CHAOS_ARGS) || failed="$$failed chaos-joint"; \
 	$(BIN)/python -m tests.chaos --about rows $(CHAOS_ARGS) || failed="$$failed chaos-rows"; \
 	$(BIN)/python -m tests.chaos --about gate $(CHAOS_ARGS) || failed="$$failed chaos-gate"; \
-	$(BIN)/python -m tests.chaos --about races --rounds 100 || failed="$$failed races"; \
 	$(BIN)/python -m tests.mutants || failed="$$failed mutants"; \
 	$(BIN)/python -m tests.fuzz --minutes 30 || failed="$$failed fuzzing"; \
 	$(BIN)/python -m tests.fuzz --target parquet --rounds 20000 || failed="$$failed fuzzing-of-Parquet"; \

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -25,7 +26,7 @@ class Import:
     when: When
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Module:
     """One file. name: dotted; a package is called by its folder's name."""
 
@@ -35,9 +36,9 @@ class Module:
     source: str
     tree: ast.Module
 
-    @property
+    @cached_property
     def imports(self) -> list[Import]:
-        """Everything that the file imports, wherever in it."""
+        """Everything that the file imports, wherever in it; each rule asks for it."""
         return list(_imports(self.tree, self, "top"))
 
 

@@ -83,9 +83,10 @@ def write_down(tests: Sequence[Collected]) -> None:
 
 
 def not_held(tests: Sequence[Collected], clauses: Iterable[str]) -> set[str]:
-    """The clauses that no quick test cites. What a module's docstring cites is held by its tests if all of them are quick; where
-    one of them is left out, it may have been that one."""
-    left_out = {each.function.partition("::")[0] for each in tests if not each.quick}
+    """The clauses that no quick test cites. What a module's docstring cites is held by its tests if all of them have a quick case; where
+    one of them is left out whole, it may have been that one."""
+    quick = {each.function for each in tests if each.quick}
+    left_out = {each.function.partition("::")[0] for each in tests if each.function not in quick}
     held = {clause for each in tests if each.quick for clause in each.clauses}
     held |= {clause for each in tests if each.function.partition("::")[0] not in left_out for clause in each.of_module}
     return set(clauses) - held

@@ -3,8 +3,6 @@
     make chaos CHAOS_ARGS="--minutes 10 --seed 7"
     make chaos CHAOS_ARGS="--minutes 5 --store s3 --json"
     make chaos CHAOS_ARGS="--about joint --minutes 10"
-    make chaos CHAOS_ARGS="--about races --rounds 100 --seed 1"
-    make chaos CHAOS_ARGS="--about races --seed 1 --only 37 --rounds 20"    that round again and again: timing decides what meets what
 
 Exit codes: 0 nothing was wrong, 1 something was, 2 usage, 3 no server to be had for one of the stores.
 """
@@ -24,7 +22,6 @@ from typing import Any, Literal
 import msgspec
 from tests.chaos.run import Settings, Summary, report, run
 from tests.chaos.scene import SCENES
-from tests.races import run as races
 from tests.servers import servers
 from tests.servers.servers import S3Server, UnavailableError
 
@@ -39,23 +36,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--writers", type=int, default=4)
     parser.add_argument(
         "--about",
-        choices=(*SCENES, "races"),
+        choices=tuple(SCENES),
         default="tables",
         help="single tables that are written (the default), transfers between several tables by joint commits, changes of rows, "
-        "constraints, or rounds in which a small table of each is raced for, by gc above all",
+        "or constraints",
     )
-    parser.add_argument("--rounds", type=int, default=100, help="of races: how many on each store (default: 100)")
-    parser.add_argument("--only", type=int, default=None, help="of races: the number of one round, which is played --rounds times")
     parser.add_argument("--spark", action="store_true", help="of gate: with a query of Spark that streams beside them")
     parser.add_argument("--usual-budgets", action="store_true", help="spill as in real life, not after a few commits")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output; progress on standard error")
     given = parser.parse_args(arguments)
-    if min(given.minutes, given.writers, given.rounds, given.only or 1) <= 0:
-        parser.error("--minutes, --writers, --rounds and --only are more than 0")
+    if min(given.minutes, given.writers) <= 0:
+        parser.error("--minutes and --writers are more than 0")
     if given.spark and given.about != "gate":
         parser.error("--spark is of --about gate")
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
-    summaries: list[Summary | races.Summary] = []
+    summaries: list[Summary] = []
     unavailable = False
     for store in ("local", "s3") if given.store == "both" else (given.store,):
         try:
@@ -68,15 +63,11 @@ def main(arguments: list[str]) -> int:
     return 1 if any(each.findings for each in summaries) else 3 if unavailable else 0
 
 
-def _run(given: argparse.Namespace, seed: int, store: Literal["local", "s3"]) -> Summary | races.Summary:
+def _run(given: argparse.Namespace, seed: int, store: Literal["local", "s3"]) -> Summary:
     def say(line: str) -> None:
         print(line, file=sys.stderr if given.json else sys.stdout, flush=True)
 
     with _server(store) as server:
-        if given.about == "races":
-            of_rounds = races.run(races.Settings(seed=seed, rounds=given.rounds, store=store, only=given.only), say, server)
-            races.report(of_rounds, say)
-            return of_rounds
         # A server takes longer for a commit than a disk: fewer records and kills, so that writers get somewhere.
         slower: dict[str, Any] = {"per_second": 25.0, "kill_every_s": 2.0} if store == "s3" else {}
         if given.spark:  # its session alone takes longer than a short run

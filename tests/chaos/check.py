@@ -23,9 +23,10 @@ import zstandard
 from tests.chaos.log import Log, Record
 from tests.chaos.work import extra
 from tests.chaos.world import AGAIN, BATCH, COUNTER, HANDED, PIECES, SLOT
+from tests.faults.collected import gc, needed, sizes
 
 import manifestcommit as mc
-from manifestcommit.store import Store, open_store
+from manifestcommit.store import KeepsUnfinished, Store, open_store
 
 _VERSIONS = "_manifest/versions/"
 _NAME = re.compile(r"_manifest/versions/(\d{20})\.json\.zst")
@@ -400,6 +401,16 @@ def _handed(links: Sequence[Link], version: int) -> list[str]:
     """The jobs that added rows until then, as far as they can be read."""
     commits = [commit for link in links if link.version <= version for commit in link.snapshot["commits"]]
     return [commit["job"] for commit in commits if commit["operation"] == "append"]
+
+
+def check_swept(store: Store) -> list[str]:
+    """Once two gcs have left one version: whatever it does not list and is there, half files too, and what it lists and is not."""
+    for _ in range(2):
+        gc(store, foreign=True)
+    unfinished = {each.name for each in store.unfinished()} if isinstance(store, KeepsUnfinished) else set()
+    there, listed = {*sizes(store), *unfinished}, needed(store)
+    wrong = {"are left that nothing lists": there - listed, "are missing": listed - there}
+    return [f"{len(names)} objects {what}: {sorted(names)[:_SHOWN]}" for what, names in wrong.items() if names]
 
 
 def waiting(table: mc.Table) -> list[str]:

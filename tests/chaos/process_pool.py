@@ -15,9 +15,8 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import msgspec
 import pyarrow.dataset
@@ -40,33 +39,13 @@ REPO = Path(__file__).resolve().parents[2]
 _GRACE_S = 10.0
 
 
-class Performer(Protocol):
-    """What runs in a process of its own."""
-
-    def run(self) -> None: ...
-
-    def note(self, what: str, **more: Any) -> None:
-        """What is to be known of it, such as what broke it."""
-        ...
-
-
-class Ground(Protocol):
-    """What its actors are born into: a struct. folder: where standard error goes."""
-
-    @property
-    def folder(self) -> str: ...
-
-
-Born = TypeVar("Born")
-
-
 class ProcessPool:
-    """The run's side of it. module: what the process runs, which calls `serve`."""
+    """The run's side of it."""
 
-    def __init__(self, world: Ground, module: str = "tests.chaos.process_pool") -> None:
+    def __init__(self, world: World) -> None:
         with (Path(world.folder) / "stderr").open("ab") as errors:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", module],
+                [sys.executable, "-m", "tests.chaos.process_pool"],
                 cwd=REPO,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -116,16 +95,16 @@ class ProcessPool:
 
 
 # --- in the process itself ----------------------------------------------------------------------------------------------
-def serve(kind: type[Born], prepare: Callable[[Born], None], make: Callable[[Born, str, int], Performer]) -> None:
+def serve() -> None:
     """The whole of the process: prepare, then start and signal whom the orders name, until they end."""
     assert os.getpgrp() == os.getpid(), "the group is this process' own"
     try:
-        _serve(kind, prepare, make)
+        _serve()
     finally:
         os.killpg(0, signal.SIGKILL)  # this process, too, and whatever ended it: nobody may be there to be told of an event
 
 
-def _serve(kind: type[Born], prepare: Callable[[Born], None], make: Callable[[Born, str, int], Performer]) -> None:
+def _serve() -> None:
     rest, world, living = b"", None, dict[str, int]()
     while True:
         if select.select([0], [], [], 0.01)[0]:
@@ -135,10 +114,10 @@ def _serve(kind: type[Born], prepare: Callable[[Born], None], make: Callable[[Bo
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 if world is None:
-                    world = msgspec.json.decode(line, type=kind)
-                    prepare(world)
+                    world = msgspec.json.decode(line, type=World)
+                    _prepare(world)
                 else:
-                    _obey(json.loads(line), lambda name, incarnation, world=world: make(world, name, incarnation), living)
+                    _obey(json.loads(line), world, living)
         for name, pid in list(living.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -146,9 +125,9 @@ def _serve(kind: type[Born], prepare: Callable[[Born], None], make: Callable[[Bo
                 _tell(ended=name, code=os.waitstatus_to_exitcode(status))
 
 
-def _obey(order: dict[str, Any], make: Callable[[str, int], Performer], living: dict[str, int]) -> None:
+def _obey(order: dict[str, Any], world: World, living: dict[str, int]) -> None:
     if "start" in order:
-        living[order["start"]] = _start(lambda: make(order["start"], order["incarnation"]))
+        living[order["start"]] = _start(world, order["start"], order["incarnation"])
     elif order["signal"] in living:  # not buried yet, so the number is still its own
         os.kill(living[order["signal"]], order["number"])
         _tell(signalled=order["signal"], number=order["number"])
@@ -158,7 +137,7 @@ def _tell(**event: Any) -> None:
     os.write(1, json.dumps(event).encode() + b"\n")
 
 
-def _start(make: Callable[[], Performer]) -> int:
+def _start(world: World, name: str, incarnation: int) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -167,7 +146,7 @@ def _start(make: Callable[[], Performer]) -> int:
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(2, 1)
-        actor = make()
+        actor = ROLES[name.split(" ")[0]](world, name, incarnation)
         try:
             actor.run()
             code = 0
@@ -177,18 +156,14 @@ def _start(make: Callable[[], Performer]) -> int:
         os._exit(code)
 
 
-def load(*, s3: bool) -> None:
-    """What every actor would load first; no client is made here."""
-    if s3:
+def _prepare(world: World) -> None:
+    """What every actor would do and load first; no client is made here."""
+    if world.tight:
+        tighten()
+    if world.faulty:
         importlib.import_module("manifestcommit.store.s3")
         importlib.import_module("botocore.session")
 
 
-def _prepare(world: World) -> None:
-    if world.tight:
-        tighten()
-    load(s3=world.faulty)
-
-
 if __name__ == "__main__":
-    serve(World, _prepare, lambda world, name, incarnation: ROLES[name.split(" ")[0]](world, name, incarnation))
+    serve()

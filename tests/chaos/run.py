@@ -184,6 +184,9 @@ class _Stage:
         began = time.process_time()
         found, operations = judge(Path(self.world.folder), self.world.urls)
         self.findings += found
+        if not self.findings and not self.settings.exports:  # which show files longer
+            for name, url in self.world.urls.items():
+                self.findings += [f"{name}: {each}" for each in check.check_swept(open_store(url, self.world.direct))]
         requests = self.proxy.requests if self.proxy is not None else []
         return Summary(
             seed=self.settings.seed,

@@ -368,6 +368,18 @@ def test_a_count_that_was_lost_before_the_history_expired_is_found(tmp_path: Pat
     assert check.check_state(table.url, {}, told[1:], name=COUNTER)[0] == []
 
 
+def test_what_gc_leaves_or_takes_wrongly_is_found(fed: Fed) -> None:
+    """What no job has written, and a file that the newest version lists. [GC5] [IV7]"""
+    store = open_store(str(fed.root))
+    store.put("_manifest/of nobody", b"x")
+    (found,) = check.check_swept(store)
+    assert found == "1 objects are left that nothing lists: ['_manifest/of nobody']"
+    store.delete(["_manifest/of nobody"])
+    assert check.check_swept(store) == []
+    fed.listed().unlink()
+    assert [each.partition(":")[0] for each in check.check_swept(store)] == ["1 objects are missing"]
+
+
 def test_a_mixture_of_two_overwrites_is_found(tmp_path: Path) -> None:
     """[CF3] [CF4]"""
     table = mc.create_table(tmp_path / "state", STATE, partition_by=["slot"])

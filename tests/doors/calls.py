@@ -1,7 +1,8 @@
 """Hostile calls of every public function and method: one argument is not what it should be, all others are valid. [SC7]
 
-`python -m tests.doors.calls` prints what is neither a success nor an error of this package. It never starts Spark: pyspark is blocked,
-so that a check has to come before Spark.
+`python -m tests.doors.calls` prints what is neither a success nor an error of this package; `python -m tests.doors.calls 0 4 calls.json`
+makes one call in four, with each argument, and writes all of them into a file. It never starts Spark: pyspark is blocked, so that a check
+has to come before Spark.
 """
 
 from __future__ import annotations
@@ -263,14 +264,16 @@ INSIDE: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def calls() -> Iterator[Call]:
-    """Each door, with each argument, with each hostile value; one after the other, each in a world of its own."""
-    for door in doors():
-        for parameter in door.parameters:
-            for value, make in HOSTILE.items():
-                yield call(door, {parameter: value}, {parameter: make()})
-                if (wrap := INSIDE.get(parameter)) is not None:
-                    yield call(door, {parameter: f"{value}, inside"}, {parameter: wrap(make())})
+def calls(part: int, parts: int) -> Iterator[Call]:
+    """Each door, with each argument, with each hostile value; one after the other, each in a world of its own. One in so many of them: the
+    values take turns, from argument to argument."""
+    arguments = [(door, parameter) for door in doors() for parameter in door.parameters]
+    for turn, (door, parameter) in enumerate(arguments, start=part):
+        for value, make in itertools.islice(HOSTILE.items(), turn % parts, None, parts):
+            yield call(door, {parameter: value}, {parameter: make()})
+            if (wrap := INSIDE.get(parameter)) is not None:
+                yield call(door, {parameter: f"{value}, inside"}, {parameter: wrap(make())})
+    for door in doors() if part == 0 else ():
         for one, other in itertools.permutations(door.required, 2):
             yield call(door, {one: f"what is meant for {other}"}, {one: _valid(door, other)})
 
@@ -319,15 +322,15 @@ def consume(made: Any) -> None:
             msgspec.to_builtins(made)
 
 
-def main(arguments: list[str]) -> int:
+def main(part: str = "0", parts: str = "1", *paths: str) -> int:
     """Print a line for each call that ended in an error of another kind; write all of them into a file, if one is named."""
     os.chdir(tempfile.mkdtemp(prefix="doors-"))  # some of the hostile roots are those of tables beside it
-    found = list(calls())
+    found = list(calls(int(part), int(parts)))
     for each in found:
         if each.kind == "untyped":
             print(f"{each.door}({each.parameter}={each.value}): {type(each.error).__name__}: {str(each.error)[:100]!r}")
     print(f"{len(found):,} calls, {sum(each.kind == 'untyped' for each in found)} with an error of another kind")
-    for path in arguments:
+    for path in paths:
         with open(path, "w") as out:
             told = (
                 {"error": type(each.error).__name__, "message": str(each.error).encode(errors="backslashreplace").decode()}
@@ -341,4 +344,4 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     sys.modules["pyspark"] = None  # type: ignore[assignment]
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))

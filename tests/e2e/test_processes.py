@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.kit.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough, rounds
 from tests.kit.tables import all_snapshots, check_table, key_version, positions, read_ids
 
 import manifestcommit as mc
@@ -153,7 +153,7 @@ def test_a_process_that_is_killed_at_any_moment_and_run_again_writes_exactly_onc
     dice = random.Random(20130101)
     store, at, kills = LocalStore(root), 1, 0
     done: list[int] = []
-    until = time.monotonic() + 12
+    until = time.monotonic() + rounds(4, 12)
     while time.monotonic() < until or kills < 5 or not done:
         begun = processes.Value("q", 0, lock=False)  # a killed process would take a lock with it
         process = processes.Process(target=write_until_killed, args=(root, at, begun))

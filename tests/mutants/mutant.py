@@ -42,11 +42,15 @@ class Edit:
     old: str
     new: str
 
-    def applied(self, text: str) -> str:
-        """The module's text with it; ValueError where the old text is not there exactly once."""
+    def span(self, text: str) -> tuple[int, int]:
+        """Where the function or class begins and ends; ValueError where there is none."""
         if self.where and self.where not in _spans(text):
             raise ValueError(f"{self.file} has no {self.where}")
-        start, end = _spans(text)[self.where] if self.where else (0, len(text))
+        return _spans(text)[self.where] if self.where else (0, len(text))
+
+    def applied(self, text: str) -> str:
+        """The module's text with it; ValueError where the old text is not there exactly once."""
+        start, end = self.span(text)
         found = list(_pattern(self.old).finditer(text, start, end))
         if len(found) != 1:
             raise ValueError(f"{self.file} {self.where} has {len(found)} times {self.old!r}")
