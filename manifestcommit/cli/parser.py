@@ -26,7 +26,7 @@ from . import (
     maintain_table,
     upkeep,
 )
-from .exit_codes import MEANINGS
+from .exit_codes import MEANINGS, USAGE
 from .options import DECLARED, Commands, command
 
 _GROUPS = {
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
             shown = re.sub(r"://[^@]*@", "://...@", choice[1])
             text = f"there is no command '{shown}'"
             text += meant(choice[1], self.commands.parsers)
-        super().error(visible(text))
+        self.exit(USAGE, f"{self.prog}: error: {visible(text)}. See {self.prog} --help.\n")
 
     def unknown(self, arguments: Iterable[str]) -> NoReturn:
         """Arguments that no option or position takes."""

@@ -94,6 +94,7 @@ class LandingFiles:
         name: what the table's position of this source is called.
         held_back: which files are not loaded, because their time is in the future.
         reading: the file that was opened last.
+        updates: whether a file that changed replaces its rows.
 
     Spec: LD3.
     """
@@ -118,6 +119,7 @@ class LandingFiles:
         self.name = f"files:{self.url}"  # of all patterns: a file may match two of them
         self._format, self._pattern, self._schema = format, pattern, schema
         self._file_column, self._on_changed = file_column, on_changed
+        self.updates = on_changed == "replace"
         if settle_s is None:
             settle_s = 0.0 if is_remote(self._store) else _SETTLE_ON_DISK_S
         self._settle_s = settle_s
@@ -361,12 +363,13 @@ class LandingFiles:
         )
         return self._chunk(reduced, start, end)
 
-    def replaces(self, chunk: Chunk) -> pc.Expression | None:
-        """Return the condition on rows of files that were loaded with another content; or None."""
+    def change(self, chunk: Chunk) -> tuple[str, Mapping[str, Any]] | None:
+        """Say how the rows of files that were loaded with another content are replaced; or None."""
         plan: _Plan = chunk.plan
-        if self._on_changed != "replace" or not plan.changed:
+        if not self.updates or not plan.changed:
             return None
-        return pc.field(self._file_column).isin([file.name for file in plan.files])
+        names = [file.name for file in plan.files]
+        return "overwrite_where", {"where": pc.field(self._file_column).isin(names)}
 
 
 class _reading:  # noqa: N801  # reads as a statement

@@ -10,6 +10,7 @@ from .history.recorder import Recorder
 from .history.serial_order import UndecidedError
 from .pipelines import PipelineViolationError, simulate
 from .simulated_store import SimulatedStore
+from .source_kit import SourceReport, check_source
 
 __all__ = [
     "Contradiction",
@@ -20,9 +21,11 @@ __all__ = [
     "PipelineViolationError",
     "Recorder",
     "SimulatedStore",
+    "SourceReport",
     "UndecidedError",
     "check_history",
     "check_joint_history",
+    "check_source",
     "read_history",
     "simulate",
 ]

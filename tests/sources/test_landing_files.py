@@ -449,8 +449,8 @@ def test_a_source_that_gives_a_range_again_is_told_at_once(tmp_path: Path) -> No
 
 def test_a_source_without_tables_beside_replaces_rows(tmp_path: Path) -> None:
     class Last(Numbers):
-        def replaces(self, chunk: Chunk) -> Any:
-            return pc.field("id") < chunk.ranges[self.name][1]
+        def change(self, chunk: Chunk) -> Any:
+            return "overwrite_where", {"where": pc.field("id") < chunk.ranges[self.name][1]}
 
     outcome = mc.load(Last(), tmp_path / "t")
     assert (outcome.rows, outcome.positions, ids(tmp_path / "t")) == (6, {"numbers": 6}, [4, 5])
