@@ -307,22 +307,17 @@ class _Loader:
 
     def _check_adds(self, spark: SparkSession | None) -> None:
         """UsageError where rows cannot be refused into a table beside. [LD13]"""
-        only = (
-            "this process loads, not Spark's tasks"
-            if spark is not None
-            else "a source adds, not one that changes others, which would differ from the source"
-            if self._updates
-            else "go into one table"
-            if len(self._members) > 1
-            else "no on_broken='refuse' puts into that table, too"
-            if REFUSED in self._companions
-            else ""
-        )
-        if only:
-            raise UsageError(
-                f"the quarantine is for rows that {only}; nothing was loaded. Leave it out",
-                argument="on_violation",
-            )
+        for is_so, only in (
+            (spark is not None, "this process loads, not Spark's tasks"),
+            (self._updates, "a source adds, not one that changes others, which would differ"),
+            (len(self._members) > 1, "go into one table"),
+            (REFUSED in self._companions, "no on_broken='refuse' puts into that table, too"),
+        ):
+            if is_so:
+                raise UsageError(
+                    f"the quarantine is for rows that {only}; nothing was loaded. Leave it out",
+                    argument="on_violation",
+                )
 
     def positions(self) -> dict[str, Position]:
         """The position of each source in the tables, as of one moment."""

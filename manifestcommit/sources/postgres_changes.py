@@ -27,10 +27,10 @@ from ..table.table import Table
 from .chunk import ChangedInputError, Chunk, Position
 from .pgoutput import KEPT, Begin, Change, Commit, NewShapeError, Row, Shape, Spool, decoded
 from .postgres_server import (
-    Asking,
     Column,
     Hidden,
     Refusal,
+    asking,
     columns_of,
     described,
     from_texts,
@@ -109,9 +109,7 @@ class PostgresChanges:
         self._dsn, self._slot, self._history = dsn, slot, history
         self._given, self._on_failover = tables, on_failover
         self._warned: set[str] = set()  # shared by those that `open` returns
-        self.tables = {
-            place: SlotTable(dsn, slot, given, history=history) for given, place in tables.items()
-        }
+        self.tables: dict[str, SlotTable] = {}
         self.name, self.held_back = f"postgresql slot {slot}", ""
 
     def open(self, path: Any, options: StorageOptions) -> PostgresChanges:
@@ -130,7 +128,7 @@ class PostgresChanges:
 
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield whole transactions, in their order; all rows where there is no position."""
-        with Asking(self._dsn) as connection:
+        with asking(self._dsn) as connection:
             starts = self._look(connection, positions)
             for each in self.tables.values():
                 each.check_target(starts[each.name])
@@ -162,7 +160,7 @@ class PostgresChanges:
 
     def copy(self, positions: Mapping[str, Position]) -> Chunk:
         """Return all rows as of a new beginning of the slot as one chunk."""
-        with Asking(self._dsn) as connection:
+        with asking(self._dsn) as connection:
             return self._whole(connection, self._look(connection, positions, whole=True))
 
     def _whole(
@@ -208,7 +206,7 @@ class PostgresChanges:
         import psycopg
 
         try:
-            with Asking(self._dsn) as connection, contextlib.suppress(psycopg.errors.ObjectInUse):
+            with asking(self._dsn) as connection, contextlib.suppress(psycopg.errors.ObjectInUse):
                 one_row(
                     connection,
                     "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)",
@@ -225,12 +223,12 @@ class PostgresChanges:
         """The chunk of all rows as of the slot that is made again. One loader at a time. [LD10]"""
         import psycopg
 
-        with Asking(self._dsn) as connection:
+        with asking(self._dsn) as connection:
             lock = f"manifestcommit {self._slot}"
             one_row(connection, "SELECT pg_advisory_lock(hashtextextended(%s, 0))", lock)
             _check_unmoved(chunk, now)
             self._drop(connection)
-            with Asking(self._dsn, replication="database") as maker:
+            with asking(self._dsn, replication="database") as maker:
                 maker.execute(f"SET lock_timeout = '{_WAIT_S:.0f}s'")
                 try:
                     made = one_row(
@@ -329,20 +327,15 @@ class PostgresChanges:
                 f"{self.name}: the server's wal_level is {level}, and logical decoding needs "
                 "logical: ALTER SYSTEM SET wal_level = logical, and start the server again"
             )
-        members = self.tables.values()
-        for each in members:
-            each.find(connection)
-        self._check_published(connection, {(each.schema, each.table) for each in members})
-        for each in members:
+        for each in self.tables.values():
             each.look(connection)
+        self._check_published(connection)
         return {
-            each.name: position_at(each.place, positions, self._on_failover, whole=whole)
-            for each in members
+            each.name: position_at(each.name, positions, self._on_failover, whole=whole)
+            for each in self.tables.values()
         }
 
-    def _check_published(
-        self, connection: psycopg.Connection[Any], wanted: set[tuple[str, str]]
-    ) -> None:
+    def _check_published(self, connection: psycopg.Connection[Any]) -> None:
         """SourceError where the publication is not of just these tables."""
         found = one_row(
             connection,
@@ -360,6 +353,7 @@ class PostgresChanges:
                 f"name gives: {make}"
             )
         whole, published, filtered = found
+        wanted = {(each.schema, each.table) for each in self.tables.values()}
         there = {(schema, name) for schema, name in published or ()}
         others, missing = sorted(there - wanted), sorted(wanted - there)
         wrong = (
@@ -425,11 +419,7 @@ class PostgresChanges:
         )
 
     def _peek(
-        self,
-        connection: psycopg.Connection[Any],
-        reader: _Reader,
-        max_bytes: int,
-        upto: int,
+        self, connection: psycopg.Connection[Any], reader: _Reader, max_bytes: int, upto: int
     ) -> bool:
         """Read whole transactions until they are large enough; whether there are no more."""
         import psycopg
@@ -438,40 +428,37 @@ class PostgresChanges:
         until = time.monotonic() + _WAIT_S
         while True:
             try:
-                messages = self._peek_once(connection, reader, max_bytes, upto, most)
+                more = self._peek_at_most(connection, reader, max_bytes, upto, most)
             except psycopg.errors.ObjectInUse as error:
                 self._wait(until, error)
                 continue
-            if reader.transactions or messages < most:
-                return messages < most
+            if reader.transactions or not more:
+                return not more
             most *= 8  # the slot went back, and gives what is loaded
 
-    def _peek_once(
+    def _peek_at_most(
         self,
         connection: psycopg.Connection[Any],
         reader: _Reader,
         max_bytes: int,
         upto: int,
         most: int,
-    ) -> int:
-        """How many messages there were; `most` where there may be more."""
-        with (
-            connection.transaction(),
-            connection.cursor(name="manifestcommit", binary=True) as cursor,
-        ):
-            cursor.execute(
-                "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s,"
-                " 'proto_version', '1', 'publication_names', %s)",
-                [self._slot, _lsn(upto), min(most, 2**31 - 1), self._slot],
-            )
-            messages = 0
-            while found := cursor.fetchmany(_BATCH_ROWS):
-                messages += len(found)
-                for (data,) in found:
-                    reader.take(data)
-                    if reader.is_between and reader.bytes >= max_bytes:
-                        return most
-        return messages
+    ) -> bool:
+        """Read about so many messages; whether there may be more."""
+        asked = (
+            "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s,"
+            " 'proto_version', '1', 'publication_names', %s)"
+        )
+        given = [self._slot, _lsn(upto), min(most, 2**31 - 1), self._slot]
+        messages = 0
+        with connection.transaction(), connection.cursor(name="pgoutput", binary=True) as cursor:
+            cursor.itersize = _BATCH_ROWS
+            for (data,) in cursor.execute(asked, given):
+                messages += 1
+                reader.take(data)
+                if reader.is_between and reader.bytes >= max_bytes:
+                    return True
+        return messages >= most
 
 
 class SlotTable:
@@ -484,9 +471,7 @@ class SlotTable:
     Spec: LD10.
     """
 
-    def __init__(
-        self, dsn: Hidden, slot: str, given: str, target: Table | None = None, *, history: bool
-    ) -> None:
+    def __init__(self, dsn: Hidden, slot: str, given: str, target: Table, *, history: bool) -> None:
         self._dsn, self._slot, self._given, self._target = dsn, slot, given, target
         self._history, self._refusal = history, Refusal(given, _WAY_OUT)
         self.updates = not history
@@ -494,20 +479,16 @@ class SlotTable:
         self.key: tuple[str, ...] = ()
         self._columns: list[str] = []  # that are published
 
-    def find(self, connection: psycopg.Connection[Any]) -> None:
-        """Find the table at the server."""
-        self.schema, self.table, self._oid = table_of(connection, self._given, "rp")
-        self.place = place_of(connection, self.schema, self.table, self._oid, self._slot)
-        self.name = self.place.name
-
     def look(self, connection: psycopg.Connection[Any]) -> None:
-        """Look at its key, and at the columns that are published."""
+        """Find the table at the server, its key, and the columns that are published."""
+        self.schema, self.table, oid = table_of(connection, self._given, "rp")
+        self.name = place_of(connection, self.schema, self.table, oid, self._slot)
         key = connection.execute(
             "SELECT a.attname FROM pg_class AS c JOIN pg_index AS i ON i.indrelid = c.oid AND"
             " CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END"
             " JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey)"
             " WHERE c.oid = %s ORDER BY a.attnum",
-            [int(self._oid)],
+            [int(oid)],
         )
         self.key = tuple(each for (each,) in key)
         if not self.key and not self._history:
@@ -521,14 +502,12 @@ class SlotTable:
             " attisdropped AND attgenerated = '' AND coalesce((SELECT to_jsonb(t) -> 'attnames'"
             " FROM pg_publication_tables AS t WHERE pubname = %s AND (schemaname, tablename) ="
             " (%s, %s)) ? attname, true) ORDER BY attnum",
-            [int(self._oid), self._slot, self.schema, self.table],
+            [int(oid), self._slot, self.schema, self.table],
         )
         self._columns = [each for (each,) in columns]
 
     def check_target(self, start: int | None) -> None:
         """SourceError where this source does not go on with what the loaded table has."""
-        if self._target is None:
-            return
         try:
             names, rows = {*self._target.schema.names}, self._target.snapshot().totals.rows
         except TableNotFoundError:
@@ -554,7 +533,7 @@ class SlotTable:
             raise SourceError(f"{self.name}: all rows can be read by load only")
         if (spool := chunk.plan.spools.get(self.name)) is None:
             return []
-        with Asking(self._dsn) as connection:
+        with asking(self._dsn) as connection:
             columns = columns_of(connection, spool.shape.columns, self._refusal)
             if not self._history:
                 self._check_columns(connection, columns)
@@ -614,8 +593,6 @@ class SlotTable:
     ) -> None:
         """SourceError where rows that do not change any more would differ from the source's: a
         column was dropped or renamed there, or added with a value."""
-        if self._target is None:
-            return
         ours, theirs = self._target.schema.names, {each.name for each in columns}
         gone = [each for each in ours if each not in theirs]
         filled = connection.execute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -73,20 +74,8 @@ class Column(msgspec.Struct, frozen=True):
     kind: str
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source's position is called. before, after: all but the timeline. [LD8]"""
-
-    before: str
-    timeline: int
-    after: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.before}{self.timeline}{self.after}"
-
-
-def place_of(connection: psycopg.Connection[Any], *parts: str) -> Place:
-    """The place of these parts of the connection's database."""
+def place_of(connection: psycopg.Connection[Any], *parts: str) -> str:
+    """What the position of these parts of the connection's database is called. [LD8]"""
     if connection.info.server_version < _OLDEST_SERVER:
         raise SourceError("the server is older than PostgreSQL 13, which has xid8 first")
     if one_row(connection, "SELECT pg_is_in_recovery()")[0]:
@@ -100,36 +89,38 @@ def place_of(connection: psycopg.Connection[Any], *parts: str) -> Place:
         " 8))::bit(32)::int, current_database() FROM pg_control_system()",
     )
     named = "/".join(quote(each, safe=" ") for each in (database, *parts))
-    return Place(before=f"postgresql:{cluster}/", timeline=timeline, after=f"/{named}")
+    return f"postgresql:{cluster}/{timeline}/{named}"
 
 
 def position_at(
-    place: Place,
+    name: str,
     positions: Mapping[str, Position],
     on_failover: Literal["error", "continue"],
     *,
     whole: bool = False,
 ) -> int | None:
     """This source's position, or of the timeline before. whole: all rows come again. [LD8]"""
+    cluster, now, rest = name.split("/", 2)
     found: dict[int, int] = {}
-    for name, position in positions.items():
-        if name.startswith(place.before) and name.endswith(place.after):
-            middle = name[len(place.before) : len(name) - len(place.after)]
-            if middle.isdecimal() and isinstance(position, int):
-                found[int(middle)] = position
-    latest = max(found, default=place.timeline)
-    if latest > place.timeline:
+    for other, position in positions.items():
+        before, _, after = other.partition("/")
+        timeline, _, after = after.partition("/")
+        ours = (before, after) == (cluster, rest) and timeline.isdecimal()
+        if ours and isinstance(position, int):
+            found[int(timeline)] = position
+    latest = max(found, default=int(now))
+    if latest > int(now):
         raise SourceError(
-            f"{place.name}: the loaded table has rows of timeline {latest} of this cluster, "
-            f"and this server is on {place.timeline}: another one has taken its place. "
+            f"{name}: the loaded table has rows of timeline {latest} of this cluster, "
+            f"and this server is on {now}: another one has taken its place. "
             "Connect to that one."
         )
     if whole:
-        return found.get(place.timeline)
-    if found and latest < place.timeline and on_failover == "error":
+        return found.get(int(now))
+    if latest < int(now) and on_failover == "error":
         raise SourceError(
-            f"{place.name}: the cluster went from timeline {latest} to "
-            f"{place.timeline}, by a failover or a restore. Transactions may be lost that "
+            f"{name}: the cluster went from timeline {latest} to "
+            f"{now}, by a failover or a restore. Transactions may be lost that "
             "are loaded, and their ids given again, so that rows would be missed. Give "
             "on_failover='continue' if the standby had all of them (synchronous replication), "
             "or restart=True to replace the loaded table by all rows."
@@ -137,56 +128,50 @@ def position_at(
     return found.get(latest)
 
 
-class Asking:
+@contextlib.contextmanager
+def asking(
+    dsn: Hidden, held: psycopg.Connection[Any] | None = None, **more: Any
+) -> Iterator[psycopg.Connection[Any]]:
     """One connection, in which each statement is a transaction; whatever psycopg says becomes this
-    package's error, without the password. held: one that somebody else closes. [SE1]"""
+    package's error, without the password. held: one that somebody else closes, if it is open.
+    more: parameters of libpq. [SE1]"""
+    import psycopg
 
-    def __init__(
-        self, dsn: Hidden, held: psycopg.Connection[Any] | None = None, **more: str
-    ) -> None:
-        self._dsn, self._connection, self._is_own, self._more = dsn, held, False, more
-
-    def __enter__(self) -> psycopg.Connection[Any]:
-        import psycopg
-
-        if self._connection is not None and not self._connection.closed:
-            return self._connection
-        self._is_own = True
-        problem = ""
-        try:
-            self._connection = psycopg.connect(
-                self._dsn.text,
+    connection = None if held is None or held.closed else held
+    is_own, problem = connection is None, ""
+    try:
+        if connection is None:
+            connection = psycopg.connect(
+                dsn.text,
                 autocommit=True,
                 fallback_application_name="manifestcommit",
                 client_encoding="utf8",
-                **self._more,  # type: ignore[arg-type]  # other parameters of libpq
+                **more,
             )
-            self._connection.execute(_SETTINGS)
-        except psycopg.Error as error:
-            problem = self._told(error)
-        if problem or self._connection is None:  # here: the frames of the other one hold the dsn
-            raise SourceError(f"PostgreSQL: {problem}")
-        return self._connection
+            connection.execute(_SETTINGS)
+    except psycopg.Error as error:
+        problem = _told(dsn, error)
+    if problem or connection is None:  # here: the frames of the other one hold the dsn
+        raise SourceError(f"PostgreSQL: {problem}")
+    try:
+        yield connection
+    except (psycopg.Error, UnicodeError) as error:
+        told = _told(dsn, error)
+        raise SourceError(f"PostgreSQL: {told}. What was committed before stays.") from None
+    finally:
+        if is_own:
+            connection.close()
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        import psycopg
 
-        if self._connection is not None and self._is_own:
-            self._connection.close()
-        if isinstance(error, psycopg.Error | UnicodeError):
-            raise SourceError(
-                f"PostgreSQL: {self._told(error)}. What was committed before stays."
-            ) from None
+def _told(dsn: Hidden, error: Exception) -> str:
+    from psycopg.conninfo import conninfo_to_dict
 
-    def _told(self, error: Exception) -> str:
-        from psycopg.conninfo import conninfo_to_dict
-
-        told = " ".join(str(error).split())
-        for name, value in conninfo_to_dict(self._dsn.text).items():
-            if "password" in name and value:
-                for each in (str(value), quote(str(value), safe="")):
-                    told = told.replace(each, "***")
-        return told
+    told = " ".join(str(error).split())
+    for name, value in conninfo_to_dict(dsn.text).items():
+        if "password" in name and value:
+            for each in (str(value), quote(str(value), safe="")):
+                told = told.replace(each, "***")
+    return told
 
 
 def one_row(connection: psycopg.Connection[Any], asked: str, *given: Any) -> Any:

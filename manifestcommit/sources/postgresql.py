@@ -7,6 +7,7 @@ end is used only once they are.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
@@ -22,11 +23,10 @@ from ..version import install
 from .chunk import Chunk, Position
 from .postgres_changes import PostgresChanges
 from .postgres_server import (
-    Asking,
     Column,
     Hidden,
-    Place,
     Refusal,
+    asking,
     columns_of,
     described,
     one_row,
@@ -83,7 +83,7 @@ class PostgresRows:
     def name(self) -> str:
         """What the source's position is called: cluster, timeline, database, table."""
         if not self._name:
-            with Asking(self._dsn) as connection:
+            with asking(self._dsn) as connection:
                 self._look(connection)
         return self._name
 
@@ -91,7 +91,7 @@ class PostgresRows:
 
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield ranges of transactions that are over, up to the oldest that is not."""
-        with Asking(self._dsn) as connection:
+        with asking(self._dsn) as connection:
             rows, first, end = self._range(connection, positions)
             start = first or 0
             while (upto := self._next_end(connection, rows, start, end, max_bytes)) is not None:
@@ -104,7 +104,7 @@ class PostgresRows:
 
     def copy(self, positions: Mapping[str, Position]) -> Chunk:
         """Return all rows of transactions that are over as one chunk."""
-        with Asking(self._dsn) as connection:
+        with asking(self._dsn) as connection:
             _, first, end = self._range(connection, positions, whole=True)
         return Chunk(
             ranges={self.name: (first, end)}, what=f"all transactions before {end}", plan="copy"
@@ -122,10 +122,10 @@ class PostgresRows:
         place, rows = self._look(connection)
         top = self._checked_top(connection, rows)
         first = position_at(place, positions, self._on_failover, whole=whole)
-        end = self._settled(connection, place.name, top)
+        end = self._settled(connection, place, top)
         if first is not None and first > end:
             raise SourceError(
-                f"{place.name}: the loaded table is at transaction {first}, and the server has "
+                f"{place}: the loaded table is at transaction {first}, and the server has "
                 f"only come to {end}: it was restored to an earlier state. Its rows since then are "
                 "others. Load them into a new table."
             )
@@ -223,18 +223,18 @@ class PostgresRows:
         batches = self._batches(chunk, columns)
         return pa.RecordBatchReader.from_batches(schema_of(columns), batches)
 
-    def _asking(self, chunk: Chunk) -> Asking:
+    def _asking(self, chunk: Chunk) -> contextlib.AbstractContextManager[Any]:
         """By the connection that has found the chunk, as long as that is open."""
-        return Asking(self._dsn, None if chunk.plan == "copy" else chunk.plan)
+        return asking(self._dsn, None if chunk.plan == "copy" else chunk.plan)
 
     def _batches(self, chunk: Chunk, columns: list[Column]) -> Iterator[pa.RecordBatch]:
         ((name, (start, end)),) = chunk.ranges.items()
         low, high = 0 if chunk.plan == "copy" else int(start or 0), int(end)
         with self._asking(chunk) as connection:
             place, rows = self._look(connection)
-            if place.name != name:
+            if place != name:
                 raise SourceError(
-                    f"{name}: it is {place.name} now: the table or the cluster was replaced "
+                    f"{name}: it is {place} now: the table or the cluster was replaced "
                     "during the load. Nothing of this chunk was committed; run it again."
                 )
             size = self._row_bytes(connection, rows, low, high)
@@ -244,7 +244,7 @@ class PostgresRows:
 
     # --- what is there ----------------------------------------------------------------------------
 
-    def _look(self, connection: psycopg.Connection[Any]) -> tuple[Place, str]:
+    def _look(self, connection: psycopg.Connection[Any]) -> tuple[str, str]:
         """Find the table: what its position is called, and what follows FROM."""
         if self._query_name is not None:
             rows = f"({self._given.strip().rstrip(';')}\n) AS q"
@@ -252,7 +252,7 @@ class PostgresRows:
         else:
             found = table_of(connection, self._given, _FOLLOWING)
             rows, place = f"{quoted(*found[:2])} AS q", place_of(connection, *found)
-        self._name = place.name
+        self._name = place
         return place, rows
 
     def _checked_top(self, connection: psycopg.Connection[Any], rows: str) -> int | None:
@@ -305,14 +305,28 @@ def _slot_name(name: str, value: Any) -> Any:
 
 
 def _hidden(name: str, value: Any) -> Hidden:
-    """A connection string, which no error shows."""
-    if isinstance(value, str) and "\0" not in value:
-        return Hidden(value)
-    raise UsageError(
-        "expected a connection string of libpq, such as "
-        "'host=db dbname=shop user=loader', or '' for its environment variables",
-        argument=name,
-    )
+    """A connection string, which no error shows, nor what libpq says of it."""
+    missing, good = "", isinstance(value, str) and "\0" not in value
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError as error:
+        missing = f"PostgreSQL needs a package that is missing ({error}): {install('postgres')}"
+    else:
+        try:
+            conninfo_to_dict(value if good else "")
+        except ProgrammingError:
+            good = False
+    if missing:
+        raise UsageError(missing)
+    if not good:
+        raise UsageError(
+            "expected a connection string of libpq, such as 'host=db dbname=shop user=loader' or "
+            "'postgresql://loader@db/shop', or '' for its environment variables",
+            argument=name,
+            given="(not shown)",
+        )
+    return Hidden(value)
 
 
 def _given(name: str, value: Any) -> Any:
@@ -397,7 +411,6 @@ def postgres(
     Spec: LD7, LD8, LD10, LD12.
     """
     hidden: Hidden = dsn  # type: ignore[assignment]  # by its rule
-    _check_dsn(hidden)
     if slot is not None:
         for name, value in (("xid_column", xid_column), ("query_name", query_name)):
             if value is not None:
@@ -415,27 +428,3 @@ def postgres(
     if history:
         raise UsageError("it is for a slot, whose changes it keeps", argument="history")
     return PostgresRows(hidden, table_or_query, xid_column or "xid", query_name, on_failover)
-
-
-def _check_dsn(dsn: Hidden) -> None:
-    wrong = missing = ""
-    try:
-        from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict
-    except ImportError as error:
-        missing = str(error)
-    else:
-        try:
-            conninfo_to_dict(dsn.text)
-        except ProgrammingError:
-            wrong = "libpq cannot parse it"  # what it says holds parts of the text
-    if missing:
-        raise UsageError(
-            f"PostgreSQL needs a package that is missing ({missing}): {install('postgres')}"
-        )
-    if wrong:
-        raise UsageError(
-            f"{wrong}: expected 'host=db dbname=shop user=loader' or 'postgresql://loader@db/shop'",
-            argument="dsn",
-            given="(not shown)",
-        )

@@ -10,7 +10,7 @@ from .history.recorder import Recorder
 from .history.serial_order import UndecidedError
 from .pipelines import PipelineViolationError, simulate
 from .simulated_store import SimulatedStore
-from .source_kit import SourceReport, check_source
+from .source_kit import check_source
 
 __all__ = [
     "Contradiction",
@@ -21,7 +21,6 @@ __all__ = [
     "PipelineViolationError",
     "Recorder",
     "SimulatedStore",
-    "SourceReport",
     "UndecidedError",
     "check_history",
     "check_joint_history",

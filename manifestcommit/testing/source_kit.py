@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from ..sources.chunk import Chunk, Position, Source, streams
-from ..sources.loading import load
+from ..sources.loading import LoadOutcome, load
 from ..store import StorageOptions, Store, open_store, register_scheme
 from ..table.table import Table
 from .faults import Died, FaultCall, FaultStore
@@ -25,30 +24,20 @@ _lives: dict[str, _Life] = {}  # of loaders, by the folders of their tables
 _MOST = 500  # calls of one load at which a loader dies
 
 
-class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `check_source` has tried, all of which held.
-
-    Attributes:
-        chunks: how many chunks a load had.
-        rows: how many rows it had.
-        deaths: at how many calls of the store a loader died, and another one went on.
-    """
-
-    chunks: int
-    rows: int
-    deaths: int
-
-
 class _Life:
-    """left: how many calls a loader sends before it dies; None: it lives."""
+    """What becomes of a loader. left: the calls that it sends before something happens; None:
+    nothing will; happens: what, None: it dies."""
 
-    def __init__(self, left: int | None) -> None:
-        self.left = left
+    def __init__(self, left: int | None, happens: Callable[[], object] | None = None) -> None:
+        self.left, self.happens = left, happens
 
     def __call__(self, call: FaultCall) -> None:
-        if self.left == 0:
+        if self.left == 0 and self.happens is None:
             raise Died(f"at {call.kind} {call.name}")
-        if self.left is not None:
+        if self.left == 0 and self.happens is not None:
+            self.left = None
+            self.happens()
+        elif self.left is not None:
             self.left -= 1
 
 
@@ -72,12 +61,12 @@ register_scheme("mortal", _MortalStore)
 
 
 @contextlib.contextmanager
-def _place(left: int | None) -> Iterator[tuple[str, _Life]]:
-    """A path for a table, gone after the block, and the life of its loaders."""
-    folder, life = f"source-kit-{next(_numbers)}/", _Life(left)
+def _place(life: _Life) -> Iterator[str]:
+    """A path for a table, gone after the block. life: of its loaders."""
+    folder = f"source-kit-{next(_numbers)}/"
     _lives[folder] = life
     try:
-        yield f"mortal://{folder}table", life
+        yield f"mortal://{folder}table"
     finally:
         del _lives[folder]
         store = open_store(f"memory://{folder}")
@@ -89,14 +78,15 @@ def check_source(
     *,
     rows: Callable[[], Iterable[Mapping[str, Any]]],
     max_bytes: int = 1,
-) -> SourceReport:
+) -> LoadOutcome:
     """Load a source of your own with what goes wrong for loaders, and compare the rows.
 
     It is asked for its chunks, of which each has to begin where the one before ends, and twice for
-    the rows of each, which have to be the same. A loader dies at each call of its store, in turn,
-    and another one goes on; and one is overtaken by another one after it has chosen its chunk. Each
-    time the table has to have each row once, and a rerun to find nothing. The tables are in memory;
-    nothing may be added to the source meanwhile.
+    the rows of each, which have to be the same. At each call of its store, in turn, a loader dies,
+    and another one goes on; or it waits until another one has loaded all, and goes on itself, but
+    for a source with `loading`, which may wait for its commit. Each time the table has to have each
+    row once, and a rerun to find nothing. The tables are in memory; nothing may be added to the
+    source meanwhile.
 
     Args:
         source: makes the source anew, as each process does.
@@ -105,7 +95,7 @@ def check_source(
         max_bytes: as for `load`; by default 1, so that there are many chunks.
 
     Returns:
-        What was tried.
+        The outcome of a load in which nothing went wrong.
 
     Raises:
         AssertionError: something did not hold; it says what.
@@ -116,26 +106,28 @@ def check_source(
 
     Spec: LD1, LD2.
     """
-    with _place(None) as (url, _):
+    with _place(_Life(None)) as url:
         _check_questions(source, url, max_bytes)
-        overtaken = _Overtaken(source(), lambda: load(source(), url, max_bytes=max_bytes))
-        outcome = load(overtaken, url, max_bytes=max_bytes)
-        _check_rows(url, rows(), "a loader was overtaken by another one")
-    with _place(None) as (url, _):
         outcome = load(source(), url, max_bytes=max_bytes)
         _check_rows(url, rows(), "nothing went wrong")
     for calls in range(_MOST):
-        with _place(calls) as (url, life):
-            try:
+        life = _Life(calls)
+        with _place(life) as url:
+            with contextlib.suppress(Died):
                 load(source(), url, max_bytes=max_bytes)
-                break
-            except Died:
-                life.left = None
+            if life.left:
+                return outcome
+            life.left = None
             load(source(), url, max_bytes=max_bytes)
             _check_rows(url, rows(), f"a loader died at call {calls + 1}, and another one went on")
             again = load(source(), url, max_bytes=max_bytes).rows
             assert not again, f"a rerun loaded {again} rows that the table has"
-    return SourceReport(chunks=outcome.chunks, rows=outcome.rows, deaths=calls)
+        if not hasattr(source(), "loading"):
+            life = _Life(calls, lambda: load(source(), url, max_bytes=max_bytes))
+            with _place(life) as url:
+                load(source(), url, max_bytes=max_bytes)
+                _check_rows(url, rows(), f"at call {calls + 1} another loader was faster")
+    raise AssertionError(f"a load takes more than {_MOST} calls: write less to the source")
 
 
 def _check_rows(url: str, expected: Iterable[Mapping[str, Any]], when: str) -> None:
@@ -180,29 +172,3 @@ def _opened(source: Source, url: str) -> Source:
 def _rows_of(source: Source, chunk: Chunk) -> Counter[str]:
     found = (pa.table(each).to_pylist() for each in streams(source.rows(chunk)))
     return Counter(repr(row) for rows in found for row in rows)
-
-
-class _Overtaken:
-    """A source of which another loader loads all when its first chunk was chosen."""
-
-    def __init__(self, inner: Any, other: Callable[[], object]) -> None:
-        self._inner, self._other = inner, other
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def open(self, path: Any, options: StorageOptions) -> _Overtaken:
-        return _Overtaken(_opened(self._inner, path), self._other)
-
-    @property
-    def name(self) -> str:
-        return str(self._inner.name)
-
-    def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
-        for each in self._inner.chunks(positions, max_bytes=max_bytes):
-            other, self._other = self._other, bool
-            other()
-            yield each
-
-    def rows(self, chunk: Chunk) -> Any:
-        return self._inner.rows(chunk)

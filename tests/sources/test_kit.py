@@ -37,8 +37,8 @@ def numbers() -> list[dict[str, int]]:
 
 
 def test_a_source_that_answers_both_questions_passes() -> None:
-    report = check_source(Numbers, rows=numbers)
-    assert (report.chunks, report.rows) == (3, 6) and report.deaths > 10
+    outcome = check_source(Numbers, rows=numbers)
+    assert (outcome.chunks, outcome.rows) == (3, 6)
 
 
 class Gap(Numbers):
@@ -55,6 +55,21 @@ class Endless(Numbers):
 class Moody(Numbers):
     def rows(self, chunk: Chunk) -> pa.Table:
         return pa.table({"n": [random.randrange(10**9)]})
+
+
+class Twice(Numbers):
+    """Forgets the position that it is asked for in chunks behind the first."""
+
+    name = "n" * 3
+
+    def chunks(self, positions: Mapping[str, Any], *, max_bytes: int) -> Iterator[Chunk]:
+        if (start := positions.get(self.name)) is None:
+            yield Chunk(ranges={self.name: (None, 6)})
+        elif start == 6:
+            yield Chunk(ranges={self.name: (6, 7)})
+
+    def rows(self, chunk: Chunk) -> pa.Table:
+        return pa.table({"n": range(6)})
 
 
 class Lost(Numbers):
@@ -78,6 +93,7 @@ class Stateful(Numbers):
     [
         (Gap, "a chunk of numbers begins at 4, and the one before ended at 2"),
         (Endless, "behind the last chunk, which ends at .* there are more"),
+        (Twice, "behind the last chunk"),
         (Moody, "are others when they are asked for again"),
         (Lost, r"lacks 3 rows, such as \[0\]"),
         (Stateful, "lacks 6 rows|there are more|is no table"),
@@ -97,5 +113,4 @@ def test_the_sources_of_the_package_pass(tmp_path: Path, kind: str) -> None:
         for _ in range(3):
             origin.write()
         expected = [dict(zip(origin.columns, row, strict=True)) for row in origin.expected().elements()]
-        report = check_source(lambda: eval(origin.code), rows=lambda: expected)
-    assert report.rows == len(expected) and report.deaths > 5
+        assert check_source(lambda: eval(origin.code), rows=lambda: expected).rows == len(expected) > 3

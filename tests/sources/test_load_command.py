@@ -31,7 +31,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
 
 def test_a_wrong_value_of_a_csv_option_is_a_wrong_use(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "load", "t", "landing", "--csv-options", '{"delimiter": ";;"}')
-    assert said == ("manifestcommit: invalid --csv-options ';;': expected delimiter to be one ASCII character\n")
+    assert said.startswith("manifestcommit: invalid --csv-options ';;': expected delimiter as pyarrow.csv takes it (")
 
 
 @pytest.mark.parametrize(
