@@ -64,16 +64,7 @@ def write_quarantined(
     quarantine, max_violations = refusal
     key, fingerprint, message, metadata, storage_options = work
     given = StorageOptions(storage_options)
-    head = TableContext(open_store(path, given)).open().snapshot
-    beside = companion_of(path, quarantine, given)
-    if head.schema is None:
-        raise UsageError(f"{path}: the table has no columns yet; nothing was done")
-    companion = open_companion(beside, _refused_columns(head.schema), Table(path, given), given)
-    if not {*_COLUMNS.names} <= {*companion.schema.names}:
-        raise UsageError(
-            f"quarantine: {beside} is a table without {', '.join(_COLUMNS.names)}, so that its own "
-            "rows would be among the refused ones; nothing was done. Give a path of its own."
-        )
+    companion = refused_beside(path, quarantine, given)
     with transaction(
         {"rows": path, "refused": companion},
         key=key,
@@ -99,6 +90,21 @@ def companion_of(path: Path, quarantine: Path | None, options: StorageOptions) -
     if quarantine is not None:
         return open_store(quarantine, options).url
     return companion_url(open_store(path, options).url, REFUSED, "Give quarantine=…")
+
+
+def refused_beside(path: Path, quarantine: Path | None, given: StorageOptions) -> Table:
+    """The table of refused rows, which is made where there is none."""
+    head = TableContext(open_store(path, given)).open().snapshot
+    beside = companion_of(path, quarantine, given)
+    if head.schema is None:
+        raise UsageError(f"{path}: the table has no columns yet; nothing was done")
+    companion = open_companion(beside, _refused_columns(head.schema), Table(path, given), given)
+    if not {*_COLUMNS.names} <= {*companion.schema.names}:
+        raise UsageError(
+            f"quarantine: {beside} is a table without {', '.join(_COLUMNS.names)}, so that its own "
+            "rows would be among the refused ones; nothing was done. Give a path of its own."
+        )
+    return companion
 
 
 def _refused_columns(schema: Schema) -> Schema:

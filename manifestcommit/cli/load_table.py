@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,20 @@ import msgspec
 from ..display import counted, visible
 from ..errors import UsageError
 from .options import SHARED, command, note_of, storage_options_of
-from .output import written
+from .output import Plan, decided, written
 
 SHARED["@source"] = """
     SOURCE  a folder or a URL where files land; table:URL, the changes of a table; postgres:TABLE,
-        rows of PostgreSQL; or kafka:TOPIC, records of Kafka
+        rows of PostgreSQL, with --slot also postgres:TABLE=NAME,TABLE=NAME, tables that are loaded
+        together to PATH/NAME; or kafka:TOPIC, records of Kafka
     --on A,B  the key, of the changes of a table
     --source-options FILE  --storage-options of the source's own store, of files and of a table
     --max-bytes SIZE  of one commit
     --max-errors N  skip and record so many files that cannot be decoded (default: 0)
     --partition-by A,B  for the table's first rows: columns, or day(ts), bucket(16, user)
     --merge-schema  add columns of the source
+    --on-violation error|quarantine  quarantine: rows that violate a constraint go to PATH.refused
+        (default: error)
 """
 SHARED["@kinds"] = """
     files:
@@ -58,6 +63,7 @@ SHARED["@kinds"] = """
 _DEFAULTS: dict[str, Any] = {
     "pattern": "*",
     "on_changed": "append",
+    "on_violation": "error",
     "on_failover": "error",
     "value": "json",
     "start": "earliest",
@@ -82,6 +88,14 @@ def _kind(options: argparse.Namespace) -> str:
     """The kind of source; UsageError where an option of another kind is given."""
     prefixes = (_TABLE, _KAFKA, _POSTGRES)
     kind = next((each for each in prefixes if options.source.startswith(each)), _FILES)
+    word, sign, rest = options.source.partition(":")
+    near = difflib.get_close_matches(f"{word}:", prefixes, 1)
+    if kind == _FILES and sign and near and not rest.startswith("//"):
+        raise UsageError(
+            f"no source is of the kind {word}:; did you mean {near[0]}? Nothing was loaded",
+            argument="source",
+            given=repr(options.source),
+        )
     for names, takers in _OF_KINDS.items():
         for name in names.split():
             if kind not in takers and getattr(options, name) != options.parser.get_default(name):
@@ -103,9 +117,13 @@ def _source(options: argparse.Namespace) -> Any:
         )
     kind = _kind(options)
     if kind == _POSTGRES:
+        given: Any = options.source.removeprefix(_POSTGRES)
+        if options.slot is not None and "=" in given:
+            pairs = (each.partition("=") for each in given.split(","))
+            given = {name: place for name, _, place in pairs}
         return sources.postgres(
             _dsn(options.dsn_file),
-            options.source.removeprefix(_POSTGRES),
+            given,
             xid_column=options.xid_column,
             query_name=options.query_name,
             slot=options.slot,
@@ -177,6 +195,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
         "max_errors": options.max_errors,
         "partition_by": _names(options.partition_by),
         "merge_schema": options.merge_schema,
+        "on_violation": options.on_violation,
         "storage_options": storage_options_of(options.storage_options),
         **note_of(options),
     }
@@ -189,6 +208,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     --restart  replace the table's rows by the whole source, and go on from there;
         files and Kafka cannot be loaded so
     --dry-run  only say what would be loaded
+    -y, --yes  replace the table's rows without a question, as scripts do
     @note
     @kinds
     $ load /lake/orders /landing/orders --partition-by day
@@ -196,6 +216,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     $ load /lake/order_changes table:/lake/orders --on id
     $ load /lake/orders postgres:public.orders --dsn-file /etc/shop.dsn
     $ load /lake/orders postgres:public.orders --slot orders_lake --dsn-file /etc/shop.dsn
+    $ load /lake postgres:orders=orders,items=items --slot shop_lake --dsn-file /etc/shop.dsn
     $ load /lake/orders kafka:orders --servers broker:9092 --record-columns offset
     """,
     types={"max_errors": int},
@@ -204,13 +225,18 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
 def _load(options: argparse.Namespace) -> int:
     from ..sources.loading import load
 
-    outcome = load(
-        _source(options),
-        options.path,
-        restart=options.restart,
-        dry_run=options.dry_run,
-        **_arguments(options),
-    )
+    call = partial(load, _source(options), options.path, **_arguments(options))
+
+    def plan() -> Plan:
+        would = call(restart=True, dry_run=True)
+        what = f"replace the rows of {would.url} by {would.planned[0]}"
+        return Plan(version=0, what=what, document=dict(would.positions))
+
+    if options.restart and not options.dry_run:
+        status = decided(options, plan, lambda: 0)  # the rows of now go, whichever they are
+        if status is not None:
+            return status
+    outcome = call(restart=options.restart, dry_run=options.dry_run)
     _show(options, outcome)
     return 0
 

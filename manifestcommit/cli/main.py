@@ -34,6 +34,7 @@ from .options import (
     DONE,
     INTERRUPTED,
     MEANINGS,
+    USAGE,
     Commands,
     Run,
     check_note,
@@ -86,7 +87,7 @@ class Parser(argparse.ArgumentParser):
             shown = re.sub(r"://[^@]*@", "://...@", choice[1])
             text = f"there is no command '{shown}'"
             text += meant(choice[1], self.commands.parsers)
-        super().error(visible(text))
+        self.exit(USAGE, f"{self.prog}: error: {visible(text)}. See {self.prog} --help.\n")
 
     def unknown(self, arguments: Iterable[str]) -> NoReturn:
         """Arguments that no option or position takes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -60,21 +60,21 @@ class ChangedInputError(Exception):
     """
 
 
-@runtime_checkable
 class Source(Protocol):
     """Rows with positions. A source holds no state: the table has the position.
 
     A source may have more: `companions`, suffix -> columns of the tables beside the loaded one that
     its chunks write too, and `beside(chunk)`, suffix -> their rows; `without(chunk, broken)`, the
-    chunk without a part that cannot be decoded; `replaces(chunk)`, a condition on the rows that the
-    chunk's replace; `copy(positions)`, the whole source as one chunk; `merge(chunk)`, how its rows
-    are merged, as `Table.merge` takes it, or None: they are added; `loading(chunk, now)`, a context
-    manager around a chunk's commit that gives the chunk as it is committed, where `now()` says what
-    the table's positions are; `open(path, options)`,
-    which returns the source for this table; `held_back`, a text for a dry run on what keeps more
-    from being loaded; `reading`, the part that rows come from, for errors; `parts(chunk, count=…)`,
-    about so many chunks that are the chunk together, for Spark's tasks, to which the source is
-    pickled. `files` has examples of them.
+    chunk without a part that cannot be decoded; `copy(positions)`, the whole source as one chunk;
+    `change(chunk)`, how its rows change those of the table: "merge" or "overwrite_where", and its
+    arguments, or None: they are added; `updates`, whether `change` ever says so;
+    `loading(chunk, now)`, a context manager around a chunk's commit that gives the chunk as it is
+    committed, where `now()` says what the table's positions are; `open(path, options)`, which
+    returns the source for this table; `tables`, path -> source, of a source whose chunks have rows
+    for several tables: each is asked for its `name`, `rows` and `change`; `held_back`, a text for a
+    dry run on what keeps more from being loaded; `reading`, the part that rows come from, for
+    errors; `parts(chunk, count=…)`, about so many chunks that are the chunk together, for Spark's
+    tasks, to which the source is pickled. `files` has examples of them.
 
     Spec: LD1.
     """

@@ -7,10 +7,12 @@ positions and never records.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -19,7 +21,7 @@ import pyarrow as pa
 from ..display import counted, visible
 from ..errors import SourceError, TableNotFoundError, UsageError
 from ..format.object_names import REFUSED
-from ..runtime.validation import checked, one_of, optional, text, wrong
+from ..runtime.validation import checked, fits, one_of, optional, text, wrong
 from ..store import StorageOptions
 from ..table.table import Table
 from ..version import install
@@ -118,7 +120,7 @@ class KafkaRecords:
     @property
     def name(self) -> str:
         if not self._name:
-            with _Asking(self) as consumer:
+            with _asking(self._settings, self._topic) as consumer:
                 self._partitions(consumer)
         return self._name
 
@@ -126,10 +128,17 @@ class KafkaRecords:
 
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield ranges of offsets, of all partitions, up to where no open transaction is."""
-        with _Asking(self) as consumer:
+        from confluent_kafka import TopicPartition
+
+        with _asking(self._settings, self._topic) as consumer:
             found = self._partitions(consumer)
             at = self._positions(positions)
-            ends = {each: self._bounds(consumer, each) for each in found}
+            ends = {  # the first that is kept, and the one behind the last that is stable
+                each: consumer.get_watermark_offsets(
+                    TopicPartition(self._topic, each), timeout=_ASK_S
+                )
+                for each in found
+            }
             begins = {
                 each: self._begin(consumer, each, at, low, high)
                 for each, (low, high) in ends.items()
@@ -225,14 +234,6 @@ class KafkaRecords:
         }
         return known.get("", {}) | known.get(id, {})
 
-    def _bounds(self, consumer: Consumer, partition: int) -> tuple[int, int]:
-        """The first offset that is kept, and the one behind the last that is stable."""
-        from confluent_kafka import TopicPartition
-
-        asked = TopicPartition(self._topic, partition)
-        low, high = consumer.get_watermark_offsets(asked, timeout=_ASK_S)
-        return int(low), int(high)
-
     def _begin(
         self, consumer: Consumer, partition: int, at: Mapping[int, int], low: int, high: int
     ) -> int:
@@ -290,14 +291,9 @@ class KafkaRecords:
     def rows(self, chunk: Chunk) -> Iterator[pa.Table]:
         """Yield the records of the chunk's offsets as rows, in batches."""
         self._refused = []
-        read, total = 0, 0
-        with _Asking(self) as consumer:
+        with _asking(self._settings, self._topic) as consumer:
             for batch in self._batches(consumer, chunk.plan):
-                read += len(batch)
-                total += sum(map(len, batch))
-                self._record_bytes = max(1.0, total / read)
-                rows = self._decoded(batch)
-                if rows.num_columns:
+                if (rows := self._decoded(batch)).num_columns:
                     yield rows
 
     def beside(self, chunk: Chunk) -> dict[str, pa.Table]:
@@ -313,15 +309,21 @@ class KafkaRecords:
         if not left:
             return
         consumer.assign([TopicPartition(self._topic, each, spans[each][0]) for each in left])
-        heard, record_bytes = time.monotonic(), self._record_bytes
+        heard = time.monotonic()
         while left:
-            most = max(1, min(_RECORDS, int(_BATCH_BYTES / record_bytes)))
+            most = max(1, min(_RECORDS, int(_BATCH_BYTES / self._record_bytes)))
             found: Any = consumer.consume(most, timeout=1.0)
             batch: list[Message] = []
             for message in found:
                 partition, error = message.partition(), message.error()
                 if error is not None and error.name() != "_PARTITION_EOF":
-                    raise self._failed(partition, error)
+                    why = self._settings.scrub(error.str())
+                    if error.name() == "_AUTO_OFFSET_RESET":
+                        why = "records were removed while they were read"
+                    raise SourceError(
+                        f"{self._of(partition)}: {why}. Nothing of this chunk was committed; run "
+                        "it again."
+                    )
                 end = left.get(partition)
                 if end is None:
                     continue  # behind the end of its range
@@ -332,8 +334,8 @@ class KafkaRecords:
                     del left[partition]
                     consumer.incremental_unassign([TopicPartition(self._topic, partition)])
             if batch:
+                self._record_bytes = max(1.0, sum(map(len, batch)) / len(batch))
                 yield batch
-                record_bytes = max(1.0, sum(map(len, batch)) / len(batch))
             if found:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _SILENCE_S:
@@ -342,17 +344,6 @@ class KafkaRecords:
                     f"{counted(len(left), 'partition')} left to read. Nothing of this chunk was "
                     "committed; run it again."
                 )
-
-    def _failed(self, partition: int, error: Any) -> SourceError:
-        if error.name() == "_AUTO_OFFSET_RESET":
-            return SourceError(
-                f"{self._of(partition)}: records were removed while they were read. Nothing of "
-                "this chunk was committed; run it again."
-            )
-        return SourceError(
-            f"{self._of(partition)}: {self._settings.scrub(error.str())}. Nothing of this chunk "
-            "was committed."
-        )
 
     def _decoded(self, batch: Sequence[Message]) -> pa.Table:
         if self._value == "bytes":
@@ -381,7 +372,8 @@ class KafkaRecords:
                     f"{name!r} out of record_columns"
                 )
             array = pa.array([_PARTS[name](message) for message in batch], _OF_A_RECORD[name])
-            rows = _with(rows, f"_{name}", array)
+            columns = dict(zip(rows.column_names, rows.columns, strict=True))
+            rows = pa.table({**columns, f"_{name}": array})
         return rows
 
     def _columns(self) -> pa.Schema | None:
@@ -409,43 +401,32 @@ class KafkaRecords:
             self._refused.append({**parts, "value": message.value(), "error": reason[:300]})
 
 
-def _with(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
-    return rows.append_column(name, column) if rows.num_columns else pa.table({name: column})
-
-
-class _Asking:
+@contextlib.contextmanager
+def _asking(given: StorageOptions, topic: str) -> Iterator[Consumer]:
     """A consumer; whatever its client says becomes this package's error, without secrets. [SE1]"""
+    try:
+        from confluent_kafka import Consumer, KafkaException
+    except ImportError:
+        raise UsageError(f"Kafka needs a package that is missing: {install('kafka')}") from None
 
-    def __init__(self, source: KafkaRecords) -> None:
-        self._source = source
-        self._consumer: Consumer | None = None
+    def said(error: BaseException) -> str:
+        first: Any = error.args[0] if error.args else error
+        return given.scrub(first.str() if hasattr(first, "str") else str(first))
 
-    def __enter__(self) -> Consumer:
-        try:
-            from confluent_kafka import Consumer, KafkaException
-        except ImportError:
-            raise UsageError(f"Kafka needs a package that is missing: {install('kafka')}") from None
-        settings = {"error_cb": _pass_over, **_DEFAULTS, **self._source._settings, **_OURS}
-        try:
-            self._consumer = Consumer(settings)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise UsageError(
-                f"no client for Kafka can be made of these settings: {self._said(error)}"
-            ) from None
-        return self._consumer
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
-        if type(error).__module__.partition(".")[0] in ("cimpl", "confluent_kafka"):
-            raise SourceError(
-                f"kafka {self._source._topic!r}: {self._said(error)}. Nothing more was loaded."
-            ) from None
-
-    def _said(self, error: BaseException | None) -> str:
-        first: Any = error.args[0] if error is not None and error.args else error
-        said = first.str() if hasattr(first, "str") else str(first)
-        return self._source._settings.scrub(said)
+    try:
+        consumer = Consumer({"error_cb": _pass_over, **_DEFAULTS, **given, **_OURS})
+    except (KafkaException, TypeError, ValueError) as error:
+        raise UsageError(
+            f"no client for Kafka can be made of these settings: {said(error)}"
+        ) from None
+    try:
+        yield consumer
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("cimpl", "confluent_kafka"):
+            raise
+        raise SourceError(f"kafka {topic!r}: {said(error)}. Nothing more was loaded.") from None
+    finally:
+        consumer.close()
 
 
 def _pass_over(error: Any) -> None:
@@ -480,21 +461,19 @@ def _value(name: str, value: Any) -> Any:
     return one_of("avro", "bytes", "json")(name, value)
 
 
-def _starts(name: str, value: Any) -> Any:
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        return value
-    if isinstance(value, Mapping) and all(
-        type(number) is int and number >= 0 for pair in value.items() for number in pair
-    ):
-        return dict(value)
-    if isinstance(value, str) and value in ("earliest", "latest"):
-        return value
-    raise wrong(
-        name,
-        value,
-        "'earliest', 'latest', a datetime with a time zone, or partition -> offset",
-        "{0: 1000}",
-    )
+_starts = fits(
+    lambda value: (
+        (isinstance(value, dt.datetime) and value.tzinfo is not None)
+        or (isinstance(value, Mapping) and all(map(_is_offset, chain.from_iterable(value.items()))))
+        or (isinstance(value, str) and value in ("earliest", "latest"))
+    ),
+    "'earliest', 'latest', a datetime with a time zone, or partition -> offset",
+    "{0: 1000}",
+)
+
+
+def _is_offset(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _settings(name: str, value: Any) -> Any:

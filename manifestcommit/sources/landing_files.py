@@ -91,6 +91,7 @@ class LandingFiles:
         name: what the table's position of this source is called.
         held_back: which files are not loaded, because their time is in the future.
         reading: the file that was opened last.
+        updates: whether a file that changed replaces its rows.
 
     Spec: LD3.
     """
@@ -115,6 +116,7 @@ class LandingFiles:
         self.name = f"files:{self.url}"  # of all patterns: a file may match two of them
         self._format, self._pattern, self._schema = format, pattern, schema
         self._file_column, self._on_changed = file_column, on_changed
+        self.updates = on_changed == "replace"
         if settle_s is None:
             settle_s = 0.0 if is_remote(self._store) else _SETTLE_ON_DISK_S
         self._settle_s = settle_s
@@ -358,31 +360,27 @@ class LandingFiles:
         )
         return self._chunk(reduced, start, end)
 
-    def replaces(self, chunk: Chunk) -> pc.Expression | None:
-        """Return the condition on rows of files that were loaded with another content; or None."""
+    def change(self, chunk: Chunk) -> tuple[str, Mapping[str, Any]] | None:
+        """Say how the rows of files that were loaded with another content are replaced; or None."""
         plan: _Plan = chunk.plan
-        if self._on_changed != "replace" or not plan.changed:
+        if not self.updates or not plan.changed:
             return None
-        return pc.field(self._file_column).isin([file.name for file in plan.files])
+        names = [file.name for file in plan.files]
+        return "overwrite_where", {"where": pc.field(self._file_column).isin(names)}
 
 
-class _reading:  # noqa: N801  # reads as a statement
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
     """Within, what a decoder says of the bytes names the file."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    try:
+        yield
+    except ManifestCommitError:
+        raise
+    except (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError) as error:
         # pyarrow says some damage by an OSError, which has no number then
-        is_io = isinstance(error, OSError) and not isinstance(error, ManifestCommitError)
-        if is_io and getattr(error, "errno", None) is not None:
-            raise StoreError(f"{self._name} could not be read: {error}") from error
-        if is_io or isinstance(error, pa.ArrowException | UnicodeDecodeError | OverflowError):
-            reason = " ".join(str(error).split())[:300]
-            raise BrokenInputError((self._name,), reason) from error
+        if getattr(error, "errno", None) is not None:
+            raise StoreError(f"{name} could not be read: {error}") from error
+        raise BrokenInputError((name,), " ".join(str(error).split())[:300]) from error
 
 
 def _rows_of(
@@ -439,26 +437,26 @@ def _text_reader(
     return _csv(stream, known, csv_options) if format == "csv" else _json(stream, known)
 
 
-def _csv_kinds() -> dict[str, tuple[Any, set[str]]]:
-    """Each group of pyarrow's options, its class, and the names in it."""
+def _csv_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of pyarrow's reader of CSV by their groups. TypeError for one that there is not."""
     from pyarrow import csv  # late: most loads read one format
 
-    kinds = (csv.ReadOptions, csv.ParseOptions, csv.ConvertOptions)
-    names = [{name for name in dir(kind) if _is_option(kind, name)} for kind in kinds]
-    return dict(zip(_CSV_GROUPS, zip(kinds, names, strict=True), strict=True))
-
-
-def _is_option(kind: Any, name: str) -> bool:
-    return not name.startswith("_") and not callable(getattr(kind, name))
+    left, groups = dict(given), {}
+    for group, kind in zip(
+        _CSV_GROUPS, (csv.ReadOptions, csv.ParseOptions, csv.ConvertOptions), strict=True
+    ):
+        usual = kind()
+        names = [each for each in left if hasattr(usual, each) and not each.startswith("_")]
+        groups[group] = kind(**{name: left.pop(name) for name in names})
+    if left:
+        raise TypeError(f"there is no option {next(iter(left))!r}")
+    return groups
 
 
 def _csv(stream: BinaryIO, expected: pa.Schema | None, given: Mapping[str, Any]) -> Any:
     from pyarrow import csv
 
-    options: dict[str, Any] = {
-        group: kind(**{name: value for name, value in given.items() if name in names})
-        for group, (kind, names) in _csv_kinds().items()
-    }
+    options = _csv_options(given)
     if expected is not None:
         types = {field.name: field.type for field in expected}
         options["convert_options"].column_types = {
@@ -488,50 +486,24 @@ def _groups(files: Sequence[ObjectInfo], max_bytes: int) -> Iterator[tuple[Objec
         yield tuple(group)
 
 
-_CHARACTER = "one ASCII character"
-_CSV_VALUES: dict[str | type, str] = {  # of an option, or of all that are so by default
-    bool: "True or False",
-    int: "a whole number",
-    list: "a list of texts",
-    dict: "a type for each column, such as {'id': 'int64'}",
-    str: _CHARACTER,
-    "quote_char": f"{_CHARACTER}, or False",
-    "escape_char": f"{_CHARACTER}, or False",
-    "encoding": "an encoding that Python has, such as 'latin-1'",
-    "default_column_type": "a type, such as 'string'",
-    "invalid_row_handler": "a function",
-}
-
-
-def _csv_choice(name: str, value: Any) -> dict[str, Any]:
-    """Options of pyarrow.csv, each of a value that it takes; pyarrow itself checks some late, or
-    takes the letters of a text for texts."""
-    given = dict(mapping("options of pyarrow.csv", "{'delimiter': ';'}")(name, value))
-    kinds = _csv_kinds().values()
-    unknown = sorted(map(str, set(given).difference(*(names for _, names in kinds))))
-    if unknown:
-        raise wrong(name, unknown[0], "names of options of pyarrow.csv", "{'delimiter': ';'}")
-    for option, chosen in given.items():
-        kind = next(kind for kind, names in kinds if option in names)
-        usual = getattr(kind(), option)
-        expected = _CSV_VALUES.get(option) or _CSV_VALUES[type(usual)]
-        fits = not isinstance(chosen, str) or not isinstance(usual, list | bool)
-        if expected == _CSV_VALUES[bool]:
-            fits = isinstance(chosen, bool)
-        with contextlib.suppress(
-            ValueError, TypeError, LookupError, OverflowError, pa.ArrowException
-        ):
+def _csv_choice(name: str, value: Any) -> Any:
+    """Options that pyarrow takes. It checks some late, or takes the letters of a text for texts."""
+    given = mapping("options of pyarrow.csv", "{'delimiter': ';'}")(name, value)
+    for option, chosen in [*given.items(), ("", None)]:
+        tried = {option: chosen} if option else given  # and all of them together
+        try:
+            for group in _csv_options(tried).values():
+                usual = getattr(type(group)(), str(option), None)
+                takes_text = not isinstance(usual, list | bool) or option == "escape_char"
+                if isinstance(chosen, str) and not takes_text:
+                    raise TypeError(f"not a text, but {type(usual).__name__}")
+                group.validate()
             if option == "encoding":
                 "".encode(chosen)
-            kind(**{option: chosen}).validate()
-            if fits or option == "escape_char":
-                continue
-        raise wrong(name, chosen, f"{option} to be {expected}")
-    try:
-        for kind, names in kinds:
-            kind(**{option: given[option] for option in names.intersection(given)}).validate()
-    except pa.ArrowException as error:
-        raise wrong(name, given, f"options that go together: {error}") from None
+        except (ValueError, TypeError, LookupError, OverflowError, pa.ArrowException) as error:
+            what = f"{option} as" if option else "options that go together, as"
+            told = f"{what} pyarrow.csv takes it ({' '.join(str(error).split())})"
+            raise wrong(name, chosen if option else given, told) from None
     return given
 
 

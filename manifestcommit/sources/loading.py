@@ -15,9 +15,10 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import pyarrow as pa
 
 from ..display import ReprMixin
 from ..errors import (
@@ -29,6 +30,7 @@ from ..errors import (
     UsageError,
     WatermarkError,
 )
+from ..format.object_names import REFUSED
 from ..job import Job, Path, begin
 from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome
@@ -38,7 +40,7 @@ from ..table.functions import open_companion
 from ..table.row_changes import RowChanges
 from ..table.table import Table
 from ..terminal import Steps
-from ..transactions import transaction
+from ..transactions import read_together, transaction
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position, Source, streams
 from .on_spark import check_spark, write_parts
 
@@ -84,7 +86,7 @@ class LoadOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 def a_source(name: str, value: Any) -> Any:
     """A source: an object with the two questions."""
-    if not isinstance(value, Source):
+    if not all(callable(getattr(value, each, None)) for each in ("chunks", "rows")):
         raise wrong(
             name, value, "a source", "manifestcommit.sources.files('s3://landing/orders', 'csv')"
         )
@@ -99,6 +101,7 @@ def load(
     max_bytes: int | str = "512MB",
     partition_by: list[str] | str | None = None,
     merge_schema: bool = False,
+    on_violation: Literal["error", "quarantine"] = "error",
     max_errors: int = 0,
     restart: bool = False,
     dry_run: bool = False,
@@ -116,11 +119,15 @@ def load(
     Args:
         source: what to load from: one of `manifestcommit.sources`, or a source of your own.
         path: the table path; the first load makes it a table. A source of files keeps the names of
-            those that were loaded in a second table beside it, `<path>.files`.
+            those that were loaded in a second table beside it, `<path>.files`. Of a source of
+            several tables, the folder that they are in.
         max_bytes: about how many bytes of the source one commit takes, or a text such as "128MB";
             by default "512MB".
         partition_by: as for `write`.
         merge_schema: as for `write`.
+        on_violation: "error", the default: a row that violates a constraint of the table ends the
+            load; "quarantine": such rows go into `<path>.refused` in the same commit, as for
+            `write`. It is for loads by this process that add rows.
         max_errors: how many parts that cannot be decoded, such as broken files, are recorded and
             skipped; one more ends the load. By default 0.
         restart: replace all rows of the table by the whole source, in one commit, and go on from
@@ -157,19 +164,14 @@ def load(
         path,
         max_bytes=size("max_bytes", max_bytes),
         max_errors=max_errors,
+        on_violation=on_violation,
         spark=spark,
         storage_options=storage_options,
         write={"partition_by": partition_by, "merge_schema": merge_schema},
         note={"message": message, "metadata": metadata},
     )
     if dry_run:
-        chunks = loader.plan(restart=restart)
-        return LoadOutcome(
-            url=loader.url,
-            chunks=len(chunks),
-            planned=(*(each.what for each in chunks), *loader.held_back()),
-            positions=loader.positions(),
-        )
+        return loader.plan(restart=restart)
     with Steps() as steps:
         if restart:
             loader.restart(steps)
@@ -187,6 +189,7 @@ def follow(
     max_bytes: int | str = "512MB",
     partition_by: list[str] | str | None = None,
     merge_schema: bool = False,
+    on_violation: Literal["error", "quarantine"] = "error",
     max_errors: int = 0,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -221,6 +224,7 @@ def follow(
                     path,
                     max_bytes=limit,
                     max_errors=most,
+                    on_violation=on_violation,
                     spark=spark,
                     storage_options=storage_options,
                     write={"partition_by": partition_by, "merge_schema": merge_schema},
@@ -262,7 +266,7 @@ def _stop(*_: Any) -> None:
 
 
 class _Loader:
-    """One load: from the table's position to the end of the source."""
+    """One load: from the position that the tables have to the end of the source."""
 
     def __init__(
         self,
@@ -271,76 +275,87 @@ class _Loader:
         *,
         max_bytes: int,
         max_errors: int,
+        on_violation: str,
         spark: SparkSession | None,
         storage_options: Mapping[str, Any] | None,
         write: Mapping[str, Any],
         note: Mapping[str, Any],
     ) -> None:
         self._options = StorageOptions(storage_options)
-        self._path, self._table = path, Table(path, self._options)
+        self.url = Table(path, self._options).url
         self._source: Any = source
-        opened = self._ask("open", path, self._options)
-        self._source = source if opened is None else opened
+        self._source = _ask(source, "open", path, self._options) or source
+        self._members = dict(getattr(self._source, "tables", {os.fspath(path): self._source}))
+        self._tables = {each: Table(each, self._options) for each in self._members}
+        self._updates = any(getattr(each, "updates", False) for each in self._members.values())
+        self._schemas = dict(getattr(self._source, "companions", {}))  # of tables to be made
+        self._companions = {suffix: self.url + suffix for suffix in self._schemas}
+        self._quarantines = on_violation == "quarantine"
+        if self._quarantines:
+            self._check_adds(spark)
         self._spark = spark
         if spark is not None:
-            check_spark(self._source, self._table.url, spark)
+            check_spark(self._source, self.url, spark)
         self._max_bytes, self._max_errors = max_bytes, max_errors
         self._write, self._note = dict(write), dict(note)
-        self._schemas = dict(getattr(self._source, "companions", {}))  # of tables to be made
-        self._companions = {suffix: self._table.url + suffix for suffix in self._schemas}
         self._chunks: Iterator[Chunk] | None = None
         self._at: dict[str, Position] = {}  # the positions that the next chunk begins at
-        self._committed: list[Outcome] = []
+        self._committed: list[list[Outcome]] = []  # a chunk, its tables
         self._rows = 0
         self._broken: dict[str, str] = {}
 
-    @property
-    def url(self) -> str:
-        return self._table.url
-
-    def _ask(self, method: str, *given: Any) -> Any:
-        """What one of the methods says that a source may have; None where it has it not."""
-        found = getattr(self._source, method, None)
-        return None if found is None else found(*given)
+    def _check_adds(self, spark: SparkSession | None) -> None:
+        """UsageError where rows cannot be refused into a table beside. [LD13]"""
+        for is_so, only in (
+            (spark is not None, "this process loads, not Spark's tasks"),
+            (self._updates, "a source adds, not one that changes others, which would differ"),
+            (len(self._members) > 1, "go into one table"),
+            (REFUSED in self._companions, "no on_broken='refuse' puts into that table, too"),
+        ):
+            if is_so:
+                raise UsageError(
+                    f"the quarantine is for rows that {only}; nothing was loaded. Leave it out",
+                    argument="on_violation",
+                )
 
     def positions(self) -> dict[str, Position]:
-        """The position of each source in the table, as of now."""
+        """The position of each source in the tables, as of one moment."""
+        tables = [*self._tables.values()]
         try:
-            return dict(self._table.watermarks())
+            found = read_together(tables) if len(tables) > 1 else tables
+            return {name: at for each in found for name, at in each.watermarks().items()}
         except TableNotFoundError:
             return {}
 
-    def plan(self, *, restart: bool = False) -> list[Chunk]:
+    def plan(self, *, restart: bool = False) -> LoadOutcome:
         """What there is to load."""
-        if restart:
-            return [self.whole()]
         for _ in range(STARTS):
             try:
-                return list(_chunks(self._source, self.positions(), self._max_bytes))
+                at = self.positions()
+                chunks = [self.whole()] if restart else [*self._chunks_from(at)]
             except ChangedInputError as error:
                 LOG.info("%s", error)
+                continue
+            told = getattr(self._source, "held_back", "")
+            planned = (*(each.what for each in chunks), *([told] if told else []))
+            return LoadOutcome(url=self.url, chunks=len(chunks), planned=planned, positions=at)
         raise SourceError(f"{self._source.name}: it changed all the time; nothing was loaded")
 
-    def held_back(self) -> tuple[str, ...]:
-        """What holds back more than there is to load."""
-        told = getattr(self._source, "held_back", "")
-        return (told,) if told else ()
-
     def outcome(self) -> LoadOutcome:
-        metrics = [each.metrics for each in self._committed if each.metrics is not None]
+        metrics = [one.metrics for each in self._committed for one in each if one.metrics]
         return LoadOutcome(
             url=self.url,
             chunks=len(self._committed),
             rows=self._rows,
             files=sum(each.files_committed for each in metrics),
-            version=self._committed[-1].version if self._committed else None,
+            version=self._committed[-1][0].version if self._committed else None,
             positions=self.positions(),
             broken=dict(self._broken),
         )
 
     def whole(self) -> Chunk:
         """The whole source, as one chunk; SourceError where its kind cannot be loaded so."""
-        found: Chunk | None = self._ask("copy", self.positions())
+        found: Chunk | None = _ask(self._source, "copy", self.positions())
         if found is None:
             raise SourceError(
                 f"{self._source.name}: this kind of source cannot be loaded as a whole in one "
@@ -367,7 +382,7 @@ class _Loader:
             if self._chunks is None:
                 steps(f"{self._source.name}: looking for what is new")
                 self._at = self.positions()
-                self._chunks = _chunks(self._source, self._at, self._max_bytes)
+                self._chunks = self._chunks_from(self._at)
             chunk = None
             try:
                 chunk = next(self._chunks, None)
@@ -393,6 +408,18 @@ class _Loader:
             "they committed is loaded, and nothing of this one was lost. Run one loader a source."
         )
 
+    def _chunks_from(self, at: Mapping[str, Position]) -> Iterator[Chunk]:
+        """What the source yields, if it is that. [LD1]"""
+        found: Any = self._source.chunks(at, max_bytes=self._max_bytes)
+        for each in found if isinstance(found, Iterable) else [found]:
+            if not isinstance(each, Chunk):
+                kind = type(self._source)
+                raise UsageError(
+                    f"{kind.__module__}.{kind.__qualname__}.chunks yields sources.Chunk, not "
+                    f"{type(each).__qualname__}"
+                )
+            yield each
+
     def _check_start(self, chunk: Chunk) -> None:
         for name, (start, end) in chunk.ranges.items():
             if (at := self._at.get(name)) is not None and start != at:
@@ -405,8 +432,7 @@ class _Loader:
     def _may_go_on(self, error: Exception, chunk: Chunk) -> bool:
         """Whether the position that the table has now says more than this chunk knew."""
         if isinstance(error, CommitConflictError):
-            changes = hasattr(self._source, "replaces") or hasattr(self._source, "merge")
-            return error.rule in ("contention", "table_exists") or changes
+            return error.rule in ("contention", "table_exists") or self._updates
         now = self.positions()
         return any(now.get(name) != start for name, (start, _) in chunk.ranges.items())
 
@@ -415,16 +441,18 @@ class _Loader:
         while True:
             steps(f"{self._source.name}: loading {chunk.what}")
             try:
-                beside = self._ask("loading", chunk, self.positions)
+                beside = _ask(self._source, "loading", chunk, self.positions)
                 with contextlib.nullcontext(chunk) if beside is None else beside as ready:
                     done: Chunk = ready
-                    outcome, rows = self._committed_once(done, replace_all=replace_all)
-                self._committed.append(outcome)
+                    outcomes, rows = self._committed_once(done, replace_all=replace_all)
+                self._committed.append(outcomes)
                 self._rows += rows
                 return done
             except SchemaMismatchError as error:
                 part = getattr(self._source, "reading", "")
                 told = f"{part}: {error}" if part else str(error)
+                if self._updates and not self._write["merge_schema"] and "merge_schema" not in told:
+                    told += " merge_schema=True adds the source's new columns."
                 if not replace_all and hasattr(self._source, "copy"):
                     told += (
                         " If the source's column has changed for good: restart=True replaces the "
@@ -452,109 +480,126 @@ class _Loader:
         reduced: Chunk = without(chunk, broken)
         return reduced
 
-    def _committed_once(self, chunk: Chunk, *, replace_all: bool) -> tuple[Outcome, int]:
-        """The outcome, and how many rows the source had."""
+    def _committed_once(self, chunk: Chunk, *, replace_all: bool) -> tuple[list[Outcome], int]:
+        """The outcome of each table, and how many rows the source had. [LD1] [LD12]"""
         note = {**self._note, "message": self._note["message"] or f"load {chunk.what}"[:200]}
-        replaced = None if replace_all else self._condition(chunk)
-        if not self._companions and replaced is not None:
-            return self._replaced(self._table, chunk, replaced, **note)
-        if not replace_all and (how := self._ask("merge", chunk)) is not None:
-            return self._merged(self._table, chunk, how, **note)
-        if not self._companions:
-            with begin(self._path, storage_options=self._options, **note) as job:
-                self._fill(job, chunk, replace_all=replace_all)
+        refused = self._refused_beside() if self._quarantines and not replace_all else []
+        places = [*self._members, *self._companions.values(), *refused]
+        if len(places) == 1:
+            ((place, source),) = self._members.items()
+            if (change := self._change(place, chunk, replace_all=replace_all)) is not None:
+                outcome, rows = self._changed(self._tables[place], source, chunk, change, **note)
+                return [outcome], rows
+            with begin(place, storage_options=self._options, **note) as job:
+                self._fill(job, source, chunk, replace_all=replace_all)
             assert job.outcome is not None
-            return _counted(job.outcome)
-        places = [os.fspath(self._path), *self._companions.values()]
-        rows = None
+            return [job.outcome], _rows_of(job.outcome)
+        rows, added = 0, []
         with transaction(places, storage_options=self._options, **note) as tx:
-            if replaced is None:
-                beside = self._fill(tx[places[0]], chunk, replace_all=replace_all)
-            else:
-                _, rows = self._replaced(tx.rows(places[0]), chunk, replaced)
-                beside = self._source.beside(chunk)
+            for at, (place, source) in enumerate(self._members.items()):
+                if (change := self._change(place, chunk, replace_all=replace_all)) is not None:
+                    rows += self._changed(tx.rows(place), source, chunk, change)[1]
+                    beside = source.beside(chunk) if self._companions else {}
+                else:
+                    jobs = [tx[each] for each in refused]
+                    beside = self._fill(tx[place], source, chunk, *jobs, replace_all=replace_all)
+                    added.append(at)
             self._make_companions()  # not before the rows: a load that fails leaves no table
             for suffix, data in beside.items():
                 tx[self._companions[suffix]].write(data)
         assert tx.outcome is not None
-        return _counted(next(iter(tx.outcome.outcomes.values())), rows)
+        outcomes = [*tx.outcome.outcomes.values()]
+        rows += sum(_rows_of(outcomes[at]) for at in added)
+        return outcomes[: len(self._members)], rows
 
-    def _condition(self, chunk: Chunk) -> Any:
-        """Which rows the chunk's replace; None: there are none."""
-        if (found := self._ask("replaces", chunk)) is None:
-            return None
-        try:
-            self._table._ctx.open()
-        except TableNotFoundError:
-            return None
-        return found
+    def _change(self, place: str, chunk: Chunk, *, replace_all: bool) -> Any:
+        """How the chunk's rows change those of the table; None: they are added."""
+        change = None if replace_all else _ask(self._members[place], "change", chunk)
+        if change is not None:
+            try:
+                self._tables[place]._ctx.open()
+            except TableNotFoundError:
+                return None
+        return change
 
     def _make_companions(self) -> None:
         """Make the tables beside, once."""
         for suffix, schema in self._schemas.items():
-            open_companion(self._companions[suffix], schema, self._table, self._options)
+            beside = next(iter(self._tables.values()))
+            open_companion(self._companions[suffix], schema, beside, self._options)
         self._schemas = {}
 
-    def _fill(self, job: Job, chunk: Chunk, *, replace_all: bool) -> Mapping[str, Any]:
-        """Write the rows, and return what belongs beside them."""
+    def _refused_beside(self) -> list[str]:
+        """The table of refused rows, in a list; none where the table has no constraint yet."""
+        from ..quarantine import refused_beside  # late: few loads need it
+
+        ((place, table),) = self._tables.items()
+        try:
+            if not table.constraints():
+                return []
+        except TableNotFoundError:
+            return []
+        return [refused_beside(place, None, self._options).url]
+
+    def _fill(
+        self, job: Job, source: Any, chunk: Chunk, *refused: Job, replace_all: bool
+    ) -> Mapping[str, Any]:
+        """Write the rows, and return what belongs beside them. refused: the job of the table of
+        rows that violate a constraint, if they go there."""
         how = self._write
         if replace_all:
             job.overwrite()
             how = {**how, "merge_schema": False, "replace_schema": True}
-        for name, (start, end) in chunk.ranges.items():
+        ranges = self._ranges(source, chunk)
+        for name, (start, end) in ranges.items():
             job.advance(name, start, end)
-        sources = {name: (start or 0, end) for name, (start, end) in chunk.ranges.items()}
+        sources = {name: (start or 0, end) for name, (start, end) in ranges.items()}
         lineage = sources if all(isinstance(end, int) for _, end in sources.values()) else None
         how = {**how, "sources": lineage}
         if self._spark is not None:
-            return write_parts(job, self._source, chunk, self._spark, self._options, **how)
-        for data in streams(self._source.rows(chunk)):
-            job.write(data, **how)
-        found: Mapping[str, Any] = self._source.beside(chunk) if self._companions else {}
+            return write_parts(job, source, chunk, self._spark, self._options, **how)
+        for data in streams(source.rows(chunk)):
+            if refused:
+                from ..quarantine import split
+
+                layout = (how["partition_by"], how["merge_schema"], None, lineage)
+                split(data, job._job, refused[0]._job, layout, self._options)
+            else:
+                job.write(data, **how)
+        found: Mapping[str, Any] = source.beside(chunk) if self._companions else {}
         return found
 
-    def _merged(
-        self, table: RowChanges, chunk: Chunk, how: Mapping[str, Any], **note: Any
+    def _ranges(self, source: Any, chunk: Chunk) -> Mapping[str, Any]:
+        """Of several tables, each has the range of its own source."""
+        if len(self._members) == 1:
+            return chunk.ranges
+        return {source.name: chunk.ranges[source.name]}
+
+    def _changed(
+        self, table: RowChanges, source: Any, chunk: Chunk, change: Any, **note: Any
     ) -> tuple[Any, int]:
-        outcome = table.merge(
-            self._source.rows(chunk),
+        """The outcome, and how many rows the source had. change: a method, and its arguments."""
+        method, given = change
+        data = source.rows(chunk)
+        if not hasattr(data, "__arrow_c_stream__"):  # streams that may have different columns
+            tables = [pa.table(each) for each in streams(data)]
+            data = pa.concat_tables(tables, promote_options="default") if tables else None
+        outcome = getattr(table, method)(
+            data,
             merge_schema=self._write["merge_schema"],
-            watermarks=dict(chunk.ranges),
-            **how,
+            watermarks=dict(self._ranges(source, chunk)),
+            **given,
             **note,
         )
-        done = (outcome.rows_deleted, outcome.rows_updated, outcome.rows_inserted)
-        return outcome, sum(each or 0 for each in done)
-
-    def _replaced(
-        self, table: RowChanges, chunk: Chunk, condition: Any, **note: Any
-    ) -> tuple[Any, int]:
-        """The chunk's rows, which are counted, instead of those that match the condition."""
-        import pyarrow as pa
-
-        tables = [pa.table(data) for data in streams(self._source.rows(chunk))]
-        outcome = table.overwrite_where(
-            pa.concat_tables(tables, promote_options="default") if tables else None,
-            condition,
-            merge_schema=self._write["merge_schema"],
-            watermarks=dict(chunk.ranges),
-            **note,
-        )
-        return outcome, sum(each.num_rows for each in tables)
+        done = (outcome.rows_inserted, outcome.rows_updated, outcome.rows_deleted)
+        return outcome, sum(each or 0 for each in done[: None if method == "merge" else 1])
 
 
-def _chunks(source: Source, at: Mapping[str, Position], max_bytes: int) -> Iterator[Chunk]:
-    """What a source yields, if it is that. [LD1]"""
-    found: Any = source.chunks(at, max_bytes=max_bytes)
-    for each in found if isinstance(found, Iterable) else [found]:
-        if not isinstance(each, Chunk):
-            name = f"{type(source).__module__}.{type(source).__qualname__}.chunks"
-            raise UsageError(f"{name} yields sources.Chunk, not {type(each).__qualname__}")
-        yield each
+def _ask(source: Any, question: str, *given: Any) -> Any:
+    """What one of the methods says that a source may have; None where it has it not."""
+    found = getattr(source, question, None)
+    return None if found is None else found(*given)
 
 
-def _counted(outcome: Outcome, rows: int | None = None) -> tuple[Outcome, int]:
-    """With the number of rows that it wrote, where another one is not known."""
-    if rows is None:
-        rows = outcome.metrics.rows_committed if outcome.metrics is not None else 0
-    return outcome, rows
+def _rows_of(outcome: Outcome) -> int:
+    return 0 if outcome.metrics is None else outcome.metrics.rows_committed

@@ -77,7 +77,8 @@ def write_parts(
     found = _first_columns(source, parts, beside)
     for _ in range(STARTS):
         for schema, reading in found:
-            _say(source, reading)
+            if reading:
+                source.reading = reading  # for errors of this process
             job._job.based_on.take(arrow_marks(schema.metadata))
             plan = job._job.plan_write(from_arrow(schema, job._job.ctx.new_field_id), **how)
         if not parts:
@@ -117,7 +118,7 @@ def _first_columns(
     """The columns of the first rows. Parts before them, without any, are taken off."""
     for number, part in list(parts.items()):
         for data in streams(source.rows(part)):
-            return [(data.schema, _reading(source))]
+            return [(data.schema, getattr(source, "reading", ""))]
         beside += _beside(source, part)
         del parts[number]
     return []
@@ -155,7 +156,8 @@ def _check(told: Sequence[_Told], parts: Mapping[int, Chunk], source: Any) -> No
         if one.broken is not None:
             raise BrokenInputError(*one.broken)
         if one.misfit:
-            _say(source, one.reading)
+            if one.reading:
+                source.reading = one.reading
             raise SchemaMismatchError(one.misfit)
     if sorted(number for one in told for number in one.parts) != sorted(parts):
         raise StoreError(
@@ -171,17 +173,6 @@ def _different(found: Iterable[tuple[pa.Schema, str]]) -> list[tuple[pa.Schema, 
         if not any(schema.equals(other) for other, _ in kept):
             kept.append((schema, reading))
     return kept
-
-
-def _reading(source: Any) -> str:
-    """The part that rows come from, as far as the source says it."""
-    return getattr(source, "reading", "")
-
-
-def _say(source: Any, reading: str) -> None:
-    """Have the source of this process name the part in errors that a task has read."""
-    if reading:
-        source.reading = reading
 
 
 def _schema(data: bytes) -> pa.Schema:
@@ -221,7 +212,8 @@ def _read_parts(
         for batch in batches
         for number, part in zip(*(each.to_pylist() for each in batch.columns), strict=True)
     }
-    told, known = _Told(parts=[*given]), [*map(_schema, columns)]
+    told = _Told(parts=[*given])
+    known = [*map(_schema, columns)]
     try:
         told.written = write_task(plan, _rows(source, given.values(), known, told), options).data
     except _UnplannedError:
@@ -232,7 +224,7 @@ def _read_parts(
         told.broken = (error.parts, error.reason)
     except ChangedInputError as error:
         told.changed = str(error)
-    told.reading = _reading(source)
+    told.reading = getattr(source, "reading", "")
     return msgspec.msgpack.encode(told)
 
 
@@ -244,7 +236,7 @@ def _rows(
     for part in parts:
         for data in streams(source.rows(part)):
             if not any(map(data.schema.equals, known)):
-                new.append((data.schema, _reading(source)))
+                new.append((data.schema, getattr(source, "reading", "")))
             for batch in data:
                 if not new:
                     yield batch

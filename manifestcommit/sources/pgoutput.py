@@ -171,6 +171,10 @@ class Spool:
         if len(self._waiting) >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES:
             self._flush()
 
+    @property
+    def has_changes(self) -> bool:
+        return bool(self.count or self.emptied)
+
     def empty(self) -> None:
         """The table was truncated: what was before does not count."""
         self._last.clear()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,20 +27,21 @@ from ..table.table import Table
 from .chunk import ChangedInputError, Chunk, Position
 from .pgoutput import KEPT, Begin, Change, Commit, NewShapeError, Row, Shape, Spool, decoded
 from .postgres_server import (
-    Asking,
     Column,
     Hidden,
-    Place,
     Refusal,
+    asking,
     columns_of,
     described,
-    described_by_types,
     from_texts,
     one_row,
     place_of,
     position_at,
+    quoted,
+    schema_of,
     selected,
     table_of,
+    write_log,
 )
 
 if TYPE_CHECKING:
@@ -63,25 +65,12 @@ _WAY_OUT = (
     "Leave it out by a list of columns: ALTER PUBLICATION … SET TABLE … (…), from PostgreSQL 15 on"
 )
 _FULL = "ALTER TABLE … REPLICA IDENTITY FULL, and then restart=True"
-
-
-class _Followed(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that is followed. key: its columns; rows: what follows FROM."""
-
-    given: str
-    schema: str
-    table: str
-    place: Place
-    key: tuple[str, ...]
-    rows: Any
-
-    @property
-    def refusal(self) -> Refusal:
-        return Refusal(self.given, _WAY_OUT)
+_RESTART = "Give restart=True to replace the loaded rows by those of now, and to go on from there."
 
 
 class _Read(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read. end, slot: positions; spools: the table's name -> its changes."""
+    """What was read. end, slot: positions; spools: the name of a table's position -> its changes,
+    where there are any."""
 
     end: int
     slot: int
@@ -98,58 +87,70 @@ class _Copy(msgspec.Struct, frozen=True):
 
 
 class PostgresChanges:
-    """Changes of a table; made by `postgres` with a slot.
+    """Changes of the tables of a slot; made by `postgres` with a slot.
 
     Attributes:
         name: what the slot is called.
         held_back: how much log the slot keeps, where that is much, as of the last look.
+        tables: path of a loaded table -> the source of its rows.
 
-    Spec: LD8, LD10.
+    Spec: LD8, LD10, LD12.
     """
 
     def __init__(
         self,
         dsn: Hidden,
-        table: str,
+        tables: Mapping[str, str],
         slot: str,
         on_failover: Literal["error", "continue"],
         *,
         history: bool,
     ) -> None:
-        self._dsn, self._given, self._slot = dsn, table, slot
-        self._on_failover, self._history = on_failover, history
-        self._target: Table | None = None
+        self._dsn, self._slot, self._history = dsn, slot, history
+        self._given, self._on_failover = tables, on_failover
         self._warned: set[str] = set()  # shared by those that `open` returns
-        self.name = f"postgresql slot {slot}"
-        self.held_back = ""
+        self.tables: dict[str, SlotTable] = {}
+        self.name, self.held_back = f"postgresql slot {slot}", ""
 
     def open(self, path: Any, options: StorageOptions) -> PostgresChanges:
-        """Return the source for this table."""
-        found = copy.copy(self)
-        found._target = Table(path, options)
+        """Return the source for this table; of several tables, for those in this folder."""
+        found, root = copy.copy(self), os.fspath(path).rstrip("/")
+        found.tables = {}
+        for given, place in self._given.items():
+            below = "://" in place or os.path.isabs(place)
+            url = place if below else f"{root}/{place}" if place else os.fspath(path)
+            found.tables[url] = SlotTable(
+                self._dsn, self._slot, given, Table(url, options), history=self._history
+            )
         return found
 
     # --- what there is ----------------------------------------------------------------------------
 
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield whole transactions, in their order; all rows where there is no position."""
-        with Asking(self._dsn) as connection:
-            _speak_plainly(connection)
-            followed = self._look(connection)
-            first = position_at(followed.place, positions, self._on_failover)
-            if first is None:
-                self._check_empty(followed)
-                yield self._whole(connection, followed, None)
+        with asking(self._dsn) as connection:
+            starts = self._look(connection, positions)
+            for each in self.tables.values():
+                each.check_target(starts[each.name])
+            start = next(iter(starts.values()))
+            if any(each != start for each in starts.values()):
+                raise SourceError(
+                    f"{self.name}: its tables are loaded up to different positions "
+                    f"({', '.join(f'{name}: {at}' for name, at in starts.items())}), since one was "
+                    f"added, or set back alone, and they go on together only. {_RESTART}"
+                )
+            if start is None:
+                yield self._whole(connection, starts)
                 return
-            self._check_slot(connection, followed)
-            start, upto = first, _now(connection)
-            while (read := self._read(connection, followed, start, upto, max_bytes)) is not None:
+            self._check_slot(connection)
+            upto = _now(connection)
+            while (read := self._read(connection, start, upto, max_bytes)) is not None:
                 what = (
                     f"{counted(read.changes, 'change')} of "
                     f"{counted(read.transactions, 'transaction')}"
                 )
                 yield Chunk(
-                    ranges={followed.place.name: (start, read.end)},
+                    ranges=dict.fromkeys(starts, (start, read.end)),
                     what=f"{what} up to {_lsn(read.end)}",
                     bytes=read.bytes,
                     plan=read,
@@ -159,31 +160,22 @@ class PostgresChanges:
 
     def copy(self, positions: Mapping[str, Position]) -> Chunk:
         """Return all rows as of a new beginning of the slot as one chunk."""
-        with Asking(self._dsn) as connection:
-            followed = self._look(connection)
-            start = position_at(followed.place, positions, self._on_failover, whole=True)
-            return self._whole(connection, followed, start)
+        with asking(self._dsn) as connection:
+            return self._whole(connection, self._look(connection, positions, whole=True))
 
     def _whole(
-        self, connection: psycopg.Connection[Any], followed: _Followed, start: int | None
+        self, connection: psycopg.Connection[Any], starts: Mapping[str, int | None]
     ) -> Chunk:
+        now = _now(connection)
         return Chunk(
-            ranges={followed.place.name: (start, _now(connection))},
-            what=f"all rows of {followed.given}",
+            ranges={name: (start, now) for name, start in starts.items()},
+            what=f"all rows of {', '.join(self._given)}",
             plan="copy",
         )
 
-    def _check_empty(self, followed: _Followed) -> None:
-        """SourceError where a first copy would be added to rows of others."""
-        if self._history or self._target is None:
-            return
-        with contextlib.suppress(TableNotFoundError):
-            if self._target.snapshot().totals.rows:
-                raise SourceError(
-                    f"{followed.place.name}: the table {self._target.url} has rows, and no "
-                    "position of this source: it would not be the same as the source. Load into a "
-                    "new table, or give restart=True to replace its rows."
-                )
+    def rows(self, chunk: Chunk) -> Any:
+        """Read the rows of the first of its tables, of which there is one mostly."""
+        return next(iter(self.tables.values())).rows(chunk)
 
     @contextlib.contextmanager
     def loading(self, chunk: Chunk, now: Callable[[], Mapping[str, Position]]) -> Iterator[Chunk]:
@@ -193,34 +185,28 @@ class PostgresChanges:
             chunk: one of `chunks`, or of `copy`.
             now: says what the table's positions are by now.
         """
-        ((name, (start, _)),) = chunk.ranges.items()
         if chunk.plan == "copy":
             with self._copying(chunk, now) as ready:
                 yield ready
             return
         read: _Read = chunk.plan
-        if read.slot > int(start or 0):  # read before the position is: only commits move a slot
-            self._check_unmoved(chunk, now)
+        start = int(next(iter(chunk.ranges.values()))[0] or 0)
+        if read.slot > start:  # read before the position is: only commits move a slot
+            _check_unmoved(chunk, now)
             raise SourceError(
-                f"{name}: the loaded table is at {_lsn(int(start or 0))}, and the slot "
-                f"{self._slot!r} begins at {_lsn(read.slot)}: it was made again, moved by somebody "
-                "else, or the table was set back. What is between is gone. Give restart=True to "
-                "replace the rows by those of now, and to go on from there."
+                f"{self.name}: what was loaded is at {_lsn(start)}, and the slot begins at "
+                f"{_lsn(read.slot)}: it was made again, moved by somebody else, or the table was "
+                f"set back. What is between is gone. {_RESTART}"
             )
         yield chunk
         self._advance(read.end)
-
-    def _check_unmoved(self, chunk: Chunk, now: Callable[[], Mapping[str, Position]]) -> None:
-        ((name, (start, _)),) = chunk.ranges.items()
-        if (at := now().get(name)) is not None and at != start:
-            raise ChangedInputError(f"{name}: another loader has come to {at}")
 
     def _advance(self, end: int) -> None:
         """Let the server forget what is committed; the next commit does it where this cannot."""
         import psycopg
 
         try:
-            with Asking(self._dsn) as connection, contextlib.suppress(psycopg.errors.ObjectInUse):
+            with asking(self._dsn) as connection, contextlib.suppress(psycopg.errors.ObjectInUse):
                 one_row(
                     connection,
                     "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)",
@@ -237,13 +223,12 @@ class PostgresChanges:
         """The chunk of all rows as of the slot that is made again. One loader at a time. [LD10]"""
         import psycopg
 
-        ((name, (start, _)),) = chunk.ranges.items()
-        with Asking(self._dsn) as connection:
+        with asking(self._dsn) as connection:
             lock = f"manifestcommit {self._slot}"
             one_row(connection, "SELECT pg_advisory_lock(hashtextextended(%s, 0))", lock)
-            self._check_unmoved(chunk, now)
+            _check_unmoved(chunk, now)
             self._drop(connection)
-            with Asking(self._dsn, replication="database") as maker:
+            with asking(self._dsn, replication="database") as maker:
                 maker.execute(f"SET lock_timeout = '{_WAIT_S:.0f}s'")
                 try:
                     made = one_row(
@@ -252,8 +237,8 @@ class PostgresChanges:
                     )
                 except psycopg.errors.LockNotAvailable:
                     raise SourceError(
-                        f"{name}: transactions that are open for more than {_WAIT_S:.0f} s keep "
-                        f"the slot {self._slot!r} from being made; nothing was loaded. Look for "
+                        f"{self.name}: transactions that are open for more than {_WAIT_S:.0f} s "
+                        "keep it from being made; nothing was loaded. Look for "
                         "them in pg_stat_activity and pg_prepared_xacts, and run it again."
                     ) from None
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -261,7 +246,7 @@ class PostgresChanges:
             connection.execute("SET row_security = off")  # an error, where rows would be hidden
             end = _number(made[1])
             yield Chunk(
-                ranges={name: (start, end)},
+                ranges={name: (start, end) for name, (start, _) in chunk.ranges.items()},
                 what=f"{chunk.what} up to {_lsn(end)}",
                 plan=_Copy(connection),
             )
@@ -301,16 +286,15 @@ class PostgresChanges:
                 f"and not of pgoutput in {here}: it is somebody else's. Give another name."
             )
 
-    def _check_slot(self, connection: psycopg.Connection[Any], followed: _Followed) -> None:
+    def _check_slot(self, connection: psycopg.Connection[Any]) -> None:
         found = self._found(connection)
         if found is not None:
             self._check_ours(found)
         if found is None or found[3]:
             what = "is gone" if found is None else "has lost its log (max_slot_wal_keep_size)"
             raise SourceError(
-                f"{followed.place.name}: the slot {self._slot!r} {what}, and with it the changes "
-                "since the loaded table's position. Give restart=True to make it again, to replace "
-                "the rows by those of now, and to go on from there."
+                f"{self.name} {what}, and with it the changes since the loaded table's position. "
+                f"{_RESTART}"
             )
         self.held_back = ""
         if found[4] >= _LAG_BYTES:
@@ -320,7 +304,7 @@ class PostgresChanges:
             )
             if not self._warned:
                 self._warned.add(self._slot)
-                LOG.warning("%s: %s", followed.place.name, self.held_back)
+                LOG.warning("%s: %s", self.name, self.held_back)
 
     def _wait(self, until: float, error: Exception) -> None:
         if time.monotonic() > until:
@@ -330,121 +314,89 @@ class PostgresChanges:
             )
         time.sleep(0.1)
 
-    # --- what is followed -------------------------------------------------------------------------
-
-    def _look(self, connection: psycopg.Connection[Any]) -> _Followed:
-        """Find the table, and check that its changes are published."""
-        from psycopg import sql
-
-        schema, name, oid = table_of(connection, self._given, "rp")
-        place = place_of(connection, schema, name, oid, self._slot)
+    def _look(
+        self,
+        connection: psycopg.Connection[Any],
+        positions: Mapping[str, Position],
+        *,
+        whole: bool = False,
+    ) -> dict[str, int | None]:
+        """Find the tables, check that their changes are published, and return their positions."""
         if (level := one_row(connection, "SHOW wal_level")[0]) != "logical":
             raise SourceError(
-                f"{place.name}: the server's wal_level is {level}, and logical decoding needs "
+                f"{self.name}: the server's wal_level is {level}, and logical decoding needs "
                 "logical: ALTER SYSTEM SET wal_level = logical, and start the server again"
             )
-        published = self._published(connection, schema, name, oid)
-        listed = sql.SQL(", ").join(map(sql.Identifier, published))
-        rows = sql.SQL("(SELECT {listed} FROM {table}) AS q").format(
-            listed=listed, table=sql.Identifier(schema, name)
-        )
-        key = connection.execute(
-            "SELECT a.attname FROM pg_class AS c JOIN pg_index AS i ON i.indrelid = c.oid AND"
-            " CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END"
-            " JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey)"
-            " WHERE c.oid = %s ORDER BY a.attnum",
-            [int(oid)],
-        ).fetchall()
-        if not key and not self._history:
-            raise SourceError(
-                f"{place.name}: the table has no primary key, by which rows could be updated and "
-                "deleted. Give it one, or REPLICA IDENTITY USING INDEX, or history=True to load "
-                "each change as a row."
-            )
-        return _Followed(
-            given=self._given,
-            schema=schema,
-            table=name,
-            place=place,
-            key=tuple(each for (each,) in key),
-            rows=rows,
-        )
+        for each in self.tables.values():
+            each.look(connection)
+        self._check_published(connection)
+        return {
+            each.name: position_at(each.name, positions, self._on_failover, whole=whole)
+            for each in self.tables.values()
+        }
 
-    def _published(
-        self, connection: psycopg.Connection[Any], schema: str, name: str, oid: str
-    ) -> list[str]:
-        """The columns that are published; SourceError where that is not just the table."""
+    def _check_published(self, connection: psycopg.Connection[Any]) -> None:
+        """SourceError where the publication is not of just these tables."""
         found = one_row(
             connection,
             "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, (SELECT"
-            " array_agg(schemaname || '.' || tablename) FROM pg_publication_tables AS t WHERE"
-            " t.pubname = p.pubname AND (schemaname, tablename) <> (%s, %s)), EXISTS (SELECT FROM"
-            " pg_publication_tables AS t WHERE t.pubname = p.pubname AND (schemaname, tablename) ="
-            " (%s, %s)), EXISTS (SELECT FROM pg_publication_tables AS t WHERE t.pubname ="
-            " p.pubname AND to_jsonb(t) ->> 'rowfilter' IS NOT NULL)"
+            " array_agg(ARRAY[schemaname::text, tablename::text]) FROM pg_publication_tables AS t"
+            " WHERE t.pubname = p.pubname), EXISTS (SELECT FROM pg_publication_tables AS t WHERE"
+            " t.pubname = p.pubname AND to_jsonb(t) ->> 'rowfilter' IS NOT NULL)"
             " FROM pg_publication AS p WHERE pubname = %s",
-            *(schema, name, schema, name, self._slot),
+            self._slot,
         )
-        make = f"CREATE PUBLICATION {self._slot} FOR TABLE {self._given}"
+        make = f"CREATE PUBLICATION {self._slot} FOR TABLE {', '.join(self._given)}"
         if found is None:
             raise SourceError(
                 f"the database has no publication {self._slot!r}, which says what the slot of that "
                 f"name gives: {make}"
             )
-        whole, others, is_there, filtered = found
+        whole, published, filtered = found
+        wanted = {(each.schema, each.table) for each in self.tables.values()}
+        there = {(schema, name) for schema, name in published or ()}
+        others, missing = sorted(there - wanted), sorted(wanted - there)
         wrong = (
             "lacks inserts, updates, deletes or truncates"
             if not whole
-            else f"has other tables, too ({', '.join(others[:5])})"
+            else f"has other tables, too ({', '.join(map('.'.join, others[:5]))})"
             if others
-            else f"has not {self._given!r}"
-            if not is_there
+            else f"has not {', '.join(map('.'.join, missing))}"
+            if missing
             else "has only some rows"
             if filtered
             else ""
         )
         if wrong:
             raise SourceError(
-                f"the publication {self._slot!r} {wrong}: expected one of this table and of "
+                f"the publication {self._slot!r} {wrong}: expected one of what is loaded and of "
                 f"nothing else. {make}; for a partitioned table WITH "
                 "(publish_via_partition_root = true)"
             )
-        return [
-            each
-            for (each,) in connection.execute(
-                "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT"
-                " attisdropped AND attgenerated = '' AND coalesce((SELECT to_jsonb(t) -> 'attnames'"
-                " FROM pg_publication_tables AS t WHERE pubname = %s) ? attname, true)"
-                " ORDER BY attnum",
-                [int(oid), self._slot],
-            )
-        ]
 
     # --- reading ----------------------------------------------------------------------------------
 
     def _read(
         self,
         connection: psycopg.Connection[Any],
-        followed: _Followed,
         start: int,
         upto: int,
         max_bytes: int,
     ) -> _Read | None:
         """The transactions from a position on, up to the log's end as it was; None: none."""
         if _number(one_row(connection, "SELECT pg_current_wal_flush_lsn()::text")[0]) < upto:
-            connection.execute("SET synchronous_commit = local")  # only the log on disk is decoded
-            connection.execute("SELECT pg_logical_emit_message(true, 'manifestcommit', '')")
-        reader = _Reader(followed, start, history=self._history)
+            write_log(connection)  # only the log on disk is decoded
+        members = [*self.tables.values()]
+        reader = _Reader(members, start, history=self._history)
         try:
             ended = self._peek(connection, reader, max_bytes, upto)
         except NewShapeError:  # up to there, then
             before, ended = reader.end, False
-            reader = _Reader(followed, start, history=self._history)
+            reader = _Reader(members, start, history=self._history)
             if before <= start:
                 raise SourceError(
-                    f"{followed.place.name}: the columns of {self._given!r} changed within a "
-                    "transaction that also changed rows before; nothing of it was loaded. Give "
-                    "restart=True to replace the rows by those of now, and to go on from there."
+                    f"{self.name}: columns changed within a transaction that also changed rows "
+                    f"before; nothing of it was loaded. {_RESTART}"
                 ) from None
             self._peek(connection, reader, max_bytes, before)
         found, end = self._found(connection), reader.end
@@ -463,15 +415,11 @@ class PostgresChanges:
             bytes=reader.bytes,
             changes=reader.changes,
             transactions=reader.transactions,
-            spools={followed.place.name: spool} if (spool := reader.spool) is not None else {},
+            spools={name: each for name, each in reader.spools.items() if each.has_changes},
         )
 
     def _peek(
-        self,
-        connection: psycopg.Connection[Any],
-        reader: _Reader,
-        max_bytes: int,
-        upto: int,
+        self, connection: psycopg.Connection[Any], reader: _Reader, max_bytes: int, upto: int
     ) -> bool:
         """Read whole transactions until they are large enough; whether there are no more."""
         import psycopg
@@ -480,42 +428,102 @@ class PostgresChanges:
         until = time.monotonic() + _WAIT_S
         while True:
             try:
-                messages = self._peek_once(connection, reader, max_bytes, upto, most)
+                more = self._peek_at_most(connection, reader, max_bytes, upto, most)
             except psycopg.errors.ObjectInUse as error:
                 self._wait(until, error)
                 continue
-            if reader.transactions or messages < most:
-                return messages < most
+            if reader.transactions or not more:
+                return not more
             most *= 8  # the slot went back, and gives what is loaded
 
-    def _peek_once(
+    def _peek_at_most(
         self,
         connection: psycopg.Connection[Any],
         reader: _Reader,
         max_bytes: int,
         upto: int,
         most: int,
-    ) -> int:
-        """How many messages there were; `most` where there may be more."""
-        with (
-            connection.transaction(),
-            connection.cursor(name="manifestcommit", binary=True) as cursor,
-        ):
-            cursor.execute(
-                "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s,"
-                " 'proto_version', '1', 'publication_names', %s)",
-                [self._slot, _lsn(upto), min(most, 2**31 - 1), self._slot],
-            )
-            messages = 0
-            while found := cursor.fetchmany(_BATCH_ROWS):
-                messages += len(found)
-                for (data,) in found:
-                    reader.take(data)
-                    if reader.is_between and reader.bytes >= max_bytes:
-                        return most
-        return messages
+    ) -> bool:
+        """Read about so many messages; whether there may be more."""
+        asked = (
+            "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s,"
+            " 'proto_version', '1', 'publication_names', %s)"
+        )
+        given = [self._slot, _lsn(upto), min(most, 2**31 - 1), self._slot]
+        messages = 0
+        with connection.transaction(), connection.cursor(name="pgoutput", binary=True) as cursor:
+            cursor.itersize = _BATCH_ROWS
+            for (data,) in cursor.execute(asked, given):
+                messages += 1
+                reader.take(data)
+                if reader.is_between and reader.bytes >= max_bytes:
+                    return True
+        return messages >= most
 
-    # --- rows -------------------------------------------------------------------------------------
+
+class SlotTable:
+    """One of a slot's tables, as a source of the rows of one table of ours.
+
+    Attributes:
+        name: what its position is called, once it was found.
+        updates: whether changes change rows, and are not rows themselves.
+
+    Spec: LD10.
+    """
+
+    def __init__(self, dsn: Hidden, slot: str, given: str, target: Table, *, history: bool) -> None:
+        self._dsn, self._slot, self._given, self._target = dsn, slot, given, target
+        self._history, self._refusal = history, Refusal(given, _WAY_OUT)
+        self.updates = not history
+        self.name = self.schema = self.table = ""
+        self.key: tuple[str, ...] = ()
+        self._columns: list[str] = []  # that are published
+
+    def look(self, connection: psycopg.Connection[Any]) -> None:
+        """Find the table at the server, its key, and the columns that are published."""
+        self.schema, self.table, oid = table_of(connection, self._given, "rp")
+        self.name = place_of(connection, self.schema, self.table, oid, self._slot)
+        key = connection.execute(
+            "SELECT a.attname FROM pg_class AS c JOIN pg_index AS i ON i.indrelid = c.oid AND"
+            " CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END"
+            " JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey)"
+            " WHERE c.oid = %s ORDER BY a.attnum",
+            [int(oid)],
+        )
+        self.key = tuple(each for (each,) in key)
+        if not self.key and not self._history:
+            raise SourceError(
+                f"{self.name}: the table has no primary key, by which rows could be updated and "
+                "deleted. Give it one, or REPLICA IDENTITY USING INDEX, or history=True to load "
+                "each change as a row."
+            )
+        columns = connection.execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT"
+            " attisdropped AND attgenerated = '' AND coalesce((SELECT to_jsonb(t) -> 'attnames'"
+            " FROM pg_publication_tables AS t WHERE pubname = %s AND (schemaname, tablename) ="
+            " (%s, %s)) ? attname, true) ORDER BY attnum",
+            [int(oid), self._slot, self.schema, self.table],
+        )
+        self._columns = [each for (each,) in columns]
+
+    def check_target(self, start: int | None) -> None:
+        """SourceError where this source does not go on with what the loaded table has."""
+        try:
+            names, rows = {*self._target.schema.names}, self._target.snapshot().totals.rows
+        except TableNotFoundError:
+            return
+        if start is None and rows and not self._history:
+            raise SourceError(
+                f"{self.name}: the table {self._target.url} has rows, and no "
+                "position of this source: it would not be the same as the source. Load into a "
+                "new table, or give restart=True to replace its rows."
+            )
+        is_history = {*_HISTORY.names} <= names - {*self._columns}
+        if start is not None and names and is_history is not self._history:
+            raise SourceError(
+                f"{self.name}: the table {self._target.url} was loaded with history={is_history}, "
+                "and it cannot be both. Load into a new table, by a slot of its own."
+            )
 
     def rows(self, chunk: Chunk) -> Any:
         """Read the rows of a chunk: all of the table, its changes, or the last one of each key."""
@@ -523,50 +531,43 @@ class PostgresChanges:
             return self._copied(chunk.plan.connection)
         if not isinstance(chunk.plan, _Read):
             raise SourceError(f"{self.name}: all rows can be read by load only")
-        spool = next(iter(chunk.plan.spools.values()), None)
-        if spool is None:
+        if (spool := chunk.plan.spools.get(self.name)) is None:
             return []
-        with Asking(self._dsn) as connection:
-            followed = self._look(connection)
-            columns = columns_of(
-                described_by_types(connection, spool.shape.columns), followed.refusal
-            )
+        with asking(self._dsn) as connection:
+            columns = columns_of(connection, spool.shape.columns, self._refusal)
             if not self._history:
-                self._check_columns(connection, followed, columns)
-        return self._changed(spool, columns, followed.refusal)
+                self._check_columns(connection, columns)
+        return self._changed(spool, columns)
 
     def _copied(self, connection: psycopg.Connection[Any]) -> pa.RecordBatchReader:
-        from psycopg import sql
-
-        followed = self._look(connection)
-        columns = columns_of(described(connection, followed.rows), followed.refusal)
-        schema = pa.schema([(each.name, each.type) for each in columns])
-        whole = self._with_history(schema, followed.refusal) if self._history else schema
-        asked = sql.SQL("FROM {rows}").format(rows=followed.rows)
+        self.look(connection)
+        listed = ", ".join(map(quoted, self._columns))
+        rows = f"(SELECT {listed} FROM {quoted(self.schema, self.table)}) AS q"
+        columns = columns_of(connection, described(connection, rows), self._refusal)
+        schema = self._with_history(schema_of(columns)) if self._history else schema_of(columns)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in selected(connection, columns, asked, _BATCH_ROWS, followed.refusal):
+            asked = f"FROM {rows}"
+            for batch in selected(connection, columns, asked, _BATCH_ROWS, self._refusal):
                 more: list[pa.Array] = []
                 if self._history:
                     nulls = [pa.nulls(batch.num_rows, field.type) for field in _HISTORY]
                     more = [pa.array(["insert"] * batch.num_rows, pa.string()), *nulls[1:]]
-                yield pa.RecordBatch.from_arrays([*batch.columns, *more], schema=whole)
+                yield pa.RecordBatch.from_arrays([*batch.columns, *more], schema=schema)
 
-        return pa.RecordBatchReader.from_batches(whole, batches())
+        return pa.RecordBatchReader.from_batches(schema, batches())
 
-    def _with_history(self, schema: pa.Schema, refusal: Refusal) -> pa.Schema:
+    def _with_history(self, schema: pa.Schema) -> pa.Schema:
         for field in _HISTORY:
             if field.name in schema.names:
-                raise refusal.of(field.name, "history=True adds a column of that name")
+                raise self._refusal.of(field.name, "history=True adds a column of that name")
             schema = schema.append(field)
         return schema
 
-    def _changed(
-        self, spool: Spool, columns: Sequence[Column], refusal: Refusal
-    ) -> pa.RecordBatchReader:
-        schema = pa.schema([(each.name, each.type) for each in columns])
+    def _changed(self, spool: Spool, columns: Sequence[Column]) -> pa.RecordBatchReader:
+        schema = schema_of(columns)
         if self._history:
-            schema = self._with_history(schema, refusal)
+            schema = self._with_history(schema)
         else:
             deleted, kept = _beside(schema.names)
             schema = pa.schema([*schema, (deleted, pa.bool_()), (kept, pa.string())])
@@ -580,7 +581,7 @@ class PostgresChanges:
                     more.insert(2, moments)
                     more = [each.cast(f.type) for each, f in zip(more, _HISTORY, strict=True)]
                 arrays = [
-                    from_texts(each, batch.column(f"{place}"), refusal)
+                    from_texts(each, batch.column(f"{place}"), self._refusal)
                     for place, each in enumerate(columns)
                 ]
                 yield pa.RecordBatch.from_arrays([*arrays, *more], schema=schema)
@@ -588,43 +589,36 @@ class PostgresChanges:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def _check_columns(
-        self,
-        connection: psycopg.Connection[Any],
-        followed: _Followed,
-        columns: Sequence[Column],
+        self, connection: psycopg.Connection[Any], columns: Sequence[Column]
     ) -> None:
         """SourceError where rows that do not change any more would differ from the source's: a
         column was dropped or renamed there, or added with a value."""
-        if self._target is None:
-            return
         ours, theirs = self._target.schema.names, {each.name for each in columns}
         gone = [each for each in ours if each not in theirs]
         filled = connection.execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname ="
             " ANY(%s) AND (atthasmissing OR atthasdef OR attidentity <> '')",
-            [followed.given, [each for each in theirs if each not in ours]],
+            [self._given, [each for each in theirs if each not in ours]],
         ).fetchall()
         if gone or filled:
             name = gone[0] if gone else filled[0][0]
             what = "was dropped or renamed" if gone else "was added with a default"
             raise SourceError(
-                f"{followed.place.name}: the column {name!r} {what} at the source, and rows that "
-                "do not change again would keep what they have. Nothing of this chunk was loaded. "
-                "Give restart=True to replace the loaded table, also its columns, by all rows of "
-                "now, and to go on from there."
+                f"{self.name}: the column {name!r} {what} at the source, and rows that do not "
+                f"change again would keep what they have. Nothing of this chunk was loaded. "
+                f"{_RESTART}"
             )
 
-    def merge(self, chunk: Chunk) -> Mapping[str, Any] | None:
-        """Say how the chunk's rows are merged, as `Table.merge` takes it; None: they are added."""
+    def change(self, chunk: Chunk) -> tuple[str, Mapping[str, Any]] | None:
+        """Say how the chunk's rows are merged; None: they are added."""
         if self._history or not isinstance(chunk.plan, _Read):
             return None
-        spool = next(iter(chunk.plan.spools.values()), None)
-        if spool is None:
+        if (spool := chunk.plan.spools.get(self.name)) is None:
             return None
         assert spool.key is not None
         names = [name for name, _, _ in spool.shape.columns]
-        deleted, kept = map(_quoted, _beside(names))
-        of_source = {name: _quoted(name) for name in names}
+        deleted, kept = map(_of_source, _beside(names))
+        of_source = {name: _of_source(name) for name in names}
         updates = [
             Update(
                 where=f"{kept} = '{','.join(map(str, left))}'",
@@ -636,7 +630,7 @@ class PostgresChanges:
             )
             for left in [(), *sorted(spool.kept)]
         ]
-        return {
+        return "merge", {
             "on": [names[place] for place in spool.key],
             "when_matched": [Delete(where=deleted), *(each for each in updates if each.set)],
             "when_not_matched": Insert(values=of_source, where=f"NOT {deleted} AND {kept} = ''"),
@@ -650,15 +644,17 @@ class _Reader:
     Attributes:
         end: of the last transaction that was read whole.
         is_between: whether the last message was the end of one.
+        spools: the name of a table's position -> its changes.
     """
 
-    def __init__(self, followed: _Followed, start: int, *, history: bool) -> None:
-        self._followed, self._start, self._history = followed, start, history
-        self._table = -1
-        self._key: tuple[int, ...] = ()
+    def __init__(self, tables: Sequence[SlotTable], start: int, *, history: bool) -> None:
+        self._tables = {(each.schema, each.table): each for each in tables}
+        self._start, self._history = start, history
+        self._ids: dict[int, str] = {}  # of the messages -> the name of a table's position
+        self._keys: dict[str, tuple[int, ...]] = {}
         self._begun: Begin | None = None
         self._number = 0
-        self.spool: Spool | None = None
+        self.spools: dict[str, Spool] = {}
         self.end = start
         self.bytes = self.changes = self.transactions = 0
         self.is_between = False
@@ -675,70 +671,79 @@ class _Reader:
         elif isinstance(found, Commit):
             self.end, self.is_between = found.end, True
             self.transactions += 1
-        elif isinstance(found, Change) and self._table in found.tables:
+        elif isinstance(found, Change):
             self.bytes += len(data)
-            self.changes += 1
-            self._change(found)
+            for id in found.tables:
+                if (name := self._ids.get(id)) is not None:
+                    self.changes += 1
+                    self._change(name, found)
 
-    def _describe(self, table: int, shape: Shape) -> None:
-        followed = self._followed
-        if (shape.schema, shape.name) != (followed.schema, followed.table):
+    def _describe(self, id: int, shape: Shape) -> None:
+        if (table := self._tables.get((shape.schema, shape.name))) is None:
             return
-        self._table = table
-        names = [name for name, _, _ in shape.columns]
-        key = shape.key or tuple(names.index(each) for each in followed.key if each in names)
+        name = self._ids[id] = table.name
+        names = [column for column, _, _ in shape.columns]
+        key = shape.key or tuple(names.index(each) for each in table.key if each in names)
         if not self._history and not key:
             raise SourceError(
-                f"{followed.place.name}: changes of {followed.given!r} have no key; nothing was "
+                f"{name}: changes of {shape.name!r} have no key; nothing was "
                 "loaded. Give the table a primary key, and then restart=True."
             )
-        if self.spool is None or (not self.spool.count and not self.spool.emptied):
-            self.spool = Spool(shape, None if self._history else key)
-        elif (self.spool.shape.columns, self._key) != (shape.columns, key):
+        spool = self.spools.get(name)
+        if spool is None or not spool.has_changes:
+            self.spools[name] = Spool(shape, None if self._history else key)
+        elif (spool.shape.columns, self._keys[name]) != (shape.columns, key):
             raise NewShapeError
-        self._key = key
+        self._keys[name] = key
 
-    def _change(self, change: Change) -> None:
-        assert self.spool is not None
+    def _change(self, name: str, change: Change) -> None:
+        spool, key = self.spools[name], self._keys[name]
         if change.kind == "truncate":
             if self._history:
-                self._add([None] * len(self.spool.shape.columns), "truncate")
+                self._add(spool, [None] * len(spool.shape.columns), "truncate")
             else:
-                self.spool.empty()
+                spool.empty()
             return
         if change.kind == "delete":
-            self._add(change.old, "delete")
+            self._add(spool, change.old, "delete")
             return
-        new, old, key = change.new, change.old, self._key
+        new, old = change.new, change.old
         if old is not None:
             for place, value in enumerate(new):
                 if value is KEPT and (change.whole or place in key):
                     new[place] = old[place]
+        why = ""
         if any(new[at] is KEPT for at in key):
-            raise self._unknown(new, "it is of the key")
-        if old is not None and key and [old[at] for at in key] != [new[at] for at in key]:
-            if KEPT in new:
-                raise self._unknown(new, "the key of its row changed")
-            self._add(old, "delete")
-            self._add(new, "insert")
-            return
-        if self._history and KEPT in new:
-            raise self._unknown(new, "history=True loads each row as it was")
-        self._add(new, change.kind)
+            why = "it is of the key"
+        elif old is not None and key and [old[at] for at in key] != [new[at] for at in key]:
+            why = "the key of its row changed"
+            if KEPT not in new:
+                self._add(spool, old, "delete")
+                self._add(spool, new, "insert")
+                return
+        elif self._history:
+            why = "history=True loads each row as it was"
+        if why and KEPT in new:
+            column = spool.shape.columns[new.index(KEPT)][0]
+            raise SourceError(
+                f"{name}: a long value of {column!r} did not change, so that the server does not "
+                f"give it, and {why}. Nothing of this chunk was loaded. {_FULL}: the server gives "
+                "such values then."
+            )
+        self._add(spool, new, change.kind)
 
-    def _add(self, values: list[Any], kind: str) -> None:
-        assert self.spool is not None and self._begun is not None
-        self.spool.add(Row(values, kind, self._begun.lsn, self._begun.moment, self._number))
+    def _add(self, spool: Spool, values: list[Any], kind: str) -> None:
+        assert self._begun is not None
+        spool.add(Row(values, kind, self._begun.lsn, self._begun.moment, self._number))
         self._number += 1
 
-    def _unknown(self, values: list[Any], why: str) -> SourceError:
-        assert self.spool is not None
-        name = self.spool.shape.columns[values.index(KEPT)][0]
-        return SourceError(
-            f"{self._followed.place.name}: a long value of {name!r} did not change, so that the "
-            f"server does not give it, and {why}. Nothing of this chunk was loaded. {_FULL}: "
-            "the server gives such values then."
-        )
+
+def _check_unmoved(chunk: Chunk, now: Callable[[], Mapping[str, Position]]) -> None:
+    """ChangedInputError where a table's position is not what the chunk begins at."""
+    at = now()
+    for name, (start, _) in chunk.ranges.items():
+        if at.get(name, start) != start:
+            raise ChangedInputError(f"{name}: another loader has come to {at[name]}")
 
 
 def _beside(names: Sequence[str]) -> tuple[str, str]:
@@ -749,7 +754,7 @@ def _beside(names: Sequence[str]) -> tuple[str, str]:
     return f"{mark}deleted", f"{mark}kept"
 
 
-def _quoted(name: str) -> str:
+def _of_source(name: str) -> str:
     return "source.`{}`".format(name.replace("`", "``"))
 
 
@@ -765,11 +770,3 @@ def _number(lsn: str) -> int:
 def _now(connection: psycopg.Connection[Any]) -> int:
     """Where the server's log ends."""
     return _number(one_row(connection, "SELECT pg_current_wal_insert_lsn()::text")[0])
-
-
-def _speak_plainly(connection: psycopg.Connection[Any]) -> None:
-    """Values come as texts that mean the same whatever the role's settings are."""
-    connection.execute(
-        "SET datestyle = 'ISO'; SET timezone = 'UTC'; SET bytea_output = 'hex';"
-        " SET extra_float_digits = 1"
-    )

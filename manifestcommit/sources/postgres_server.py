@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import functools
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -17,10 +16,8 @@ from .chunk import Position
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg import sql
 
 _OLDEST_SERVER = 130000  # the first with xid8
-_TEXT = {"text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb"}
 _TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
@@ -32,9 +29,16 @@ _TYPES: dict[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
-    **dict.fromkeys(_TEXT, pa.string()),
+    "xid8": pa.int64(),
+    **dict.fromkeys(("text", "varchar", "bpchar", "char", "name"), pa.string()),
+    **dict.fromkeys(("uuid", "json", "jsonb"), pa.string()),
 }
 _TEXT_ARRAY = 1009  # its oid
+# Values come as texts that mean the same whatever the role's settings are.
+_SETTINGS = (
+    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET datestyle = 'ISO';"
+    " SET timezone = 'UTC'; SET bytea_output = 'hex'; SET extra_float_digits = 1"
+)
 
 
 class Hidden:
@@ -63,27 +67,15 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """cast: what the server turns it into before it is sent; empty: nothing."""
+    """kind: the server's type, or an array's elements', no domain."""
 
     name: str
     type: pa.DataType
-    cast: str = ""
+    kind: str
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source's position is called. before, after: all but the timeline. [LD8]"""
-
-    before: str
-    timeline: int
-    after: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.before}{self.timeline}{self.after}"
-
-
-def place_of(connection: psycopg.Connection[Any], *parts: str) -> Place:
-    """The place of these parts of the connection's database."""
+def place_of(connection: psycopg.Connection[Any], *parts: str) -> str:
+    """What the position of these parts of the connection's database is called. [LD8]"""
     if connection.info.server_version < _OLDEST_SERVER:
         raise SourceError("the server is older than PostgreSQL 13, which has xid8 first")
     if one_row(connection, "SELECT pg_is_in_recovery()")[0]:
@@ -97,36 +89,38 @@ def place_of(connection: psycopg.Connection[Any], *parts: str) -> Place:
         " 8))::bit(32)::int, current_database() FROM pg_control_system()",
     )
     named = "/".join(quote(each, safe=" ") for each in (database, *parts))
-    return Place(before=f"postgresql:{cluster}/", timeline=timeline, after=f"/{named}")
+    return f"postgresql:{cluster}/{timeline}/{named}"
 
 
 def position_at(
-    place: Place,
+    name: str,
     positions: Mapping[str, Position],
     on_failover: Literal["error", "continue"],
     *,
     whole: bool = False,
 ) -> int | None:
     """This source's position, or of the timeline before. whole: all rows come again. [LD8]"""
+    cluster, now, rest = name.split("/", 2)
     found: dict[int, int] = {}
-    for name, position in positions.items():
-        if name.startswith(place.before) and name.endswith(place.after):
-            middle = name[len(place.before) : len(name) - len(place.after)]
-            if middle.isdecimal() and isinstance(position, int):
-                found[int(middle)] = position
-    latest = max(found, default=place.timeline)
-    if latest > place.timeline:
+    for other, position in positions.items():
+        before, _, after = other.partition("/")
+        timeline, _, after = after.partition("/")
+        ours = (before, after) == (cluster, rest) and timeline.isdecimal()
+        if ours and isinstance(position, int):
+            found[int(timeline)] = position
+    latest = max(found, default=int(now))
+    if latest > int(now):
         raise SourceError(
-            f"{place.name}: the loaded table has rows of timeline {latest} of this cluster, "
-            f"and this server is on {place.timeline}: another one has taken its place. "
+            f"{name}: the loaded table has rows of timeline {latest} of this cluster, "
+            f"and this server is on {now}: another one has taken its place. "
             "Connect to that one."
         )
     if whole:
-        return found.get(place.timeline)
-    if found and latest < place.timeline and on_failover == "error":
+        return found.get(int(now))
+    if latest < int(now) and on_failover == "error":
         raise SourceError(
-            f"{place.name}: the cluster went from timeline {latest} to "
-            f"{place.timeline}, by a failover or a restore. Transactions may be lost that "
+            f"{name}: the cluster went from timeline {latest} to "
+            f"{now}, by a failover or a restore. Transactions may be lost that "
             "are loaded, and their ids given again, so that rows would be missed. Give "
             "on_failover='continue' if the standby had all of them (synchronous replication), "
             "or restart=True to replace the loaded table by all rows."
@@ -134,73 +128,76 @@ def position_at(
     return found.get(latest)
 
 
-class Asking:
+@contextlib.contextmanager
+def asking(
+    dsn: Hidden, held: psycopg.Connection[Any] | None = None, **more: Any
+) -> Iterator[psycopg.Connection[Any]]:
     """One connection, in which each statement is a transaction; whatever psycopg says becomes this
-    package's error, without the password. held: one that somebody else closes. [SE1]"""
+    package's error, without the password. held: one that somebody else closes, if it is open.
+    more: parameters of libpq. [SE1]"""
+    import psycopg
 
-    def __init__(
-        self, dsn: Hidden, held: psycopg.Connection[Any] | None = None, **more: str
-    ) -> None:
-        self._dsn, self._connection, self._is_own, self._more = dsn, held, held is None, more
-
-    def __enter__(self) -> psycopg.Connection[Any]:
-        import psycopg
-
-        if self._connection is not None:
-            return self._connection
-        problem = ""
-        try:
-            self._connection = psycopg.connect(
-                self._dsn.text,
+    connection = None if held is None or held.closed else held
+    is_own, problem = connection is None, ""
+    try:
+        if connection is None:
+            connection = psycopg.connect(
+                dsn.text,
                 autocommit=True,
                 fallback_application_name="manifestcommit",
                 client_encoding="utf8",
-                **self._more,  # type: ignore[arg-type]  # other parameters of libpq
+                **more,
             )
-            for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
-                self._connection.execute(f"SET {setting} = 0")
-        except psycopg.Error as error:
-            problem = self._told(error)
-        if problem or self._connection is None:  # here: the frames of the other one hold the dsn
-            raise SourceError(f"PostgreSQL: {problem}")
-        return self._connection
+            connection.execute(_SETTINGS)
+    except psycopg.Error as error:
+        problem = _told(dsn, error)
+    if problem or connection is None:  # here: the frames of the other one hold the dsn
+        raise SourceError(f"PostgreSQL: {problem}")
+    try:
+        yield connection
+    except (psycopg.Error, UnicodeError) as error:
+        told = _told(dsn, error)
+        raise SourceError(f"PostgreSQL: {told}. What was committed before stays.") from None
+    finally:
+        if is_own:
+            connection.close()
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        import psycopg
 
-        if self._connection is not None and self._is_own:
-            self._connection.close()
-        if isinstance(error, psycopg.Error | UnicodeError):
-            raise SourceError(
-                f"PostgreSQL: {self._told(error)}. What was committed before stays."
-            ) from None
+def _told(dsn: Hidden, error: Exception) -> str:
+    from psycopg.conninfo import conninfo_to_dict
 
-    def _told(self, error: Exception) -> str:
-        from psycopg.conninfo import conninfo_to_dict
-
-        told = " ".join(str(error).split())
-        for name, value in conninfo_to_dict(self._dsn.text).items():
-            if "password" in name and value:
-                for each in (str(value), quote(str(value), safe="")):
-                    told = told.replace(each, "***")
-        return told
+    told = " ".join(str(error).split())
+    for name, value in conninfo_to_dict(dsn.text).items():
+        if "password" in name and value:
+            for each in (str(value), quote(str(value), safe="")):
+                told = told.replace(each, "***")
+    return told
 
 
 def one_row(connection: psycopg.Connection[Any], asked: str, *given: Any) -> Any:
     return connection.execute(asked, given or None).fetchone()
 
 
+def quoted(*names: str) -> str:
+    """A name in SQL, of these parts."""
+    return ".".join('"{}"'.format(each.replace('"', '""')) for each in names)
+
+
+def write_log(connection: psycopg.Connection[Any]) -> None:
+    """Have the server write its log to its disk: an idle one does so with the last page after
+    seconds."""
+    connection.execute("SET synchronous_commit = local")
+    connection.execute("SELECT pg_logical_emit_message(true, 'manifestcommit', '')")
+
+
 def table_of(connection: psycopg.Connection[Any], given: str, kinds: str) -> tuple[str, str, str]:
     """A table's schema, name and id. kinds: of relations that will do, as in pg_class."""
-    from psycopg import sql
-
-    found = connection.execute(
-        sql.SQL(
-            "SELECT n.nspname, c.relname, c.oid::text, c.relkind::text FROM pg_class AS c"
-            " JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-            " WHERE c.oid = to_regclass({table})"
-        ).format(table=sql.Literal(given))
-    ).fetchone()
+    found = one_row(
+        connection,
+        "SELECT n.nspname, c.relname, c.oid::text, c.relkind::text FROM pg_class AS c"
+        " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)",
+        given,
+    )
     if found is None:
         raise SourceError(
             f"the database has no table {given!r} that this role can see: expected a "
@@ -214,74 +211,51 @@ def table_of(connection: psycopg.Connection[Any], given: str, kinds: str) -> tup
     return found[0], found[1], found[2]
 
 
-# --- types ----------------------------------------------------------------------------------------
+# --- columns, and their values --------------------------------------------------------------------
+
+Described = tuple[str, int, int]  # a column's name, the oid of its type, and the modifier
 
 
-class Described(msgspec.Struct, frozen=True):
-    """A column as the server describes it. kind: its type, or an array's elements', no domain."""
-
-    name: str
-    kind: str
-    is_enum: bool
-    is_array: bool
-    modifier: int
-
-
-def described(connection: psycopg.Connection[Any], rows: sql.Composed) -> list[Described]:
+def described(connection: psycopg.Connection[Any], rows: str) -> list[Described]:
     """The columns of what follows FROM."""
-    from psycopg import sql
-
-    asked = sql.SQL("SELECT * FROM {rows} LIMIT 0").format(rows=rows)
-    told = connection.execute(asked).pgresult
+    told = connection.execute(f"SELECT * FROM {rows} LIMIT 0").pgresult
     assert told is not None
-    return described_by_types(
-        connection,
-        [
-            ((told.fname(index) or b"").decode("utf-8"), told.ftype(index), told.fmod(index))
-            for index in range(told.nfields)
-        ],
-    )
+    return [
+        ((told.fname(index) or b"").decode("utf-8"), told.ftype(index), told.fmod(index))
+        for index in range(told.nfields)
+    ]
 
 
-def described_by_types(
-    connection: psycopg.Connection[Any], columns: Sequence[tuple[str, int, int]]
-) -> list[Described]:
-    """The columns of which the name, the type's oid and the modifier are known."""
+def columns_of(
+    connection: psycopg.Connection[Any], columns: Sequence[Described], refusal: Refusal
+) -> list[Column]:
+    """The columns, with their types in Arrow."""
     wanted = ", ".join({str(oid) for _, oid, _ in columns}) or "0"
     kinds = {
-        int(oid): (str(kind), bool(is_enum), bool(is_array), int(modifier))
-        for oid, kind, is_enum, is_array, modifier in connection.execute(
+        oid: told
+        for oid, *told in connection.execute(
             "WITH RECURSIVE base(oid, made_of, modifier) AS (SELECT oid, oid, -1 FROM pg_type"
             f" WHERE oid IN ({wanted}) UNION ALL SELECT base.oid, t.typbasetype, t.typtypmod"
             " FROM base JOIN pg_type AS t ON t.oid = base.made_of WHERE t.typtype = 'd')"
-            " SELECT base.oid, e.typname, e.typtype = 'e', t.typcategory = 'A', base.modifier"
+            " SELECT base.oid::int8, e.typname, e.typtype = 'e', t.typcategory = 'A', base.modifier"
             " FROM base JOIN pg_type AS t ON t.oid = base.made_of AND t.typtype <> 'd' JOIN pg_type"
             " AS e ON e.oid = CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE t.oid END"
         )
     }
-    return [
-        Described(name, *kinds[oid][:3], modifier if kinds[oid][3] == -1 else kinds[oid][3])
-        for name, oid, modifier in columns
-    ]
-
-
-def columns_of(columns: Iterable[Described], refusal: Refusal) -> list[Column]:
-    """The columns, with their types in Arrow."""
     found = []
-    for each in columns:
-        cast = ""
-        if each.kind == "xid8" and not each.is_array:
-            type, cast = pa.int64(), "::text::int8"
-        elif each.kind == "numeric":
-            type = _decimal(each.name, each.modifier, refusal)
-        elif each.is_enum or each.kind in _TEXT:
-            type, cast = pa.string(), "::text[]" if each.is_array else "::text"
-        elif each.kind in _TYPES:
-            type = _TYPES[each.kind]
-        else:
-            raise refusal.of(each.name, f"the type {each.kind} has no counterpart in Arrow")
-        found.append(Column(each.name, pa.list_(type) if each.is_array else type, cast))
+    for name, oid, given in columns:
+        kind, is_enum, is_array, modifier = kinds[oid]
+        type = pa.string() if is_enum else _TYPES.get(kind)
+        if kind == "numeric":
+            type = _decimal(name, given if modifier == -1 else modifier, refusal)
+        if type is None:
+            raise refusal.of(name, f"the type {kind} has no counterpart in Arrow")
+        found.append(Column(name, pa.list_(type) if is_array else type, kind))
     return found
+
+
+def schema_of(columns: Iterable[Column]) -> pa.Schema:
+    return pa.schema([(each.name, each.type) for each in columns])
 
 
 def _decimal(name: str, modifier: int, refusal: Refusal) -> pa.DataType:
@@ -301,60 +275,34 @@ def _decimal(name: str, modifier: int, refusal: Refusal) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
-# --- rows -----------------------------------------------------------------------------------------
-
-
 def selected(
     connection: psycopg.Connection[Any],
     columns: Sequence[Column],
-    asked: sql.Composed,
+    asked: str,
     most: int,
     refusal: Refusal,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a query, so many at a time. asked: what follows the columns of `q`."""
-    from psycopg import sql
-
-    schema = pa.schema([(each.name, each.type) for each in columns])
-    chosen = sql.SQL(", ").join(
-        sql.SQL("q.{c}{cast} AS {c}").format(c=sql.Identifier(each.name), cast=sql.SQL(each.cast))
-        for each in columns
-    )
+    names = [quoted(each.name) for each in columns]
+    chosen = ", ".join(f"q.{name}::text AS {name}" for name in names)
     with connection.transaction(), connection.cursor(name="manifestcommit") as cursor:
-        dates, timestamps = _loaders()
-        cursor.adapters.register_loader("date", dates)
-        cursor.adapters.register_loader("timestamp", timestamps)
-        cursor.adapters.register_loader("timestamptz", timestamps)
-        cursor.execute(
-            sql.SQL("SELECT {chosen} {asked}").format(chosen=chosen, asked=asked), binary=True
-        )
+        cursor.execute(f"SELECT {chosen} {asked}")
         while found := cursor.fetchmany(most):
-            values = zip(*found, strict=True)
-            arrays = [
-                _array(each, list(given), refusal)
-                for each, given in zip(columns, values, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _array(column: Column, values: list[Any], refusal: Refusal) -> pa.Array:
-    try:
-        return pa.array(values, column.type)
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError, ValueError) as error:
-        unfit = _unfit(values)
-        reason = f"{unfit} is beyond the years 1 to 9999" if unfit else " ".join(str(error).split())
-        raise refusal.of(column.name, f"a value does not fit {column.type} ({reason})") from None
+            texts = [pa.array(each, pa.string()) for each in zip(*found, strict=True)]
+            arrays = [from_texts(*each, refusal) for each in zip(columns, texts, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
 
 
 def from_texts(column: Column, values: pa.Array, refusal: Refusal) -> pa.Array:
     """Values of a column, from the texts that the server has for them."""
     try:
-        return _from_texts(column.type, values.cast(pa.string()))
+        return _from_texts(column.type, values.cast(pa.string()), column.kind)
     except (pa.ArrowException, OverflowError, UnicodeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise refusal.of(column.name, f"a value does not fit {column.type} ({reason})") from None
 
 
-def _from_texts(type: pa.DataType, texts: pa.Array) -> pa.Array:
+def _from_texts(type: pa.DataType, texts: pa.Array, kind: str) -> pa.Array:
     if pa.types.is_list(type):
         from psycopg.adapt import Transformer
         from psycopg.pq import Format
@@ -362,57 +310,14 @@ def _from_texts(type: pa.DataType, texts: pa.Array) -> pa.Array:
         parse = Transformer().get_loader(_TEXT_ARRAY, Format.TEXT).load
         given = [None if each is None else parse(each.encode()) for each in texts.to_pylist()]
         lists = pa.array(given, pa.list_(pa.string()))
-        values = _from_texts(type.value_type, lists.values)
+        values = _from_texts(type.value_type, lists.values, kind)
         return pa.ListArray.from_arrays(lists.offsets, values, type, mask=lists.is_null())
     if pa.types.is_boolean(type):
-        return pc.equal(texts, "t")
+        return pc.equal(pc.utf8_slice_codeunits(texts, 0, 1), "t")
     if pa.types.is_binary(type):
         return pa.array(
             [None if each is None else bytes.fromhex(each[2:]) for each in texts.to_pylist()], type
         )
+    if kind == "bpchar":  # spaces fill it up, and mean nothing
+        texts = pc.utf8_rtrim(texts, " ")
     return texts.cast(type)
-
-
-class _Unfit:
-    """A moment that Arrow or its readers have not."""
-
-    def __init__(self, told: str) -> None:
-        self.told = told
-
-
-def _unfit(values: Sequence[Any]) -> str:
-    for each in values:
-        if isinstance(each, _Unfit):
-            return each.told
-        if isinstance(each, list) and (told := _unfit(each)):
-            return told
-    return ""
-
-
-_SINCE = dt.datetime(2000, 1, 1)  # what the server counts from
-_EPOCH = dt.datetime(1970, 1, 1)
-
-
-@functools.cache
-def _loaders() -> tuple[Any, Any]:
-    """What decodes dates and timestamps to numbers since 1970: psycopg's cannot be infinite."""
-    from psycopg.adapt import Loader
-    from psycopg.pq import Format
-
-    def loader(unit: dt.timedelta, what: str) -> type[Loader]:
-        shift = (_SINCE - _EPOCH) // unit
-        least = (dt.datetime.min - _EPOCH) // unit
-        most = (dt.datetime.max - _EPOCH) // unit
-
-        class Count(Loader):
-            format = Format.BINARY
-
-            def load(self, data: Any) -> Any:
-                count = int.from_bytes(data, "big", signed=True) + shift
-                return count if least <= count <= most else _Unfit(what)
-
-        return Count
-
-    return loader(dt.timedelta(days=1), "a date"), loader(
-        dt.timedelta(microseconds=1), "a timestamp"
-    )

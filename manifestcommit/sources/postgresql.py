@@ -7,14 +7,13 @@ end is used only once they are.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
 from collections.abc import Iterator, Mapping
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 import pyarrow as pa
 
 from ..errors import SourceError, UsageError
@@ -23,23 +22,24 @@ from ..version import install
 from .chunk import Chunk, Position
 from .postgres_changes import PostgresChanges
 from .postgres_server import (
-    Asking,
     Column,
     Hidden,
-    Place,
     Refusal,
+    asking,
     columns_of,
     described,
     one_row,
     place_of,
     position_at,
+    quoted,
+    schema_of,
     selected,
     table_of,
+    write_log,
 )
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg import sql
 
 LOG = logging.getLogger("manifestcommit.sources")
 _FLUSH_TIMEOUT_S = 60.0
@@ -51,18 +51,6 @@ _WAY_OUT = (
     'Give a query that casts or leaves it out, such as SELECT "{column}"::text AS "{column}", …'
 )
 _A_QUERY = re.compile(r"\s*(\(|(select|with|values)\b)", re.IGNORECASE)
-
-
-class _Relation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read, as one connection found it."""
-
-    place: Place
-    rows: Any  # what follows FROM
-    top: int | None  # the highest id there is
-
-    @property
-    def name(self) -> str:
-        return self.place.name
 
 
 class PostgresRows:
@@ -85,56 +73,65 @@ class PostgresRows:
     ) -> None:
         self._dsn, self._given, self._column = dsn, table_or_query, xid_column
         self._query_name, self._on_failover = query_name, on_failover
-        self._relation: _Relation | None = None
+        self._x = f"q.{quoted(xid_column)}"
+        self._name = self.held_back = ""
         self._refusal = Refusal(table_or_query, _WAY_OUT)
-        self._held: dict[int, psycopg.Connection[Any]] = {}  # by thread
         self._warned: set[int] = set()
-        self.held_back = ""
 
     @property
     def name(self) -> str:
         """What the source's position is called: cluster, timeline, database, table."""
-        if self._relation is None:
-            with self._asking() as connection:
-                self._relation = self._look(connection)
-        return self._relation.name
+        if not self._name:
+            with asking(self._dsn) as connection:
+                self._look(connection)
+        return self._name
 
     # --- up to where all transactions are over ----------------------------------------------------
 
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield ranges of transactions that are over, up to the oldest that is not."""
-        with self._asking() as connection:
-            self._held[get_ident()] = connection  # by all that asks until the chunks are loaded
-            try:
-                first, start, end = self._range(positions)
-                while (upto := self._next_end(connection, start, end, max_bytes)) is not None:
-                    yield Chunk(
-                        ranges={self.name: (first, upto)},
-                        what=f"transactions {f'{start} to' if start else 'up to'} {upto - 1}",
-                    )
-                    first = start = upto
-            finally:
-                self._held.pop(get_ident(), None)
+        with asking(self._dsn) as connection:
+            rows, first, end = self._range(connection, positions)
+            start = first or 0
+            while (upto := self._next_end(connection, rows, start, end, max_bytes)) is not None:
+                yield Chunk(
+                    ranges={self.name: (first, upto)},
+                    what=f"transactions {f'{start} to' if start else 'up to'} {upto - 1}",
+                    plan=connection,
+                )
+                first = start = upto
+
+    def copy(self, positions: Mapping[str, Position]) -> Chunk:
+        """Return all rows of transactions that are over as one chunk."""
+        with asking(self._dsn) as connection:
+            _, first, end = self._range(connection, positions, whole=True)
+        return Chunk(
+            ranges={self.name: (first, end)}, what=f"all transactions before {end}", plan="copy"
+        )
 
     def _range(
-        self, positions: Mapping[str, Position], *, whole: bool = False
-    ) -> tuple[int | None, int, int]:
-        """The position, None where there is none; where it begins; up to where it is settled.
+        self,
+        connection: psycopg.Connection[Any],
+        positions: Mapping[str, Position],
+        *,
+        whole: bool = False,
+    ) -> tuple[str, int | None, int]:
+        """What follows FROM; the position, None where there is none; up to where all is settled.
         whole: all rows are loaded again, whatever became of the cluster."""
-        with self._asking() as connection:
-            relation = self._relation = self._look(connection)
-            first = position_at(relation.place, positions, self._on_failover, whole=whole)
-            end = self._settled(connection, relation)
+        place, rows = self._look(connection)
+        top = self._checked_top(connection, rows)
+        first = position_at(place, positions, self._on_failover, whole=whole)
+        end = self._settled(connection, place, top)
         if first is not None and first > end:
             raise SourceError(
-                f"{relation.name}: the loaded table is at transaction {first}, and the server has "
+                f"{place}: the loaded table is at transaction {first}, and the server has "
                 f"only come to {end}: it was restored to an earlier state. Its rows since then are "
                 "others. Load them into a new table."
             )
-        return first, first or 0, end
+        return rows, first, end
 
-    def _settled(self, connection: psycopg.Connection[Any], relation: _Relation) -> int:
-        """The id below which all transactions are over, for ever. [LD7]"""
+    def _settled(self, connection: psycopg.Connection[Any], name: str, top: int | None) -> int:
+        """The id below which all transactions are over, for ever. top: of the rows. [LD7]"""
         oldest, following = one_row(
             connection,
             "SELECT pg_snapshot_xmin(s)::text::int8, pg_snapshot_xmax(s)::text::int8"
@@ -142,41 +139,19 @@ class PostgresRows:
         )
         # Behind the snapshot: the log has the end of each transaction below it up to here.
         inserted = one_row(connection, "SELECT pg_current_wal_insert_lsn()::text")[0]
-        if relation.top is not None and relation.top >= following:
+        if top is not None and top >= following:
             raise SourceError(
-                f"{relation.name}: {self._column!r} has the transaction {relation.top}, and this "
+                f"{name}: {self._column!r} has the transaction {top}, and this "
                 f"cluster has only come to {following}: rows of another cluster were restored with "
                 f"its ids. Give them new ones: UPDATE … SET {self._column} = pg_current_xact_id() "
                 f"WHERE {self._column} >= '{following}'."
             )
-        self._wait_until_flushed(connection, relation, inserted)
-        self._note_what_holds_back(connection, relation, oldest, following)
+        _wait_until_flushed(connection, name, inserted)
+        self._note_what_holds_back(connection, name, oldest, following)
         return int(oldest)
 
-    def _wait_until_flushed(
-        self, connection: psycopg.Connection[Any], relation: _Relation, inserted: str
-    ) -> None:
-        """Ids are given again after a crash unless the log that tells of them is on the disk."""
-        until, asked = time.monotonic() + _FLUSH_TIMEOUT_S, False
-        while not _is_flushed(connection, inserted):
-            if not asked:  # an idle server writes the last page of its log after seconds
-                asked = True
-                connection.execute("SET synchronous_commit = local")
-                connection.execute("SELECT pg_logical_emit_message(true, 'manifestcommit', '')")
-                continue
-            if time.monotonic() > until:
-                raise SourceError(
-                    f"{relation.name}: the server did not write its log up to {inserted} within "
-                    f"{_FLUSH_TIMEOUT_S:.0f} s. Nothing was loaded; run it again."
-                )
-            time.sleep(0.02)
-
     def _note_what_holds_back(
-        self,
-        connection: psycopg.Connection[Any],
-        relation: _Relation,
-        oldest: int,
-        following: int,
+        self, connection: psycopg.Connection[Any], name: str, oldest: int, following: int
     ) -> None:
         self.held_back = ""
         if oldest == following:
@@ -199,26 +174,20 @@ class PostgresRows:
         )
         if age is not None and age >= _LONG_OPEN_S and oldest not in self._warned:
             self._warned.add(oldest)
-            LOG.warning("%s: %s", relation.name, self.held_back)
+            LOG.warning("%s: %s", name, self.held_back)
 
     def _next_end(
-        self, connection: psycopg.Connection[Any], start: int, end: int, max_bytes: int
+        self, connection: psycopg.Connection[Any], rows: str, start: int, end: int, max_bytes: int
     ) -> int | None:
         """Where the next chunk ends, which is between two transactions; None: it has no rows."""
-        from psycopg import sql
-
-        column, rows = sql.Identifier(self._column), self._now(connection).rows
+        x = self._x
 
         def first(start: int, skipped: int = 0) -> int | None:
-            asked = sql.SQL(
-                "SELECT q.{x}::text::int8 FROM {rows} WHERE q.{x} >= {start} AND q.{x} < {end}"
-                " ORDER BY q.{x} OFFSET {skipped} LIMIT 1"
-            ).format(x=column, rows=rows, start=_xid(start), end=_xid(end), skipped=skipped)
-            found = connection.execute(asked).fetchone()
+            asked = f"{self._between(rows, start, end)} ORDER BY {x} OFFSET {skipped} LIMIT 1"
+            found = one_row(connection, f"SELECT {x}::text::int8 {asked}")
             return None if found is None else int(found[0])
 
-        begin = first(start)
-        if begin is None:
+        if (begin := first(start)) is None:
             return None
         most = max(1, max_bytes // self._row_bytes(connection, rows, begin, end))
         border = first(begin, most)
@@ -226,24 +195,18 @@ class PostgresRows:
             border = first(begin + 1)
         return end if border is None else border
 
+    def _between(self, rows: str, start: int, end: int) -> str:
+        """What follows SELECT …, for the rows of these transactions."""
+        x = self._x
+        return f"FROM {rows} WHERE {x} >= '{start}'::xid8 AND {x} < '{end}'::xid8"
+
     def _row_bytes(
-        self, connection: psycopg.Connection[Any], rows: sql.Composed, start: int, end: int
+        self, connection: psycopg.Connection[Any], rows: str, start: int, end: int
     ) -> int:
         """About how many bytes a row has, by the first ones."""
-        from psycopg import sql
-
-        asked = sql.SQL(
-            "SELECT avg(pg_column_size(s.*))::int8 FROM (SELECT q.* FROM {rows} WHERE q.{x} >="
-            " {start} AND q.{x} < {end} ORDER BY q.{x} LIMIT {sample}) AS s"
-        ).format(
-            x=sql.Identifier(self._column),
-            rows=rows,
-            start=_xid(start),
-            end=_xid(end),
-            sample=_SAMPLE,
-        )
-        found = connection.execute(asked).fetchone()
-        return max(1, int((found[0] if found else None) or 1))
+        first = f"{self._between(rows, start, end)} ORDER BY {self._x} LIMIT {_SAMPLE}"
+        asked = f"SELECT avg(pg_column_size(s.*))::int8 FROM (SELECT q.* {first}) AS s"
+        return max(1, int(one_row(connection, asked)[0] or 1))
 
     # --- the rows ---------------------------------------------------------------------------------
 
@@ -253,76 +216,47 @@ class PostgresRows:
         One that was updated since has the id of a later transaction, by the trigger, and comes with
         that; one that was deleted is gone.
         """
-        (start, end) = next(iter(chunk.ranges.values()))
+        with self._asking(chunk) as connection:
+            rows = self._look(connection)[1]
+            columns = columns_of(connection, described(connection, rows), self._refusal)
+        batches = self._batches(chunk, columns)
+        return pa.RecordBatchReader.from_batches(schema_of(columns), batches)
+
+    def _asking(self, chunk: Chunk) -> contextlib.AbstractContextManager[Any]:
+        """By the connection that has found the chunk, as long as that is open."""
+        return asking(self._dsn, None if chunk.plan == "copy" else chunk.plan)
+
+    def _batches(self, chunk: Chunk, columns: list[Column]) -> Iterator[pa.RecordBatch]:
+        ((name, (start, end)),) = chunk.ranges.items()
         low, high = 0 if chunk.plan == "copy" else int(start or 0), int(end)
-        with self._asking() as connection:
-            rows = self._now(connection).rows
-            columns = columns_of(described(connection, rows), self._refusal)
-        schema = pa.schema([(each.name, each.type) for each in columns])
-        batches = self._batches(next(iter(chunk.ranges)), columns, schema, low, high)
-        return pa.RecordBatchReader.from_batches(schema, batches)
-
-    def copy(self, positions: Mapping[str, Position]) -> Chunk:
-        """Return all rows of transactions that are over as one chunk."""
-        first, _, end = self._range(positions, whole=True)
-        return Chunk(
-            ranges={self.name: (first, end)}, what=f"all transactions before {end}", plan="copy"
-        )
-
-    def _batches(
-        self, name: str, columns: list[Column], schema: pa.Schema, start: int, end: int
-    ) -> Iterator[pa.RecordBatch]:
-        from psycopg import sql
-
-        with self._asking() as connection:
-            relation = self._now(connection)
-            if relation.name != name:
+        with self._asking(chunk) as connection:
+            place, rows = self._look(connection)
+            if place != name:
                 raise SourceError(
-                    f"{name}: it is {relation.name} now: the table or the cluster was replaced "
+                    f"{name}: it is {place} now: the table or the cluster was replaced "
                     "during the load. Nothing of this chunk was committed; run it again."
                 )
-            size = self._row_bytes(connection, relation.rows, start, end)
+            size = self._row_bytes(connection, rows, low, high)
             most = min(_BATCH_ROWS, max(1, _BATCH_BYTES // size))
-            asked = sql.SQL("FROM {rows} WHERE q.{x} >= {start} AND q.{x} < {end}").format(
-                rows=relation.rows,
-                x=sql.Identifier(self._column),
-                start=_xid(start),
-                end=_xid(end),
-            )
-            connection.read_only = True
+            asked = self._between(rows, low, high)
             yield from selected(connection, columns, asked, most, self._refusal)
 
     # --- what is there ----------------------------------------------------------------------------
 
-    def _asking(self) -> Asking:
-        return Asking(self._dsn, self._held.get(get_ident()))
-
-    def _now(self, connection: psycopg.Connection[Any]) -> _Relation:
-        return self._look(connection, with_top=False)
-
-    def _look(self, connection: psycopg.Connection[Any], *, with_top: bool = True) -> _Relation:
-        """Find the table, and say what it is. with_top: and check its column of transactions."""
-        from psycopg import sql
-
+    def _look(self, connection: psycopg.Connection[Any]) -> tuple[str, str]:
+        """Find the table: what its position is called, and what follows FROM."""
         if self._query_name is not None:
-            given = self._given.strip().rstrip(";")
-            rows = sql.SQL("({query}\n) AS q").format(query=sql.SQL(given))
+            rows = f"({self._given.strip().rstrip(';')}\n) AS q"
             place = place_of(connection, self._query_name)
         else:
             found = table_of(connection, self._given, _FOLLOWING)
-            rows = sql.SQL("{table} AS q").format(table=sql.Identifier(*found[:2]))
-            place = place_of(connection, *found)
-        return _Relation(
-            place=place,
-            rows=rows,
-            top=self._checked_top(connection, rows) if with_top else None,
-        )
+            rows, place = f"{quoted(*found[:2])} AS q", place_of(connection, *found)
+        self._name = place
+        return place, rows
 
-    def _checked_top(self, connection: psycopg.Connection[Any], rows: sql.Composed) -> int | None:
+    def _checked_top(self, connection: psycopg.Connection[Any], rows: str) -> int | None:
         """The highest id; an error where the column cannot order rows."""
-        from psycopg import sql
-
-        columns = described(connection, rows)
+        columns = columns_of(connection, described(connection, rows), self._refusal)
         kind = next((each.kind for each in columns if each.name == self._column), None)
         if kind != "xid8":
             was = "no column" if kind is None else f"a column of the type {kind},"
@@ -331,29 +265,36 @@ class PostgresRows:
                 f"row's transaction: ALTER TABLE … ADD COLUMN {self._column} xid8 NOT NULL DEFAULT "
                 "pg_current_xact_id(), or its name as xid_column"
             )
-        x = sql.Identifier(self._column)
-        asked = sql.SQL("SELECT EXISTS (SELECT FROM {rows} WHERE q.{x} IS NULL)")
-        if connection.execute(asked.format(rows=rows, x=x)).fetchone() == (True,):
+        x = self._x
+        if one_row(connection, f"SELECT EXISTS (SELECT FROM {rows} WHERE {x} IS NULL)")[0]:
             raise SourceError(
                 f"{self._given!r} has rows without a transaction in {self._column!r}, which would "
                 f"be missed: UPDATE … SET {self._column} = pg_current_xact_id() WHERE "
                 f"{self._column} IS NULL, and set it NOT NULL"
             )
-        asked = sql.SQL("SELECT q.{x}::text::int8 FROM {rows} ORDER BY q.{x} DESC LIMIT 1")
-        found = connection.execute(asked.format(rows=rows, x=x)).fetchone()
+        asked = f"SELECT {x}::text::int8 FROM {rows} ORDER BY {x} DESC LIMIT 1"
+        found = one_row(connection, asked)
         return None if found is None else int(found[0])
+
+
+def _wait_until_flushed(connection: psycopg.Connection[Any], name: str, inserted: str) -> None:
+    """Ids are given again after a crash unless the log that tells of them is on the disk."""
+    until = time.monotonic() + _FLUSH_TIMEOUT_S
+    if not _is_flushed(connection, inserted):
+        write_log(connection)
+    while not _is_flushed(connection, inserted):
+        if time.monotonic() > until:
+            raise SourceError(
+                f"{name}: the server did not write its log up to {inserted} within "
+                f"{_FLUSH_TIMEOUT_S:.0f} s. Nothing was loaded; run it again."
+            )
+        time.sleep(0.02)
 
 
 def _is_flushed(connection: psycopg.Connection[Any], inserted: str) -> bool:
     return bool(
         one_row(connection, f"SELECT pg_current_wal_flush_lsn() >= '{inserted}'::pg_lsn")[0]
     )
-
-
-def _xid(value: int) -> sql.SQL:
-    from psycopg import sql
-
-    return sql.SQL(f"'{int(value)}'::xid8")
 
 
 def _slot_name(name: str, value: Any) -> Any:
@@ -363,19 +304,49 @@ def _slot_name(name: str, value: Any) -> Any:
 
 
 def _hidden(name: str, value: Any) -> Hidden:
-    """A connection string, which no error shows."""
-    if isinstance(value, str) and "\0" not in value:
-        return Hidden(value)
-    raise UsageError(
-        "expected a connection string of libpq, such as "
-        "'host=db dbname=shop user=loader', or '' for its environment variables",
-        argument=name,
-    )
+    """A connection string, which no error shows, nor what libpq says of it."""
+    missing, good = "", isinstance(value, str) and "\0" not in value
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError as error:
+        missing = f"PostgreSQL needs a package that is missing ({error}): {install('postgres')}"
+    else:
+        try:
+            conninfo_to_dict(value if good else "")
+        except ProgrammingError:
+            good = False
+    if missing:
+        raise UsageError(missing)
+    if not good:
+        raise UsageError(
+            "expected a connection string of libpq, such as 'host=db dbname=shop user=loader' or "
+            "'postgresql://loader@db/shop', or '' for its environment variables",
+            argument=name,
+            given="(not shown)",
+        )
+    return Hidden(value)
+
+
+def _given(name: str, value: Any) -> Any:
+    """A table or a query, or tables, each with the path that it is loaded to."""
+    if not isinstance(value, Mapping):
+        return text("a table or a query", "'public.orders'", blank=False)(name, value)
+    texts = [each for pair in value.items() for each in pair]
+    good = all(isinstance(each, str) and each.strip() for each in texts)
+    if not value or not good or len({*value.values()}) < len(value):
+        raise wrong(
+            name,
+            value,
+            "tables, and the path that each is loaded to, below that of load",
+            "{'public.orders': 'orders', 'public.items': 'items'}",
+        )
+    return dict(value)
 
 
 @checked(
     dsn=_hidden,
-    table_or_query=text("a table or a query", "'public.orders'", blank=False),
+    table_or_query=_given,
     xid_column=optional(text("the name of a column", "'xid'")),
     slot=optional(_slot_name),
     history=flag,
@@ -384,7 +355,7 @@ def _hidden(name: str, value: Any) -> Hidden:
 )
 def postgres(
     dsn: str,
-    table_or_query: str,
+    table_or_query: str | Mapping[str, str],
     *,
     xid_column: str | None = None,
     query_name: str | None = None,
@@ -401,16 +372,20 @@ def postgres(
 
     With a slot the server's log is decoded (`wal_level = logical`), deletes among it: the loaded
     table becomes what the source is, by its primary key, or gets each change as a row. Each commit
-    holds whole transactions. The first load makes the slot and copies the rows that are there; from
-    then on the slot keeps the log until it is loaded, so load often, or drop the slot.
+    holds whole transactions, over all of the slot's tables. The first load makes the slot and
+    copies the rows that are there; from then on the slot keeps the log until it is loaded, so load
+    often, or drop the slot.
 
     Args:
         dsn: a connection string or URL of libpq, for the primary; "" takes libpq's environment
             variables and files. No error, log or table shows it.
         table_or_query: a table, such as "public.orders", or a query over one, such as "SELECT id,
-            price::numeric(18,2) AS price, xid FROM orders", which casts what Arrow has not.
+            price::numeric(18,2) AS price, xid FROM orders", which casts what Arrow has not. With a
+            slot also several tables: table -> the path below that of `load` which it is loaded to,
+            such as {"public.orders": "orders", "public.items": "items"}; one commit has what a
+            transaction changed in all of them.
         xid_column: the column with the transaction's id; by default "xid", where there is no slot.
-        slot: the name of a replication slot of this load alone, and of a publication of the table
+        slot: the name of a replication slot of this load alone, and of a publication of the tables
             and of nothing else, which is made before: `CREATE PUBLICATION orders_lake FOR TABLE
             orders`. By default none: rows come by `xid_column`.
         history: with a slot, load each change as a row: `_change_type` is insert, update, delete
@@ -432,15 +407,17 @@ def postgres(
     Example:
         `load(postgres("service=shop", "public.orders", slot="lake"), "s3://lake/orders")`
 
-    Spec: LD7, LD8, LD10.
+    Spec: LD7, LD8, LD10, LD12.
     """
     hidden: Hidden = dsn  # type: ignore[assignment]  # by its rule
-    _check_dsn(hidden)
     if slot is not None:
         for name, value in (("xid_column", xid_column), ("query_name", query_name)):
             if value is not None:
                 raise UsageError("a slot gives the changes of a table; leave it out", argument=name)
-        return PostgresChanges(hidden, table_or_query, slot, on_failover, history=history)
+        tables = {table_or_query: ""} if isinstance(table_or_query, str) else table_or_query
+        return PostgresChanges(hidden, tables, slot, on_failover, history=history)
+    if not isinstance(table_or_query, str):
+        raise UsageError("several tables need a slot", argument="slot")
     if (query_name is not None) != (_A_QUERY.match(table_or_query) is not None):
         raise UsageError(
             "a query needs query_name, a name by which its position is known, such as 'orders'"
@@ -450,27 +427,3 @@ def postgres(
     if history:
         raise UsageError("it is for a slot, whose changes it keeps", argument="history")
     return PostgresRows(hidden, table_or_query, xid_column or "xid", query_name, on_failover)
-
-
-def _check_dsn(dsn: Hidden) -> None:
-    wrong = missing = ""
-    try:
-        from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict
-    except ImportError as error:
-        missing = str(error)
-    else:
-        try:
-            conninfo_to_dict(dsn.text)
-        except ProgrammingError:
-            wrong = "libpq cannot parse it"  # what it says holds parts of the text
-    if missing:
-        raise UsageError(
-            f"PostgreSQL needs a package that is missing ({missing}): {install('postgres')}"
-        )
-    if wrong:
-        raise UsageError(
-            f"{wrong}: expected 'host=db dbname=shop user=loader' or 'postgresql://loader@db/shop'",
-            argument="dsn",
-            given="(not shown)",
-        )

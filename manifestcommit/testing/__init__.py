@@ -8,6 +8,7 @@ from .history.operation import Contradiction, Operation, Recorder, read_history
 from .history.serial_order import UndecidedError
 from .pipelines import PipelineViolationError, simulate
 from .simulated_store import SimulatedStore
+from .source_kit import check_source
 
 __all__ = [
     "Contradiction",
@@ -21,6 +22,7 @@ __all__ = [
     "UndecidedError",
     "check_history",
     "check_joint_history",
+    "check_source",
     "read_history",
     "simulate",
 ]

@@ -118,3 +118,19 @@ def test_the_page_on_loads_applies_what_is_deleted(tmp_path: Path, monkeypatch: 
         server.run("DELETE FROM orders WHERE id = 1; UPDATE orders SET amount = 5 WHERE id = 2")
         mc.load(page["source"], "shop-orders")
     assert mc.Table("shop-orders").to_arrow(["id", "amount"]).to_pylist() == [{"id": 2, "amount": 5}]
+
+
+def test_the_page_on_loads_loads_whole_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[LD12]"""
+    monkeypatch.chdir(tmp_path)
+    with running() as server:
+        (tmp_path / "services").write_text(f"[shop]\nhost={server.folder}\nuser=me\ndbname=postgres\n")
+        monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+        server.run("CREATE TABLE orders (id bigint PRIMARY KEY); CREATE TABLE items (id bigint PRIMARY KEY, of bigint);")
+        server.run(statement("publish-together"))
+        page = run(REPO / "docs" / "how-to" / "load.md", {"mc": mc}, "PostgreSQL, several tables")
+        mc.load(page["source"], "shop")
+        server.run("BEGIN; INSERT INTO orders VALUES (1); INSERT INTO items VALUES (7, 1); COMMIT")
+        mc.load(page["source"], "shop")
+    orders, items = mc.read_together(["shop/orders", "shop/items"])
+    assert orders.to_arrow().to_pylist() == [{"id": 1}] and items.to_arrow().to_pylist() == [{"id": 7, "of": 1}]

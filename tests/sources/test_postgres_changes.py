@@ -15,6 +15,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from tests.servers.postgresql import Server, running
+from tests.sources.test_killed_loads import run
 from tests.sources.test_postgres import TYPES
 
 import manifestcommit as mc
@@ -437,6 +438,20 @@ def test_a_table_with_rows_of_others_is_not_made_a_mirror(server: Server, orders
     assert mc.Table(tmp_path / "t").version == 2
 
 
+def test_a_table_is_a_mirror_or_a_history(server: Server, orders: str, tmp_path: Path) -> None:
+    """[LD10]"""
+    for history in (False, True):
+        server.run(f"INSERT INTO {orders} VALUES ({history:d}, 'a', 1)")
+        mc.load(source_of(server, orders, history=history), tmp_path / f"{history}")
+        before = mc.Table(tmp_path / f"{history}").to_arrow()
+        server.run(f"UPDATE {orders} SET n = n + 1")
+        for options in ({}, {"merge_schema": True}):
+            with pytest.raises(SourceError, match=f"was loaded with history={history}, and it cannot be both"):
+                mc.load(source_of(server, orders, history=not history), tmp_path / f"{history}", **options)
+        assert mc.Table(tmp_path / f"{history}").to_arrow().equals(before)
+        mc.load(source_of(server, orders, history=history), tmp_path / f"{history}")
+
+
 def test_a_table_that_is_made_again_is_not_added_to_a_mirror(server: Server, orders: str, tmp_path: Path) -> None:
     """[LD8]"""
     server.run(f"INSERT INTO {orders} VALUES (1)")
@@ -458,7 +473,7 @@ def test_a_new_column_and_a_wider_type_are_followed_where_the_load_says_so(serve
     mc.load(source, tmp_path / "t")
     server.run(f"INSERT INTO {orders} VALUES (3, 'c', 3); ALTER TABLE {orders} ADD tip int; ALTER TABLE {orders} ALTER n TYPE bigint")
     server.run(f"UPDATE {orders} SET tip = 5, n = 5000000000 WHERE id = 1")
-    with pytest.raises(SchemaMismatchError, match="restart=True"):
+    with pytest.raises(SchemaMismatchError, match=r"merge_schema.*restart=True"):
         mc.load(source, tmp_path / "t")
     assert [row[0] for row in rows(tmp_path / "t")] == [1, 2, 3]
     mc.load(source, tmp_path / "t", merge_schema=True)
@@ -505,6 +520,7 @@ KEYS = {
     "date": ("'2024-02-29'", "'9999-12-31'"),
     "bytea": (r"'\\x00ff'", r"'\\x'"),
     "boolean": ("true", "false"),
+    "char(5)": ("'a'", "'bc'"),
     "text": ("''", "'ä`''😀'"),
     "xid8": ("'7'", "'8'"),
 }
@@ -541,6 +557,140 @@ def test_rows_move_between_partitions(server: Server, orders: str, tmp_path: Pat
     mc.load(source, tmp_path / "t")
     found = sorted(rows(tmp_path / "t"), key=lambda row: row[0])
     assert found == [(1, "x", 2), (2, "x", 3), (3, "x", 1), (4, "x", 2), (5, "x", 2), (6, "x", 0), (7, "x", None), (8, "x", 2)]
+
+
+# --- several tables -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shop(server: Server) -> Iterator[str]:
+    """The name of a slot and of the publication of two tables, `NAME_orders` and `NAME_items`."""
+    name = f"shop{next(numbers)}"
+    for each in ("orders", "items"):
+        server.run(f"CREATE TABLE {name}_{each} (id bigint PRIMARY KEY, note text, n int)")
+    server.run(f"CREATE PUBLICATION {name} FOR TABLE {name}_orders, {name}_items")
+    yield name
+    server.run(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{name}'")
+
+
+def shop_of(server: Server, name: str, **more: Any) -> PostgresChanges:
+    tables = {f"public.{name}_orders": "orders", f"{name}_items": "deep/items"}
+    found: PostgresChanges = mc.sources.postgres(server.dsn, tables, slot=name, **more)
+    return found
+
+
+def both(folder: Path, **version: Any) -> list[list[tuple[Any, ...]]]:
+    found = mc.read_together([folder / "orders", folder / "deep" / "items"])
+    return [sorted(tuple(row.values()) for row in each.to_arrow(["id", "note", "n"]).to_pylist()) for each in found]
+
+
+def test_a_transaction_over_several_tables_is_one_commit(server: Server, shop: str, tmp_path: Path) -> None:
+    """[LD12]"""
+    orders, items = f"{shop}_orders", f"{shop}_items"
+    server.run(f"INSERT INTO {orders} SELECT n, 'o', 100 FROM generate_series(1, 5) n; INSERT INTO {items} VALUES (1, 'i', 500)")
+    assert mc.load(shop_of(server, shop), tmp_path).rows == 6
+    for number in range(1, 6):
+        server.run(f"BEGIN; UPDATE {orders} SET n = n - {number} WHERE id = {number}; UPDATE {items} SET n = n + {number}; COMMIT")
+    server.run(f"INSERT INTO {orders} VALUES (6, 'alone', 0)")
+    planned = mc.load(shop_of(server, shop), tmp_path, max_bytes=8, dry_run=True).planned
+    assert [each.split(" up to ")[0] for each in planned] == ["2 changes of 1 transaction"] * 5 + ["1 change of 1 transaction"]
+    done = mc.load(shop_of(server, shop), tmp_path, max_bytes=8)
+    assert (done.chunks, done.rows) == (6, 11)
+    assert both(tmp_path) == [at_the_source(server, orders), at_the_source(server, items)]
+    tables = [mc.Table(tmp_path / "orders"), mc.Table(tmp_path / "deep" / "items")]
+    assert len({*done.positions.values()}) == 1 and len(done.positions) == 2  # the last transaction has no item, and both go on
+    for version in range(2, tables[0].version + 1):
+        assert sum(sum(each.to_arrow(version=version).column("n").to_pylist()) for each in tables) == 1000
+    server.run(f"BEGIN; TRUNCATE {orders}, {items}; INSERT INTO {items} VALUES (9); COMMIT")
+    mc.load(shop_of(server, shop), tmp_path)
+    assert both(tmp_path) == [[], [(9, None, None)]]
+    assert mc.load(shop_of(server, shop), tmp_path).chunks == 0
+
+
+def test_histories_of_several_tables_are_in_one_order(server: Server, shop: str, tmp_path: Path) -> None:
+    """[LD12]"""
+    source = shop_of(server, shop, history=True)
+    mc.load(source, tmp_path)
+    server.run(f"BEGIN; INSERT INTO {shop}_orders VALUES (1); INSERT INTO {shop}_items VALUES (2); DELETE FROM {shop}_orders; COMMIT")
+    mc.load(source, tmp_path)
+    found = [row for each in ("orders", "deep/items") for row in mc.Table(tmp_path / each).to_arrow().to_pylist()]
+    found.sort(key=lambda row: (row["_commit_lsn"], row["_change_number"]))
+    assert [(row["_change_type"], row["id"]) for row in found] == [("insert", 1), ("insert", 2), ("delete", 1)]
+
+
+def test_a_conflict_in_one_table_commits_none(server: Server, shop: str, tmp_path: Path) -> None:
+    """[LD12]"""
+    mc.load(shop_of(server, shop), tmp_path)
+    mc.Table(tmp_path / "deep" / "items").add_constraint("small", "n < 10")
+    server.run(f"BEGIN; INSERT INTO {shop}_orders VALUES (1, 'x', 1); INSERT INTO {shop}_items VALUES (1, 'x', 10); COMMIT")
+    before = mc.Table(tmp_path / "orders").watermarks()
+    with pytest.raises(mc.errors.ConstraintError):
+        mc.load(shop_of(server, shop), tmp_path)
+    assert both(tmp_path) == [[], []] and mc.Table(tmp_path / "orders").watermarks() == before
+
+
+def test_tables_of_one_slot_that_are_not_at_one_position_are_refused(server: Server, shop: str, tmp_path: Path) -> None:
+    """One that was set back, or removed; a whole copy of all goes on. [LD12]"""
+    mc.load(shop_of(server, shop), tmp_path)
+    server.run(f"INSERT INTO {shop}_orders VALUES (1)")
+    mc.load(shop_of(server, shop), tmp_path)
+    mc.Table(tmp_path / "orders").rollback(2, reason="a test", alone=True)
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"are loaded up to different positions.*restart=True"):
+            mc.load(shop_of(server, shop), tmp_path)
+    mc.load(shop_of(server, shop), tmp_path, restart=True)
+    server.run(f"INSERT INTO {shop}_items VALUES (2)")
+    mc.load(shop_of(server, shop), tmp_path)
+    assert both(tmp_path) == [[(1, None, None)], [(2, None, None)]]
+
+
+def test_two_loaders_of_several_tables_load_each_change_once(server: Server, shop: str, tmp_path: Path) -> None:
+    """[LD2] [LD12]"""
+    failed: list[BaseException] = []
+
+    def load() -> None:
+        try:
+            for _ in range(3):
+                mc.load(shop_of(server, shop, history=True), tmp_path, max_bytes=200)
+        except BaseException as error:
+            failed.append(error)
+
+    loaders = [threading.Thread(target=load) for _ in range(2)]
+    for each in loaders:
+        each.start()
+    for number in range(30):
+        server.run(f"BEGIN; INSERT INTO {shop}_orders VALUES ({number}); INSERT INTO {shop}_items VALUES ({-number}); COMMIT")
+    for each in loaders:
+        each.join()
+    assert not failed
+    mc.load(shop_of(server, shop, history=True), tmp_path)
+    found = [sorted(mc.Table(tmp_path / each).to_arrow(["id"]).column("id").to_pylist()) for each in ("orders", "deep/items")]
+    assert found == [[*range(30)], [*range(-29, 1)]]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_loader_of_several_tables_that_dies_at_any_request_leaves_whole_transactions(
+    server: Server, shop: str, tmp_path: Path, moment: str
+) -> None:
+    """At each request of its first copy and of its changes; readers see the sum of a whole transaction after each death. [LD12]"""
+    orders, items = f"{shop}_orders", f"{shop}_items"
+    server.run(f"INSERT INTO {orders} SELECT n, 'o', 100 FROM generate_series(1, 5) n; INSERT INTO {items} VALUES (1, 'i', 500)")
+    tables = {orders: "orders", items: "deep/items"}
+    code, deaths = f"mc.sources.postgres({server.dsn!r}, {tables!r}, slot={shop!r})", 0
+    for at in range(1, 200, 3):
+        folder = tmp_path / f"t{(at - 1) // 30}"  # a first copy now and then
+        died = run(code, folder, at, moment) != 0
+        deaths += died
+        try:
+            found = both(folder)
+        except mc.errors.TableNotFoundError:
+            found = [[], []]
+        assert sum(row[2] for each in found for row in each) in (0, 1000)
+        mc.load(eval(code), folder, restart=not died and at % 2 == 0)
+        assert both(folder) == [at_the_source(server, orders), at_the_source(server, items)]
+        server.run(f"BEGIN; UPDATE {orders} SET n = n - 1; UPDATE {items} SET n = n + 5; COMMIT; UPDATE {orders} SET note = 'x'")
+    assert deaths > 10
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+CREATE PUBLICATION shop_lake FOR TABLE orders, items;
