@@ -263,7 +263,7 @@ def _write_in_tasks(
         messages = messages_of(frame, task)
     parts = [msgspec.msgpack.decode(each, type=_Message) for each in messages]
     for job, plan, name in ((rows, split.kept, "kept"), (refused, split.refused, "refused")):
-        collect(plan, [TaskMessage(getattr(each, name)) for each in parts], given).add_to(job)
+        collect(plan, [TaskMessage(getattr(each, name)) for each in parts], given).register(job)
     found = Found()
     for each in parts:
         found.add(each.found)
