@@ -59,7 +59,6 @@ def check_schema(schema: Schema) -> None:
 
 
 def type_json(kind: FieldType) -> Any:
-    """Iceberg's JSON of a type."""
     match kind:
         case StructType():
             return {"type": "struct", "fields": [_field_json(member) for member in kind.fields]}
@@ -285,8 +284,6 @@ def _partition_bounds(
 
 
 def list_bytes(files: Sequence[ManifestFile], version: int) -> bytes:
-    """The manifest list of one snapshot."""
-
     def numbers(name: str) -> pa.Array:
         return avro.longs([getattr(file, name) for file in files])
 
