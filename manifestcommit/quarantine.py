@@ -266,7 +266,7 @@ def _write_in_tasks(
     totals = []
     for job, plan, name in ((rows, split.kept, "kept"), (refused, split.refused, "refused")):
         written = collect(plan, [TaskMessage(getattr(each, name)) for each in parts], given)
-        written.add_to(job)
+        written.register(job)
         totals.append(written.intake or InputTotals())  # no task leaves it out
     return Found(totals[0], totals[1], set().union(*(each.names for each in parts)))
 

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from ..commits.two_phase import JobInfo, list_jobs
-from ..display import counted
+from ..display import age, counted, cut
 from ..errors import ManifestCommitError
 from ..format.fields import type_text
 from ..format.snapshot import Snapshot
@@ -94,7 +94,7 @@ def read_rows(lake: Store, options: StorageOptions | None, found: list[FoundTabl
             ctx = TableContext(open_store(f"{lake.url}/{path}", options))
             return row_of(ctx, [*list_jobs(ctx, is_read=False)], path, each.name)
         except ManifestCommitError as error:
-            return Row(path=path, name=each.name, problems=(report_page.short(error, _TEXT),))
+            return Row(path=path, name=each.name, problems=(cut(error, _TEXT),))
 
     return map_concurrently(lake, read, ordered, limit=_AT_ONCE)
 
@@ -109,7 +109,7 @@ def row_of(ctx: TableContext, jobs: list[JobInfo], path: str, name: str | None) 
         elif lag.behind:
             problems.append(
                 f"the export to {format} is {counted(lag.behind, 'version')} behind, for "
-                f"{report_page.age_text(lag.age_s or 0.0)}"
+                f"{age(lag.age_s or 0.0)}"
             )
     return Row(
         path=path,

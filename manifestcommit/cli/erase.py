@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..terminal import Steps
-from .options import DONE, NO, command, note_of, table_of, with_options
+from .options import DONE, NO, as_typed, command, note_of, table_of
 from .output import Plan, decided, show, written
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _called(options: argparse.Namespace, table: Table, **more: Any) -> Erasure:
     given |= {name: getattr(options, name) or [] for name in ("followers", "clones")}
     with Steps() as steps:
         found = table.erase(**given, progress=steps, **more)
-    told = tuple(with_options(each, options) for each in found.waiting)
+    told = tuple(as_typed(each, options) for each in found.waiting)
     return msgspec.structs.replace(found, waiting=told)
 
 

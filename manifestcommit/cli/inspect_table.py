@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from itertools import islice
 from pathlib import Path
@@ -14,7 +13,7 @@ import msgspec
 from ..display import counted
 from ..errors import UsageError
 from ..terminal import plain_text, print_json, print_table, quoted
-from .options import chosen, command, positive, table_of
+from .options import chosen, command, json_object, positive, table_of
 from .output import show, size_cell, size_text, written
 
 if TYPE_CHECKING:
@@ -300,25 +299,7 @@ def _lineage(options: argparse.Namespace) -> int:
 # `manifestcommit metrics`: a table's figures, for monitoring.
 
 
-def read_ends(file: str | None) -> dict[str, Any] | None:
-    """The ends of sources, from a file with one JSON object."""
-    if file is None:
-        return None
-    form = 'a file with one JSON object, such as {"topic:0": 12345}'
-    try:
-        with open(file, "rb") as stream:
-            given = json.load(stream)
-    except OSError as error:
-        raise UsageError(
-            f"expected {form}; it cannot be read: {error.strerror}",
-            argument="--ends",
-            given=repr(file),
-        ) from None
-    except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
-        raise UsageError(f"expected {form}", argument="--ends", given=repr(file))
-    return given
+_ENDS = '{"topic:0": 12345}'
 
 
 @command(
@@ -329,7 +310,14 @@ def read_ends(file: str | None) -> dict[str, Any] | None:
     """
 )
 def _metrics(options: argparse.Namespace) -> int:
-    show(options, msgspec.to_builtins(table_of(options).metrics(read_ends(options.ends))))
+    show(
+        options,
+        msgspec.to_builtins(
+            table_of(options).metrics(
+                json_object(options.ends, "--ends", _ENDS, given=repr(options.ends))
+            )
+        ),
+    )
     return 0
 
 
@@ -356,7 +344,10 @@ def _report(options: argparse.Namespace) -> int:
     if file is None and sys.stdout.isatty():
         raise UsageError("a terminal shows no page: give --output FILE, or redirect the output")
     made = table_of(options).report(
-        file, last=options.last, gc=options.gc, ends=read_ends(options.ends)
+        file,
+        last=options.last,
+        gc=options.gc,
+        ends=json_object(options.ends, "--ends", _ENDS, given=repr(options.ends)),
     )
     if file is None:
         sys.stdout.write(made.html)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from ..display import visible
-from ..errors import ManifestCommitError, UsageError, invalid
+from ..errors import ManifestCommitError
 from ..version import __version__
 from . import (
     change_table,
@@ -37,10 +37,10 @@ from .options import (
     USAGE,
     Commands,
     Run,
+    as_typed,
     check_note,
     command,
     exit_code,
-    with_options,
 )
 
 _GROUPS = {
@@ -107,7 +107,6 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def make_parser() -> Parser:
-    """The whole command line."""
     parser = Parser(
         prog="manifestcommit",
         usage="manifestcommit [-h] [--version] COMMAND PATH [options]",
@@ -129,7 +128,6 @@ def make_parser() -> Parser:
 
 
 def exit_codes() -> str:
-    """The table of exit codes, for the help."""
     lines = [f"  {code:<4} {meaning}" for code, meaning in MEANINGS.items()]
     return "\n".join(["exit status:", *lines])
 
@@ -188,10 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
         return status
     except ManifestCommitError as error:
-        text = with_options(str(error), options)
-        if isinstance(error, UsageError) and error.argument is not None:
-            text = invalid(error, _as_typed(error.argument, options))
-        print(f"manifestcommit: {visible(text)}", file=sys.stderr)
+        print(f"manifestcommit: {visible(as_typed(error, options))}", file=sys.stderr)
         return exit_code(type(error))
     except KeyboardInterrupt as error:
         print(
@@ -202,14 +197,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-
-
-def _as_typed(argument: str, options: argparse.Namespace) -> str:
-    """An argument's name as it is typed here: `--as-of`, not `as_of`; JOB, not `job_id`. [SE3]"""
-    for action in options.actions:
-        if action.dest == argument:
-            return action.option_strings[-1] if action.option_strings else str(action.metavar)
-    return argument
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from ..errors import (
     UnsafeStoreError,
     UsageError,
     WatermarkError,
+    invalid,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ _OF_ERRORS: tuple[tuple[type[ManifestCommitError], int], ...] = (
 
 
 def exit_code(error: type[ManifestCommitError]) -> int:
-    """The exit code of an error."""
     return next(code for kind, code in _OF_ERRORS if issubclass(error, kind))
 
 
@@ -87,6 +87,12 @@ SHARED = {
 _PATH = "PATH  the table path: a local path or a URL"
 _DESTINATIONS = {"JOB": "job_id", "NEW": "new_name", "TEXT": "comment", "COMMAND": "verb"}
 _DESTINATIONS |= {"START": "start_version", "END": "end_version"}
+
+
+# An argument in a text of the library; what is in quotes is the user's.
+_GIVEN = re.compile(
+    r"""(?<!\w)(['"]).*?\1(?!\w)|(?<![^\s(])(?P<name>[a-z_]+)=(?P<value>True|\d+)\b"""
+)
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -130,8 +136,6 @@ def command(
 
 
 class Commands:
-    """The verbs by group, as the help shows them."""
-
     def __init__(self, parsers: Any) -> None:
         self._parsers = parsers
         self.parsers: dict[str, argparse.ArgumentParser] = {}
@@ -261,17 +265,24 @@ def check_note(options: argparse.Namespace) -> None:
     validation.metadata("metadata", note["metadata"] or {})
 
 
-def with_options(text: str, options: argparse.Namespace) -> str:
-    """What a text says to give, as it is typed here: `--restart`, not `restart=True`. [SE3]"""
-    names = {each.dest: each.option_strings[-1] for each in options.actions if each.option_strings}
+def as_typed(said: str | ManifestCommitError, options: argparse.Namespace) -> str:
+    """What the library says, with its arguments as they are typed here: `--as-of`, not `as_of`;
+    JOB, not `job_id`; `--restart`, not `restart=True`. Paths, and what is in quotes, stay. [SE3]"""
+    names = {
+        each.dest: each.option_strings[-1] if each.option_strings else str(each.metavar)
+        for each in options.actions
+    }
+    text = str(said)
+    if isinstance(said, UsageError) and said.argument is not None:
+        text = invalid(said, names.get(said.argument, said.argument))
 
     def typed(match: re.Match[str]) -> str:
-        name, value = match.groups()
-        if name not in names:
+        name, value = names.get(match["name"], ""), match["value"]
+        if not name.startswith("-"):
             return match[0]
-        return names[name] if value == "True" else f"{names[name]} {value}"
+        return name if value == "True" else f"{name} {value}"
 
-    return re.sub(r"\b([a-z_]+)=(True|\d+)\b", typed, text)
+    return _GIVEN.sub(typed, text)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -307,24 +318,27 @@ def context_of(options: argparse.Namespace, path: str | None = None) -> TableCon
 def storage_options_of(file: str | None, name: str = "storage_options") -> dict[str, Any] | None:
     """What the option's file holds. Neither its content nor its name is ever repeated: who mistook
     the option may have written a secret there."""
+    return json_object(file, name, '{"endpoint_url": …}')
+
+
+def json_object(
+    file: str | None, name: str, example: str, given: str | None = None
+) -> dict[str, Any] | None:
+    """The object in a JSON file. UsageError, which repeats no more than `given`, for any other."""
     if file is None:
         return None
+    expected = f"expected the name of a file with one JSON object, such as {example}"
     try:
         with open(file, "rb") as stream:
-            given = json.load(stream)
+            found = json.load(stream)
     except OSError as error:
-        raise UsageError(
-            f"expected the name of a JSON file, which cannot be read: {error.strerror}",
-            argument=name,
-        ) from None
+        text = f"{expected}; it cannot be read: {error.strerror}"
+        raise UsageError(text, argument=name, given=given) from None
     except (ValueError, RecursionError):  # not JSON, not UTF-8, or no name of a file at all
-        given = None
-    if not isinstance(given, dict):
-        raise UsageError(
-            'expected the name of a file with one JSON object, such as {"endpoint_url": …}',
-            argument=name,
-        )
-    return given
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(expected, argument=name, given=given)
+    return found
 
 
 def chosen(options: argparse.Namespace) -> Mapping[str, Any]:

@@ -154,12 +154,10 @@ def lines_of(options: argparse.Namespace, document: Mapping[str, Any]) -> list[s
 
 
 def size_cell(options: argparse.Namespace, count: int) -> int | str:
-    """A size in a column of a table."""
     return count if options.bytes else short_size(count)
 
 
 def size_text(options: argparse.Namespace, count: int) -> str:
-    """A size in a sentence."""
     return size(count, exact=options.bytes)
 
 

@@ -224,12 +224,10 @@ _GROUP_ROWS = 50_000  # of a checkpoint
 
 
 def commit_name(version: int) -> str:
-    """The name of the actions of a version."""
     return f"{FOLDER}{version:020d}.json"
 
 
 def checkpoint_name(version: int) -> str:
-    """The name of the checkpoint of a version."""
     return f"{FOLDER}{version:020d}.checkpoint.parquet"
 
 
@@ -243,7 +241,6 @@ def version_of(name: str) -> int | None:
 
 
 def metadata_id(table_id: str) -> str:
-    """The id that a log has in its metadata."""
     return str(uuid.uuid5(_NAMESPACE, table_id))
 
 
@@ -358,13 +355,11 @@ class Checkpoint:
             self.actions += len(files)
 
     def close(self) -> bytes:
-        """The checkpoint's bytes."""
         self._writer.close()
         return self._sink.getvalue()
 
 
 def last_checkpoint_bytes(version: int, actions: int) -> bytes:
-    """The object that names the newest checkpoint."""
     return _text({"version": version, "size": actions}).encode()
 
 
@@ -638,7 +633,6 @@ class _Log:
         put_shared(self._ctx, commit_name(after.version), data)
 
     def put_checkpoint(self, snapshot: Snapshot) -> None:
-        """Put the whole state of a version."""
         made = Checkpoint(snapshot)
         for table in self._tables(snapshot):
             made.add(table)

@@ -59,7 +59,6 @@ _OPERATIONS = {"append": "append", "adopt": "append", REPLACE: "replace", "delet
 
 
 def metadata_name(version: int) -> str:
-    """The name of the document of this version."""
     return f"{FOLDER}v{version}.metadata.json"
 
 
@@ -75,7 +74,6 @@ def manifest_name(key: str, version: int) -> str:
 
 
 def key_of_manifest(path: str) -> str:
-    """The key in a manifest's name."""
     return path.rpartition("/m-")[2].partition("-")[0]
 
 
@@ -448,7 +446,6 @@ class _Manifests:
                 self._checked.add(key)
 
     def put_list(self, snapshot: Snapshot) -> str:
-        """Put the list of a version, and return where it is."""
         files = []
         if snapshot.schema is not None:
             files = [file for file in self._files(snapshot) if file is not None]

@@ -57,7 +57,6 @@ def check_schema(schema: Schema) -> None:
 
 
 def type_json(kind: FieldType) -> Any:
-    """Iceberg's JSON of a type."""
     match kind:
         case StructType():
             return {"type": "struct", "fields": [_field_json(member) for member in kind.fields]}
@@ -275,8 +274,6 @@ def _partition_bounds(
 
 
 def list_bytes(files: Sequence[ManifestFile], version: int) -> bytes:
-    """The manifest list of one snapshot."""
-
     def numbers(name: str) -> pa.Array:
         return avro.longs([getattr(file, name) for file in files])
 

@@ -110,11 +110,6 @@ def check_schema(schema: Schema) -> None:
             )
 
 
-def check_name(name: str) -> None:
-    """UsageError if it is no name of a table in Spark's catalog."""
-    _quoted_name(name)
-
-
 def create_table(name: str, schema: Schema, location: str, from_folders: Sequence[int] = ()) -> str:
     """The statement that makes a table of the exported folder.
 
@@ -333,7 +328,7 @@ def by_folders(base: str, snapshot: Snapshot, files: pa.Table) -> bool:
 def create_table_sql(ctx: TableContext, head: Head, name: str) -> str:
     """The statement that gives the export a name in Spark's catalog, which finds the columns of
     folders in the log: exports the version first. [EX10]"""
-    check_name(name)
+    _quoted_name(name)  # before anything is written
     export(ctx, head)
     snapshot = head.snapshot
     entries = entries_table(ctx, snapshot, in_order=False)

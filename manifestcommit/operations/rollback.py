@@ -426,7 +426,7 @@ def _undone_keys(ctx: TableContext, head: Head, source: str, to: Position) -> di
     except SnapshotExpiredError as error:
         raise SnapshotExpiredError(
             f"{error}, nor which keys a rewind to {to!r} has to drop. Nothing was changed. Rewind "
-            "with keep_keys=True (--keep-keys) and give new keys to the work that is done again."
+            "with keep_keys=True and give new keys to the work that is done again."
         ) from None
     if isinstance(to, str) and to != head.snapshot.origins.get(source):
         raise UsageError(

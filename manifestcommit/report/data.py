@@ -208,7 +208,7 @@ class HistoryReducer:
     def add(self, snapshot: Snapshot) -> None:
         """Take the next older version."""
         if self._newer is not None:
-            self._compare(snapshot, self._newer)
+            self._note_change(snapshot.schema or Schema(fields=()), self._newer)
         self._newer, self._read = snapshot, snapshot.version
         bucket = self._bucket(snapshot)
         bucket.first = snapshot.version
@@ -275,9 +275,6 @@ class HistoryReducer:
                 bytes=snapshot.totals.bytes,
             )
         return self._buckets[at]
-
-    def _compare(self, older: Snapshot, newer: Snapshot) -> None:
-        self._note_change(older.schema or Schema(fields=()), newer)
 
     def _note_change(self, before: Schema, newer: Snapshot) -> None:
         after = newer.schema or Schema(fields=())
@@ -419,7 +416,8 @@ def read_report(
     for each in itertools.islice(walk_back(ctx.store, head), last):
         reducer.add(each.snapshot)
     history = reducer.view()
-    tags = sorted(((name, tag.version) for name, tag in snapshot.tags.items()), key=_newest)
+    tags = [(name, tag.version) for name, tag in snapshot.tags.items()]
+    tags.sort(key=lambda tag: (-tag[1], tag[0]))
     return ReportData(
         url=ctx.store.url,
         made_at=ctx.env.now_us(),
@@ -453,10 +451,6 @@ def read_report(
         ),
         gc=gc_rows(gc.plan(ctx, retention_of(snapshot))) if with_gc else None,
     )
-
-
-def _newest(tag: tuple[str, int]) -> tuple[int, str]:
-    return -tag[1], tag[0]
 
 
 def _jobs(ctx: TableContext) -> tuple[tuple[JobRow, ...], dict[str, int]]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from ..display import counted, visible
+from ..display import age, counted, cut
 from ..errors import UsageError
 from ..version import __version__, install
 from .data import SIZE_CLASSES, Bucket, HistoryView, ReportData
@@ -79,8 +79,6 @@ class Label(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A straight line."""
-
     x1: float
     y1: float
     x2: float
@@ -114,13 +112,6 @@ def by_kind(operations: Mapping[str, int]) -> dict[str, int]:
     return {kind: sums[kind] for kind in KINDS if sums[kind]}
 
 
-def short(value: object, limit: int = 48) -> str:
-    """A text of the table's, short and on one line, control and direction marks visible."""
-    text = str(value)
-    shown = visible(text[: limit + 1])
-    return shown if len(text) <= limit and len(shown) <= limit else shown[: limit - 1] + "…"
-
-
 def size_text(size_bytes: float) -> str:
     """`999 B`, `1.5 kB`, `12.3 GB`."""
     size, sign = abs(size_bytes), "-" if size_bytes < 0 else ""
@@ -139,18 +130,6 @@ def count_text(count: float) -> str:
         if count >= 10 * factor or (unit != "k" and count >= factor):
             return f"{count / factor:,.4g} {unit}"
     return f"{count:,.0f}"
-
-
-def age_text(seconds: float) -> str:
-    """`12 s`, `5 min`, `3.5 h`, `12 days`."""
-    seconds = max(0.0, seconds)
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 172_800:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86_400:,.0f} days"
 
 
 def time_text(micros: int) -> str:
@@ -280,8 +259,8 @@ def _tags(
     for version, name in shown[-_TAGS:]:
         at = max((place for first, place in starts.items() if first <= version), default=0)
         x = _LEFT + (at + 0.5) * _step(len(history.buckets))
-        text = short(name, 20)
-        chart.lines.append(Line(x, top - 6, x, bottom, "tagline", f"{short(name)}: {version:,}"))
+        text = cut(name, 20)
+        chart.lines.append(Line(x, top - 6, x, bottom, "tagline", f"{cut(name, 48)}: {version:,}"))
         width = _LETTER * len(text)
         start = x + 4 if x + 4 + width < WIDTH else x - 4 - width
         if start > free:
@@ -294,9 +273,7 @@ def _mark(chart: Chart, bucket: Bucket, x: float, step: float, top: float) -> No
     total = sum(kinds.values())
     heights = {kind: max(_LEAST, _STRIP * count / total) for kind, count in kinds.items()}
     scale = _STRIP / sum(heights.values(), 0.0) if heights else 0
-    operations = ", ".join(
-        f"{short(name, 24)} {n:,}" for name, n in bucket.operations.most_common(8)
-    )
+    operations = ", ".join(f"{cut(name, 24)} {n:,}" for name, n in bucket.operations.most_common(8))
     y = float(top)
     for kind, height in heights.items():
         said = f"{_span(bucket)}: {operations}"
@@ -338,7 +315,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         except (OSError, ValueError, TypeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise UsageError(
-                f"the report cannot be written to {short(repr(path), 200)}: {reason}. "
+                f"the report cannot be written to {cut(repr(path), 200)}: {reason}. "
                 "Give the name of a file in a folder that exists"
             ) from None
         return file
@@ -366,7 +343,7 @@ def render(data: ReportData) -> str:
         growth=growth(data.history, data.tags),
         troubles=troubles(data.history),
         kinds=by_kind(data.history.operations),
-        shown_kinds=_shown_kinds(data),
+        shown_kinds=by_kind({each.operation: 1 for each in data.history.commits}),
         size_rows=_size_rows(data),
         now_s=data.made_at / 1e6,
     )
@@ -377,11 +354,6 @@ def render(data: ReportData) -> str:
 def check_installed() -> None:
     """UsageError if Jinja2 is not installed, before anything is read."""
     _template()
-
-
-def _shown_kinds(data: ReportData) -> list[str]:
-    shown = {kind_of(commit.operation) for commit in data.history.commits}
-    return [kind for kind in KINDS if kind in shown]
 
 
 def _size_rows(data: ReportData) -> list[tuple[str, int]]:
@@ -417,9 +389,9 @@ def environment(folder: Path) -> Any:
         lstrip_blocks=True,
     )
     made.filters.update(
-        short=short,
+        short=cut,
         size=size_text,
-        age=age_text,
+        age=age,
         time=time_text,
         counted=counted,
         kind=kind_of,

@@ -437,9 +437,9 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
         files = sum(entry.rows for entry in self.entries)
         return files + sum(ref.rows for ref in self.manifests)
 
-    def register(self, change: RowChange) -> int:
-        """Make them part of the change; returns how many rows they have."""
-        change.add_written(
+    def register(self, unit: JointUnit) -> int:
+        """Make them part of a job or change; returns how many rows they have. [SP2]"""
+        unit.add_written(
             self.entries,
             self.manifests,
             touched=self.touched,

@@ -88,7 +88,7 @@ def write_parts(
         _check(told, parts, source)
         found = _different((_schema(data), at) for one in told for data, at in one.columns)
         done = [one for one in told if not one.columns]
-        collect(plan, [TaskMessage(one.written) for one in done], options).add_to(job._job)
+        collect(plan, [TaskMessage(one.written) for one in done], options).register(job._job)
         for one in done:
             beside += one.beside
             for number in one.parts:

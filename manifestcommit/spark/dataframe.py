@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
-import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -183,11 +181,4 @@ def changes_frame(
     check_reachable(url)
     reader = ChangesReader(url, plan.columns, plan.on, storage_options)
     parts = [part for change in plan.versions for part in parts_of(change)]
-    items = [pickle.dumps(group) for group in pack_changes(parts)]
-    read = functools.partial(_read_item, reader)
-    return rows_of(spark, items, read, reader.struct, storage_options)
-
-
-def _read_item(reader: ChangesReader, item: bytes) -> Iterator[pa.RecordBatch]:
-    """In a task: the changed rows of what the driver packed."""
-    return reader.read(pickle.loads(item))  # by this driver
+    return rows_of(spark, pack_changes(parts), reader.read, reader.struct, storage_options)

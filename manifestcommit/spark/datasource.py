@@ -258,7 +258,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             and (text := _stranger(ctx.known.snapshot, batch, job.url))
         ):
             _warn(text)
-        collect(planned.plan, messages, self.storage_options).add_to(job)
+        collect(planned.plan, messages, self.storage_options).register(job)
         committed_or_raise(job.commit(), job.url)
 
     def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
@@ -784,14 +784,7 @@ class TableWriter(DataSourceArrowWriter):
         """The job's one commit; else it raises, and Spark's exception has the text. [CM1] [CM10]"""
         if self.job is None or self.plan is None:
             return
-        written = collect(self.plan, messages, self.storage_options)
-        self.job.add_written(
-            written.entries,
-            written.manifests,
-            touched=written.touched,
-            tasks=written.tasks,
-            intake=written.intake,
-        )
+        collect(self.plan, messages, self.storage_options).register(self.job)
         committed_or_raise(self.job.commit(), self.job.url)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

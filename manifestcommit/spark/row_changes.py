@@ -80,21 +80,6 @@ def read_entries(
     )
 
 
-def write_entries(
-    df: DataFrame, plan: WritePlan, *, storage_options: Mapping[str, Any] | None = None
-) -> NewFiles:
-    """Write every row of `df` into exactly one of the returned files, which no snapshot lists yet.
-    plan: from `files.writer`. [SP2]"""
-    written = write_dataframe(df, plan, storage_options=storage_options)
-    return NewFiles(
-        entries=written.entries,
-        manifests=written.manifests,
-        touched=written.touched,
-        tasks=written.tasks,
-        intake=written.intake,
-    )
-
-
 def rewriter(
     spark: SparkSession,
     *,
@@ -117,7 +102,7 @@ def rewriter(
             ).coalesce(1)
             if sort_by:
                 df = df.sortWithinPartitions(*(quoted(name) for name in sort_by))
-            return write_entries(df, group.plan, storage_options=storage_options)
+            return write_dataframe(df, group.plan, storage_options=storage_options)
 
         with ThreadPoolExecutor(at_once, thread_name_prefix="manifestcommit-rewrite") as pool:
             yield from pool.map(one, groups)
@@ -161,7 +146,7 @@ def spark_data(ctx: TableContext, df: DataFrame, *, storage_options: Options) ->
         chosen = df
         if not list(columns) == list(columns.values()) == df.columns:
             chosen = df.select(*(_alias(name, other) for name, other in columns.items()))
-        return write_entries(chosen, plan, storage_options=storage_options)
+        return write_dataframe(chosen, plan, storage_options=storage_options)
 
     def latest(wanted: Latest) -> NewRows:
         rows = _latest(df, wanted)
@@ -257,7 +242,7 @@ class SparkRows:
     def rewrite(self, change: RowChange, entries: pa.Table, rule: Any) -> tuple[int, None]:
         url, plan = self._ctx.store.url, change.plan(sources=ranges_of(entries))
         df = read_entries(self._spark, url, change.snapshot, entries, storage_options=self._options)
-        new = write_entries(rule.remaining(df), plan, storage_options=self._options)
+        new = write_dataframe(rule.remaining(df), plan, storage_options=self._options)
         return new.register(change), None
 
     @contextmanager
@@ -375,7 +360,7 @@ class SparkMatch:
 
     def _write(self, df: DataFrame) -> NewFiles:
         plan = self._change.plan(sources=self._change.sources)
-        return write_entries(df, plan, storage_options=self._options)
+        return write_dataframe(df, plan, storage_options=self._options)
 
     def _by_key(self) -> DataFrame:
         """How many rows of the table have each key of the source that one has."""

@@ -5,7 +5,6 @@ them, else with pyarrow in tasks. [SP4]
 from __future__ import annotations
 
 import base64
-import functools
 import json
 import logging
 import os
@@ -653,13 +652,6 @@ def _read_in_tasks(
     )
 
 
-class _Group(msgspec.Struct, frozen=True):
-    """What one task reads."""
-
-    files: tuple[tuple[str, int], ...]
-    constants: Constants
-
-
 def _read_without_source(
     spark: SparkSession, packed: str, storage_options: StorageOptions
 ) -> DataFrame:
@@ -668,16 +660,7 @@ def _read_without_source(
     struct = source.schema()
     reader = source.reader(struct)
     reader.storage_options = storage_options
-    groups = [part for part in reader.partitions() if isinstance(part, FileGroup)]
-    items = [msgspec.json.encode(_Group(part.files, part.constants)) for part in groups]
-    read = functools.partial(_read_group, reader)
-    return rows_of(spark, items, read, struct, storage_options)
-
-
-def _read_group(reader: FilesReader, item: bytes) -> Iterator[pa.RecordBatch]:
-    """In a task: the rows of these files."""
-    group = msgspec.json.decode(item, type=_Group)
-    return reader.read(FileGroup(group.files, group.constants))
+    return rows_of(spark, reader.partitions(), reader.read, struct, storage_options)
 
 
 _ALIAS = f"{MARK}:"

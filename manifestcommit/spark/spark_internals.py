@@ -14,12 +14,10 @@ if TYPE_CHECKING:
 
 
 def jvm(spark: SparkSession) -> Any:
-    """The packages of the session's JVM."""
     return spark._jvm
 
 
 def java_session(spark: SparkSession) -> Any:
-    """The session as the JVM has it."""
     return spark._jsparkSession
 
 
@@ -41,7 +39,6 @@ def settings_of(spark: SparkSession) -> dict[str, str]:
 
 
 def java_frame(df: DataFrame) -> Any:
-    """The DataFrame as the JVM has it."""
     return df._jdf
 
 
@@ -51,23 +48,26 @@ def file_index(df: DataFrame) -> Any:
 
 
 def java_rdd(rdd: RDD[Any]) -> Any:
-    """The RDD as the JVM has it."""
     return rdd._jrdd.rdd()
 
 
 def is_stopped(context: SparkContext) -> bool:
-    """Whether the context was stopped."""
     return context._jsc is None
 
 
-def broadcast_threshold_bytes(context: SparkContext) -> int:
-    """From how many bytes on Spark sends a task's function through files."""
+def broadcast_threshold_bytes() -> int:
+    """From how many bytes on Spark sends a task's function through files; as it is by default
+    where there is no JVM beside this process."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return 1 << 20
     utils: Any = context._jvm.PythonUtils  # type: ignore[union-attr]  # private: without types
     return int(utils.getBroadcastThreshold(context._jsc))
 
 
 def has_stopped_a_session() -> bool:
-    """Whether this process had a session and has stopped it."""
     from pyspark import SparkContext
 
     return SparkContext._gateway is not None and SparkContext._active_spark_context is None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import pickle
 import re
 import secrets
 import threading
@@ -36,7 +37,7 @@ from ..errors import (
     UsageError,
 )
 from ..store import StorageOptions
-from .spark_internals import has_java_session, java_session, jvm
+from .spark_internals import broadcast_threshold_bytes, has_java_session, java_session, jvm
 from .versions import DataSource, check_pandas
 
 if TYPE_CHECKING:
@@ -190,17 +191,7 @@ def with_options(
     it and its objects are pickled to. [SE1] [OB15]"""
     if not options and author is None:
         return source
-    size = 0
-    for option, value in options.items():
-        try:
-            size += len(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types
-        except Exception:  # any error of an object's own pickling: its text may contain its value
-            size = _LARGEST_BYTES + 1
-        if size > _LARGEST_BYTES:
-            raise UsageError(
-                f"the storage option {option} cannot be sent to Spark's processes; nothing was "
-                "done. Give plain values: texts, numbers, and dicts of them."
-            ) from None
+    _check_options(options)
     return type(
         source.__name__,
         (source,),
@@ -214,29 +205,52 @@ def with_options(
 
 
 Batches = Iterable[pa.RecordBatch]
-# of a function: from 1 MiB on Spark writes it, and the options with it, to files
-_LARGEST_FUNCTION_BYTES = 512 * 1024
 
 
-def check_sent(function: Any, options: StorageOptions, remedy: str) -> None:
+def _check_options(options: StorageOptions) -> None:
+    """UsageError, with the name of the option, if one cannot be sent. [SE1]"""
+    size = 0
+    for option, value in options.items():
+        try:
+            size += _size_of(value)
+        except Exception:  # any error of an object's own pickling: its text may contain its value
+            size = _LARGEST_BYTES + 1
+        if size > _LARGEST_BYTES:
+            raise UsageError(
+                f"the storage option {option} cannot be sent to Spark's processes; nothing was "
+                "done. Give plain values: texts, numbers, and dicts of them."
+            ) from None
+
+
+def _size_of(value: Any) -> int:
+    return len(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types
+
+
+def check_sent(function: Any, options: StorageOptions) -> None:
     """UsageError if Spark would write the function, and the options with it, to files. [SE1]"""
-    if options and len(cloudpickle.dumps(function)) > _LARGEST_FUNCTION_BYTES:  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types
+    _check_options(options)
+    if options and _size_of(function) > broadcast_threshold_bytes() // 2:  # Spark adds to it
         raise UsageError(
-            f"Spark would send the storage options through files; nothing was done. {remedy}"
+            "Spark would send the storage options through files; nothing was done. Let the "
+            "environment say how the store is reached."
         )
 
 
 def check_can_write(write: Callable[[Batches], bytes], options: StorageOptions) -> None:
     """UsageError if `messages_of` cannot run this write. [SP45] [SE1]"""
     check_pandas("a write uses")
-    check_sent(write, options, "Let the environment say how the store is reached.")
+    check_sent(write, options)
 
 
 def messages_of(df: DataFrame, write: Callable[[Batches], bytes]) -> list[bytes]:
     """The message of each task that `write` has given the rows to: one of each task, whatever was
     repeated. It can be sent as it is. [SP2]"""
-    rows = mapped(df, partial(_written, write), "message binary").collect()
-    return [bytes(row[0]) for row in rows]
+    return [bytes(row[0]) for row in message_rows(df, write).collect()]
+
+
+def message_rows(df: DataFrame, write: Callable[[Batches], bytes]) -> DataFrame:
+    """A DataFrame of these messages, a row each."""
+    return mapped(df, partial(_written, write), "message binary")
 
 
 def mapped(
@@ -253,19 +267,19 @@ def mapped(
 
 def rows_of(
     spark: SparkSession,
-    items: Sequence[bytes],
-    read: Callable[[bytes], Iterator[pa.RecordBatch]],
+    parts: Sequence[Any],
+    read: Callable[[Any], Iterator[pa.RecordBatch]],
     struct: StructType,
     options: StorageOptions,
 ) -> DataFrame:
-    """A DataFrame of the rows that `read` gives for each of the items. [SP4]"""
+    """A DataFrame of the rows that `read` gives for each of the parts. [SP4]"""
     check_pandas("on this Spark this read uses")
-    check_sent(read, options, "Let the environment say how the store is reached.")
-    if not items:
+    check_sent(read, options)
+    if not parts:
         return spark.createDataFrame([], struct)
-    work = spark.createDataFrame([(item,) for item in items], "item binary")
+    work = spark.createDataFrame([(pickle.dumps(part),) for part in parts], "part binary")
     with unlogged(), _without_doubts_about_pandas():
-        return work.repartition(len(items)).mapInArrow(partial(_rows, read), struct)
+        return work.repartition(len(parts)).mapInArrow(partial(_rows, read), struct)
 
 
 @contextlib.contextmanager
@@ -293,8 +307,8 @@ def _written(write: Callable[[Batches], bytes], batches: Batches) -> Iterator[pa
 
 
 def _rows(
-    read: Callable[[bytes], Iterator[pa.RecordBatch]], batches: Batches
+    read: Callable[[Any], Iterator[pa.RecordBatch]], batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for item in batch.column(0).to_pylist():
-            yield from read(item)
+        for part in batch.column(0).to_pylist():
+            yield from read(pickle.loads(part))  # by this driver

@@ -21,7 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
-from pyspark import TaskContext, cloudpickle
+from pyspark import TaskContext
 from pyspark.sql import functions as F
 
 from ..commits.job import Job
@@ -36,13 +36,13 @@ from ..format.entries import Entry, FinishedTask, ManifestRef
 from ..format.partitioning import PartitionPattern, by_content, dedupe, of_partition
 from ..format.spark_json import from_spark
 from ..log.manifests import ManifestReader, write_manifest
+from ..rows.row_change import NewFiles
 from ..runtime.environment import SystemEnv
 from ..runtime.outcome import InputTotals
 from ..store import StorageOptions, open_store
 from ..store.base import retries_of
 from .scan import check_running, marks_of
 from .spark_internals import (
-    broadcast_threshold_bytes,
     has_thread_of_its_own,
     java_frame,
     java_rdd,
@@ -50,14 +50,14 @@ from .spark_internals import (
     settings_of,
 )
 from .tasks import (
-    StoreSource,
     check_can_write,
     check_reachable,
+    check_sent,
     is_connect,
+    message_rows,
     messages_of,
     raising_ours,
     unlogged,
-    with_options,
 )
 from .versions import (
     NEWER_PATTERNS,
@@ -255,31 +255,6 @@ MESSAGE_LIMIT_BYTES = 1 << 20
 WRITTEN_LIMIT_BYTES = 8 << 20
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one write, every task once; nothing of it is visible before a commit lists it.
-    [SP2]
-
-    touched: the partitions of the manifests; intake: the input of its tasks; None: one of them did
-    not report it.
-    """
-
-    entries: tuple[Entry, ...] = ()
-    manifests: tuple[ManifestRef, ...] = ()
-    touched: tuple[PartitionPattern, ...] = ()
-    tasks: int = 0
-    intake: InputTotals | None = None
-
-    def add_to(self, job: Job) -> None:
-        """Make its files part of what the job commits."""
-        job.add_written(
-            self.entries,
-            self.manifests,
-            touched=self.touched,
-            tasks=self.tasks,
-            intake=self.intake,
-        )
-
-
 class TaskWritten(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One attempt of one task. touched: the partitions of the manifests, none: unknown."""
 
@@ -299,18 +274,16 @@ class TaskMessage(WriterCommitMessage):
 
 
 def packed(written: TaskWritten) -> TaskMessage:
-    """The message of a task with this output."""
     return TaskMessage(compress(msgspec.json.encode(written)))
 
 
 def unpacked(message: TaskMessage) -> TaskWritten:
-    """The output of the task with this message."""
     return msgspec.json.decode(decompress(message.data, name="a task's message"), type=TaskWritten)
 
 
 def write_dataframe(
     df: DataFrame, plan: WritePlan, *, storage_options: Mapping[str, Any] | None = None
-) -> Written:
+) -> NewFiles:
     """Write every row of `df` into exactly one of the returned files; nothing of it is visible yet.
     [SP1] [SP2]
 
@@ -362,7 +335,7 @@ def task_message(store: Store, plan: WritePlan, written: TaskWritten) -> TaskMes
 
 def collect(
     plan: WritePlan, messages: Sequence[WriterCommitMessage | None], storage_options: StorageOptions
-) -> Written:
+) -> NewFiles:
     """The output of all tasks. StoreError if the messages are not one per task. [SP2] [CM26]
 
     Spark may run several attempts of a task: retries and speculative attempts. It delivers the
@@ -407,7 +380,7 @@ def collect(
             )
             manifests.append(spill_manifest(store, entries, plan))
             entries, size_bytes = [], 0
-    return Written(
+    return NewFiles(
         entries=tuple(entries),
         manifests=tuple(manifests),
         touched=tuple(touched.values()),
@@ -429,7 +402,6 @@ def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> M
 
 
 def task_context() -> TaskContext:
-    """The running Spark task."""
     context = TaskContext.get()
     if context is None:
         raise UsageError("this runs inside Spark tasks only")
@@ -444,7 +416,6 @@ def filler_of(write_id: str) -> str:
 _AQE = "spark.sql.adaptive.enabled"
 _PIPELINED = "spark.python.udf.pipelined.enabled"
 _PLANNING = threading.Lock()
-_ROOM_BYTES = 64 * 1024  # what Spark adds to a pickled function
 
 
 def check_recoverable(df: DataFrame) -> None:
@@ -460,20 +431,18 @@ def check_recoverable(df: DataFrame) -> None:
     if settings_of(df.sparkSession).get(_PIPELINED, "false").lower() != "false":
         raise _refusal(f"with {_PIPELINED} a task that fails may look finished")
     with _planned_alike(df.sparkSession):
-        check_ranges(_numbered(df))
+        check_ranges(df)
 
 
 def write_recoverable(
     df: DataFrame, plan: WritePlan, recovery: Recovery, *, storage_options: Mapping[str, Any] | None
-) -> Written:
+) -> NewFiles:
     """Write every row of `df` into exactly one of the returned files, some of which the tasks of
     earlier attempts may have written; UsageError where Spark itself computes other partitions in
     each run. [AB6] [SP2]"""
     check_reachable(plan.url)
-    carrier = with_options(StoreSource, StorageOptions(storage_options), "")
-    options = carrier.storage_options
-    context = df.sparkSession.sparkContext
-    rdd, same = _planned(df, plan, recovery, carrier)
+    options, context = StorageOptions(storage_options), df.sparkSession.sparkContext
+    rdd, same = _planned(df, plan, recovery, options)
     work = recovery.work(plan, tasks=rdd.getNumPartitions(), same=same)
     done = work.finished(open_store(plan.url, options))
     missing = [task for task in range(work.tasks) if task not in done]
@@ -486,7 +455,8 @@ def write_recoverable(
     )
     messages = [_message(finished) for finished in done.values()]
     if missing:
-        finish = _checked(context, functools.partial(_finish, work, carrier), options)
+        finish = functools.partial(_finish, work, options)
+        check_sent(finish, options)
         with raising_ours(), unlogged():
             messages += [TaskMessage(data) for data in context.runJob(rdd, finish, missing)]
     written = collect(plan, messages, options)
@@ -499,27 +469,15 @@ def write_recoverable(
 
 
 def _planned(
-    df: DataFrame,
-    plan: WritePlan,
-    recovery: Recovery,
-    carrier: type[StoreSource],
+    df: DataFrame, plan: WritePlan, recovery: Recovery, options: StorageOptions
 ) -> tuple[RDD[Any], str]:
     """The tasks of the write, and what is the same in each run with these rows."""
-    session, context = df.sparkSession, df.sparkSession.sparkContext
-    with _planned_alike(session), unlogged():
-        task = functools.partial(_write, plan, tuple(df.columns), carrier)
-        rdd = (
-            _numbered(df)
-            .mapInArrow(_checked(context, task, carrier.storage_options), "message binary")
-            .rdd
-        )
+    task = functools.partial(_message_of, plan, options, filler_of(secrets.token_hex(16)))
+    check_can_write(task, options)
+    with _planned_alike(df.sparkSession), unlogged():
+        rdd = message_rows(df, task).rdd
         same = [recovery.fingerprint, lineage_digest(java_rdd(rdd))]
     return rdd, msgspec.json.encode(same).decode()
-
-
-def _numbered(df: DataFrame) -> DataFrame:
-    """The same rows: Spark takes a dot in a column's name for a member's."""
-    return df.toDF(*(f"c{index}" for index in range(len(df.columns))))
 
 
 def check_ranges(frame: DataFrame) -> None:
@@ -584,20 +542,7 @@ def _refusal(why: str) -> UsageError:
     )
 
 
-def _write(
-    plan: WritePlan,
-    names: tuple[str, ...],
-    carrier: type[StoreSource],
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """In a task: make its rows durable, in files of this attempt."""
-    message = write_task(
-        plan, (batch.rename_columns(list(names)) for batch in batches), carrier.storage_options
-    )
-    yield pa.RecordBatch.from_arrays([pa.array([message.data], pa.binary())], ["message"])
-
-
-def _finish(work: TaskCheckpoints, carrier: type[StoreSource], rows: Iterable[Any]) -> list[bytes]:
+def _finish(work: TaskCheckpoints, options: StorageOptions, rows: Iterable[Any]) -> list[bytes]:
     """In the same task: record what this attempt wrote as its output, unless another attempt was
     first.
 
@@ -619,7 +564,7 @@ def _finish(work: TaskCheckpoints, carrier: type[StoreSource], rows: Iterable[An
             f"Spark delivered the message of task {mine.task} to task {task}; nothing was "
             "committed. Run the job again."
         )
-    store = open_store(work.plan.url, carrier.storage_options)
+    store = open_store(work.plan.url, options)
     winner = work.finish(store, SystemEnv(), task, mine.entries, mine.manifests, mine.intake)
     is_mine = (winner.entries, winner.manifests) == (mine.entries, mine.manifests)
     return [messages[0] if is_mine else _message(winner).data]
@@ -634,20 +579,6 @@ def _message(finished: FinishedTask) -> TaskMessage:
             intake=intake_of(finished),
         )
     )
-
-
-def _checked(context: Any, function: Any, options: StorageOptions) -> Any:
-    """The function, if it is sent in the task itself: beyond a certain size Spark would write it,
-    and the options with it, to files. [SE1]"""
-    if options:
-        size = len(cloudpickle.dumps(function)) + _ROOM_BYTES  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types
-        if size > broadcast_threshold_bytes(context):
-            raise UsageError(
-                "the table has so many columns that Spark would send the storage options "
-                "through files; nothing was written. Leave "
-                "recoverable out, or let the environment say how the store is reached."
-            )
-    return function
 
 
 @contextlib.contextmanager
@@ -686,4 +617,4 @@ def write_into(
         written = write_dataframe(df, plan, storage_options=storage_options)
     else:
         written = write_recoverable(df, plan, job.recovery, storage_options=storage_options)
-    written.add_to(job)
+    written.register(job)

@@ -15,14 +15,12 @@ _NAME = text("a name for the table in SQL", "'flights'", blank=False)
 
 
 def named_paths(name: str, value: Any) -> Any:
-    """A mapping of names to paths."""
     if not isinstance(value, Mapping) or not value:
         raise wrong(name, value, "a mapping of names to paths", "{'flights': '/lake/flights'}")
     return {_NAME(name, each): root(name, path) for each, path in value.items()}
 
 
 def one_or_several(name: str, value: Any) -> Any:
-    """A path, or a mapping of names to paths."""
     return named_paths(name, value) if isinstance(value, Mapping) else root(name, value)
 
 

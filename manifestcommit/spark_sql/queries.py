@@ -117,7 +117,6 @@ class Scanner:
         return self._part()
 
     def columns(self) -> list[str]:
-        """Names of one part in parentheses."""
         return self.listed(self._part)
 
     def listed(self, item: Callable[[], Any]) -> list[Any]:
@@ -145,7 +144,6 @@ class Scanner:
         return str(token.token_type.name), raw
 
     def string(self) -> str:
-        """A literal text."""
         kind, value = self.literal()
         if kind != "STRING":
             self._at -= 1
@@ -153,7 +151,6 @@ class Scanner:
         return value
 
     def number(self) -> int:
-        """A whole number."""
         kind, value = self.literal()
         if kind != "NUMBER" or not value.isascii() or not value.isdigit():
             self._at -= 1
@@ -181,7 +178,6 @@ class Scanner:
         return self.text[self._tokens[first].start : self._tokens[self._at - 1].end + 1]
 
     def rest(self) -> str:
-        """The text up to the end."""
         found = self.until()
         self.expect_end()
         return found

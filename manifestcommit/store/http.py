@@ -520,7 +520,6 @@ def from_environment(url: str) -> dict[str, str]:
 
 
 def connections(way: Way, scheme: str) -> urllib3.PoolManager:
-    """Connections that go this way."""
     proxy = way.proxies.get(scheme)
     settings: dict[str, Any] = {
         "maxsize": _KEPT,

@@ -156,7 +156,6 @@ class _Pipelines:
         before: Callable[[], object] | None,
         check: Callable[[], object] | None,
     ) -> None:
-        """Run to the end, or to the first failure."""
         ended: set[str] = set()
         try:
             if before is not None:

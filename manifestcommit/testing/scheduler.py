@@ -82,7 +82,6 @@ class Trace:
         return len(self._lines) - 1
 
     def answer(self, line: int, shown: str) -> None:
-        """Record its result."""
         self._lines[line][4] = shown
 
     def note(self, actor: str, text: str) -> None:
@@ -90,7 +89,6 @@ class Trace:
         self._lines.append([actor, "--", text, "", ""])
 
     def text(self) -> str:
-        """All lines."""
         width = max((10, *(len(line[0]) for line in self._lines)))
         return "\n".join(
             f"{number:5} {actor:{width}} {kind:7} {self._short(name)}"
@@ -149,7 +147,6 @@ class Actor:
         self.takes_turns = True
 
     def now_us(self) -> int:
-        """This actor's clock."""
         return self._scheduler.now_us + self.skew_us
 
     def randomness(self, count: int) -> bytes:

@@ -17,7 +17,9 @@ import pytest
 from tests.kit.command import Run
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
+from manifestcommit.cli.main import main, make_parser
+from manifestcommit.cli.options import as_typed
+from manifestcommit.errors import UsageError
 
 COMMANDS = [
     "history", "describe", "schema", "partitions", "files", "head", "watermarks", "changes", "lineage",
@@ -206,6 +208,23 @@ def test_an_error_names_the_option_as_it_is_typed(run: Run, root: Path, argument
     """[SE3]"""
     found = run(arguments[0], root, *arguments[1:])
     assert (found.status, found.out) == (2, "") and message in found.err
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("nothing was done. Give alone=True to undo it", "nothing was done. Give --alone to undo it"),
+        ("rewind (keep_keys=True), or to=3", "rewind (--keep-keys), or --to 3"),
+        ("the condition 'a = 1 AND to=3' of \"alone=True\" fails", "the condition 'a = 1 AND to=3' of \"alone=True\" fails"),
+        ("/lake/to=3 is no table; Spark's to=3", "/lake/to=3 is no table; Spark's --to 3"),
+        (UsageError("give alone=True", argument="source", given="'x AND to=3'"), "invalid SOURCE 'x AND to=3': give --alone"),
+        (UsageError("there is none", argument="keep_keys"), "invalid --keep-keys: there is none"),
+    ],
+)
+def test_arguments_in_a_text_are_shown_as_they_are_typed(said: str | UsageError, shown: str) -> None:
+    """[SE3] Where the library speaks; what the user gave stays as it was."""
+    options = make_parser().parse_args(["rewind", "/lake/t", "s", "--to", "1", "--reason", "again"])
+    assert as_typed(said, options) == shown
 
 
 def test_a_root_that_is_none_is_named_as_in_the_help(run: Run) -> None:

@@ -77,7 +77,7 @@ def test_a_file_of_options_that_cannot_be_read_is_named_by_its_option(
 ) -> None:
     """[SE1]"""
     said = refused(capsys, *arguments, option, "none.json")
-    assert said.startswith(f"manifestcommit: invalid {option}: expected the name of a JSON file, which cannot be read")
+    assert said.startswith(f"manifestcommit: invalid {option}: expected the name of a file with one JSON object")
 
 
 @pytest.mark.parametrize("wrong", [["--partition-by", "day"], ["--csv-options", '{"column_types": {"id;note": "int64"}}']])

@@ -221,7 +221,6 @@ def read_history(*paths: Path | str) -> list[Operation]:
 
 
 def write_history(path: Path, history: Iterable[Operation]) -> None:
-    """The operations as JSON lines."""
     path.write_bytes(b"".join(msgspec.json.encode(operation) + b"\n" for operation in history))
 
 

@@ -46,7 +46,7 @@ class State:
         self.keys: dict[str, tuple[int, Operation]] = {}  # key -> version, operation
         # partition, or everything -> the last operation that touched it, and the version
         self.touched: dict[str, tuple[int, Operation]] = {}
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
         self._kept: dict[int, tuple[dict[str, Any], ...]] = {}
 
     def mark(self) -> int:
@@ -54,7 +54,6 @@ class State:
         return len(self._undo)
 
     def back(self, mark: int) -> None:
-        """Return to the mark."""
         while len(self._undo) > mark:
             self._undo.pop()()
 
@@ -236,7 +235,11 @@ class State:
         }
         for source, origin in self.origins.items():
             found.setdefault(source, []).append(origin)
-        return {source: min(origins, key=_early) for source, origins in found.items() if origins}
+
+        def early(origin: Position) -> tuple[bool, int]:
+            return origin is not None, origin if isinstance(origin, int) else 0
+
+        return {source: min(origins, key=early) for source, origins in found.items() if origins}
 
     def _places(self) -> dict[str, Position]:
         return {source: self.watermarks.get(source) for source in self.origins}
@@ -317,15 +320,7 @@ class State:
             before = where[name]
             self._undo.append(lambda: where.__setitem__(name, before))
         else:
-            self._undo.append(lambda: _drop(where, name))
-
-
-def _early(origin: Position) -> tuple[bool, int]:
-    return origin is not None, origin if isinstance(origin, int) else 0
-
-
-def _drop(where: dict[K, V], name: K) -> None:
-    where.pop(name, None)
+            self._undo.append(lambda: where.pop(name, None))
 
 
 # steps of a search; a history that needs more is undecided, and does not count as correct

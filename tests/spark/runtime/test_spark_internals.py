@@ -84,7 +84,7 @@ def is_stopped(spark: SparkSession) -> None:
 
 def broadcast_threshold_bytes(spark: SparkSession) -> None:
     with part("PythonUtils.getBroadcastThreshold"):
-        assert spark_internals.broadcast_threshold_bytes(spark.sparkContext) == 1 << 20
+        assert spark_internals.broadcast_threshold_bytes() == 1 << 20
 
 
 def has_stopped_a_session(spark: SparkSession) -> None:

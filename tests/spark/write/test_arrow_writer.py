@@ -19,10 +19,11 @@ from manifestcommit.files.writer import WritePlan
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import Schema
 from manifestcommit.format.spark_json import from_spark
+from manifestcommit.rows.row_change import NewFiles
 from manifestcommit.spark.datasource import TableWriter
 from manifestcommit.spark.scan import read_files
 from manifestcommit.spark.tasks import raised_inside
-from manifestcommit.spark.writing import TaskMessage, TaskWritten, Written, collect, packed, write_dataframe
+from manifestcommit.spark.writing import TaskMessage, TaskWritten, collect, packed, write_dataframe
 from manifestcommit.store import StorageOptions
 
 JOB = "v1-0123456789abcdef-00112233445566778899aabbccddeeff"
@@ -169,7 +170,7 @@ def plan() -> WritePlan:
 
 def test_messages_are_one_per_task() -> None:
     """[SP2] A lost or doubled message is an error, never a commit of less or more than was written."""
-    assert collect(plan(), [message(0, "a"), message(1), message(2, "b", "c")], StorageOptions()) == Written(
+    assert collect(plan(), [message(0, "a"), message(1), message(2, "b", "c")], StorageOptions()) == NewFiles(
         entries=tuple(Entry(path=path, rows=1, bytes=1, job=JOB) for path in "abc"), tasks=3
     )
     with pytest.raises(StoreError, match="two messages for task 1"):

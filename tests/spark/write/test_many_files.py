@@ -18,8 +18,9 @@ from manifestcommit.format.arrow_schema import from_arrow
 from manifestcommit.format.entries import Entry
 from manifestcommit.log.manifests import ManifestReader
 from manifestcommit.log.table_context import TableContext
+from manifestcommit.rows.row_change import NewFiles
 from manifestcommit.spark import writing
-from manifestcommit.spark.writing import TaskMessage, TaskWritten, Written, collect, packed, spill_manifest, unpacked
+from manifestcommit.spark.writing import TaskMessage, TaskWritten, collect, packed, spill_manifest, unpacked
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.testing.faults import CountingStore
 
@@ -54,7 +55,7 @@ def messages(plan: WritePlan, store: CountingStore, *, touched: bool = True) -> 
     return [*made, *(packed(TaskWritten(task=task, entries=entries(plan, task, 20, DAYS[2:]))) for task in (2, 3))]
 
 
-def commit(job: Job, written: Written) -> None:
+def commit(job: Job, written: NewFiles) -> None:
     job.add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks)
     assert job.commit().committed
 
