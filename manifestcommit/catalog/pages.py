@@ -27,7 +27,7 @@ from ..report import drawing
 from ..report import page as report_page
 from ..report.data import HistoryReducer
 from ..report.reading import read_report
-from ..runtime.concurrency import map_concurrently
+from ..runtime.environment import map_concurrently
 from ..store import StorageOptions, Store, open_store
 from ..table import Table
 from ..version import __version__

@@ -13,8 +13,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..format.evolution import Leaf, leaves
-from ..format.fields import FLOATS, INTEGERS, MOMENTS, Schema, decimal_parts
+from ..format.fields import FLOATS, INTEGERS, MOMENTS, Leaf, Schema, decimal_parts, leaves
 
 TEXTS = pa.map_(pa.string(), pa.string())
 ADD = pa.struct(

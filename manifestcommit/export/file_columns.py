@@ -20,7 +20,7 @@ from ..files.foreign_footer import footers_of, open_noted
 from ..format.arrow_schema import FIELD_ID, is_list
 from ..format.fields import Field, Schema, members
 from ..log.table_context import TableContext
-from ..runtime.concurrency import map_in_batches
+from ..runtime.environment import map_in_batches
 from ..store.base import missing_file
 
 _REWRITE = (

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..format.arrow_schema import arrow_type
-from ..format.evolution import leaves
-from ..format.fields import FLOATS, FieldType, Schema, decimal_parts
+from ..format.fields import FLOATS, FieldType, Schema, decimal_parts, leaves
 from ..format.transforms import partition_fields as fields_of
 from . import avro
 from .iceberg_schema import FIRST_PARTITION_ID, partition_fields, schema_json, spec_json

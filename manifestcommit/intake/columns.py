@@ -19,7 +19,7 @@ from ..files.foreign_footer import FooterJudge
 from ..format.arrow_schema import FIELD_ID
 from ..format.fields import Field, Schema, StructType, check_schema, members
 from ..log.table_context import TableContext
-from ..runtime.concurrency import map_in_batches
+from ..runtime.environment import map_in_batches
 from ..version import install
 
 # Packages that read other formats: imported when they are needed, and their errors.

@@ -21,14 +21,7 @@ from ..files.writer import (
 )
 from ..format import arrow_schema, partitioning
 from ..format.change import Write
-from ..format.evolution import (
-    Editing,
-    SchemaEdit,
-    apply_edits,
-    assign_new_ids,
-    fit,
-    gives_type,
-)
+from ..format.evolution import Editing, SchemaEdit, apply_edits, assign_new_ids, fit, gives_type
 from ..format.fields import (
     FieldType,
     Schema,

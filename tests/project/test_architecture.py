@@ -141,12 +141,12 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 62_986, "modules": 201, "loaded": 65, "lines of tests": 84_370}
+CEILINGS = {"lines": 62_949, "modules": 200, "loaded": 64, "lines of tests": 84_370}
 WALKS = {
-    "append": {"modules": 41, "switches": 337, "depth": 19},
-    "read": {"modules": 23, "switches": 90, "depth": 15},
-    "merge": {"modules": 49, "switches": 714, "depth": 24},
-    "gc": {"modules": 28, "switches": 282, "depth": 17},
+    "append": {"modules": 40, "switches": 335, "depth": 19},
+    "read": {"modules": 21, "switches": 84, "depth": 15},
+    "merge": {"modules": 48, "switches": 696, "depth": 24},
+    "gc": {"modules": 27, "switches": 282, "depth": 17},
 }
 
 
