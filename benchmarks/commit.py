@@ -47,7 +47,7 @@ from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.job import Job
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.entries import ColumnStats, Entry
-from manifestcommit.format.evolution import leaves
+from manifestcommit.format.fields import leaves
 from manifestcommit.format.partitioning import PartitionPattern
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head

@@ -19,8 +19,7 @@ from manifestcommit.format import codec, object_names
 from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.change import Write
 from manifestcommit.format.entries import ManifestRef
-from manifestcommit.format.evolution import leaves
-from manifestcommit.format.fields import Schema
+from manifestcommit.format.fields import Schema, leaves
 from manifestcommit.format.manifest_table import FIXED
 from manifestcommit.format.watermark import Advance
 from manifestcommit.log.manifests import put_manifest

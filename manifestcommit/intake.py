@@ -52,7 +52,7 @@ from .format.transforms import FUNCTIONS, MAX_WIDTH, Transform, partition_fields
 from .format.values import from_array
 from .log.table_context import TableContext
 from .operations.adopt import ListedFile, ListedTable, Source
-from .runtime.concurrency import map_in_batches
+from .runtime.environment import map_in_batches
 from .runtime.validation import wrong
 from .store import Store
 from .version import install

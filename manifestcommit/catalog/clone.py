@@ -35,8 +35,7 @@ from ..log.table_context import (
 from ..log.version_chain import Head, drop_marker, put_hint, put_marker, read_object, read_version
 from ..operations import gc
 from ..operations.upkeep_properties import retention_of
-from ..runtime.concurrency import map_in_batches
-from ..runtime.environment import STARTS, create
+from ..runtime.environment import STARTS, create, map_in_batches
 from ..runtime.validation import RULES, checked, root
 from ..store import StorageOptions, open_store
 from ..store.base import is_remote, missing_file

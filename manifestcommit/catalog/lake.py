@@ -14,7 +14,7 @@ from ..errors import TableNotFoundError, UsageError
 from ..format import object_names
 from ..format.object_names import COMPANIONS
 from ..job import Path
-from ..runtime.concurrency import map_concurrently
+from ..runtime.environment import map_concurrently
 from ..runtime.validation import RULES, checked, optional, text
 from ..store import ObjectInfo, Store, open_store
 from ..store.base import is_remote, split_url

@@ -25,7 +25,7 @@ from ..log.version_chain import walk_back
 from ..operations.describe import source_age_s
 from ..report import page as report_page
 from ..report.data import HistoryReducer, read_report
-from ..runtime.concurrency import map_concurrently
+from ..runtime.environment import map_concurrently
 from ..store import StorageOptions, Store, open_store
 from ..table import Table
 from ..version import __version__

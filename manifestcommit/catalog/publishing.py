@@ -16,7 +16,7 @@ from ..export import iceberg_export
 from ..export.iceberg_export import metadata_name, read_document
 from ..job import Path
 from ..log.table_context import TableContext, open_or_free
-from ..runtime.concurrency import map_concurrently
+from ..runtime.environment import map_concurrently
 from ..runtime.validation import checked, root
 from ..store import StorageOptions, Store, open_store
 from ..store.base import is_remote, split_url

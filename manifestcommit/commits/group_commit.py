@@ -25,7 +25,7 @@ from ..log.version_chain import MAX_INTENTS, Head, list_above
 from ..protocol import commit_group as group_commit
 from ..protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES, CombinedCommit, Intent
 from ..protocol.conflict import find_conflict
-from ..runtime.concurrency import map_concurrently
+from ..runtime.environment import map_concurrently
 from ..store import Store
 
 _Result = TypeVar("_Result")

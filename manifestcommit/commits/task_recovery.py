@@ -24,8 +24,7 @@ from ..format.snapshot import FORMAT_VERSION, Snapshot
 from ..log.manifests import create_own
 from ..log.table_context import TableContext, dropped_at, find_job, find_key_at
 from ..protocol.conflict import FINAL
-from ..runtime.concurrency import map_concurrently
-from ..runtime.environment import STARTS, Env, create
+from ..runtime.environment import STARTS, Env, create, map_concurrently
 from ..runtime.outcome import InputTotals, Outcome
 from ..store import Store
 from ..version import WRITER

@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 
 from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
 from ..files.foreign_footer import FooterJudge
-from ..format.evolution import Leaf, leaves
 from ..format.fields import (
     EXACT,
     FLOATS,
@@ -30,10 +29,12 @@ from ..format.fields import (
     ArrayType,
     Field,
     FieldType,
+    Leaf,
     MapType,
     Schema,
     StructType,
     decimal_parts,
+    leaves,
     show_path,
     type_text,
     walk,

@@ -22,8 +22,7 @@ from ..format.fields import Field, Schema, members
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, read_version
-from ..runtime.concurrency import map_in_batches
-from ..runtime.environment import create
+from ..runtime.environment import create, map_in_batches
 from ..scan.planning import differing_entries
 from ..store import Store
 from ..store.base import missing_file

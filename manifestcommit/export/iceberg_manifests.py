@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from ..errors import UnsupportedTypeError, UsageError
 from ..format.arrow_schema import arrow_type
-from ..format.evolution import leaves
 from ..format.fields import (
     FLOATS,
     MAX_FIELD_ID,
@@ -27,6 +26,7 @@ from ..format.fields import (
     Schema,
     StructType,
     decimal_parts,
+    leaves,
     show_path,
     type_text,
     walk,

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UsageError
-from ..format import evolution, values
+from ..format import values
 from ..format.arrow_schema import is_list, plain_type
 from ..format.entries import ColumnStats
-from ..format.fields import FLOATS, Schema, WireValue
+from ..format.fields import FLOATS, Schema, WireValue, leaves
 from ..format.spark_json import COLLATIONS
 
 Path: TypeAlias = tuple[str, ...]
@@ -61,7 +61,7 @@ def tracked_leaves(schema: Schema, file_schema: pa.Schema, limit: int) -> tuple[
             stored=positions[leaf.path].type,
             bounded=leaf.type not in UNORDERED and not leaf.metadata.get(COLLATIONS),
         )
-        for leaf in evolution.leaves(schema)[: max(limit, 0)]
+        for leaf in leaves(schema)[: max(limit, 0)]
         if leaf.path in positions
     )
 

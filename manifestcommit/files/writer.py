@@ -35,7 +35,7 @@ from ..format.spark_json import has_own_order
 from ..format.transforms import maker, partition_fields, source_of
 from ..log.table_context import gate
 from ..log.version_chain import open_head
-from ..runtime.concurrency import BackgroundWorker, SideBySide
+from ..runtime.environment import BackgroundWorker, SideBySide
 from ..runtime.outcome import InputTotals, fenced_error
 from ..store.base import Output, Store
 from . import row_buffer

@@ -166,27 +166,6 @@ class Draft:
                 return type
 
 
-__all__ = [
-    "Editing",
-    "Leaf",
-    "SchemaConflict",
-    "SchemaEdit",
-    "add_column",
-    "apply_edits",
-    "assign_new_ids",
-    "can_widen",
-    "comment_column",
-    "drop_column",
-    "find_column",
-    "fit",
-    "leaves",
-    "relax_column",
-    "rename_column",
-    "replace",
-    "replaces_files",
-    "widen_column",
-]
-
 Path = tuple[str, ...]
 _VOID = "void"  # the type of columns and members whose values are all null
 
@@ -210,15 +189,6 @@ class SchemaEdit(Closed, frozen=True, kw_only=True):
 
 # The edits of a schema, and the ids of the columns that partition the table.
 Editing: TypeAlias = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
-
-
-class Leaf(msgspec.Struct, frozen=True, kw_only=True):
-    """A column, or member of structs, of a primitive type; path: its names in files. [OB7]"""
-
-    id: int
-    path: tuple[str, ...]
-    type: str
-    metadata: dict[str, Any] = {}
 
 
 def fit(
@@ -486,20 +456,6 @@ def assign_new_ids(schema: Schema, new_id: Callable[[], int]) -> Schema:
     return msgspec.structs.replace(
         schema, fields=tuple(_with_new_ids(field, draw) for field in schema.fields)
     )
-
-
-def leaves(schema: Schema) -> tuple[Leaf, ...]:
-    """The primitive columns and members of structs, in order; none in arrays and maps. [OB7]"""
-    return tuple(_leaves(schema.fields, ()))
-
-
-def _leaves(fields: tuple[Field, ...], parent: Path) -> Iterator[Leaf]:
-    for field in fields:
-        path = (*parent, field.file_name)
-        if isinstance(field.type, str):
-            yield Leaf(id=field.id, path=path, type=field.type, metadata=field.metadata)
-        elif isinstance(field.type, StructType):
-            yield from _leaves(field.type.fields, path)
 
 
 # --- Does the data fit? ---------------------------------------------------------------------------

@@ -444,6 +444,29 @@ def walk(
             yield from walk(members(field.type), here)
 
 
+class Leaf(msgspec.Struct, frozen=True, kw_only=True):
+    """A column, or member of structs, of a primitive type; path: its names in files. [OB7]"""
+
+    id: int
+    path: tuple[str, ...]
+    type: str
+    metadata: dict[str, Any] = {}
+
+
+def leaves(schema: Schema) -> tuple[Leaf, ...]:
+    """The primitive columns and members of structs, in order; none in arrays and maps. [OB7]"""
+    return tuple(_leaves(schema.fields, ()))
+
+
+def _leaves(fields: tuple[Field, ...], parent: tuple[str, ...]) -> Iterator[Leaf]:
+    for field in fields:
+        path = (*parent, field.file_name)
+        if isinstance(field.type, str):
+            yield Leaf(id=field.id, path=path, type=field.type, metadata=field.metadata)
+        elif isinstance(field.type, StructType):
+            yield from _leaves(field.type.fields, path)
+
+
 def map_fields(schema: Schema, change: Callable[[Field], Field]) -> Schema:
     """Apply the change to every field, nested ones before their parents."""
 

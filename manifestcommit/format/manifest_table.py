@@ -18,8 +18,7 @@ from ..errors import UsageError
 from . import values
 from .arrow_schema import arrow_type
 from .entries import ColumnStats, Entry, FooterRef, ManifestRef, SourceRange, from_rows
-from .evolution import leaves
-from .fields import MAX_FIELD_ID, FieldType, Schema, WireValue, shown
+from .fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves, shown
 from .partitioning import Matcher, PartitionPattern
 from .transforms import partition_fields
 

@@ -33,7 +33,7 @@ from ..log.table_context import TableContext
 from ..protocol.conflict import Violation
 from ..rows.clauses import evaluating, mask_of
 from ..rows.row_change import each_of, scan
-from ..runtime.concurrency import map_concurrently
+from ..runtime.environment import map_concurrently
 from ..runtime.outcome import constraint_error
 from ..scan.planning import entries_table
 

@@ -25,8 +25,7 @@ from ..format.entries import Entry, FooterRef, ManifestRef, decode
 from ..format.fields import Schema
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.snapshot import RunRef, Snapshot, job_state
-from ..runtime.concurrency import map_concurrently
-from ..runtime.environment import Env, create
+from ..runtime.environment import Env, create, map_concurrently
 from ..runtime.footer_child import chunk_span
 from ..store import Store
 

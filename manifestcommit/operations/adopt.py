@@ -46,7 +46,7 @@ from ..files.writer import DEFAULT_BOUNDS_COLUMNS, DataFileWriter, plan_for
 from ..format import object_names
 from ..format.change import Overwrite, Write, declaration
 from ..format.entries import ColumnStats, Entry, FooterRef, ManifestRef
-from ..format.evolution import SchemaEdit, fit, leaves
+from ..format.evolution import SchemaEdit, fit
 from ..format.fields import (
     MAX_FIELD_ID,
     Field,
@@ -54,6 +54,7 @@ from ..format.fields import (
     WireValue,
     check_schema,
     is_text,
+    leaves,
     shown,
 )
 from ..format.object_names import UnsafePathError, check_path
@@ -72,8 +73,7 @@ from ..log.table_context import (
 )
 from ..log.version_chain import Head
 from ..protocol.spill_policy import entries_overflow
-from ..runtime.concurrency import prefetch
-from ..runtime.environment import STARTS
+from ..runtime.environment import STARTS, prefetch
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..scan.planning import entries_table
 from ..store import ObjectInfo, Store

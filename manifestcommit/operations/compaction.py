@@ -49,8 +49,7 @@ from ..protocol.compaction_plan import (
 from ..protocol.conflict import Conflict, describe_touch
 from ..rows.clauses import complete, session_of
 from ..rows.row_change import NewFiles, scan, size_of, write_rows
-from ..runtime.concurrency import map_in_batches, parallel_writers
-from ..runtime.environment import STARTS
+from ..runtime.environment import STARTS, map_in_batches, parallel_writers
 from ..runtime.outcome import Outcome, WriteTotals, committed_or_raise
 from ..scan.planning import entries_of
 from ..store.base import is_remote

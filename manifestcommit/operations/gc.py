@@ -60,8 +60,7 @@ from ..protocol import retention
 from ..protocol.apply import apply
 from ..protocol.joint_outcome import last_state
 from ..protocol.retention import Horizon, Policy, Verdict, horizon_of
-from ..runtime.concurrency import map_in_batches
-from ..runtime.environment import STARTS
+from ..runtime.environment import STARTS, map_in_batches
 from ..runtime.outcome import committed_or_raise
 from ..store import KeepsUnfinished, ObjectInfo, Unfinished
 from .adopt import UNFINISHED

@@ -27,10 +27,10 @@ from ..errors import (
 )
 from ..files.footer_stats import TrackedLeaf, tracked_leaves
 from ..files.foreign_footer import noted_footer
-from ..format import codec, evolution, manifest_table, object_names, values
+from ..format import codec, manifest_table, object_names, values
 from ..format.arrow_schema import arrow_type
 from ..format.entries import ColumnStats, Entry, ManifestRef
-from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue
+from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves
 from ..format.snapshot import RunRef, Snapshot
 from ..format.transforms import maker, partition_fields, source_ids
 from ..log.manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
@@ -56,8 +56,7 @@ from ..protocol.audit import (
     other_table,
     skipped_version,
 )
-from ..runtime.concurrency import prefetch
-from ..runtime.environment import STARTS
+from ..runtime.environment import STARTS, prefetch
 from ..store import Store
 from .describe import data_age_s, source_age_s
 from .store_inventory import Hashes, Inventory, Repeats, hashes
@@ -137,10 +136,10 @@ def _examine(
     if file.metadata.num_rows != entry.rows:
         text = f"it has {file.metadata.num_rows:,} rows, its entry says {entry.rows:,}"
         yield finding("file_rows_differ", entry.path, text)
-    leaves = {leaf.id: leaf for leaf in tracked_leaves(schema, file.schema_arrow, sys.maxsize)}
+    tracked = {leaf.id: leaf for leaf in tracked_leaves(schema, file.schema_arrow, sys.maxsize)}
     partitions = partition_fields(schema, partition_by)
     sources = source_ids(partition_by)
-    wanted = [leaf for id, leaf in leaves.items() if id in entry.columns or id in sources]
+    wanted = [leaf for id, leaf in tracked.items() if id in entry.columns or id in sources]
     tallies = {leaf.id: _Tally(leaf) for leaf in wanted}
     for field in partitions:
         if (source := tallies.get(field.id & MAX_FIELD_ID)) is not None:
@@ -165,11 +164,11 @@ def _examine(
     for field, value in zip(partitions, entry.partition, strict=True):
         if (source := tallies.get(field.id & MAX_FIELD_ID)) is not None:
             held = source.partitions[field.id].values
-            name = ".".join(source.leaf.path) if field.id in leaves else field.name
+            name = ".".join(source.leaf.path) if field.id in tracked else field.name
             yield from _check_partition(entry.path, name, held, value)
-    known = {leaf.id for leaf in evolution.leaves(schema)}
+    known = {leaf.id for leaf in leaves(schema)}
     for id, said in entry.columns.items():
-        leaf = leaves.get(id)
+        leaf = tracked.get(id)
         if id not in known:
             continue  # the column was dropped: no reader reads it
         problems = _absent(said, entry.rows) if leaf is None else tallies[id].contradictions(said)

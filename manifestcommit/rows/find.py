@@ -47,7 +47,7 @@ from ..format.evolution import find_column, fit
 from ..format.fields import MAX_FIELD_ID, Field, Schema, type_text
 from ..format.transforms import partition_fields
 from ..log.table_context import TableContext
-from ..runtime.concurrency import MUCH_BYTES, map_concurrently
+from ..runtime.environment import MUCH_BYTES, map_concurrently
 from ..runtime.outcome import Kind
 from ..scan import planning
 from .clauses import (

@@ -36,8 +36,14 @@ from ..log.table_context import TableContext, find_key_at
 from ..log.version_chain import Head
 from ..protocol.compaction_plan import unite_ranges
 from ..protocol.conflict import Conflict
-from ..runtime.concurrency import MUCH_BYTES, map_concurrently, parallel_writers
-from ..runtime.environment import STARTS, pause, tuning
+from ..runtime.environment import (
+    MUCH_BYTES,
+    STARTS,
+    map_concurrently,
+    parallel_writers,
+    pause,
+    tuning,
+)
 from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of
 from ..scan.parallel_decode import batches_of, check_digest, checked_bytes

@@ -22,7 +22,7 @@ from ..format.snapshot import Snapshot
 from ..format.transforms import partition_fields
 from ..format.values import from_array
 from ..log.table_context import TableContext
-from ..runtime.concurrency import prefetch
+from ..runtime.environment import prefetch
 from ..store.arrow_filesystem import knowing_sizes
 from ..store.base import check_files, missing_file
 

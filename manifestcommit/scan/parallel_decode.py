@@ -30,7 +30,7 @@ from ..format.entries import FooterRef, pack_bins
 from ..format.snapshot import Snapshot
 from ..log.manifests import GAP_BYTES
 from ..log.table_context import TableContext
-from ..runtime.concurrency import map_in_batches
+from ..runtime.environment import map_in_batches
 from ..runtime.footer_child import chunk_span, metadata_of
 from ..store import Store
 from ..store.arrow_filesystem import TAIL_BYTES, RangedInput

@@ -31,7 +31,7 @@ from ..format.transforms import partition_fields
 from ..log.manifests import PART_BYTES, ManifestParts, aligned, check_removed
 from ..log.table_context import TableContext
 from ..log.version_chain import raise_if_expired
-from ..runtime.concurrency import map_concurrently
+from ..runtime.environment import map_concurrently
 
 # The statistics that a filter is evaluated on, column by column: of entries, of row groups of a
 # manifest, and of whole manifests. [RD6] [RD12]

@@ -39,7 +39,7 @@ from ..log.version_chain import Head, read_object
 from ..protocol.retention import classify, horizon_of, job_in
 from ..rows.clauses import Condition
 from ..rows.where import understood_here
-from ..runtime.concurrency import map_in_batches
+from ..runtime.environment import map_in_batches
 from ..scan.arrow_dataset import is_damage, open_dataset
 from ..scan.planning import EntrySource, entries_table, leaf_fields
 from ..store import KeepsUnfinished

@@ -29,6 +29,7 @@ from manifestcommit.transactions import PreparedTransaction
 LATE = {
     "Any": Any,
     "Condition": str | pyarrow.compute.Expression | pyspark.sql.Column,
+    "Erasure": mc.Erasure,
     "Export": mc.Export,
     "Report": mc.Report,
     "DataFrame": pyspark.sql.DataFrame,

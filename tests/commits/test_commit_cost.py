@@ -16,7 +16,7 @@ from tests.kit.sizes import rounds
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.entries import ColumnStats, Entry
-from manifestcommit.format.evolution import leaves
+from manifestcommit.format.fields import leaves
 from manifestcommit.format.snapshot import KeyRecord, Snapshot
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head

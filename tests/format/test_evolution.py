@@ -15,7 +15,6 @@ from tests.kit.schemas import counter, names, primitives, schemas
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError, UsageError
 from manifestcommit.format.arrow_schema import arrow_schema, conform
 from manifestcommit.format.evolution import (
-    Leaf,
     SchemaConflict,
     SchemaEdit,
     add_column,
@@ -25,12 +24,11 @@ from manifestcommit.format.evolution import (
     comment_column,
     drop_column,
     fit,
-    leaves,
     relax_column,
     rename_column,
     widen_column,
 )
-from manifestcommit.format.fields import ArrayType, Field, FieldType, MapType, Schema, StructType, check_schema, walk
+from manifestcommit.format.fields import ArrayType, Field, FieldType, Leaf, MapType, Schema, StructType, check_schema, leaves, walk
 
 TABLE = Schema(
     fields=(

@@ -24,7 +24,7 @@ from manifestcommit.rows import find
 from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.find import ArrowRows, Choice
 from manifestcommit.rows.where import delete_where
-from manifestcommit.runtime import concurrency
+from manifestcommit.runtime import environment
 from manifestcommit.scan import planning
 from manifestcommit.table import Table
 
@@ -121,10 +121,10 @@ def test_rows_go_out_of_adopted_files_whose_partition_stands_in_their_folder_onl
 
 def test_large_files_are_shared_among_threads_and_lose_no_row(base: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[RC1] [RC5]"""
-    for module in (find, rewrite, concurrency):
+    for module in (find, rewrite, environment):
         monkeypatch.setattr(module, "MUCH_BYTES", 1)
     monkeypatch.setattr(rewrite, "_BATCH_ROWS", 3)
-    monkeypatch.setattr(concurrency.os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(environment.os, "cpu_count", lambda: 6)
     table, data = copy(base, "plain", tmp_path)
     outcome = table.delete("id IN (3, 13, 23, 33)")
     assert outcome.files_rewritten == 4 and table.files().num_rows == 3, "two files of four share a thread"
