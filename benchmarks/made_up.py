@@ -17,12 +17,11 @@ import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.arrow_schema import arrow_type
-from manifestcommit.format.change import Write
+from manifestcommit.format.change import Advance, Write
 from manifestcommit.format.entries import ManifestRef
 from manifestcommit.format.evolution import leaves
 from manifestcommit.format.fields import Schema
 from manifestcommit.format.manifest_table import FIXED
-from manifestcommit.format.watermark import Advance
 from manifestcommit.log.manifests import put_manifest
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head

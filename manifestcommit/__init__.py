@@ -31,7 +31,7 @@ _HOMES = {
     "protocol.audit": "VerifyFinding",
     "protocol.conflict": "Conflict Violation",
     "format.snapshot": "Snapshot",
-    "format.watermark": "WatermarkMismatch",
+    "format.change": "WatermarkMismatch",
     "operations.verify": "VerifyReport",
     "commits.two_phase": "JobInfo Resolution",
     "operations.adopt": "Adoption SkippedFile",
@@ -44,8 +44,8 @@ _HOMES = {
     "catalog.clone": "CloneReport clone",
     "catalog.lake": "Lake lake",
     "export.export_result": "Export",
-    "job": "DroppedJobWarning Job begin commit commit_all write",
-    "transactions": "JointOutcome PinnedTable Transaction TransactionRows read_together "
+    "job": "DroppedJobWarning Job begin write",
+    "transactions": "JointOutcome PinnedTable Transaction TransactionRows commit_all read_together "
     "rollback_together tag_together transaction",
     "upkeep": "maintain",
     "report.page": "Report",
@@ -55,7 +55,7 @@ _HOMES = {
     "store.doctor": "DoctorCheck DoctorLatency DoctorReport",
     "table": "Table gc read_committed",
     "table.erasing": "Erasure",
-    "table.functions": "create_table",
+    "table.functions": "commit create_table",
     "table.listing": "Listing",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

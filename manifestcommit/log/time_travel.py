@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from ..errors import SnapshotExpiredError, UsageError, VersionNotFoundError
+from ..format.change import Advance, Position
 from ..format.snapshot import Commit, KeyRecord, Snapshot, is_far
-from ..format.watermark import Advance, Position
 from ..protocol.joint_outcome import is_part
 from ..runtime.environment import Env, SystemEnv
 from ..runtime.validation import wrong

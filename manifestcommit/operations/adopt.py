@@ -56,7 +56,7 @@ from ..log.manifests import write_manifest
 from ..log.table_context import OtherFormat, TableContext, check_not_inside, format_at, format_of
 from ..log.time_travel import find_key_at
 from ..log.version_chain import Head
-from ..protocol.spill_policy import entries_overflow
+from ..protocol.apply import entries_overflow
 from ..runtime.concurrency import prefetch
 from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome, committed_or_raise

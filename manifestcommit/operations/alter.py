@@ -17,7 +17,7 @@ from ..files.writer import (
     takes_bloom_filter,
 )
 from ..format import partitioning
-from ..format.change import Write
+from ..format.change import Advance, Position, Write
 from ..format.evolution import (
     Editing,
     SchemaEdit,
@@ -28,11 +28,10 @@ from ..format.evolution import (
 )
 from ..format.fields import Schema, is_text, is_unicode, shown, type_text, walk
 from ..format.snapshot import AUTHOR_PROPERTY, ROW_TRIES_PROPERTY, Snapshot, parts_of
-from ..format.watermark import Advance, Position
 from ..log import exports
 from ..log.table_context import TableContext, gate, open_or_free
 from ..log.version_chain import Head
-from ..protocol.write_layout import MISSING_COLUMNS
+from ..protocol.apply import MISSING_COLUMNS
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import origins_of
 from .upkeep_properties import SORT_BY, UPKEEP, check_unsorted, check_upkeep, property_fields

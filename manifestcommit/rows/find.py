@@ -235,8 +235,8 @@ def finish(
     if change.hold is not None and not planned:
         change.hold(change)
         kind, version = "pending", None
-        if change.record is not None:
-            kind, version = "already_committed", change.record.version
+        if change._record is not None:
+            kind, version = "already_committed", change._record.version
     elif planned and found is not None:
         kind = "planned"
         told["reads"], told["rewrites"] = (
@@ -246,7 +246,7 @@ def finish(
         kind = "unchanged"
     if kind is not None:
         return RowOutcome(
-            kind=kind, job_id=change.id, version=version, metrics=change.metrics, **told
+            kind=kind, job_id=change._id, version=version, metrics=change.metrics, **told
         )
     outcome = change.commit_or_lose()
     told = told if outcome.kind == "committed" else {}

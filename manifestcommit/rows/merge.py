@@ -260,14 +260,14 @@ def _whole_rows(
     names = _check_columns(plan.schema, source.schema, keys, only_keys, on.by)
     new = change.new(plan, source.write, plan, names)
     rules = Compiled([Rule()] if clauses.matched else [], [], [])
-    return Staged(plan, new, entries_of(change.ctx, plan, new), keys, rules, whole=True)
+    return Staged(plan, new, entries_of(change._ctx, plan, new), keys, rules, whole=True)
 
 
 def _some_columns(
     change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, on: MergeOn
 ) -> Staged:
     """Write the columns that the source has, and compile the clauses for them. [RC4] [RC9]"""
-    ctx, snapshot = change.ctx, change.snapshot
+    ctx, snapshot = change._ctx, change.snapshot
     assert snapshot.schema is not None
     columns = _source_columns(snapshot.schema, source.schema, keys, evolves=on.merge_schema)
     table, by, now = snapshot.schema, snapshot.partition_by, ctx.env.now_us()

@@ -22,7 +22,7 @@ from ..format.arrow_schema import arrow_schema, converted
 from ..format.evolution import Editing
 from ..format.fields import Field, Schema, type_text, walk
 from ..log.table_context import TableContext
-from ..protocol.write_layout import Layout, check_missing, lay_out
+from ..protocol.apply import Layout, check_missing, lay_out
 from ..scan import planning
 from .clauses import Assignments, Rule, Rules, declared_set
 from .conditions import Condition, session_of, shown, text_of, understand
@@ -200,7 +200,7 @@ def _examined(change: RowChange, wanted: Condition) -> pa.Table:
     snapshot = change.snapshot
     assert snapshot.schema is not None
     change.read(partitions_read(wanted.predicate, snapshot.schema, snapshot.partition_by))
-    return planning.entries_table(change.ctx, snapshot, wanted.predicate)
+    return planning.entries_table(change._ctx, snapshot, wanted.predicate)
 
 
 def _by_partition(
@@ -239,7 +239,7 @@ def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[
         None,
         merge=merge_schema,
         new_id=partial(next, ids),
-        url=change.ctx.store.url,
+        url=change._ctx.store.url,
     )
     check_missing(layout.missing, change.snapshot.properties, whole=False)
     change.evolve(layout.edits)
@@ -248,7 +248,7 @@ def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[
 
 def _stage(change: RowChange, data: NewRows) -> pa.Table:
     """Write the data once, as any write does; its entries."""
-    ctx, snapshot = change.ctx, change.snapshot
+    ctx, snapshot = change._ctx, change.snapshot
     plan = change.plan(sources=change.sources)
     names = {field.name: field.name for field in data.schema.fields}
     new = change.new(plan, data.write, plan, names)

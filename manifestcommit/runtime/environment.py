@@ -20,7 +20,7 @@ import msgspec
 
 from ..errors import StoreUnclearError, UsageError
 from ..format.snapshot import PARTS, Author, limited, parts_of
-from ..protocol.spill_policy import Budgets
+from ..protocol.apply import Budgets
 from ..store import Store
 from ..version import WRITER
 

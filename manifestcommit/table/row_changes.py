@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..arguments import REASON, checked, part_of
 from ..errors import UsageError
-from ..job import is_spark_dataframe
 from ..log.table_context import TableContext
 from ..rows.clauses import (
     Clauses,
@@ -26,7 +25,7 @@ from ..rows.find import ArrowRows, Choice, RowExecutor
 from ..rows.merge import MergeOn, merge
 from ..rows.row_change import Declared, NewRows, RowChange, RowOutcome, arrow_data
 from ..rows.where import delete_where, overwrite_where, update_where
-from ..runtime.validation import Ranges, anything, condition, optional, rows
+from ..runtime.validation import Ranges, anything, condition, is_spark_dataframe, optional, rows
 from ..store import StorageOptions
 from .conditions import Condition, check_meaning
 

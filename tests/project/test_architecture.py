@@ -140,11 +140,11 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 63_108, "modules": 212, "loaded": 70, "lines of tests": 84_383}
+CEILINGS = {"lines": 62_912, "modules": 204, "loaded": 60, "lines of tests": 84_355}
 WALKS = {
-    "append": {"modules": 44, "switches": 347, "depth": 19},
+    "append": {"modules": 36, "switches": 313, "depth": 17},
     "read": {"modules": 26, "switches": 95, "depth": 15},
-    "merge": {"modules": 56, "switches": 736, "depth": 24},
+    "merge": {"modules": 49, "switches": 662, "depth": 24},
     "gc": {"modules": 31, "switches": 299, "depth": 17},
 }
 

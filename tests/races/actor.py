@@ -23,7 +23,7 @@ from tests.races.records import Log, Outcome, Record, merge
 from tests.races.rig import Rig, install
 
 import manifestcommit as mc
-from manifestcommit.protocol.spill_policy import Budgets
+from manifestcommit.protocol.apply import Budgets
 from manifestcommit.runtime.environment import tune, tuning
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing.faults import FaultCall

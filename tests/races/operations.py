@@ -189,7 +189,7 @@ def replace(process: Process, record: Record) -> Outcome:
     process.learn(record, job=job.id, rows=rows_in(data), removes=removes)
     job.write(data, partition_by=["day"])
     change = msgspec.structs.replace(change_of(job), operation="replace", remove=frozenset(files))
-    session = job._job.ctx
+    session = job._ctx
     return told(record, committed_or_raise(engine_commit(session, session.known or session.open(), change), process.url))
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from manifestcommit.runtime.concurrency import BackgroundWorker, map_concurrently, map_in_batches, prefetch
+from manifestcommit.files.writer import BackgroundWorker
+from manifestcommit.runtime.concurrency import map_concurrently, map_in_batches, prefetch
 from manifestcommit.store import Store
 from manifestcommit.store.base import is_remote
 from manifestcommit.store.memory import MemoryStore
@@ -162,7 +163,7 @@ def test_the_end_waits_for_what_is_under_way() -> None:
 
 INTERRUPTED = """
 import os, signal, threading
-from manifestcommit.runtime.concurrency import BackgroundWorker
+from manifestcommit.files.writer import BackgroundWorker
 
 done, go, worker = [], threading.Event(), BackgroundWorker()
 worker.do(lambda: done.append(go.wait(60)))

@@ -17,7 +17,6 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from ...commits.job import Job
 from ...errors import UsageError
 from ...files.writer import WritePlan
 from ...filter.merge_keys import key_columns
@@ -25,13 +24,13 @@ from ...format.evolution import find_column
 from ...format.fields import Schema, mark_of
 from ...format.spark_json import from_spark
 from ...format.transforms import split_calls
+from ...job import Job
 from ...log.table_context import TableContext
 from ...log.time_travel import choose_version
 from ...log.version_chain import read_version
 from ...protocol.change_feed import CHANGE_COLUMNS, ON_OVERWRITE, Offset, OnOverwrite, parse_offset
 from ...rows.read_changes import RowFeed, chosen_columns
-from ...runtime.outcome import committed_or_raise
-from ...runtime.validation import message, metadata, size, whole
+from ...runtime.validation import check_work, message, metadata, size, whole
 from ...scan.arrow_dataset import constants_in
 from ...scan.change_feed import Feed
 from ...scan.planning import entries_table
@@ -430,23 +429,24 @@ def begin_write(
         if options.get("basedOn")
         else None
     )
+    check_work(key=options.get("key"), fingerprint=options.get("fingerprint"))
     job = Job(
         ctx, key=options.get("key"), fingerprint=options.get("fingerprint"), based_on=based_on
     )
     # for an INSERT through a view, the version that the view shows
-    job.based_on.take(column_marks(struct), appends=True)
+    job._based_on.take(column_marks(struct), appends=True)
     chosen = _overwrite_option(options, overwrite)
     if overwrite:
         job.overwrite(
-            None if chosen in (None, "all") else chosen,  # type: ignore[arg-type]  # "all" is gone
-            conflict=options.get("conflict") or "serializable",
+            None if chosen in (None, "all") else chosen,  # type: ignore[arg-type]  # checked there
+            conflict=options.get("conflict") or "serializable",  # type: ignore[arg-type]  # so
         )
     for source, (start, end) in _watermarks(options.get("watermarks")).items():
         job.advance(source, start, end)
     if job.already_committed:
-        committed_or_raise(job.commit(), job.url)
+        job.commit()
         return TableWriter(None, None, takes_all=False, storage_options=storage_options)
-    plan = job.plan_write(
+    plan = job._plan_write(
         from_spark(struct.jsonValue()),
         partition_by=_names("partitionBy", options.get("partitionBy")),
         merge_schema=_flag("mergeSchema", options.get("mergeSchema")),
@@ -489,14 +489,8 @@ class TableWriter(DataSourceArrowWriter):
         if self.job is None or self.plan is None:
             return
         written = collect(self.plan, messages, self.storage_options)
-        self.job.add_written(
-            written.entries,
-            written.manifests,
-            touched=written.touched,
-            tasks=written.tasks,
-            intake=written.intake,
-        )
-        committed_or_raise(self.job.commit(), self.job.url)
+        written.add_to(self.job)
+        self.job.commit()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete nothing: Spark calls this even after a commit, and tasks may go on. [SP3]"""

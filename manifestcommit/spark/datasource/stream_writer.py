@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from manifestcommit.commits.create_version import settled_outcome
-from manifestcommit.commits.job import Job
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.files.writer import WritePlan
 from manifestcommit.format.change import StreamBatch, Write
@@ -24,6 +23,7 @@ from manifestcommit.format.codec import compress, decompress
 from manifestcommit.format.fields import is_text
 from manifestcommit.format.snapshot import Snapshot, StreamRecord
 from manifestcommit.format.spark_json import from_spark
+from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.protocol.change_feed import judge, record_of
 from manifestcommit.runtime.outcome import committed_or_raise
@@ -150,9 +150,9 @@ def plan_batch(
     began_us = ctx.env.now_us()
     job = Job(ctx)
     if overwrite:
-        job.overwrite(None, conflict=conflict)
+        job.overwrite(None, conflict=conflict)  # type: ignore[arg-type]  # it is checked there
     schema = from_spark(struct.jsonValue())
-    plan = job.plan_write(
+    plan = job._plan_write(
         schema,
         partition_by=partition_by,
         merge_schema=merge_schema,
@@ -165,7 +165,7 @@ def plan_batch(
         streams = {key: streams[key]} if key in streams else streams
     if len(streams) > _STREAMS_TOLD:  # it only saves tasks their work
         streams = dict(sorted(streams.items(), key=lambda item: item[1].version)[-_STREAMS_TOLD:])
-    change = ctx.signed(job.change(), ctx.known.snapshot.properties)
+    change = ctx.signed(job._change(), ctx.known.snapshot.properties)
     return PlannedBatch(plan=plan, change=change, began_us=began_us, key=key, streams=streams)
 
 
@@ -201,27 +201,27 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch, planned, settled = _agreed(messages, batch_id)
         ctx = TableContext(open_store(planned.plan.url, self.storage_options))
         job = Job(ctx)
-        job.resume(planned.change, began_us=planned.began_us)
-        job.take_batch(batch)
+        job._resume(planned.change, began_us=planned.began_us)
+        job._take_batch(batch)
         assert ctx.known is not None
         if settled:
-            outcome = settled_outcome(ctx, ctx.known, job.change(), sent=False)
+            outcome = settled_outcome(ctx, ctx.known, job._change(), sent=False)
             if outcome is None:
                 raise StoreError(
-                    f"{job.url}: the table's record of query {batch.query} was set back "
+                    f"{job._url}: the table's record of query {batch.query} was set back "
                     f"while batch {batch.batch} ran; nothing was "
                     "committed. Start the query again: it runs the batch again."
                 )
-            committed_or_raise(outcome, job.url)
+            committed_or_raise(outcome, job._url)
             return
         if (
             planned.key is None
             and batch.batch == 0
-            and (text := _stranger(ctx.known.snapshot, batch, job.url))
+            and (text := _stranger(ctx.known.snapshot, batch, job._url))
         ):
             _warn(text)
         collect(planned.plan, messages, self.storage_options).add_to(job)
-        committed_or_raise(job.commit(), job.url)
+        job.commit()
 
     def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
         """Delete nothing: Spark calls this even after a commit, and tasks may go on. [SP3]"""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql import DataFrame
 
-    from manifestcommit.commits.job import Job
+    from manifestcommit.commits.prepared_job import JointUnit
     from manifestcommit.store import Store
 
 # A task with more JSON than this sends its entries as a manifest: the driver collects every message
@@ -65,9 +65,9 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int = 0
     intake: InputTotals | None = None
 
-    def add_to(self, job: Job) -> None:
+    def add_to(self, job: JointUnit) -> None:
         """Make its files part of what the job commits."""
-        job.add_written(
+        job._add_written(
             self.entries,
             self.manifests,
             touched=self.touched,
