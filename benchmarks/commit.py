@@ -44,11 +44,11 @@ from benchmarks.made_up_peers import Delta, Iceberg, Lance, Peer
 from benchmarks.measure import Contestant, Figures, bytes_below, interleave, memory_mb, parser, report, rounds_of, work_folder
 from benchmarks.s3 import versions
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.job import Job
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.entries import ColumnStats, Entry
 from manifestcommit.format.fields import leaves
 from manifestcommit.format.partitioning import PartitionPattern
+from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head
 from manifestcommit.runtime.outcome import committed_or_raise
@@ -320,7 +320,7 @@ def _send(files: int, tasks: int) -> None:
 
     session = made_up_session(open_store(url()))
     job = Job(session)
-    plan = job.plan_write(head_schema(session))
+    plan = job._plan_write(head_schema(session))
     head, each = session.open(), files // tasks
     few = each * len(msgspec.json.encode(entry(head, job.id, 123_456))) <= MESSAGE_LIMIT_BYTES
     messages = []
@@ -356,10 +356,10 @@ def _drive() -> dict[str, float]:
         job_id, plan, messages = pickle.load(source)
     sent = sum(len(message.data) for message in messages)
     job = Job(TableContext(open_store(url())))
-    job.id = job_id  # the job that the tasks wrote for, which in Spark is this very object
-    job.plan_write(plan.schema)
+    job._id = job_id  # the job that the tasks wrote for, which in Spark is this very object
+    job._plan_write(plan.schema)
     written = collect(plan, messages, StorageOptions())
-    job.add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks)
+    job._add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks)
     outcome = job.commit()
     ms = (time.perf_counter() - start) * 1000
     assert outcome.committed, outcome

@@ -10,7 +10,7 @@ does. A round is 500 commits, of the one table and then of the other, and what t
   100 versions and 2,000 keys.
 
 The table without maintenance keeps every version it ever had, and is held against what `expected` computes from the constants of
-protocol/spill_policy.py: so many objects, so many bytes.
+protocol/apply.py: so many objects, so many bytes.
 
 What these figures do not say: files are in a cached folder of one machine; a year passes in minutes, so ages are set to nothing and what
 stays is chosen by number.
@@ -36,18 +36,17 @@ from benchmarks.measure import Contestant, Figures, interleave, parser, report, 
 from benchmarks.s3 import S3Server, s3_server
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.format import codec, manifest_table, object_names
-from manifestcommit.format.change import Write
+from manifestcommit.format.change import Advance, Write
 from manifestcommit.format.entries import ColumnStats, Entry, ManifestRef
 from manifestcommit.format.fields import Schema
 from manifestcommit.format.partitioning import dedupe, of_partition
 from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot
-from manifestcommit.format.watermark import Advance
 from manifestcommit.log.manifests import to_parquet
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import compaction
 from manifestcommit.operations.compaction import CompactionOptions, Rewriting
 from manifestcommit.operations.gc import run as run_gc
-from manifestcommit.protocol import spill_policy
+from manifestcommit.protocol.apply import inlined_overflow
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.rows.row_change import NewFiles
 from manifestcommit.runtime.environment import tuning
@@ -314,7 +313,7 @@ def inlined_entries(like: Snapshot) -> int:
 
     def overflows(count: int) -> bool:
         snapshot = msgspec.structs.replace(like, version=made_up[count - 1].added, added=made_up[:count])
-        return spill_policy.inlined_overflow(snapshot, tuning().budgets)
+        return inlined_overflow(snapshot, tuning().budgets)
 
     return bisect.bisect_left(range(1, _MOST_INLINED), True, key=overflows) + 1
 

@@ -27,7 +27,7 @@ from manifestcommit.format.change import Write
 from manifestcommit.format.entries import Entry
 from manifestcommit.log.manifests import write_manifest
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.protocol.spill_policy import Budgets
+from manifestcommit.protocol.apply import Budgets
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import open_store
 

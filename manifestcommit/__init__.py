@@ -31,7 +31,7 @@ _HOMES = {
     "protocol.audit": "VerifyFinding",
     "protocol.conflict": "Conflict Violation",
     "format.snapshot": "Snapshot",
-    "format.watermark": "WatermarkMismatch",
+    "format.change": "WatermarkMismatch",
     "operations.verify": "VerifyReport",
     "commits.two_phase": "JobInfo Resolution",
     "operations.adopt": "Adoption SkippedFile",
@@ -45,8 +45,8 @@ _HOMES = {
     "catalog.lake": "Lake lake",
     "catalog.publishing": "publish_catalog",
     "export.exporter": "Export",
-    "job": "DroppedJobWarning Job begin commit commit_all write",
-    "transactions": "JointOutcome PinnedTable Transaction TransactionRows read_together "
+    "job": "DroppedJobWarning Job begin write",
+    "transactions": "JointOutcome PinnedTable Transaction TransactionRows commit_all read_together "
     "rollback_together tag_together transaction",
     "upkeep": "maintain",
     "report.page": "Report",
@@ -56,7 +56,7 @@ _HOMES = {
     "store.doctor": "DoctorCheck DoctorLatency DoctorReport",
     "table": "Table gc read_committed",
     "table.erasing": "Erasure",
-    "table.functions": "create_table",
+    "table.functions": "commit create_table",
     "table.listing": "Listing",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -9,9 +9,9 @@ from .catalog.lake import Lake, lake
 from .catalog.publishing import publish_catalog
 from .commits.two_phase import JobInfo, Resolution
 from .export.exporter import Export
+from .format.change import WatermarkMismatch
 from .format.snapshot import Snapshot
-from .format.watermark import WatermarkMismatch
-from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
+from .job import DroppedJobWarning, Job, begin, write
 from .operations.adopt import Adoption, SkippedFile
 from .operations.compaction import Compaction, LostGroup
 from .operations.describe import FileRange, Lineage, TableMetrics
@@ -29,13 +29,14 @@ from .staging import Staged, staged
 from .store.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, gc, read_committed
 from .table.erasing import Erasure
-from .table.functions import create_table
+from .table.functions import commit, create_table
 from .table.listing import Listing
 from .transactions import (
     JointOutcome,
     PinnedTable,
     Transaction,
     TransactionRows,
+    commit_all,
     read_together,
     rollback_together,
     tag_together,

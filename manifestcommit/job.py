@@ -1,4 +1,5 @@
-"""The library call at job end: `write`, `begin` and its job, `commit`, `commit_all`. [CM10]
+"""A job from begin to outcome: what it declares, the files that it gathers, and its one commit; the
+calls `write` and `begin`. [CM1] [CM10] [KY3] [SC3]
 
 Spark is touched only when a Spark DataFrame is handed in.
 
@@ -7,41 +8,81 @@ Internal: import from `manifestcommit`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
 
 import msgspec
+import pyarrow as pa
 
 from . import telemetry as telemetry  # observes jobs
-from .commits import job as engine_job
-from .commits.two_phase import commit_prepared
+from .commits.commit_loop import (
+    BasedOn,
+    below,
+    check_based_on,
+    first_schema,
+    load_conflict_inputs,
+    measured,
+)
+from .commits.commit_loop import commit as commit_change
+from .commits.create_version import create_table, found_outcome
+from .commits.group_commit import Committers
+from .commits.prepared_job import Act, JobState, JointUnit, Pinned, TablePart, after
+from .commits.task_recovery import Recovery, intake_of
 from .errors import (
     CommitConflictError,
-    ManifestCommitError,
-    OutcomeUnknownError,
-    StoreError,
+    TableNotFoundError,
     UsageError,
-    WatermarkGapError,
 )
-from .files.row_buffer import record_batches
-from .format.entries import MAX_SOURCES
-from .format.watermark import in_order_of_advances, predecessors
+from .files import writer as files
+from .files.foreign_file import footer_schema, inspect_file
+from .files.foreign_footer import FooterJudge, open_noted
+from .files.writer import bytes_of, record_batches
+from .format import arrow_schema, object_names, partitioning
+from .format.change import (
+    Advance,
+    ConflictChoice,
+    StreamBatch,
+    Write,
+    as_begun,
+    declaration,
+    declared_scope,
+    find_mismatch,
+)
+from .format.entries import MAX_SOURCES, Entry
+from .format.evolution import assign_new_ids
+from .format.fields import Schema, arrow_marks, relaxed
+from .format.partitioning import PartitionPattern, bounded
+from .format.snapshot import TogetherJob
 from .log import export_hook
-from .log.table_context import TableContext
-from .runtime.outcome import JobMetrics, JobResult, JobResults, Outcome, committed_or_raise
-from .runtime.validation import Ranges, advances_of, checked, is_spark, wrong
+from .log.table_context import LATEST_READ, TableContext, find_job_at, find_key_at, open_or_free
+from .log.version_chain import Head, read_version
+from .protocol.apply import MISSING_COLUMNS, Layout, check_inside, check_missing, lay_out, replaced
+from .protocol.conflict import find_conflict
+from .runtime.outcome import InputTotals, Outcome, WriteTotals, committed_or_raise
+from .runtime.validation import (
+    Ranges,
+    advance_of,
+    advances_of,
+    checked,
+    is_spark_dataframe,
+    source_ranges_of,
+    wrong,
+)
+from .runtime.validation import metadata as check_metadata
 from .store import StorageOptions, open_store
 from .terminal import Progress
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from .staging import Staged
 
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
+_FINAL_EARLY = ("partition_is_filled", "table_exists", "watermark_overlap")
 
 
 class _Options(TypedDict, total=False):
@@ -199,8 +240,7 @@ def write(
     is_plain = mode in ("append", "overwrite") and not recoverable
     if not publish and not is_plain:
         raise _only_plain("publish=False")
-    # All rows of the job come from these ranges, and its files say so, unless that would make each
-    # entry long.
+    # its files say which ranges their rows come from, unless that would make each entry long
     sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
     if on_violation == "quarantine":
         if not (is_plain and publish and based_on is None and not replace_schema):
@@ -217,46 +257,42 @@ def write(
         return done
     _check_no_refusal(quarantine, max_violations)
     ctx = TableContext(open_store(path, storage_options)).noting(message, metadata)
-    begun = engine_job.Job(
-        ctx, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
+    job = Job(
+        ctx,
+        key=key,
+        fingerprint=fingerprint,
+        recoverable=recoverable,
+        based_on=based_on,
+        storage_options=storage_options,
     )
-    job = Job(begun, storage_options)
     try:
         with job:
-            _declare(job, mode, overwrite, conflict, watermarks)
-            job.write(
+            job._declare(mode, overwrite, conflict, watermarks)
+            job._write(
                 data,
                 partition_by=partition_by,
                 merge_schema=merge_schema,
                 target_file_size=target_file_size,
                 sources=sources,
-                **({"replace_schema": True} if replace_schema else {}),
+                replace_schema=replace_schema,
             )
             if not publish:
-                begun.seal(held=True)
-                begun.prepare()
+                job._seal(held=True)
+                staged = export_hook.registered("staging")().Staged
+                return cast("Staged", staged(path, job._prepare(), storage_options))
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
-        return Outcome(kind="unchanged", job_id=begun.id, version=ctx.open().version)
-    if not publish:
-        opened: Staged = export_hook.registered("staging")().Staged(path, begun.id, storage_options)
-        return opened
+        return Outcome(kind="unchanged", job_id=job.id, version=ctx.open().version)
     assert job.outcome is not None
     return job.outcome
 
 
 def _check_mode(mode: str, overwrite: Overwritten, conflict: str) -> None:
-    """UsageError where what mode="overwrite" takes is given with another mode."""
-    if mode != "overwrite" and overwrite is not None:
-        raise UsageError(
-            f'overwrite=… names what mode="overwrite" replaces; with mode="{mode}" leave it out'
-        )
-    if mode != "overwrite" and conflict != "serializable":
-        raise UsageError(
-            f'conflict={conflict!r} says when mode="overwrite" aborts; with mode="{mode}" leave it '
-            "out"
-        )
+    """UsageError where an argument of mode="overwrite" is given with another mode."""
+    given = "overwrite" if overwrite is not None else "conflict"
+    if mode != "overwrite" and (overwrite is not None or conflict != "serializable"):
+        raise UsageError(f'{given}=… is for mode="overwrite"; with mode="{mode}" leave it out')
 
 
 def _check_no_refusal(quarantine: Path | None, max_violations: int | float | None) -> None:
@@ -264,17 +300,6 @@ def _check_no_refusal(quarantine: Path | None, max_violations: int | float | Non
         raise UsageError(
             'quarantine and max_violations go with on_violation="quarantine"; nothing was done'
         )
-
-
-def _declare(
-    job: Job, mode: Any, overwrite: Overwritten, conflict: Any, watermarks: Ranges | None
-) -> None:
-    if mode == "overwrite":
-        job.overwrite(overwrite, conflict=conflict)
-    elif mode in ("error", "ignore"):
-        job._job.be_first(mode)
-    for each in advances_of(watermarks):
-        job.advance(each.source, each.start, each.end)
 
 
 def _only_plain(argument: str) -> UsageError:
@@ -322,10 +347,16 @@ def begin(
     Spec: CM1, AB1, AB6, CF17, OB15.
     """
     ctx = TableContext(open_store(path, storage_options)).noting(message, metadata)
-    job = engine_job.Job(
-        ctx, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
+    job = Job(
+        ctx,
+        key=key,
+        fingerprint=fingerprint,
+        recoverable=recoverable,
+        based_on=based_on,
+        storage_options=storage_options,
     )
-    return Job(job, storage_options)
+    job._process = os.getpid()
+    return job
 
 
 class DroppedJobWarning(UserWarning):
@@ -339,7 +370,7 @@ class DroppedJobWarning(UserWarning):
     """
 
 
-class Job:
+class Job(JointUnit):
     """One attempt to change a table, made by `begin`; leave its block to commit.
 
     Nothing is visible before the commit. The work of a job that failed never becomes visible.
@@ -352,42 +383,82 @@ class Job:
 
     def __init__(
         self,
-        job: engine_job.Job,
+        ctx: TableContext,
+        *,
+        key: str | None = None,
+        fingerprint: str | None = None,
+        recoverable: bool = False,
+        based_on: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._job = job
-        self._storage_options = StorageOptions(storage_options)
-        self._process = os.getpid()
-        self._in_transaction = False  # then that alone ends it [MT1]
+        ctx.who()  # a misspelled switch is an error before anything is written
+        super().__init__(ctx)
         self.outcome: Outcome | None = None
+        self._key, self._fingerprint = key, fingerprint
+        self._recovery = Recovery(ctx, key, fingerprint) if recoverable else None
+        self._based_on, self._operation = BasedOn(based_on), "append"
+        self._storage_options = StorageOptions(storage_options)
+        self._process: int | None = None  # of whom `begin` has given it to, who has to end it
+        self._in_transaction = False  # then that alone ends it [MT1]
+        self._overwrite: Overwritten = None
+        self._conflict: ConflictChoice = "serializable"
+        self._first: Literal["error", "ignore"] | None = None
+        self._layout = Layout()
+        self._found: list[Entry] = []  # files of others, whose columns were not compared yet
+        self._advances: list[Advance] = []
+        self._stream: StreamBatch | None = None
+        self._sent: Write | None = None
+        self._checked: frozenset[str] | None = None  # constraints that all plans check
+        self._read: tuple[PartitionPattern, ...] | None = None  # of the table at its birth [MT16]
+        self._is_declared = False  # whether anything was, or rows were handed in
+        self._finished = self._failed = 0  # writes
+        self._writing = False
+        self._state = JobState.OPEN
+        self._committers = Committers.GROUP  # who may have committed it, should it be tried again
+        self._head: Head | None = None  # there is no table yet
+        if (head := open_or_free(ctx)) is not None:
+            self._begin_under(head)
+        if not self.already_committed:
+            self._based_on.version(self._head, self._url)
 
-    def __reduce__(self) -> Any:
-        raise UsageError(
-            "a job cannot be pickled: no commit would include what its copy writes. "
-            "Hand the data to the process that began the "
-            "job, and write there"
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        if self._process is not None:
+            raise UsageError(
+                "a job cannot be pickled: no commit would include what its copy writes. Hand the "
+                "data to the process that began the job, and write there"
+            )
+        return vars(self)  # Spark plans in one process, and commits in another
 
     def __repr__(self) -> str:
-        return (
-            f"Job({self._job.url!r}, outcome={self.outcome!r})"
-            if hasattr(self, "outcome")
-            else "Job(…)"
-        )
+        is_made = hasattr(self, "outcome")
+        return f"Job({self._url!r}, outcome={self.outcome!r})" if is_made else "Job(…)"
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():  # everything is dropped then, this module's names among the first
             return
-        job = getattr(self, "_job", None)  # none, where the constructor was called wrongly
         if (
-            job is None
-            or job.is_over
-            or job.recovery is not None
-            or not job.has_work
-            or os.getpid() != self._process
+            vars(self).get("_process") != os.getpid()  # not set, where the constructor raised
+            or self._is_over
+            or self._recovery is not None
+            or not self._has_work
         ):
             return
-        warnings.warn(DroppedJobWarning(dropped(job)), stacklevel=2, source=self)
+        dropped = (
+            f"job {self._id} of {self._url} was dropped without commit, prepare or abort: nothing "
+            "of it is visible, and gc removes the files that it wrote. Use it as a context "
+            "manager, `with manifestcommit.begin(…) as job:`, or call one of these"
+        )
+        warnings.warn(DroppedJobWarning(dropped), stacklevel=2, source=self)
+
+    def _begin_under(self, head: Head) -> None:
+        """A recoverable job goes on under the id of an earlier attempt. [AB6]"""
+        record = None
+        if self._key is not None:
+            head, record = find_key_at(self._ctx, head, self._key)
+        job = self._ctx.new_job(head)
+        if self._recovery is not None and record is None:
+            job = self._recovery.find(head.snapshot) or job
+        self._head, self._id, self._record = head, job, record  # at once: a look may fail
 
     @property
     def id(self) -> str:
@@ -401,29 +472,164 @@ class Job:
 
         Spec: LY4.
         """
-        return self._job.ensure_id()
+        self._table(None, ())
+        return self._id
 
     @property
-    def already_committed(self) -> bool:
-        """Return whether an earlier run committed this key: writes do nothing then.
-
-        Returns:
-            True where the outcome is the first run's version.
-
-        Spec: KY3.
-        """
-        return self._job.already_committed
+    def _is_over(self) -> bool:
+        """Whether it was committed, refused, prepared or aborted."""
+        return self._state is not JobState.OPEN
 
     @property
-    def metrics(self) -> JobMetrics:
-        """Return the job in numbers: as it ended, also where it raised; while it runs, as of now.
+    def _has_work(self) -> bool:
+        """Whether there is something that it would commit, or whose writing has begun."""
+        declared = (
+            self._entries or self._manifests or self._advances or self._operation == "overwrite"
+        )
+        return bool(declared or self._writing) and not self.already_committed
 
-        Returns:
-            The numbers.
+    def _at_birth(self) -> Head:
+        """The table as of the job's birth. TableNotFoundError where there is none. [MT16]"""
+        head = self._head
+        if head is None:
+            raise TableNotFoundError(
+                f"there is no table at {self._url}, so that there is nothing to read; nothing was "
+                "done. Make it first: create_table(…, exist_ok=True)."
+            )
+        birth = object_names.parse_job_id(self._id).birth
+        return read_version(self._ctx.store, head, birth)
 
-        Spec: OB10.
+    def _pin(self, partitions: Iterable[PartitionPattern]) -> Pinned:
+        """Rest on these partitions, too, as of the job's birth. [MT16]"""
+        self._read = bounded((*(self._read or ()), *partitions))
+        return object_names.parse_job_id(self._id).birth, self._read
+
+    # --- what it declares -------------------------------------------------------------------------
+
+    @checked()
+    def overwrite(
+        self,
+        overwrite: Overwritten = None,
+        *,
+        conflict: Literal["serializable", "blind", "fail"] = "serializable",
+    ) -> None:
+        """Replace rows of the table with those that this job writes.
+
+        Args:
+            overwrite: the whole table (None, the default), the partitions that this job writes
+                ("dynamic"), or those named, such as {"day": "2013-01-01"}.
+            conflict: as for the function `write`.
+
+        Raises:
+            UsageError: an argument is wrong, or the job is over.
+
+        Spec: CF3, CF4, CF5.
         """
-        return self._job.metrics
+        self._check_open()
+        if (
+            overwrite is not None
+            and not isinstance(overwrite, Mapping)
+            and not (isinstance(overwrite, str) and overwrite == "dynamic")
+        ):
+            raise wrong(
+                "overwrite",
+                overwrite,
+                'None for the whole table, "dynamic", or a mapping',
+                '{"day": "2013-01-01"}',
+            )
+        if overwrite == {}:
+            raise UsageError(
+                "overwrite={} names no partition; give None to replace the whole table"
+            )
+        if self._operation == "overwrite" and self._overwrite != overwrite:
+            raise UsageError(
+                f"this job overwrites {self._overwrite!r} already; one job replaces one set "
+                "of partitions. Use a second job."
+            )
+        self._operation, self._overwrite, self._conflict = "overwrite", overwrite, conflict
+        self._check_missing()
+
+    @checked()
+    def advance(self, source: str, start: int | str | None, end: int | str) -> None:
+        """Move a source's watermark, together with the data or not at all.
+
+        Args:
+            source: the source's name.
+            start: where the range begins, which has to be the current watermark when the job
+                commits; None: the source has none yet.
+            end: where it ends, itself not included.
+
+        Raises:
+            UsageError: the range runs backwards, or the source was advanced by this job before.
+
+        Spec: WM2.
+        """
+        self._check_open()
+        self._advances.append(advance_of(source, start, end))
+
+    @checked()
+    def note(
+        self, message: str | None = None, *, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """Record what the job's commit is for, before it is committed or prepared.
+
+        What is only known once the work is done, such as how many rows were rejected, can be
+        recorded so. Another process that commits the prepared job records the same.
+
+        Args:
+            message: as for the function `write`, in place of the one before; by default that stays.
+            metadata: as for the function `write`, added to the entries before; by default nothing.
+
+        Raises:
+            UsageError: an argument is wrong, or the job is over.
+
+        Spec: OB15, SE5.
+        """
+        self._enter(Act.WORK)  # a note is no part of the declaration
+        before = self._ctx.note
+        together = check_metadata("metadata", {**before.metadata, **(metadata or {})})
+        self._ctx = self._ctx.noting(message or before.message, together)
+
+    def _declare(
+        self, mode: Any, overwrite: Overwritten, conflict: Any, watermarks: Ranges | None
+    ) -> None:
+        """What the arguments of the function `write` say of the commit. [CF18]"""
+        if mode == "overwrite":
+            self.overwrite(overwrite, conflict=conflict)
+        elif mode in ("error", "ignore"):
+            self._first = mode
+        self._advances += advances_of(watermarks)
+
+    def _take_batch(self, batch: StreamBatch) -> None:
+        """This job is one batch of a streaming query, committed once and in order. [KY6]"""
+        self._check_open()
+        self._stream = batch
+
+    def _resume(self, planned: Write, *, began_us: int) -> None:
+        """Go on under the id of a job that planned one write in another process, before anything
+        was written: take over its plan. [SP7]
+
+        Only for jobs without a key that append or replace the whole table, as a streaming query's
+        batches do.
+        """
+        if self._head is None:
+            raise TableNotFoundError(
+                f"the table at {self._url} was removed while this job ran; nothing was "
+                "committed. Run it again."
+            )
+        self._id, self._ctx = planned.job, self._ctx.signing_as(planned)
+        self._ledger = WriteTotals(self._ctx.tally, self._ctx.env.now_us, began_us=began_us)
+        self._layout = Layout(
+            schema=planned.schema,
+            partition_by=planned.partition_by,
+            initial=planned.initial,
+            edits=planned.edits,
+        )
+        self._checked = frozenset(planned.checked)
+        if planned.overwrite is not None:
+            self.overwrite(None, conflict=planned.overwrite.conflict)
+
+    # --- what it writes ---------------------------------------------------------------------------
 
     @checked()
     def write(
@@ -452,28 +658,79 @@ class Job:
 
         Spec: SP1, DF1.
         """
+        self._write(
+            data,
+            partition_by=partition_by,
+            merge_schema=merge_schema,
+            replace_schema=replace_schema,
+            target_file_size=target_file_size,
+            sources=sources,
+        )
+
+    def _write(self, data: Any, **options: Any) -> None:
+        """options: of `_plan_write`. [SP1] [DF1]"""
         self._check_home()
         if self.already_committed:
-            self._job.is_declared = True
-            return
-        options: dict[str, Any] = {
-            "partition_by": partition_by,
-            "merge_schema": merge_schema,
-            "replace_schema": replace_schema,
-            "target_file_size": target_file_size,
-        }
-        options["sources"] = sources
-        if is_spark_dataframe(data):
-            from .spark.writing import write_into  # late: pyspark is an extra
+            self._is_declared = True
+        elif is_spark_dataframe(data):
+            self._write_dataframe(data, options)
+        else:
+            schema, batches = record_batches(data)
+            rows = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
+            total = rows if isinstance(rows, int) else None
+            with Progress(f"writing to {self._url}", total) as progress:
+                self._write_stream(schema, batches, options, progress)
 
-            write_into(self._job, data, storage_options=self._storage_options, **options)
-            return
-        schema, batches = record_batches(data)
-        total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
-        with Progress(
-            f"writing to {self._job.url}", total if isinstance(total, int) else None
-        ) as progress:
-            self._job.write_stream(schema, batches, progress=progress, **options)
+    def _write_dataframe(self, df: DataFrame, options: Mapping[str, Any]) -> None:
+        """Have Spark's tasks write the rows. [SP1] [SP5] [SC3]"""
+        from .format.spark_json import from_spark  # late, as pyspark is an extra
+        from .spark.scan import check_running, marks_of
+        from .spark.writing import check_recoverable, write_dataframe, write_recoverable
+
+        check_running(df.sparkSession)
+        self._based_on.take(marks_of(df))
+        if self._recovery is not None:
+            check_recoverable(df)
+        plan = self._plan_write(from_spark(df.schema.jsonValue()), **options)
+        given = self._storage_options
+        if self._recovery is None:
+            written = write_dataframe(df, plan, storage_options=given)
+        else:
+            written = write_recoverable(df, plan, self._recovery, storage_options=given)
+        written.register(self)
+
+    def _write_stream(
+        self,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        options: Mapping[str, Any],
+        progress: Callable[[int, int], None],
+    ) -> None:
+        """Write an Arrow stream in this process, as tasks do. options: of `_plan_write`; progress:
+        is called with the rows and bytes so far. [DF1]"""
+        self._based_on.take(arrow_marks(schema.metadata))
+        plan = self._plan_write(arrow_schema.from_arrow(schema, self._ctx.new_field_id), **options)
+        work = None
+        if self._recovery is not None:
+            work = self._recovery.work(plan, tasks=1, same=self._recovery.fingerprint)
+            if done := work.finished(self._ctx.store).get(0):
+                self._add_written(done.entries, done.manifests, intake=intake_of(done))
+                return
+        attempt = self._ctx.env.randomness(8).hex()
+        rows = size = 0
+        with files.DataFileWriter(
+            self._ctx.store, plan, task=self._tasks, attempt=attempt
+        ) as writer:
+            for batch in batches:
+                writer.write(batch)
+                rows, size = rows + batch.num_rows, size + bytes_of(batch)
+                progress(rows, size)
+            entries = writer.close()
+            if work is None:
+                self._add_written(entries, intake=writer.intake)
+            else:
+                done = work.finish(self._ctx.store, self._ctx.env, 0, entries, intake=writer.intake)
+                self._add_written(done.entries, done.manifests, intake=intake_of(done))
 
     @checked()
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
@@ -489,65 +746,116 @@ class Job:
 
         Spec: AF1, OB8.
         """
-        self._job.add_files(paths, sources=sources)
+        self._check_open()
+        ranges = source_ranges_of(sources)
+        if self.already_committed:
+            return
+        with FooterJudge() as judge:
+            for path in paths:
+                entry = self._add_file(path, judge)
+                self._entries.append(
+                    msgspec.structs.replace(entry, sources=ranges) if ranges else entry
+                )
+                self._ledger.take([entry], (), InputTotals(rows=entry.rows, bytes=entry.bytes))
 
-    @checked()
-    def overwrite(
+    def _plan_write(
         self,
-        overwrite: Overwritten = None,
+        data: Schema,
         *,
-        conflict: Literal["serializable", "blind", "fail"] = "serializable",
-    ) -> None:
-        """Replace rows of the table with those that this job writes.
+        partition_by: Sequence[str] | str | None = None,
+        merge_schema: bool = False,
+        replace_schema: bool = False,
+        target_file_size: int | None = None,
+        sources: Ranges | None = None,
+    ) -> files.WritePlan:
+        """How tasks must write data of this schema; SchemaMismatchError before any of them starts.
+        [SC3] [SC5] [PT1]
 
-        Args:
-            overwrite: the whole table (None, the default), the partitions that this job writes
-                ("dynamic"), or those named, such as {"day": "2013-01-01"}.
-            conflict: as for the function `write`.
-
-        Raises:
-            UsageError: an argument is wrong, or the job is over.
-
-        Spec: CF3, CF4, CF5.
+        sources: the ranges that the rows come from, kept with every file. [OB8]
         """
-        self._job.overwrite(overwrite, conflict=conflict)
+        self._check_open()
+        names = [partition_by] if isinstance(partition_by, str) else partition_by
+        if replace_schema and (self._operation != "overwrite" or self._overwrite is not None):
+            raise UsageError(
+                "replace_schema is for rows that replace the whole table: overwrite it, and name "
+                "no partitions; nothing was done"
+            )
+        head = self._table(data, tuple(names or ()))
+        if head.snapshot.schema is None and self._first is None:
+            # the job's base version stays what its id says
+            self._head = head = first_schema(
+                self._ctx, head, data, tuple(names or ()), job=self._id
+            )
+        self._check_early(head)
+        new_id = self._ctx.new_field_id
+        if self._recovery is not None:
+            self._failed += self._writing
+            new_id = self._recovery.start(self._id, finished=self._finished, failed=self._failed)
+        layout = lay_out(
+            self._layout,
+            head.snapshot,
+            data,
+            names,
+            merge=merge_schema,
+            new_id=new_id,
+            url=self._url,
+            replaces=replace_schema,
+        )
+        assert layout.schema is not None and layout.partition_by is not None
+        if self._operation == "overwrite":
+            # refuses what names no partition, before anything is written
+            replaced(self._overwrite, layout, head.snapshot, self._conflict)
+        self._layout = layout
+        self._check_missing()
+        self._writing = True
+        plan = files.plan_for(
+            head.snapshot,
+            url=self._url,
+            job=self._id,
+            schema=layout.schema,
+            partition_by=layout.partition_by,
+            target_file_size=target_file_size,
+            sources=source_ranges_of(sources),
+            shared=self._recovery is not None,
+        )
+        ids = frozenset(each.id for each in plan.constraints.values())
+        self._checked = ids if self._checked is None else self._checked & ids
+        return plan
 
-    @checked()
-    def advance(self, source: str, start: int | str | None, end: int | str) -> None:
-        """Move a source's watermark, together with the data or not at all.
+    def _takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
+        self._check_open()
+        self._finished, self._writing = self._finished + 1, False
+        return self._layout.schema, self._layout.partition_by
 
-        Args:
-            source: the source's name.
-            start: where the range begins, which has to be the current watermark when the job
-                commits; None: the source has none yet.
-            end: where it ends, itself not included.
+    def _add_file(self, path: str, judge: FooterJudge) -> Entry:
+        """The entry of a file that something else wrote. [AF1]"""
+        head, store = self._table(None, ()), self._ctx.store
+        if (self._layout.schema or head.snapshot.schema) is None:
+            columns = footer_schema(store, path, judge)
+            self._plan_write(arrow_schema.from_arrow(columns, self._ctx.new_field_id))
+            self._writing = False
+        schema = self._layout.schema or head.snapshot.schema
+        assert schema is not None
+        if any(entry.path == path for entry in self._entries):
+            raise UsageError(f"{path!r} is added twice by this job; its rows would be doubled")
+        self._check_settled(path, head)
+        chosen = self._layout.partitioning(head.snapshot)
+        entry = inspect_file(
+            store,
+            path,
+            schema=schema,
+            partition_by=chosen,
+            job=self._id,
+            judge=judge,
+            bounds_columns=files.bounds_columns_of(head.snapshot),
+        )
+        self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)
+        self._found.append(entry)
+        self._checked = frozenset()
+        self._check_missing()
+        return entry
 
-        Raises:
-            UsageError: the range runs backwards, or the source was advanced by this job before.
-
-        Spec: WM2.
-        """
-        self._job.advance(source, start, end)
-
-    @checked()
-    def note(
-        self, message: str | None = None, *, metadata: Mapping[str, str] | None = None
-    ) -> None:
-        """Record what the job's commit is for, before it is committed or prepared.
-
-        What is only known once the work is done, such as how many rows were rejected, can be
-        recorded so. Another process that commits the prepared job records the same.
-
-        Args:
-            message: as for the function `write`, in place of the one before; by default that stays.
-            metadata: as for the function `write`, added to the entries before; by default nothing.
-
-        Raises:
-            UsageError: an argument is wrong, or the job is over.
-
-        Spec: OB15, SE5.
-        """
-        self._job.note(message, metadata or {})
+    # --- how it ends ------------------------------------------------------------------------------
 
     def commit(self) -> Outcome:
         """Commit now instead of on leaving the block. Other errors are as for the function `write`.
@@ -565,34 +873,14 @@ class Job:
         """
         self._check_home()
         self._check_own()
-        with _noting(
-            self._job, "was being committed: it may have been, or others may still commit it"
-        ):
-            self.outcome = committed_or_raise(self._job.commit(), self._job.url)
-        return self.outcome
-
-    def _try_commit(self, tried: int, earlier: Sequence[Job]) -> JobResult:
-        result = JobResult(url=self._job.url, job_id="", key=self._job.key, tries=tried)
         try:
-            self._check_home()
-            self._check_own()
-            outcome = self.outcome  # its block may have been left before
-            if outcome is None:
-                self._job.check_turn(other._job for other in earlier)
-                outcome = committed_or_raise(
-                    self._job.commit_again()
-                    if self._job.was_tried
-                    else self._job.commit(publishing=False),
-                    self._job.url,
-                )
-        except ManifestCommitError as error:
-            return msgspec.structs.replace(result, job_id=self._job.id, error=error)
-        except Exception as error:  # one job's failure, of whatever kind, is not the others'
-            failure = ManifestCommitError(f"{self._job.url}: {type(error).__name__}: {error}")
-            failure.__cause__ = error
-            return msgspec.structs.replace(result, job_id=self._job.id, error=failure)
-        self.outcome = outcome
-        return msgspec.structs.replace(result, job_id=outcome.job_id, outcome=outcome)
+            self.outcome = committed_or_raise(self._commit(), self._url)
+        except BaseException as error:
+            self._note_fate(
+                error, "was being committed: it may have been, or others may still commit it"
+            )
+            raise
+        return self.outcome
 
     def prepare(self) -> str:
         """Make all that the job needs to commit durable in one object: the first of two phases.
@@ -613,8 +901,7 @@ class Job:
         """
         self._check_home()
         self._check_own()
-        self._job.seal()
-        return self._job.prepare()
+        return self._prepare()
 
     def abort(self) -> None:
         """Abort: nothing of the job becomes visible, and nothing is deleted.
@@ -627,10 +914,10 @@ class Job:
         Spec: AB1, AB2.
         """
         self._check_own()
-        self._job.abort()
+        self._abort()
 
     def _check_home(self) -> None:
-        if os.getpid() != self._process:
+        if self._process not in (None, os.getpid()):
             raise UsageError(
                 "this job was begun in the process that forked this one, and commits there; "
                 "begin a job of your own here"
@@ -639,7 +926,7 @@ class Job:
     def _check_own(self) -> None:
         if self._in_transaction:
             raise UsageError(
-                f"{self._job.url}: this job belongs to a transaction, which commits all of its "
+                f"{self._url}: this job belongs to a transaction, which commits all of its "
                 "tables or none; nothing was committed. Write into the job, and leave the block of "
                 "the transaction, or call the transaction's commit() or abort()."
             )
@@ -649,137 +936,225 @@ class Job:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if (
-            error is not None
-            and not isinstance(error, Exception)
-            and (self._job.recovery is not None)
-            and not self._job.is_over
-        ):
-            _note(
-                error,
-                self._job,
-                "is recoverable: run the same work with the same key to go on, or abort it",
-            )
-        if self._job.is_over:
+        if self._is_over:
             return
+        if self._recovery is not None:
+            self._note_fate(
+                error, "is recoverable: run the same work with the same key to go on, or abort it"
+            )
         if kind is not None:
             self.abort()
         else:
             self.commit()
 
+    def _note_fate(self, error: BaseException | None, what: str) -> None:
+        """Have an interrupt (Ctrl-C) say what became of the job, if that is known. [CM23]"""
+        if error is not None and not isinstance(error, Exception) and (id := self._id):
+            url = self._url
+            error.add_note(
+                f"manifestcommit: job {id} {what}. Table({url!r}).resolve({id!r}) returns what "
+                f"became of it; where that is pending, commit({url!r}, {id!r}) finishes it and "
+                f"Table({url!r}).abort({id!r}) stops it for good."
+            )
 
-def dropped(job: engine_job.Job) -> str:
-    """What a job that nobody has ended says of itself."""
-    return (
-        f"job {job.id} of {job.url} was dropped without commit, prepare or abort: "
-        "nothing of it is visible, and gc removes the files that it "
-        "wrote. Use it as a context manager, `with manifestcommit.begin(…) as job:`, or call "
-        "one of these"
-    )
+    def _commit(self, *, publishing: bool = True, again: bool = False) -> Outcome:
+        """Everything that the job declared and wrote becomes visible at once, or nothing does.
+        [CM1]-[CM8]
 
+        publishing: whether other writers may be asked to commit it, after which nobody but a head
+        can say that it has failed [CM19]; again: commit the same change once more, where the store
+        failed: what landed before counts [CM6].
+        """
+        self._enter(Act.RETRY if again else Act.COMMIT)
+        ctx, change, committers = self._ctx, self._sent, self._committers
+        is_second = again and change is not None and self._record is None  # it was sent before
+        if not is_second or change is None:
+            committers = Committers.GROUP if publishing else Committers.THIS_PROCESS
+            if self._recovery is not None:
+                committers = Committers.ANY_PROCESS
+            self._committers = committers.again()
+            self._sent = change = self._change()
+        work = (change.job, change.operation, change.summary)
+        self._meter = meter = ctx.meter(*work, "second" if is_second else "both")
+        base = ctx.open() if is_second else self._newest_known()
+        if self._record is not None:
+            return measured(found_outcome(ctx, base, change), meter)
+        is_compared = change.overwrite is not None and change.overwrite.conflict == "serializable"
+        if is_compared and self._based_on.version(base, self._url) is None:
+            ctx.check_read(base.snapshot.table_id, change.birth)
+        outcome = commit_change(ctx, base, change, committers=committers, meter=meter)
+        if outcome.kind == "committed":
+            LATEST_READ.pop(base.snapshot.table_id, None)
+        return outcome if self._recovery is None else self._recovery.judged(change, outcome)
 
-@contextlib.contextmanager
-def _noting(job: engine_job.Job, what: str) -> Iterator[None]:
-    """Within, an interrupt (Ctrl-C) notes what became of the job, if that is known. [CM23]"""
-    try:
-        yield
-    except BaseException as error:
-        if not isinstance(error, Exception):
-            _note(error, job, what)
-        raise
+    def _newest_known(self) -> Head:
+        assert self._head is not None
+        known = self._ctx.known
+        return known if known is not None and known.version > self._head.version else self._head
 
+    def _as_part(self) -> TablePart:
+        part = self._part()
+        self._enter(Act.COMMIT)
+        self._sent, self._committers = self._change(), Committers.ANY_PROCESS
+        return part
 
-def _note(error: BaseException, job: engine_job.Job, what: str) -> None:
-    url, id = job.url, job.id
-    if id:
-        error.add_note(
-            f"manifestcommit: job {id} {what}. Table({url!r}).resolve({id!r}) returns what became "
-            f"of it; where that is pending, commit({url!r}, {id!r}) finishes it and "
-            f"Table({url!r}).abort({id!r}) stops it for good."
+    def _part(self) -> TablePart:
+        return TablePart(
+            ctx=self._ctx,
+            change=self._change(),
+            head=self._newest_known(),
+            found=self._record is not None,
+            is_recoverable=self._recovery is not None,
         )
 
+    def _forget_if_final(self, outcome: Outcome) -> None:
+        if self._recovery is not None:
+            self._recovery.forget_if_final(outcome)
 
-@checked()
-def commit(path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Outcome:
-    """Commit a prepared or published job: the second of two phases, from any process.
+    def _prepare(self) -> str:
+        if not self._sealed:
+            self._seal()
+        self._enter(Act.SEAL)
+        super()._prepare()
+        self._enter(Act.PREPARE)
+        if self._meter is not None and self._meter.ended is None:
+            self._meter.end("prepared")
+        return self._id
 
-    The job is committed once; all callers see one result.
+    def _seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
+        if self._state is JobState.OPEN:
+            self._table(None, ())
+            self._meter = self._measure("first")
+        if self._state is JobState.OPEN or self._sealed:
+            super()._seal(together, held=held)
 
-    Args:
-        path: the table path, a local path or a URL.
-        job_id: the job's id, as `Job.prepare` returned it and `Table.jobs` lists it.
-        storage_options: what reaches the object store; by default the environment.
+    def _abort(self) -> None:
+        """Stop. What was written stays unlisted, and gc collects it. [AB1] [AB2]"""
+        if after(self._state, Act.ABORT) is None:
+            raise UsageError(
+                f"this job {self._state.value}; abort({self._url!r}, {self._id!r}) aborts it"
+            )
+        if self._state is JobState.OPEN:
+            self._meter = self._measure()
+            self._meter.end("aborted" if self._recovery is None else "left")
+        self._enter(Act.ABORT)
 
-    Returns:
-        The outcome.
+    def _change(self) -> Write:
+        head = self._began_at()
+        layout, overwrite = self._layout, None
+        if self._operation == "overwrite":
+            overwrite = replaced(self._overwrite, layout, head.snapshot, self._conflict)
+        advances = tuple(self._advances)
+        by_id = layout.partitioning(head.snapshot)
+        touched = self._touches(by_id)
+        check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
+        birth = object_names.parse_job_id(self._id).birth
+        declared = declaration(
+            mode=self._first or self._operation,
+            scope=declared_scope(overwrite),
+            advances=advances,
+            fingerprint=self._fingerprint,
+        )
+        if self.already_committed and not self._is_declared:
+            declared = as_begun(declared)
+        read_at = self._based_on.version(head, self._url)
+        reads = self._based_on.reads(read_at) if overwrite is None else ()
+        reads = bounded((*reads, *self._read)) if self._read else reads
+        return Write(
+            job=self._id,
+            birth=birth,
+            based_on=below(read_at, birth, overwrite, reads),
+            reads=reads,
+            operation=self._operation,
+            key=self._key,
+            declared=declared,
+            schema=layout.schema,
+            # a job that lays out no file fits any partitioning
+            partition_by=by_id if layout.schema is not None else None,
+            repartitions=layout.repartitions,
+            edits=layout.edits,
+            initial=layout.initial,
+            add=tuple(self._entries),
+            add_manifests=tuple(self._manifests),
+            touched=touched,
+            overwrite=overwrite,
+            advances=advances,
+            stream=self._stream,
+            first=self._first is not None,
+            checked=tuple(sorted(self._checked or ())),
+            summary=self._ledger.summary(self._tasks),
+        )
 
-    Raises:
-        JobAbortedError: the job was aborted.
-        JobFencedError: the job was prepared too long ago.
-        CommitConflictError: others committed what it depends on; it is still prepared: commit it
-            again when the conflict is resolved, or abort it.
-        WatermarkGapError: as for a conflict.
-        WatermarkOverlapError: as for a conflict.
-        TableNotFoundError: there is no table at the path.
-        UsageError: the id is not of a job of this table.
-        OutcomeUnknownError: the store did not say whether it was committed: call it again.
+    def _check_missing(self) -> None:
+        """SchemaMismatchError unless what was written so far has all needed columns. [SC8]"""
+        if self._head is None or (schema := self._layout.schema) is None:
+            return
+        properties = self._head.snapshot.properties
+        whole = self._operation == "overwrite" and self._overwrite is None
+        check_missing(self._layout.missing, properties, whole=whole)
+        if self._found and (whole or MISSING_COLUMNS in properties):
+            for entry in self._found:
+                with self._ctx.store.open_input(entry.path) as stream:
+                    inside = open_noted(stream, entry.bytes, entry.footer).schema_arrow.names
+                lacking = [field.name for field in schema.fields if field.file_name not in inside]
+                check_missing(lacking, properties, whole=whole)
+            self._found = []
 
-    Spec: AB3, CM10.
-    """
-    ctx = TableContext(open_store(path, storage_options))
-    return committed_or_raise(commit_prepared(ctx, job_id), ctx.store.url)
+    def _check_settled(self, path: str, head: Head) -> None:
+        """A file of a job that may still commit would be listed twice: a job does not look for its
+        own paths. [CF10] [AF1]"""
+        writer = object_names.job_of_data_file(path)
+        if writer is None or object_names.parse_job_id(writer).table_id != head.snapshot.table_id:
+            return
+        if find_job_at(self._ctx, head, writer)[1][0] != "committed":
+            raise UsageError(
+                f"{path!r} was written by job {writer}, which has not committed and may "
+                "still do so. Nothing was added."
+            )
 
+    def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
+        """The head that this job began under; a table is created if need be. [CM13] [ST12]"""
+        if self._head is None:
+            # What happens to hold no null in the first data may well hold one in the next: only
+            # create_table binds columns.
+            new_id = self._ctx.new_field_id
+            schema = None if data is None else assign_new_ids(relaxed(data), new_id)
+            chosen = () if schema is None else partitioning.check_partition_by(schema, partition_by)
+            created = create_table(
+                self._ctx, schema=schema, partition_by=chosen, properties={}, provisional=True
+            )
+            self._begin_under(created)
+        assert self._head is not None
+        self._ctx.prove(self._head.snapshot.proven)
+        return self._head
 
-@checked()
-def commit_all(jobs: Iterable[Job], *, tries: int = 3) -> JobResults:
-    """Commit each job on its own: one that keeps failing holds up no other.
+    def _began_at(self) -> Head:
+        return self._table(None, ())
 
-    For several tables that are fed by one run. Each is committed once or not at all, and
-    `transaction` commits all of them or none. Of each source the lower range is committed
-    first, in whatever order the jobs are given, and no later range becomes the first one of a
-    source that the table does not know.
+    def _check_early(self, head: Head) -> None:
+        """Refuse now, before any task starts, what no later commit of others can make right. [SC3]
+        [WM2] [CF5] [CF18]
 
-    Args:
-        jobs: the jobs, as `begin` returns them; one given twice counts once.
-        tries: how often each is tried at most, after all others had their turn: what a store failed
-            to do or did not say, and what may clear up by itself, such as a gap that another of the
-            jobs closes; by default 3.
+        A gap may close while this job runs; an overlap stays. What holds files already will not be
+        empty.
+        """
+        if self._based_on.version(head, self._url) is not None:
+            check_based_on(self._ctx, head, self._change())
+        mismatch = find_mismatch(head.snapshot.watermarks, head.snapshot.origins, self._advances)
+        if mismatch is None and self._first is None and self._conflict != "fail":
+            return
+        change = self._change()
+        inputs = load_conflict_inputs(self._ctx, head, change)
+        conflict = find_conflict(head.snapshot, change, (), inputs)
+        if conflict is not None and conflict.rule in _FINAL_EARLY:
+            outcome = Outcome(kind="conflict", job_id=self._id, conflict=conflict)
+            committed_or_raise(outcome, self._url)
 
-    Returns:
-        One result for each job, in their order, also for one that was committed before. A job that
-        is not committed raises nothing: its result has the `error`.
+    def _check_open(self) -> None:
+        self._enter(Act.WORK)
+        self._is_declared = True
 
-    Raises:
-        UsageError: `jobs` are no jobs.
-
-    Spec: CM10, WM7.
-    """
-    given = list(jobs) if isinstance(jobs, Iterable) else [None]
-    if not all(isinstance(job, Job) for job in given):
-        raise wrong("jobs", jobs, "a list of jobs, as begin returns them")
-    given = list(dict.fromkeys(given))
-    results: dict[int, JobResult] = {}
-    before = predecessors([job._job.placed_advances for job in given])
-    waiting, tried = in_order_of_advances(before), 1
-    while waiting and tried <= tries:
-        for index in waiting:
-            earlier = [
-                given[each]
-                for each in before[index]
-                if each in results and results[each].error is not None
-            ]
-            results[index] = given[index]._try_commit(tried, earlier)
-        waiting, tried = [index for index in waiting if _may_pass(results[index].error)], tried + 1
-    return JobResults(results[index] for index in range(len(given)))
-
-
-def _may_pass(error: ManifestCommitError | None) -> bool:
-    """Whether it may be otherwise a moment later."""
-    if isinstance(error, CommitConflictError):
-        return error.rule == "contention"
-    return isinstance(error, StoreError | OutcomeUnknownError | WatermarkGapError)
-
-
-def is_spark_dataframe(data: Any) -> bool:
-    """Whether it is a Spark DataFrame, classic or Connect, without importing pyspark."""
-    return is_spark(data, "DataFrame")
+    def _enter(self, act: Act) -> None:
+        if (state := after(self._state, act)) is None:
+            raise UsageError(f"this job {self._state.value}; begin a new one for other work")
+        self._state = state

@@ -14,19 +14,18 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from .commits.job import Job as EngineJob
 from .errors import UsageError
-from .files.row_buffer import record_batches
-from .files.writer import DataFileWriter, WritePlan
+from .files.writer import DataFileWriter, WritePlan, record_batches
 from .format.arrow_schema import from_arrow
 from .format.entries import Entry
 from .format.fields import Schema, arrow_marks, map_fields
 from .format.object_names import REFUSED, companion_url
 from .gate.rows import Splitter
-from .job import Path, is_spark_dataframe
+from .job import Job, Path
 from .log.table_context import TableContext
 from .protocol.conflict import Violation
 from .runtime.outcome import InputTotals, Outcome, constraint_error
+from .runtime.validation import is_spark_dataframe
 from .store import StorageOptions, Store, open_store
 from .store.base import retries_of
 from .table.functions import open_companion
@@ -77,10 +76,10 @@ def write_quarantined(
             tx["rows"].overwrite(**overwrite)
         for source, (start, end) in (watermarks or {}).items():
             tx["rows"].advance(source, start, end)
-        rows, refused = tx["rows"]._job, tx["refused"]._job
+        rows, refused = tx["rows"], tx["refused"]
         found = split(data, rows, refused, layout, given)
         if found is not None and max_violations is not None:
-            _check_most(rows.url, found, max_violations)
+            _check_most(rows._url, found, max_violations)
     assert tx.outcome is not None
     return next(iter(tx.outcome.outcomes.values()))
 
@@ -143,44 +142,42 @@ def _check_most(url: str, found: Found, most: int | float) -> None:
         )
 
 
-def split(
-    data: Any, rows: EngineJob, refused: EngineJob, layout: Any, given: StorageOptions
-) -> Found | None:
+def split(data: Any, rows: Job, refused: Job, layout: Any, given: StorageOptions) -> Found | None:
     """Split the rows while they are written, in this process or in Spark's tasks, and hand the
     files to the two jobs; None where one of them finds its key committed. [CK7]"""
     if rows.already_committed or refused.already_committed:
-        rows.is_declared = refused.is_declared = True
+        rows._is_declared = refused._is_declared = True
         return None
     if is_spark_dataframe(data):
         from .format.spark_json import from_spark
         from .spark.scan import check_running, marks_of
 
         check_running(data.sparkSession)
-        rows.based_on.take(marks_of(data))
+        rows._based_on.take(marks_of(data))
         plans = _plan(rows, refused, from_spark(data.schema.jsonValue()), layout)
         return _write_in_tasks(data, plans, rows, refused, given)
     schema, batches = record_batches(data)
-    rows.based_on.take(arrow_marks(schema.metadata))
-    plans = _plan(rows, refused, from_arrow(schema, rows.ctx.new_field_id), layout)
+    rows._based_on.take(arrow_marks(schema.metadata))
+    plans = _plan(rows, refused, from_arrow(schema, rows._ctx.new_field_id), layout)
     total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
-    with Progress(f"writing to {rows.url}", total if isinstance(total, int) else None) as progress:
-        stores = (rows.ctx.store, refused.ctx.store)
-        attempt = rows.ctx.env.randomness(8).hex()
+    with Progress(f"writing to {rows._url}", total if isinstance(total, int) else None) as progress:
+        stores = (rows._ctx.store, refused._ctx.store)
+        attempt = rows._ctx.env.randomness(8).hex()
         kept, others, names = plans.write(batches, stores, attempt=attempt, progress=progress)
-    rows.add_written(kept.entries, intake=kept.intake)
-    refused.add_written(others.entries, intake=others.intake)
+    rows._add_written(kept.entries, intake=kept.intake)
+    refused._add_written(others.entries, intake=others.intake)
     return Found(kept.intake, others.intake, names)
 
 
-def _plan(rows: EngineJob, refused: EngineJob, data: Schema, layout: Any) -> _Split:
+def _plan(rows: Job, refused: Job, data: Schema, layout: Any) -> _Split:
     partition_by, merge_schema, target_file_size, sources = layout
     size: dict[str, Any] = {"target_file_size": target_file_size, "sources": sources}
-    kept = rows.plan_write(data, partition_by=partition_by, merge_schema=merge_schema, **size)
+    kept = rows._plan_write(data, partition_by=partition_by, merge_schema=merge_schema, **size)
     columns = _refused_columns(kept.schema)
     return _Split(
         kept=kept,
-        refused=refused.plan_write(columns, merge_schema=True, **size),
-        at_us=rows.ctx.env.now_us(),
+        refused=refused._plan_write(columns, merge_schema=True, **size),
+        at_us=rows._ctx.env.now_us(),
     )
 
 
@@ -248,7 +245,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _write_in_tasks(
-    df: Any, split: _Split, rows: EngineJob, refused: EngineJob, given: StorageOptions
+    df: Any, split: _Split, rows: Job, refused: Job, given: StorageOptions
 ) -> Found:
     """Run one Spark job whose tasks write both tables' files. Only files that the driver gets to
     know are committed, of one attempt of each task. [CK7] [SP1] [SP2]"""

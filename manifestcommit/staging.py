@@ -18,8 +18,7 @@ import pyarrow as pa
 from .checks import Check, as_check
 from .commits.commit_loop import find_winners, load_conflict_inputs
 from .commits.create_version import settled_outcome
-from .commits.job import JointUnit
-from .commits.prepared_job import read_prepared
+from .commits.prepared_job import JointUnit, read_prepared
 from .commits.two_phase import commit_prepared
 from .errors import CheckFailedError, DataFileMissingError, TableNotFoundError, UsageError
 from .filter.transforms import partitions_read
@@ -533,10 +532,10 @@ class _View(TableReads):
 
 def own_view(unit: JointUnit, head: Head, options: StorageOptions) -> tuple[TableReads, Head]:
     """The version that a transaction has read with what it has written so far, in memory. [MT16]"""
-    change = unit.change()
-    applied = _Applied(unit.ctx, change)
+    change = unit._change()
+    applied = _Applied(unit._ctx, change)
     # a change of rows may have looked at a later version, which is a conflict unless it is alike
-    applied.pinned = applied.on(head if head.version == change.birth else unit.began_at())
+    applied.pinned = applied.on(head if head.version == change.birth else unit._began_at())
     return _View(applied, options), applied.pinned
 
 

@@ -1,4 +1,5 @@
-"""A commit of several tables, of a block or of jobs: `transaction`. [MT1] [RC1]
+"""Commits of several tables: `transaction`, all or none, and `commit_all`, each on its own. [MT1]
+[RC1]
 
 Internal: import from `manifestcommit`.
 """
@@ -16,9 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .commits.job import Act, JointUnit, Pinned, prepare_jointly
 from .commits.joint_commit import (
-    TablePart,
     check_places,
     commit_jointly,
     ordered_parts,
@@ -28,19 +27,30 @@ from .commits.joint_two_phase import (
     check_together,
     together_of,
 )
+from .commits.prepared_job import Act, JobState, JointUnit, Pinned, TablePart, prepare_jointly
+from .commits.two_phase import check_turn
 from .display import ReprMixin
-from .errors import UsageError
-from .job import Job, Path, begin, commit
+from .errors import (
+    CommitConflictError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    StoreError,
+    UsageError,
+    WatermarkGapError,
+)
+from .format.change import Advance, in_order_of_advances, predecessors
+from .job import Job, Path, begin
 from .log.table_context import TableContext
 from .operations.rollback import plan_joint_rollback, tag_jointly
 from .rows.clauses import Condition as RowsRead
 from .rows.clauses import shown
 from .rows.row_change import Declared, RowChange
-from .runtime.outcome import Outcome, error_of
+from .runtime.outcome import JobResult, JobResults, Outcome, committed_or_raise, error_of
 from .runtime.validation import Ranges, checked, flag, wrong
 from .store import StorageOptions, open_store
 from .store.base import split_url
 from .table import Resolution
+from .table.functions import commit
 from .table.row_changes import RowChanges
 from .table.table import Table
 
@@ -100,11 +110,11 @@ class JointOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 def commit_units(units: Sequence[JointUnit]) -> JointOutcome:
     """Commit what each table contributes, all or none."""
-    parts = [unit.as_part() for unit in units]
+    parts = [unit._as_part() for unit in units]
     _warn_of_chance(parts)
     outcomes = commit_jointly(parts)
     for unit, outcome in zip(units, outcomes, strict=True):
-        unit.forget_if_final(outcome)
+        unit._forget_if_final(outcome)
     return _committed_or_raise([part.url for part in parts], outcomes)
 
 
@@ -116,8 +126,8 @@ def checked_jobs(jobs: Iterable[Job]) -> list[Job]:
     for job in given:
         job._check_home()
         job._check_own()
-    if len({job._job.key is None for job in given}) > 1:
-        bare = next(job._job.url for job in given if job._job.key is None)
+    if len({job._key is None for job in given}) > 1:
+        bare = next(job._url for job in given if job._key is None)
         raise UsageError(
             f"jobs: the job of {bare} has no key, and others have one: give all of them a key, or "
             "none, so that a rerun is recognised in every table. Nothing was committed."
@@ -239,16 +249,16 @@ class PreparedTransaction:
 def refuse_recoverable(jobs: Iterable[Job]) -> None:
     """UsageError where one of them is recoverable, so that others may run it, too. [AB6]"""
     for job in jobs:
-        if job._job.recovery is not None:
+        if job._recovery is not None:
             raise UsageError(
-                f"{job._job.url}: recoverable jobs are not prepared together; nothing was done. "
+                f"{job._url}: recoverable jobs are not prepared together; nothing was done. "
                 "Commit them by commit(), or begin them without recoverable=True."
             )
 
 
 def prepare_units(units: Sequence[JointUnit]) -> dict[str, str]:
     """Make what each table contributes durable; the URL of each table -> the id of its job."""
-    parts = [unit.part() for unit in units]
+    parts = [unit._part() for unit in units]
     _warn_of_chance(parts)
     by_job = {part.change.job: unit for part, unit in zip(parts, units, strict=True)}
     prepare_jointly(by_job, together_of(parts))
@@ -651,18 +661,18 @@ class Transaction:
                 raise self._over()
             from .staging import own_view, rows_read  # late: few transactions read
 
-            head, unit = job._job.at_birth(), self._rows.get(job) or job._job
-            opened: TableReads = Table(job._job.url, job._storage_options)
+            head, unit = job._at_birth(), self._rows.get(job) or job
+            opened: TableReads = Table(job._url, job._storage_options)
             condition, partitions = rows_read(filter, head.snapshot)
             if own and not unit.already_committed:
                 opened, head = own_view(unit, head, job._storage_options)
-            self._pinned[job] = job._job.pin(partitions)
+            self._pinned[job] = job._pin(partitions)
             if job in self._rows:
                 self._rows[job].pin(self._pinned[job])
         return PinnedTable(opened, head, condition)
 
     def _job(self, table: Path | Table) -> Job:
-        urls = {name: job._job.url for name, job in self._jobs.items()}
+        urls = {name: job._url for name, job in self._jobs.items()}
         return self._jobs[_named(table, urls, "this transaction")]
 
     def _check_rows(self, job: Job) -> None:
@@ -670,12 +680,12 @@ class Transaction:
         job._check_home()
         if self._ended is not None:
             raise self._over()
-        if job in self._rows or job._job.has_work:
+        if job in self._rows or job._has_work:
             raise self._changed(job)
 
     def _changed(self, job: Job) -> UsageError:
         return UsageError(
-            f"{job._job.url}: this transaction has a change of this table already, and allows one "
+            f"{job._url}: this transaction has a change of this table already, and allows one "
             "of each; nothing was done. A merge with clauses deletes, updates and inserts at once."
         )
 
@@ -698,11 +708,11 @@ class Transaction:
                 raise self._over()
             self._ended = act
         if self.already_committed:
-            is_silent = not (self._rows or any(job._job.is_declared for job in jobs))
+            is_silent = not (self._rows or any(job._is_declared for job in jobs))
             for job in jobs:
-                unit = self._rows.get(job) or job._job
-                unit.is_declared = not (self._skips or is_silent)
-        return [self._rows.get(job) or job._job for job in jobs]
+                unit = self._rows.get(job) or job
+                unit._is_declared = not (self._skips or is_silent)
+        return [self._rows.get(job) or job for job in jobs]
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of its tables, each once, as they were given."""
@@ -801,7 +811,7 @@ class Transaction:
                 raise self._over()
             self._ended = self._ended or Act.ABORT
         for name in self:
-            self._jobs[name]._job.abort()
+            self._jobs[name]._abort()
 
     def __enter__(self) -> Transaction:
         return self
@@ -827,7 +837,7 @@ class TransactionRows(RowChanges):
 
     def __init__(self, transaction: Transaction, job: Job) -> None:
         self._transaction, self._job = transaction, job
-        self._ctx, self._storage_options = job._job.ctx, job._storage_options
+        self._ctx, self._storage_options = job._ctx, job._storage_options
 
     def _declared(
         self,
@@ -853,7 +863,7 @@ class TransactionRows(RowChanges):
                 )
         self._transaction._check_rows(self._job)
         return Declared(
-            key=self._job._job.key,
+            key=self._job._key,
             fingerprint=self._transaction._fingerprint,
             reason=reason,
             watermarks=watermarks,
@@ -866,7 +876,7 @@ class TransactionRows(RowChanges):
         transaction = self._transaction
         with transaction._lock:  # others may have changed it, or ended it, since the rows were read
             transaction._check_rows(self._job)
-            self._job._job.enter(Act.CHANGE)
+            self._job._enter(Act.CHANGE)
             if (pinned := transaction._pinned.get(self._job)) is not None:
                 change.pin(pinned)
             transaction._rows[self._job] = change
@@ -927,8 +937,8 @@ def transaction(
             begun = checked_jobs(members)
             if len(begun) < 2:
                 raise UsageError("tables: expected 2 to 32 jobs, got 1: commit it by its commit()")
-            check_places([job._job.ctx.store for job in begun])
-            return Transaction({job._job.url: job for job in begun})
+            check_places([job._ctx.store for job in begun])
+            return Transaction({job._url: job for job in begun})
     named = named_tables(members)
     if len(named) < 2:
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
@@ -946,3 +956,84 @@ def transaction(
             storage_options=options,
         )
     return Transaction(jobs, fingerprint)
+
+
+@checked()
+def commit_all(jobs: Iterable[Job], *, tries: int = 3) -> JobResults:
+    """Commit each job on its own: one that keeps failing holds up no other.
+
+    For several tables that are fed by one run. Each is committed once or not at all, and
+    `transaction` commits all of them or none. Of each source the lower range is committed
+    first, in whatever order the jobs are given, and no later range becomes the first one of a
+    source that the table does not know.
+
+    Args:
+        jobs: the jobs, as `begin` returns them; one given twice counts once.
+        tries: how often each is tried at most, after all others had their turn: what a store failed
+            to do or did not say, and what may clear up by itself, such as a gap that another of the
+            jobs closes; by default 3.
+
+    Returns:
+        One result for each job, in their order, also for one that was committed before. A job that
+        is not committed raises nothing: its result has the `error`.
+
+    Raises:
+        UsageError: `jobs` are no jobs.
+
+    Spec: CM10, WM7.
+    """
+    given = list(jobs) if isinstance(jobs, Iterable) else [None]
+    if not all(isinstance(job, Job) for job in given):
+        raise wrong("jobs", jobs, "a list of jobs, as begin returns them")
+    given = list(dict.fromkeys(given))
+    results: dict[int, JobResult] = {}
+    before = predecessors([_placed_advances(job) for job in given])
+    waiting, tried = in_order_of_advances(before), 1
+    while waiting and tried <= tries:
+        for index in waiting:
+            earlier = [
+                given[each]
+                for each in before[index]
+                if each in results and results[each].error is not None
+            ]
+            results[index] = _try_commit(given[index], tried, earlier)
+        waiting, tried = [index for index in waiting if _may_pass(results[index].error)], tried + 1
+    return JobResults(results[index] for index in range(len(given)))
+
+
+def _may_pass(error: ManifestCommitError | None) -> bool:
+    """Whether it may be otherwise a moment later."""
+    if isinstance(error, CommitConflictError):
+        return error.rule == "contention"
+    return isinstance(error, StoreError | OutcomeUnknownError | WatermarkGapError)
+
+
+def _placed_advances(job: Job) -> tuple[Advance, ...]:
+    """What it advances, each source named together with its table. [WM7]"""
+    return tuple(
+        msgspec.structs.replace(each, source=f"{job._url} {each.source}") for each in job._advances
+    )
+
+
+def _try_commit(job: Job, tried: int, earlier: Sequence[Job]) -> JobResult:
+    """earlier: jobs, not committed yet, that go first: an error where one has its sources. [WM7]"""
+    url = job._url
+    result = JobResult(url=url, job_id="", key=job._key, tries=tried)
+    try:
+        job._check_home()
+        job._check_own()
+        outcome = job.outcome  # its block may have been left before
+        if outcome is None:
+            before = [other._advances for other in earlier if other._url == url]
+            check_turn(job._ctx, job._advances, before)
+            was_tried = job._state is JobState.ENDED
+            outcome = job._commit(again=True) if was_tried else job._commit(publishing=False)
+            outcome = committed_or_raise(outcome, url)
+    except ManifestCommitError as error:
+        return msgspec.structs.replace(result, job_id=job._id, error=error)
+    except Exception as error:  # one job's failure, of whatever kind, is not the others'
+        failure = ManifestCommitError(f"{url}: {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        return msgspec.structs.replace(result, job_id=job._id, error=failure)
+    job.outcome = outcome
+    return msgspec.structs.replace(result, job_id=outcome.job_id, outcome=outcome)

@@ -106,7 +106,7 @@ def _jobs(options: argparse.Namespace) -> int:
     """
 )
 def _commit(options: argparse.Namespace) -> int:
-    from ..job import commit
+    from ..table.functions import commit
 
     job = _full(table_of(options), options.job_id, settled=False)
     outcome = commit(options.path, job, storage_options=storage_options_of(options.storage_options))

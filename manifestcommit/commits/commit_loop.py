@@ -24,7 +24,9 @@ from ..errors import (
 )
 from ..format import codec, manifest_table, object_names, values
 from ..format.change import (
+    VERSIONS_SEARCHED,
     Abort,
+    Advance,
     Change,
     ConflictInputs,
     MergeManifests,
@@ -35,12 +37,13 @@ from ..format.change import (
     Rollback,
     TagEdit,
     Write,
+    find_mismatch,
 )
 from ..format.entries import ManifestRef
-from ..format.fields import FieldType, WireValue, lowest_version
-from ..format.partitioning import Matcher, PartitionPattern, bounded
+from ..format.evolution import assign_new_ids
+from ..format.fields import FieldType, Schema, WireValue, lowest_version, relaxed
+from ..format.partitioning import Matcher, PartitionPattern, bounded, check_partition_by
 from ..format.snapshot import Snapshot
-from ..format.watermark import VERSIONS_SEARCHED, Advance, find_mismatch
 from ..log.table_context import (
     TableContext,
     check_same_root,
@@ -64,9 +67,7 @@ from ..log.version_chain import (
     resolve_head,
     side_by_side,
 )
-from ..protocol import commit_group as group_commit
 from ..protocol.apply import above_taken, apply
-from ..protocol.commit_group import CombinedCommit
 from ..protocol.conflict import (
     CONSTRAINT_VIOLATED,
     ROWS_ARE_UNCHECKED,
@@ -86,7 +87,7 @@ from .create_version import (
     fenced_outcome,
     settled_outcome,
 )
-from .group_commit import Committers, GroupCommit
+from .group_commit import CombinedCommit, Committers, GroupCommit, complete
 from .prepared_job import Decision, Member, Part, Spiller
 
 # Looking up what a change needs to know: entries that it takes away, paths that are live, commits
@@ -434,6 +435,32 @@ def measured(
     return msgspec.structs.replace(outcome, metrics=figures)
 
 
+def first_schema(
+    ctx: TableContext, head: Head, data: Schema, partition_by: tuple[str, ...], *, job: str
+) -> Head:
+    """Give a table its first schema; who loses that race fits the winner's. [CF8]"""
+    schema = assign_new_ids(relaxed(data), ctx.new_field_id)
+    change = Write(
+        job=ctx.new_job(head),
+        birth=head.version,
+        operation="schema",
+        initial=schema,
+        partition_by=check_partition_by(schema, partition_by),
+    )
+    outcome = commit(ctx, head, change)
+    found = ctx.open()
+    if found.snapshot.schema is None:
+        if outcome.committed:
+            taken_back = Conflict(
+                rule="schema",
+                mine="gives the table its first columns",
+                winner=f"a rollback up to version {found.version} took them back",
+            )
+            outcome = Outcome(kind="conflict", job_id=job, conflict=taken_back)
+        committed_or_raise(outcome, ctx.store.url)
+    return found
+
+
 def record_abort(ctx: TableContext, job: str, limits: Limits | None = None) -> Outcome:
     """Commit that a job which others can finish never commits, or learn that it has: one create
     decides. [AB4] [CM21]
@@ -704,7 +731,7 @@ class _CommitLoop:
                 made = self._part.made(state, made)
             try:
                 snapshot = self._spiller.settle(
-                    group_commit.complete(carried, made, change),
+                    complete(carried, made, change),
                     change.paths if isinstance(change, MergeManifests) else frozenset(),
                 )
                 return snapshot, codec.encode_snapshot(snapshot)

@@ -18,10 +18,9 @@ from ..errors import (
     UnsupportedFormatError,
 )
 from ..format import codec, object_names
-from ..format.change import Change, Write, is_declared
+from ..format.change import Change, Position, Write, is_declared
 from ..format.fields import Schema
 from ..format.snapshot import Constraint, KeyRecord, Snapshot
-from ..format.watermark import Position
 from ..log.table_context import (
     TableContext,
     export_after_commit,
@@ -42,7 +41,6 @@ from ..log.version_chain import (
 from ..protocol.apply import create
 from ..protocol.change_feed import held, judge, record_of
 from ..protocol.conflict import Conflict
-from ..protocol.retention import writer_of
 from ..runtime.environment import Limits, pause
 from ..runtime.outcome import Outcome
 
@@ -216,7 +214,7 @@ def _jobs_listed(change: Change, own: Sequence[str]) -> list[str]:
         return []
     jobs = [entry.job for entry in change.add]
     jobs += [object_names.job_of_manifest(ref.path) for ref in change.add_manifests]
-    writers = [writer_of(entry.path, own) for entry in change.add]
+    writers = [object_names.writer_of(entry.path, own) for entry in change.add]
     return list(dict.fromkeys([*jobs, *(job for job in writers if job is not None)]))
 
 

@@ -17,7 +17,7 @@ from ..errors import (
     TableNotFoundError,
     UsageError,
 )
-from ..format.change import Rollback, TagEdit, Write, joint_declaration
+from ..format.change import Write, joint_declaration
 from ..format.object_names import attempt_id
 from ..format.snapshot import MOST_TABLES, JointRecord, Snapshot
 from ..log.table_context import (
@@ -44,7 +44,7 @@ from ..store.base import store_beside
 from .commit_loop import abort_attempt, commit
 from .create_version import found_outcome, key_outcome
 from .group_commit import Committers
-from .prepared_job import Decision, Member
+from .prepared_job import Decision, Member, TablePart
 
 # The tables that took part in joint commits with this one: which of them still ask it what became
 # of their newest versions, and with which it is at odds. [MT1] [MT10]
@@ -242,33 +242,6 @@ class _Reading:
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _ATTEMPTS = 16  # of which others aborted all but the last
-
-
-class TablePart(msgspec.Struct, frozen=True, kw_only=True):
-    """One table of a joint commit. head: the version at which its job began, or a later one; found:
-    whether the job's key was committed when it began, so that the job holds no rows [KY8];
-    is_prepared: any process may commit the job, and the one that began it has said who it is;
-    is_recoverable: other runs of the job may commit it, each with what it has written. [MT11]
-    [OB15] [AB6]"""
-
-    ctx: TableContext
-    head: Head
-    change: Write | Rollback | TagEdit
-    found: bool = False
-    is_prepared: bool = False
-    is_recoverable: bool = False
-
-    @property
-    def url(self) -> str:
-        return self.ctx.store.url
-
-    @property
-    def table_id(self) -> str:
-        return self.head.snapshot.table_id
-
-    @property
-    def key(self) -> str | None:
-        return self.change.key if isinstance(self.change, Write) else None
 
 
 def commit_jointly(parts: Sequence[TablePart]) -> tuple[Outcome, ...]:

@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import CorruptMetadataError, TableNotFoundError, UndecidedError, UsageError
 from ..format import object_names
-from ..format.change import Prepared, Write, joint_declaration
+from ..format.change import Prepared
 from ..format.snapshot import TogetherJob
 from ..log.table_context import TableContext, find_job_at
 from ..log.version_chain import Head
@@ -20,8 +20,8 @@ from ..runtime.outcome import (
 from ..store.base import store_beside
 from .commit_loop import record_abort
 from .create_version import fenced_outcome
-from .joint_commit import TablePart, commit_declared, ordered_parts
-from .prepared_job import read_prepared
+from .joint_commit import commit_declared, ordered_parts
+from .prepared_job import TablePart, read_prepared
 
 
 def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
@@ -31,15 +31,6 @@ def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
         TogetherJob(root=part.url, table_id=part.table_id, job=part.change.job)
         for part in ordered_parts(parts)
     )
-
-
-def prepared_together(change: Write, together: Sequence[TogetherJob]) -> Write:
-    """The change of a job as it is prepared with these, if there are any. [MT11] [MT13]"""
-    if not together:
-        return change
-    ids = [each.table_id for each in together]
-    declared = joint_declaration(change.declared or "", ids)
-    return msgspec.structs.replace(change, declared=declared, together=tuple(together))
 
 
 def check_together(jobs: Sequence[tuple[TableContext, str]]) -> None:

@@ -1,23 +1,43 @@
-"""The object of a prepared job: all that its commit needs, in any process. [AB3]"""
+"""One table's work before its commit: what it has written, what of it outgrows a snapshot, its part
+in a joint commit, and the object that lets any process commit it. [CM12] [MT3] [AB3]"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
 
+from ..errors import UsageError
 from ..format import codec, manifest_table, object_names
-from ..format.change import Prepared, Write
+from ..format.change import Prepared, Rollback, TagEdit, Write, joint_declaration
 from ..format.entries import Entry, ManifestRef, encode
+from ..format.fields import Schema
 from ..format.object_names import attempt_id
-from ..format.snapshot import FORMAT_VERSION, JointRecord, KeyRecord, RunRef, Snapshot
+from ..format.partitioning import PartitionPattern, dedupe, of_partition
+from ..format.snapshot import FORMAT_VERSION, JointRecord, KeyRecord, RunRef, Snapshot, TogetherJob
 from ..log.manifests import JOB_RUN, KEY_RUN, create_own, put_manifest, put_run, write_manifest
 from ..log.table_context import TableContext, find_job
 from ..log.version_chain import Head, newest_above
-from ..protocol import spill_policy
+from ..protocol.apply import (
+    entries_overflow,
+    inlined_overflow,
+    manifests_to_merge,
+    removed_overflow,
+    runs_to_merge,
+)
 from ..protocol.joint_outcome import as_decision, as_member, attempt_of, last_state
-from ..runtime.outcome import fenced_error
+from ..runtime.outcome import (
+    InputTotals,
+    JobMetrics,
+    Meter,
+    Outcome,
+    Phase,
+    WriteTotals,
+    fenced_error,
+)
 from .create_version import is_fenced, settled_outcome
 
 # Moving what outgrew the head into objects of its own, within a bounded amount of work. [CM12]
@@ -25,7 +45,7 @@ from .create_version import is_fenced, settled_outcome
 
 
 class Spiller:
-    """Does for one job's commit what `protocol.spill_policy` asks for; what it wrote for a lost
+    """Does for one job's commit what `protocol.apply` asks for; what it wrote for a lost
     attempt is used again where it still fits. [CM12]"""
 
     def __init__(self, ctx: TableContext, job: str) -> None:
@@ -37,11 +57,7 @@ class Spiller:
     def stage(self, change: Write) -> Write:
         """The change, its many entries in manifests that are written only once. [CM12]"""
         foreign = any(change.job not in entry.path for entry in change.add)
-        if (
-            change.schema is None
-            or foreign
-            or not spill_policy.entries_overflow(change.add, self._budgets)
-        ):
+        if change.schema is None or foreign or not entries_overflow(change.add, self._budgets):
             return change  # the paths of foreign files stay where the rules look for live ones
         entries = sorted(change.add, key=lambda entry: entry.path)
         size = self._budgets.manifest_entries
@@ -58,18 +74,18 @@ class Spiller:
 
         merge: manifests that are merged instead, as far as they are still listed. [GC11]
         """
-        if spill_policy.inlined_overflow(snapshot, self._budgets):
+        if inlined_overflow(snapshot, self._budgets):
             snapshot = self._spill_entries(snapshot)
         if len(snapshot.keys) > self._budgets.inline_keys:
             snapshot = self._spill_keys(snapshot)
         if len(snapshot.recent_jobs) > self._budgets.inline_jobs:
             snapshot = self._spill_jobs(snapshot)
-        if spill_policy.removed_overflow(snapshot, self._budgets):
+        if removed_overflow(snapshot, self._budgets):
             snapshot = self._spill_removed(snapshot)
         if merge:
             group = tuple(ref for ref in snapshot.manifests if ref.path in merge)
             return self._merge_manifests(snapshot, group) if group else snapshot
-        for group in spill_policy.manifests_to_merge(snapshot, self._budgets):
+        for group in manifests_to_merge(snapshot, self._budgets):
             snapshot = self._merge_manifests(snapshot, group)
         return snapshot
 
@@ -135,7 +151,7 @@ class Spiller:
         return put_run(self._ctx.store, columns, job=self._job, env=self._ctx.env)
 
     def _merge_runs(self, runs: tuple[RunRef, ...], kind: pa.Schema) -> tuple[RunRef, ...]:
-        group = spill_policy.runs_to_merge(runs, self._budgets)
+        group = runs_to_merge(runs, self._budgets)
         if not group:
             return runs
         tables = [self._ctx.manifests.run(run, kind) for run in group]
@@ -318,3 +334,221 @@ def done_at(ctx: TableContext, head: Head, prepared: Prepared) -> int | None:
     """The version with a prepared job's work by another; None: it may commit. [AB4] [AB5]"""
     found = settled_outcome(ctx, head, prepared.change, sent=False)
     return found.version if found is not None and found.committed else None
+
+
+class TablePart(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of a joint commit. head: the version at which its job began, or a later one; found:
+    whether the job's key was committed when it began, so that the job holds no rows [KY8];
+    is_prepared: any process may commit the job, and the one that began it has said who it is;
+    is_recoverable: other runs of the job may commit it, each with what it has written. [MT11]
+    [OB15] [AB6]"""
+
+    ctx: TableContext
+    head: Head
+    change: Write | Rollback | TagEdit
+    found: bool = False
+    is_prepared: bool = False
+    is_recoverable: bool = False
+
+    @property
+    def url(self) -> str:
+        return self.ctx.store.url
+
+    @property
+    def table_id(self) -> str:
+        return self.head.snapshot.table_id
+
+    @property
+    def key(self) -> str | None:
+        return self.change.key if isinstance(self.change, Write) else None
+
+
+# One table's work before its commit, and the states of a job.
+
+# The version of a table that a commit rests on, and what of it was read. [MT16]
+Pinned: TypeAlias = tuple[int, tuple[PartitionPattern, ...]]
+
+
+def prepared_together(change: Write, together: Sequence[TogetherJob]) -> Write:
+    """The change of a job as it is prepared with these, if there are any. [MT11] [MT13]"""
+    if not together:
+        return change
+    ids = [each.table_id for each in together]
+    declared = joint_declaration(change.declared or "", ids)
+    return msgspec.structs.replace(change, declared=declared, together=tuple(together))
+
+
+class JointUnit:
+    """One table's work before its commit: a job, or a change of rows. What it has written so far,
+    what makes it durable, and what it contributes to a joint commit."""
+
+    _operation: str
+
+    def __init__(self, ctx: TableContext) -> None:
+        self._ctx, self._id, self._url = ctx, "", ctx.store.url
+        self._record: KeyRecord | None = None  # of its key, if an earlier run has committed it
+        self._is_declared = True  # False: a rerun that declares no more than was said when it began
+        self._ledger = WriteTotals(ctx.tally, ctx.env.now_us)
+        self._entries: list[Entry] = []
+        self._manifests: list[ManifestRef] = []
+        self._touched: list[PartitionPattern] = []  # by the files in manifests
+        self._tasks = 0
+        self._meter: Meter | None = None
+        self._sealed = b""
+        self._together: tuple[TogetherJob, ...] = ()
+
+    @property
+    def already_committed(self) -> bool:
+        """Return whether an earlier run committed this key: writes do nothing then.
+
+        Returns:
+            True where the outcome is the first run's version.
+
+        Spec: KY3.
+        """
+        return self._record is not None
+
+    @property
+    def metrics(self) -> JobMetrics:
+        """Return the job in numbers: as it ended, also where it raised; while it runs, as of now.
+
+        Returns:
+            The numbers.
+
+        Spec: OB10.
+        """
+        if self._meter is not None and self._meter.ended is not None:
+            return self._meter.ended
+        return self._measure().metrics("running")
+
+    def _measure(self, phase: Phase = "both") -> Meter:
+        return self._ctx.meter(self._id, self._operation, self._ledger.summary(self._tasks), phase)
+
+    def _takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
+        """The columns and the partitioning of what tasks write; UsageError where it is over."""
+        raise NotImplementedError
+
+    def _add_written(
+        self,
+        entries: Iterable[Entry],
+        manifests: Sequence[ManifestRef] = (),
+        *,
+        touched: Sequence[PartitionPattern] = (),
+        tasks: int = 1,
+        intake: InputTotals | None = None,
+    ) -> None:
+        """Take over what tasks wrote; it is this job's from now on, and still invisible. No entry
+        of a manifest is held. [SP2] [CM26]
+
+        touched: the partitions of what is in the manifests; left out, they are looked for there.
+        intake: what the tasks were handed.
+        """
+        (schema, partition_by), files = self._takes(), list(entries)
+        self._ledger.take(files, manifests, intake)
+        self._entries += files
+        self._manifests += manifests
+        if (touched or manifests) and schema is not None and partition_by is not None:
+            touched = touched or self._ctx.manifests.touched(
+                manifests, schema=schema, partition_by=partition_by
+            )
+            self._touched = list(dedupe([*self._touched, *touched]))
+        self._tasks += tasks
+
+    def _touches(self, partition_by: tuple[int, ...]) -> tuple[PartitionPattern, ...]:
+        """The partitions of all that it has written."""
+        own = (of_partition(partition_by, entry.partition) for entry in self._entries)
+        return dedupe([*self._touched, *own])
+
+    def _began_at(self) -> Head:
+        """The head that it began under."""
+        raise NotImplementedError
+
+    def _part(self) -> TablePart:
+        """What it would take to commit it together with others, as of now. [MT3]"""
+        raise NotImplementedError
+
+    def _as_part(self) -> TablePart:
+        """The same; it is over then. [MT3]"""
+        return self._part()
+
+    def _forget_if_final(self, outcome: Outcome) -> None:
+        """What follows from the outcome of a joint commit for reruns: of a change of rows nothing,
+        since a rerun looks at the rows again. [AB6]"""
+
+    def _seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
+        """Fix what `prepare` makes durable. together: the jobs that it is committed with [MT11];
+        held: it waits for a process that publishes it. [CK5]"""
+        if not self._sealed:
+            head, change = self._began_at(), prepared_together(self._change(), together)
+            self._sealed = seal(self._ctx, head, change, self._record, held=held)
+            self._together = together
+        elif together != self._together:
+            raise UsageError(f"{self._url}: this job was prepared in another way; nothing was done")
+
+    def _change(self) -> Write:
+        """What would be committed now."""
+        raise NotImplementedError
+
+    def _prepare(self) -> str:
+        """Make it durable, so that any process can commit it or abort it; returns its id. Nothing
+        is visible yet. The same bytes may be put again. [AB3]"""
+        put_prepared(self._ctx, self._id, self._sealed)
+        return self._id
+
+
+def prepare_jointly(units: Mapping[str, JointUnit], together: Sequence[TogetherJob]) -> None:
+    """Make jobs durable that are committed together, also again. units: by job id. [MT11] [AB3]"""
+    for unit in units.values():
+        unit._seal(tuple(together))
+    for each in reversed(together):  # once the home's is there, all are
+        units[each.job]._prepare()
+
+
+# The states of a job in its own process and the acts that lead from one to another, as data.
+
+
+class JobState(enum.Enum):
+    """Where a job is; the value continues the sentence "this job …"."""
+
+    OPEN = "is open"
+    CHANGING = "changes rows of its table in a transaction, which allows one change"
+    ENDED = "was committed or refused"
+    SEALED = "may have been prepared, and others may finish it: prepare it again to be sure"
+    PREPARED = "was prepared, and takes no more rows: commit it or abort it by its id"
+    ABORTED = "was aborted"
+
+
+class Act(enum.Enum):
+    """What is done with a job."""
+
+    WORK = "declare or write"
+    CHANGE = "change rows in place of what it would write"
+    COMMIT = "commit"
+    RETRY = "commit again"
+    SEAL = "begin to prepare"
+    PREPARE = "prepare"
+    ABORT = "abort"
+
+
+NEXT: Mapping[tuple[JobState, Act], JobState] = {
+    (JobState.OPEN, Act.WORK): JobState.OPEN,
+    (JobState.OPEN, Act.COMMIT): JobState.ENDED,
+    (JobState.OPEN, Act.SEAL): JobState.SEALED,
+    (JobState.OPEN, Act.ABORT): JobState.ABORTED,
+    # A change of rows takes the job's place, and its transaction says how that ends.
+    (JobState.OPEN, Act.CHANGE): JobState.CHANGING,
+    (JobState.CHANGING, Act.ABORT): JobState.ABORTED,
+    # A failed commit may be repeated; whatever of it landed counts.
+    (JobState.ENDED, Act.RETRY): JobState.ENDED,
+    (JobState.ENDED, Act.ABORT): JobState.ENDED,
+    # From the first request on, the same bytes only.
+    (JobState.SEALED, Act.SEAL): JobState.SEALED,
+    (JobState.SEALED, Act.PREPARE): JobState.PREPARED,
+    (JobState.PREPARED, Act.SEAL): JobState.SEALED,
+    (JobState.ABORTED, Act.ABORT): JobState.ABORTED,
+}
+
+
+def after(state: JobState, act: Act) -> JobState | None:
+    """The state that the act leads to; None where the job does not allow it."""
+    return NEXT.get((state, act))

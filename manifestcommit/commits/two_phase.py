@@ -20,9 +20,8 @@ from ..errors import (
     WatermarkGapError,
 )
 from ..format import object_names
-from ..format.change import Prepared
+from ..format.change import Advance, Prepared, in_order_of_advances, predecessors
 from ..format.snapshot import Snapshot
-from ..format.watermark import Advance, in_order_of_advances, predecessors
 from ..log.table_context import TableContext, find_job, find_job_at
 from ..log.version_chain import Head, newest_above, read_object
 from ..protocol.conflict import FINAL, is_readable

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+import math
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Container, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +21,7 @@ from ..errors import (
     CorruptMetadataError,
     ManifestCommitError,
     OutputGoneError,
+    SchemaMismatchError,
     StoreError,
     StoreFullError,
     TableNotFoundError,
@@ -28,17 +31,23 @@ from ..errors import (
 from ..format import codec, object_names, partitioning
 from ..format.arrow_schema import Conformer, arrow_schema, footer_metadata
 from ..format.entries import Entry, SourceRange
-from ..format.fields import EXACT, Field, Schema, walk
+from ..format.fields import (
+    EXACT,
+    Field,
+    FieldType,
+    Schema,
+    WireValue,
+    walk,
+)
 from ..format.object_names import check_path
 from ..format.snapshot import Constraint, Snapshot
 from ..format.spark_json import has_own_order
 from ..format.transforms import maker, partition_fields, source_of
+from ..format.values import from_array
 from ..log.table_context import gate
 from ..log.version_chain import open_head
-from ..runtime.environment import BackgroundWorker, SideBySide
 from ..runtime.outcome import InputTotals, fenced_error
 from ..store.base import Output, Store
-from . import row_buffer
 from .footer_stats import (
     FloatStats,
     TrackedLeaf,
@@ -242,11 +251,9 @@ class DataFileWriter:
         self._check = gate().RowChecks(plan, store.url) if plan.constraints else None
         self._sources = plan.sources
         self._row_group_bytes = max(
-            min(row_buffer.ROW_GROUP_BYTES, plan.target_file_size), _MIN_ROW_GROUP_BYTES
+            min(ROW_GROUP_BYTES, plan.target_file_size), _MIN_ROW_GROUP_BYTES
         )
-        self._buffer = row_buffer.RowBuffer(
-            _partition_sources(plan), row_group_bytes=self._row_group_bytes
-        )
+        self._buffer = RowBuffer(_partition_sources(plan), row_group_bytes=self._row_group_bytes)
         self._rows = self._bytes = 0
         self._entries: tuple[Entry, ...] | None = None
         self._given_up = False
@@ -262,9 +269,9 @@ class DataFileWriter:
 
         Of rows that violate a constraint, `close` says how many there are. [CK2]"""
         self._check_open("write")
-        self._bytes += row_buffer.bytes_of(batch)
+        self._bytes += bytes_of(batch)
         try:
-            for piece in row_buffer.pieces(batch, self._row_group_bytes):
+            for piece in pieces(batch, self._row_group_bytes):
                 self._rows += piece.num_rows
                 rows = self._conformer.conform(piece)
                 if self._check is not None and not self._check.take(rows):
@@ -319,8 +326,8 @@ class DataFileWriter:
         elif not self._given_up:
             self.close()
 
-    def _write_groups(self, values: row_buffer.Partition, table: pa.Table) -> None:
-        for group in row_buffer.row_groups(table, self._row_group_bytes):
+    def _write_groups(self, values: Partition, table: pa.Table) -> None:
+        for group in row_groups(table, self._row_group_bytes):
             self._encoding.do(self._files.write, values, group)
 
     def _check_open(self, what: str) -> None:
@@ -338,12 +345,10 @@ class DataFileWriter:
             )
 
 
-def _partition_sources(plan: WritePlan) -> tuple[row_buffer.PartitionSource, ...]:
+def _partition_sources(plan: WritePlan) -> tuple[PartitionSource, ...]:
     schema = plan.schema
     return tuple(
-        row_buffer.PartitionSource(
-            source_of(schema, field.id).file_name, field.type, maker(schema, field.id)
-        )
+        PartitionSource(source_of(schema, field.id).file_name, field.type, maker(schema, field.id))
         for field in partition_fields(schema, plan.partition_by)
     )
 
@@ -367,15 +372,15 @@ class _FileSet:
             for field in plan.schema.fields
             if field.id in plan.bloom_columns and names[field.file_name] == 1
         ]
-        self._open: OrderedDict[row_buffer.Partition, _DataFile] = OrderedDict()
+        self._open: OrderedDict[Partition, _DataFile] = OrderedDict()
         self._count = 0
         self._entries: list[Entry] = []
         self._completing: SideBySide | None = None  # where several files are made durable at once
 
-    def open_partitions(self) -> frozenset[row_buffer.Partition]:
+    def open_partitions(self) -> frozenset[Partition]:
         return frozenset(self._open)
 
-    def write(self, values: row_buffer.Partition, group: pa.Table) -> None:
+    def write(self, values: Partition, group: pa.Table) -> None:
         """Append a row group to the partition's open file, or to a new one."""
         file = self._open.get(values) or self._create(values, group)
         self._open.move_to_end(values)
@@ -383,13 +388,13 @@ class _FileSet:
         if file.bytes + file.last_group_bytes // 2 >= self._plan.target_file_size:
             self.finish(values)
 
-    def write_whole(self, values: row_buffer.Partition, table: pa.Table) -> None:
+    def write_whole(self, values: Partition, table: pa.Table) -> None:
         """Write a file of one row group, beside others of this kind."""
         path, options = self._choose(values, table)
         self._beside().do(partial(self._write_apart, path, values, table, options))
 
     def _write_apart(
-        self, path: str, values: row_buffer.Partition, table: pa.Table, options: dict[str, Any]
+        self, path: str, values: Partition, table: pa.Table, options: dict[str, Any]
     ) -> None:
         file = self._file(path, values, options)
         try:
@@ -400,7 +405,7 @@ class _FileSet:
             file.discard()
             raise
 
-    def finish(self, values: row_buffer.Partition) -> None:
+    def finish(self, values: Partition) -> None:
         """Write the rest of the partition's open file; it is durable after `finish_all`. [DF2]"""
         file = self._open.get(values)
         if file is None:
@@ -453,7 +458,7 @@ class _FileSet:
             if head.table_id == job.table_id and job.birth < head.fence:
                 raise fenced_error(self._store.url, self._plan.job) from gone
 
-    def _create(self, values: row_buffer.Partition, group: pa.Table) -> _DataFile:
+    def _create(self, values: Partition, group: pa.Table) -> _DataFile:
         """Start a new file of the partition. group: its first row group."""
         if len(self._open) >= MAX_OPEN_FILES:
             self.finish(next(iter(self._open)))
@@ -461,7 +466,7 @@ class _FileSet:
         self._open[values] = file = self._file(path, values, options)
         return file
 
-    def _choose(self, values: row_buffer.Partition, group: pa.Table) -> tuple[str, dict[str, Any]]:
+    def _choose(self, values: Partition, group: pa.Table) -> tuple[str, dict[str, Any]]:
         """The path and encoding of a partition's new file. group: the first, which decides."""
         folder = partitioning.folder(self._plan.schema, self._plan.partition_by, values)
         path = folder + object_names.data_file_name(
@@ -482,7 +487,7 @@ class _FileSet:
             options["bloom_filter_options"] = blooms
         return path, options
 
-    def _file(self, path: str, values: row_buffer.Partition, options: dict[str, Any]) -> _DataFile:
+    def _file(self, path: str, values: Partition, options: dict[str, Any]) -> _DataFile:
         return _DataFile(
             self._store, path, values, self._plan.job, self._schema, self._leaves, options
         )
@@ -495,7 +500,7 @@ class _DataFile:
         self,
         store: Store,
         path: str,
-        values: row_buffer.Partition,
+        values: Partition,
         job: str,
         schema: pa.Schema,
         leaves: tuple[TrackedLeaf, ...],
@@ -706,3 +711,426 @@ def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = Non
         f"the first look and {written:,} by the second; "
         f"they stay as they are, and nothing was committed in their place. {why}"
     )
+
+
+# Threads beside the caller, which encode and upload.
+
+
+class BackgroundWorker:
+    """Does work in the order of its calls, in one thread beside the caller. The caller may prepare
+    one piece of work while the one before is done."""
+
+    def __init__(self, *, is_on: bool = True) -> None:
+        """is_on: otherwise the caller does the work itself, before `do` returns."""
+        self._pool = (
+            ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-background") if is_on else None
+        )
+        self._last: Future[Any] | None = None
+
+    def do(self, work: Callable[..., Any], *args: Any) -> None:
+        """Begin this work once the work before it is done, whose error it raises."""
+        if self._pool is None:
+            work(*args)
+            return
+        self.wait()
+        self._last = self._pool.submit(work, *args)
+
+    def wait(self) -> None:
+        """Return when all work is done, or raise its error, once."""
+        last = self._last
+        try:
+            if last is not None:
+                self._finish()
+                last.result()
+        finally:
+            del last  # its error refers to this frame: both would keep rows and files of the caller
+
+    def end(self) -> None:
+        """Return when no work is under way any more. An error that was not raised yet is lost."""
+        self._finish()
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _finish(self) -> None:
+        """An interrupt here leaves the work to be waited for: of a join that one interrupts, Python
+        3.11 takes the thread for stopped."""
+        if self._last is not None:
+            self._last.exception()
+        self._last = None
+
+
+class SideBySide:
+    """Does work in threads, whatever it waits for; the caller takes all results at once."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._under_way: deque[Future[Any]] = deque()
+
+    def do(self, work: Callable[[], Any]) -> None:
+        """Begin this work; where too much is under way, wait first."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, "manifestcommit-side")
+        while len(self._under_way) >= self._threads:
+            self._under_way.popleft().result()
+        self._under_way.append(self._pool.submit(work))
+
+    def wait(self) -> None:
+        """Return when all work is done, or raise its first error."""
+        while self._under_way:
+            self._under_way.popleft().result()
+
+    def end(self) -> None:
+        """Return when no work is under way any more. An error that was not raised yet is lost."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._under_way.clear()
+        self._pool = None
+
+
+# Rows on their way into files: batches of whatever a caller hands in, split and gathered by size.
+
+
+# Reads rows from any object that holds Arrow data, without Spark: one schema and a stream of
+# batches.
+
+_ACCEPTED = (
+    "a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas (2.2 or "
+    "later) or polars DataFrame, a DuckDB "
+    "relation, or anything else with __arrow_c_stream__ that yields columns"
+)
+
+
+def record_batches(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the schema and the batches of `data`, read once and in order; UsageError names the
+    accepted types. [SC3]
+
+    Named levels of a pandas index become columns, an unnamed index is dropped. The iterator passes
+    on errors of the source unchanged.
+    """
+    reader = _reader(data)
+    schema = reader.schema
+    if b"pandas" in (schema.metadata or {}):
+        schema = schema.with_metadata(
+            {key: value for key, value in schema.metadata.items() if key != b"pandas"} or None
+        )
+    return schema, iter(reader)
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:
+    kind = f"{type(data).__module__}.{type(data).__qualname__}"
+    if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
+        raise UsageError(f"data is a {kind}, which holds no rows yet: call .collect() on it first.")
+    if type(data).__qualname__ == "DuckDBPyConnection":  # the type that its execute() returns
+        raise UsageError(
+            f"data is a {kind}, which is no rows by itself: give the relation that its "
+            ".sql(…) returns."
+        )
+    if isinstance(data, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(data.schema, [data])
+    if isinstance(data, pa.Table):
+        return data.to_reader()
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    # detected without an import
+    if any(base.__module__.startswith("pyarrow._dataset") for base in type(data).__mro__):
+        scanner = data.scanner() if hasattr(data, "scanner") else data
+        return scanner.to_reader()
+    is_pandas = type(data).__module__.startswith("pandas") and hasattr(data, "reset_index")
+    is_pandas = is_pandas and hasattr(data, "columns")
+    if is_pandas:
+        data = _without_index(data)
+    if not hasattr(data, "__arrow_c_stream__") or (kind.startswith("pandas") and not is_pandas):
+        raise UsageError(f"data is a {kind}. Accepted: {_ACCEPTED}.")
+    _check_names(data)
+    try:
+        if is_pandas:  # as its stream does, whose names end at a NUL
+            return pa.Table.from_pandas(data).to_reader()
+        return pa.RecordBatchReader.from_stream(data)
+    except (pa.ArrowException, ValueError) as error:
+        raise UsageError(
+            f"data is a {kind}, whose Arrow stream could not be opened: {error}. Accepted: "
+            f"{_ACCEPTED}."
+        ) from error
+
+
+def _check_names(data: Any) -> None:
+    """SchemaMismatchError for a NUL in a name: Arrow's C interface would cut the name there."""
+    names = [name for name in getattr(data, "columns", ()) if isinstance(name, str)]
+    kinds = list(getattr(data, "dtypes", ()))
+    while kinds:  # of Polars, nested
+        kind = kinds.pop()
+        for member in getattr(kind, "fields", None) or ():
+            names.append(getattr(member, "name", ""))
+            kinds.append(getattr(member, "dtype", None))
+        if (inner := getattr(kind, "inner", None)) is not None:
+            kinds.append(inner)
+    for name in names:
+        if "\0" in name:
+            raise SchemaMismatchError(
+                f"The column name {name!r} has the character NUL, at which other programs end a "
+                "name. Rename the column."
+            )
+
+
+def _without_index(frame: Any) -> Any:
+    """The frame with the named levels of its index as columns. pandas itself would also write
+    unnamed levels, and would omit a named range."""
+    named = [name for name in frame.index.names if name is not None]
+    try:
+        return (frame.reset_index(level=named) if named else frame).reset_index(drop=True)
+    except ValueError as error:
+        raise UsageError(
+            f"data has an index that cannot become columns: {error}. Rename or reset the "
+            "index first."
+        ) from error
+
+
+# The size of a row group: large enough for encoders and readers to be efficient, small enough for a
+# task's memory.
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+ROW_GROUP_ROWS = 1_000_000
+# Bytes that wait for more rows of their partition. While a full buffer is sorted, it exists twice
+# for a moment.
+BUFFER_BYTES = 128 * 1024 * 1024
+# Many small batches take more memory than their sizes say: more than this many are joined.
+_MAX_BATCHES = 1024
+_MAX_JOINED_APART = 64
+_INT32_MAX = 2**31 - 1
+
+Partition: TypeAlias = tuple[WireValue, ...]
+
+
+class PartitionSource(NamedTuple):
+    """What a partition column is made of: the name of a column of the batches, the type of the
+    partition's values, and the function that makes them of that column's."""
+
+    name: str
+    type: FieldType
+    values: Callable[[Any], Any] = lambda column: column
+
+
+class _Run(NamedTuple):
+    """Adjacent rows of one partition in a sorted table."""
+
+    partition: Partition
+    start: int
+    rows: int
+
+
+class _Waiting:
+    """Batches in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.bytes = 0
+        self.rows = 0
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch)
+        self.bytes += batch.nbytes
+        self.rows += batch.num_rows
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches(self.batches)
+
+    def join(self) -> None:
+        """Copy all batches into one."""
+        self.batches = self.table().combine_chunks().to_batches()
+
+
+class RowBuffer:
+    """Buffers rows in the order of their arrival until a row group of their partition is full or
+    the budget is spent. No row is lost or duplicated. [DF3]
+
+    Batches with rows of a single partition wait per partition. From the first mixed batch on, all
+    rows wait in one line and are sorted when the budget is spent: thousands of partitions in random
+    order cost one sort per buffer, not a slice per batch and partition, and no slice keeps the
+    memory of released rows.
+    """
+
+    def __init__(
+        self,
+        partition_columns: tuple[PartitionSource, ...],
+        *,
+        row_group_bytes: int = ROW_GROUP_BYTES,
+    ) -> None:
+        """partition_columns: in the order of the table's partition_by."""
+        self._columns = partition_columns
+        self._row_group_bytes = row_group_bytes
+        self._apart: dict[Partition, _Waiting] = {}
+        self._line: _Waiting | None = None  # while it is set, no rows wait per partition
+        self._batches = 0
+        self.bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.Table]]:
+        """Add rows; yield the row groups that are due, in the order of arrival. Exhaust it."""
+        partition = self._only_partition(batch)
+        self._append(partition, batch)
+        if partition is not None and self._line is None:
+            waiting = self._apart[partition]
+            if waiting.bytes >= self._row_group_bytes or waiting.rows >= ROW_GROUP_ROWS:
+                yield partition, self._take(partition)
+        if self.bytes >= BUFFER_BYTES:
+            yield from self._release(BUFFER_BYTES // 2, frozenset())
+        elif self._batches > _MAX_BATCHES:
+            self._join()
+
+    def drain(
+        self, first: Container[Partition] = frozenset()
+    ) -> Iterator[tuple[Partition, pa.Table]]:
+        """Yield all waiting rows, each partition once, those in `first` before the others."""
+        yield from self._release(0, first)
+
+    def _append(self, partition: Partition | None, batch: pa.RecordBatch) -> None:
+        if partition is None and self._line is None:
+            self._line_up()
+        waiting = self._line
+        if waiting is None:
+            assert partition is not None
+            waiting = self._apart.setdefault(partition, _Waiting())
+        before = waiting.bytes
+        waiting.append(batch)
+        self.bytes += waiting.bytes - before
+        self._batches += 1
+
+    def _line_up(self) -> None:
+        """Move all partitions into one line, in which the rows of each keep their order."""
+        self._line = _Waiting()
+        for waiting in self._apart.values():
+            for batch in waiting.batches:
+                self._line.append(batch)
+        self._apart = {}
+
+    def _join(self) -> None:
+        if self._line is None and len(self._apart) > _MAX_JOINED_APART:
+            self._line_up()
+        joined = list(self._apart.values()) if self._line is None else [self._line]
+        for waiting in joined:
+            waiting.join()
+        self._batches = sum(len(waiting.batches) for waiting in joined)
+
+    def _release(
+        self, keep: int, first: Container[Partition]
+    ) -> Iterator[tuple[Partition, pa.Table]]:
+        """Yield the largest partitions until at most `keep` bytes wait."""
+        if self._line is not None:
+            yield from self._release_line(keep, first)
+            return
+        for partition in sorted(self._apart, key=lambda p: (p not in first, -self._apart[p].bytes)):
+            if keep and self.bytes <= keep:
+                break
+            yield partition, self._take(partition)
+
+    def _release_line(
+        self, keep: int, first: Container[Partition]
+    ) -> Iterator[tuple[Partition, pa.Table]]:
+        table, runs = self._sorted()
+        row_bytes = table.nbytes / table.num_rows
+        runs.sort(key=lambda run: (run.partition not in first, -run.rows))
+        waiting = float(table.nbytes)
+        released = 0
+        for run in runs:
+            if keep and waiting <= keep:
+                break
+            yield run.partition, table.slice(run.start, run.rows)
+            waiting -= run.rows * row_bytes
+            released += 1
+        if kept := runs[released:]:
+            # A copy: slices would keep the memory of the released rows.
+            rest = pa.concat_tables(
+                [table.slice(run.start, run.rows) for run in kept]
+            ).combine_chunks()
+            for batch in rest.to_batches():
+                self._append(kept[0].partition if len(kept) == 1 else None, batch)
+
+    def _take(self, partition: Partition) -> pa.Table:
+        waiting = self._apart.pop(partition)
+        self.bytes -= waiting.bytes
+        self._batches -= len(waiting.batches)
+        return waiting.table()
+
+    def _only_partition(self, batch: pa.RecordBatch) -> Partition | None:
+        """The partition of all rows; None if there are several."""
+        partition: list[WireValue] = []
+        for name, type, values_of in self._columns:
+            column = values_of(batch.column(name))
+            if (
+                column[0] != column[-1]
+                or len(column.dictionary_encode(null_encoding="encode").dictionary) > 1
+            ):
+                return None
+            partition += from_array(column.slice(0, 1), type)
+        return tuple(partition)
+
+    def _sorted(self) -> tuple[pa.Table, list[_Run]]:
+        """Empty the buffer: return its rows, stably sorted by partition, and where each begins."""
+        assert self._line is not None
+        table = self._line.table().combine_chunks()
+        self._line, self.bytes, self._batches = None, 0, 0
+        codes = self._codes(table)
+        order = pc.sort_indices(codes)
+        ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
+        starts = [0, *ends[:-1]]
+        firsts = order.take(pa.array(starts, pa.int64()))
+        wires = [
+            from_array(values_of(table.column(name).take(firsts)), type)
+            for name, type, values_of in self._columns
+        ]
+        partitions = zip(*wires, strict=True)
+        runs = [
+            _Run(*run)
+            for run in zip(partitions, starts, map(int.__sub__, ends, starts), strict=True)
+        ]
+        return table.take(order), runs
+
+    def _codes(self, table: pa.Table) -> pa.Array:
+        """A number per row, equal for equal partitions."""
+        codes = None
+        for name, _, values_of in self._columns:
+            whole = values_of(pa.concat_arrays(table.column(name).chunks))
+            encoded = whole.dictionary_encode(null_encoding="encode")
+            if codes is None:
+                codes = encoded.indices
+                continue
+            pairs = pc.add(
+                pc.multiply(codes.cast(pa.int64()), len(encoded.dictionary)),
+                encoded.indices.cast(pa.int64()),
+            )
+            # dense again, so that no product overflows
+            codes = pairs.dictionary_encode().indices
+        return codes
+
+
+def row_groups(table: pa.Table, row_group_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
+    """Split the table into parts of about one row group each, as even as possible."""
+    parts = max(1, round(table.num_rows / ROW_GROUP_ROWS), round(table.nbytes / row_group_bytes))
+    size = math.ceil(table.num_rows / parts)
+    for start in range(0, table.num_rows, max(size, 1)):
+        yield table.slice(start, size)
+
+
+def bytes_of(batch: pa.RecordBatch) -> int:
+    """The bytes of the rows in memory; of the buffers where pyarrow (before 24) has no other."""
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:
+        return int(batch.get_total_buffer_size())
+
+
+def pieces(
+    batch: pa.RecordBatch, row_group_bytes: int = ROW_GROUP_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Slices of the batch, none larger than a row group, nor is its copy; none if it is empty."""
+    rows, size_bytes = batch.num_rows, bytes_of(batch)
+    size = (
+        ROW_GROUP_ROWS
+        if not size_bytes
+        else max(1, min(ROW_GROUP_ROWS, rows * row_group_bytes // size_bytes))
+    )
+    # Arrow cannot cast a large_string that lies beyond 2 GiB in its buffer to string, however short
+    # the slice is: copy such slices.
+    is_far = batch.get_total_buffer_size() > _INT32_MAX
+    for start in range(0, rows, size):
+        piece = batch.slice(start, size)
+        yield piece.take(pa.array(range(piece.num_rows), pa.int64())) if is_far else piece

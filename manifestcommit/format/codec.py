@@ -19,7 +19,7 @@ import msgspec
 import zstandard
 
 from ..errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError, UsageError
-from .change import Prepared
+from .change import Prepared, check_advance
 from .entries import Entry, FinishedTask, KeyMark, ManifestRef, decode
 from .fields import Schema, check_schema, walk
 from .manifest_table import check_values
@@ -49,7 +49,6 @@ from .snapshot import (
     check_together,
 )
 from .transforms import partition_fields
-from .watermark import check_advance
 
 # Preserves unknown members through a read and a rewrite, at every depth.
 

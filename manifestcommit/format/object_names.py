@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Collection
 from functools import lru_cache
 
 import msgspec
@@ -249,3 +250,27 @@ def companion_url(url: str, suffix: str, remedy: str) -> str:
             f"nothing was done. {remedy}"
         )
     return url + suffix
+
+
+def writer_of(path: str, own: Collection[str]) -> str | None:
+    """The job of this table that may have written a data file at this path; None: the file is
+    untracked or was moved. [DF1] [CM2]
+
+    It does not need the table's partition columns, and it accepts whatever `own_job` accepts.
+    """
+    job = job_of_data_file(path)
+    if job is None or parse_job_id(job).table_id not in own:
+        return None
+    return job if _is_of_partitions(path.rpartition("/")[0]) else None
+
+
+_CUT_COMPONENT_BYTES = 190  # a component of this length may have lost its `=` when it was cut
+
+
+@lru_cache(4096)  # a listing returns the files of a folder together
+def _is_of_partitions(folder: str) -> bool:
+    parts = folder.split("/") if folder else []
+    return all(
+        "=" in part or len(part.encode("utf-8", "surrogatepass")) >= _CUT_COMPONENT_BYTES
+        for part in parts
+    )

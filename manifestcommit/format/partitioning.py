@@ -459,7 +459,7 @@ def by_content(
 
 def bounded(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]:
     """The same patterns without duplicates; everything, if there are too many to record. [OB10]"""
-    patterns = dedupe(touched)
+    patterns = tuple(by_content(touched).values())
     return ({},) if len(patterns) > MAX_TOUCHED or {} in patterns else patterns
 
 

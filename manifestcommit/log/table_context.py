@@ -26,7 +26,7 @@ from ..errors import (
     TableNotFoundError,
 )
 from ..format import object_names
-from ..format.change import Change, Write
+from ..format.change import Advance, Change, Position, Write
 from ..format.fields import Schema
 from ..format.snapshot import (
     Author,
@@ -39,7 +39,6 @@ from ..format.snapshot import (
     allowed,
     is_far,
 )
-from ..format.watermark import Advance, Position
 from ..protocol.conflict import Violation
 from ..protocol.joint_outcome import is_part
 from ..runtime.environment import Env, SystemEnv, Tuning

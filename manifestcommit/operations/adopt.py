@@ -72,7 +72,7 @@ from ..log.table_context import (
     format_of,
 )
 from ..log.version_chain import Head
-from ..protocol.spill_policy import entries_overflow
+from ..protocol.apply import entries_overflow
 from ..runtime.environment import STARTS, prefetch
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..scan.planning import entries_table

@@ -20,7 +20,7 @@ from ..files.writer import (
     takes_bloom_filter,
 )
 from ..format import arrow_schema, partitioning
-from ..format.change import Write
+from ..format.change import Advance, Position, Write
 from ..format.evolution import (
     Editing,
     SchemaEdit,
@@ -40,7 +40,6 @@ from ..format.fields import (
     walk,
 )
 from ..format.snapshot import AUTHOR_PROPERTY, ROW_TRIES_PROPERTY, Snapshot, parts_of
-from ..format.watermark import Advance, Position
 from ..log.table_context import (
     EXPORT_FORMATS,
     TableContext,
@@ -49,7 +48,7 @@ from ..log.table_context import (
     open_or_free,
 )
 from ..log.version_chain import Head
-from ..protocol.write_layout import MISSING_COLUMNS
+from ..protocol.apply import MISSING_COLUMNS
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import origins_of
 from .upkeep_properties import SORT_BY, UPKEEP, check_unsorted, check_upkeep, property_fields

@@ -15,15 +15,23 @@ import pyarrow.compute as pc
 
 from ..commits.commit_loop import commit, settle_first
 from ..commits.group_commit import Committers
-from ..commits.joint_commit import TablePart, commit_jointly, read_jointly
-from ..commits.prepared_job import Part, Settlement
+from ..commits.joint_commit import commit_jointly, read_jointly
+from ..commits.prepared_job import Part, Settlement, TablePart
 from ..errors import CorruptMetadataError, SnapshotExpiredError, StoreError, UsageError
 from ..format import manifest_table
-from ..format.change import ConflictInputs, Rewind, Rollback, TagEdit, Write
+from ..format.change import (
+    ConflictInputs,
+    Position,
+    Rewind,
+    Rollback,
+    TagEdit,
+    Write,
+    check_advance,
+    is_left_by,
+)
 from ..format.fields import is_text
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.snapshot import KeyRecord, Snapshot, Totals
-from ..format.watermark import Position, check_advance, is_left_by
 from ..log.manifests import KEY_RUN
 from ..log.table_context import TableContext, find_key_at, steps
 from ..log.version_chain import (

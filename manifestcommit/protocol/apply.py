@@ -5,15 +5,20 @@ Pure: whatever must be looked up is passed in as `ConflictInputs`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from ..errors import SchemaMismatchError, UsageError
 from ..format.change import (
     Abort,
     Change,
+    ConflictChoice,
     ConflictInputs,
     MergeManifests,
+    Overwrite,
+    Position,
     Retention,
     Rewind,
     Rewritten,
@@ -21,11 +26,25 @@ from ..format.change import (
     TagEdit,
     Write,
     advanced_of,
+    first_origin,
+    move,
+    note_origins,
+    rewind_origins,
+    rewind_watermarks,
 )
 from ..format.entries import Entry, ManifestRef, encode
-from ..format.evolution import apply_edits
-from ..format.fields import Schema
-from ..format.partitioning import Matcher, PartitionPattern, bounded, folder_columns, of_partition
+from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids, fit, replace
+from ..format.fields import Schema, match_names, relaxed, type_text
+from ..format.partitioning import (
+    Matcher,
+    PartitionPattern,
+    bounded,
+    check_partition_by,
+    folder_columns,
+    of_partition,
+    parse_static,
+    touch_texts,
+)
 from ..format.snapshot import (
     FORMAT_VERSION,
     REPLACE,
@@ -43,14 +62,7 @@ from ..format.snapshot import (
     allowed,
     disputed,
 )
-from ..format.watermark import (
-    Position,
-    first_origin,
-    move,
-    note_origins,
-    rewind_origins,
-    rewind_watermarks,
-)
+from ..format.transforms import source_ids, spelled
 
 # The state after a rollback: the data as it was, the chain of versions as it is.
 
@@ -337,6 +349,9 @@ def _written(
     added = tuple(msgspec.structs.replace(entry, added=version) for entry in change.add)
     references = tuple(msgspec.structs.replace(ref, added=version) for ref in change.add_manifests)
     gained, taken = _given(change), _taken(head, inputs, dropped, everything)
+    touched = [*change.touched, *(change.scope or ())]
+    touched += [of_partition(head.partition_by, entry.partition) for entry in dropped]
+    touched += [touch for gone in inputs.taken.values() for touch in gone.touched]
     made = msgspec.structs.replace(
         head,
         schema=_schema(head, change),
@@ -356,7 +371,7 @@ def _written(
     return made, msgspec.structs.replace(
         record,
         key=change.key,
-        touched=_touched(head, change, inputs, dropped),
+        touched=bounded(touched),
         reason=change.reason,
         summary=_summary(change.summary, gained, taken),
         advanced=_untold(head, change),
@@ -616,15 +631,6 @@ def _taken(
     )
 
 
-def _touched(
-    head: Snapshot, change: Write, inputs: ConflictInputs, dropped: tuple[Entry, ...]
-) -> tuple[PartitionPattern, ...]:
-    patterns = [*change.touched, *(change.scope or ())]
-    patterns += [of_partition(head.partition_by, entry.partition) for entry in dropped]
-    patterns += [touch for taken in inputs.taken.values() for touch in taken.touched]
-    return bounded(patterns)
-
-
 def _schema(head: Snapshot, change: Write) -> Schema | None:
     if change.initial is not None or head.schema is None:
         return change.initial  # the table has no schema, or no commit has used the one that it has
@@ -660,3 +666,322 @@ def constraints_after(head: Snapshot, change: Write) -> dict[str, Constraint]:
 def _properties(head: Snapshot, change: Write) -> dict[str, str]:
     merged = {**head.properties, **change.properties}
     return {name: value for name, value in merged.items() if value is not None}
+
+
+# When inlined parts of a snapshot move to objects of their own, and when small objects are merged.
+# [CM12] [OB11]
+
+
+_Ref = TypeVar("_Ref", ManifestRef, RunRef)
+
+
+class Budgets(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a snapshot carries inline, and how much one commit rewrites. [CM12]
+
+    inline_entry_bytes: of JSON of the inlined entries, before zstd; fan_in: number of objects of
+    one size class that are merged into one of the next; pile: a commit merges one more group for
+    this many small manifests of a snapshot; max_merged_files: a commit never rewrites more entries
+    than this, `compact` may; max_merged_rows: likewise for keys and jobs; manifest_entries: of one
+    manifest that a commit writes, adopted_entries: that `adopt` writes; batch_groups, batch_bytes:
+    what one commit of `compact` replaces, so that a crash costs at most their work; condemned:
+    untracked files that one gc condemns by name, which snapshots carry until the files are known to
+    be gone.
+    """
+
+    inline_entry_bytes: int = 256 * 1024
+    inline_keys: int = 512
+    inline_jobs: int = 512
+    inline_removed_bytes: int = 64 * 1024
+    fan_in: int = 8
+    pile: int = 256
+    max_merged_files: int = 65_536
+    max_merged_rows: int = 65_536
+    manifest_entries: int = 65_536
+    adopted_entries: int = 16_384
+    batch_groups: int = 64
+    batch_bytes: int = 16 << 30
+    condemned: int = 10_000
+
+
+def entries_overflow(entries: Sequence[Entry], budgets: Budgets) -> bool:
+    """Whether these entries are too many to inline. [CM12]"""
+    return len(entries) > 0 and len(msgspec.json.encode(entries)) > budgets.inline_entry_bytes
+
+
+def inlined_overflow(snapshot: Snapshot, budgets: Budgets) -> bool:
+    """Whether the snapshot inlines too many entries: more than the budget, or more than a quarter
+    of it from earlier commits. [CM12]
+
+    Every commit reads and writes those again. So a commit of a hundred files takes one create, and
+    most commits of one file are cheap.
+    """
+    size, allowed = len(msgspec.json.encode(snapshot.added)), budgets.inline_entry_bytes // 4 + 2
+    if not allowed < size <= budgets.inline_entry_bytes:
+        return size > allowed
+    return (
+        len(
+            msgspec.json.encode(
+                [entry for entry in snapshot.added if entry.added < snapshot.version]
+            )
+        )
+        > allowed
+    )
+
+
+def removed_overflow(snapshot: Snapshot, budgets: Budgets) -> bool:
+    """Whether the inlined bitmaps are too large. [CM12]"""
+    return sum(len(text) for text in snapshot.removed.values()) > budgets.inline_removed_bytes
+
+
+def manifests_to_merge(snapshot: Snapshot, budgets: Budgets) -> tuple[tuple[ManifestRef, ...], ...]:
+    """Groups of `fan_in` manifests of one size class each: none if no class is full, one group, and
+    more if many small manifests have accumulated. [CM12]
+
+    A version may bring more manifests than one merge removes: those of many tasks, or of many jobs
+    in one group commit.
+    """
+    sized = [(ref, ref.files) for ref in snapshot.manifests]
+    fan_in, limit = budgets.fan_in, budgets.max_merged_files
+    small = sum(files * fan_in <= limit for _, files in sized)
+    allowed = min(fan_in, 1 + small // budgets.pile)
+    groups: list[tuple[ManifestRef, ...]] = []
+    left, files_left = sized, limit
+    while len(groups) < allowed and (group := _full_tier(left, limit, fan_in)):
+        files_left -= sum(ref.files for ref in group)
+        if files_left < 0:
+            break
+        groups.append(group)
+        taken = {ref.path for ref in group}
+        left = [(ref, files) for ref, files in left if ref.path not in taken]
+    return tuple(groups)
+
+
+def runs_to_merge(runs: Sequence[RunRef], budgets: Budgets) -> tuple[RunRef, ...]:
+    """Up to `fan_in` runs of one size class, or none. [CM12]"""
+    return _full_tier([(run, run.rows) for run in runs], budgets.max_merged_rows, budgets.fan_in)
+
+
+def _full_tier(sized: Sequence[tuple[_Ref, int]], limit: int, fan_in: int) -> tuple[_Ref, ...]:
+    tiers: dict[int, list[tuple[_Ref, int]]] = {}
+    for ref, size in sized:
+        if size * fan_in <= limit:
+            tiers.setdefault(_tier(size, fan_in), []).append((ref, size))
+    full = [tier for tier, members in sorted(tiers.items()) if len(members) >= fan_in]
+    if not full:
+        return ()
+    return tuple(ref for ref, _ in tiers[full[0]][:fan_in])
+
+
+def _tier(size: int, fan_in: int) -> int:
+    tier = 0
+    while size >= fan_in:
+        size //= fan_in
+        tier += 1
+    return tier
+
+
+# How a job lays out its files: their columns and partitioning, and the partitions that they
+# replace. [SC3] [PT1] [PT3]
+
+
+NewId = Callable[[], int]
+MISSING_COLUMNS = "write.missing-columns"  # a table property: "error" or "null"
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """schema, partition_by: of the job's files, None before its first file; initial: the same, if
+    the job gives the table its columns; edits: the changes of the table's schema that the job
+    needs; missing: columns of the table that some of the job's data lacks; repartitions: whether
+    the table's partitioning becomes the job's. [CM9] [SC8] [SC10]"""
+
+    schema: Schema | None = None
+    partition_by: tuple[int, ...] | None = None
+    initial: Schema | None = None
+    edits: tuple[SchemaEdit, ...] = ()
+    missing: tuple[str, ...] = ()
+    repartitions: bool = False
+
+    def partitioning(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """The job's own partitioning, else the table's."""
+        return snapshot.partition_by if self.partition_by is None else self.partition_by
+
+
+def lay_out(
+    layout: Layout,
+    snapshot: Snapshot,
+    data: Schema,
+    names: Sequence[str] | None,
+    *,
+    merge: bool,
+    new_id: NewId,
+    url: str,
+    replaces: bool = False,
+) -> Layout:
+    """Return the layout for writing rows of this schema after those before; names: partition
+    columns, None: the table's; replaces: the table gets these columns and this partitioning.
+
+    SchemaMismatchError if the data does not fit, UsageError if the table is partitioned
+    differently. [SC3] [SC5] [PT1]
+    """
+    schema, initial, own = layout.schema, layout.initial, layout.partition_by
+    if schema is None and snapshot.provisional and not _suits(snapshot, data, names):
+        # The job that created the table has committed nothing. Among such first writes, the first
+        # to commit sets the table's columns.
+        initial = schema = assign_new_ids(relaxed(data), new_id)
+        own = check_partition_by(initial, names or ())
+    before = schema or snapshot.schema
+    assert before is not None
+    if replaces and schema is None:
+        return _replacing(snapshot, assign_new_ids(data, new_id), names)
+    is_own = initial is not None or layout.repartitions
+    chosen = own if is_own and own is not None else snapshot.partition_by
+    lacking = _lacking(before, data, chosen)
+    edits = fit(before, assign_new_ids(data, new_id), merge=merge)
+    _check_common(before, data, lacking)
+    after = apply_edits(before, edits)
+    if names is not None and check_partition_by(after, names) != chosen:
+        table = ", ".join(spelled(after, chosen)) or "nothing"
+        raise UsageError(
+            f"{url} is partitioned by {table}, not by {', '.join(names) or 'nothing'}; leave "
+            'partition_by out, or replace the table: mode="overwrite", replace_schema=True'
+        )
+    missing = tuple(dict.fromkeys((*layout.missing, *lacking)))
+    if initial is not None:
+        return Layout(schema=after, partition_by=chosen, initial=after, missing=missing)
+    return Layout(
+        schema=after,
+        partition_by=chosen,
+        edits=(*layout.edits, *edits),
+        missing=missing,
+        repartitions=layout.repartitions,
+    )
+
+
+def _replacing(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> Layout:
+    """The layout of rows that replace all, with the table's columns and partitions. [SC10]"""
+    assert snapshot.schema is not None
+    edits = replace(snapshot.schema, data)
+    after = apply_edits(snapshot.schema, edits)
+    if names is None:
+        used = source_ids(snapshot.partition_by)
+        old = [field for field in snapshot.schema.fields if field.id in used]
+        gone = {field.name for field in old} - {field.name for field in after.fields}
+        if gone:
+            raise UsageError(
+                f"the data has no column {min(gone)!r}, which partitions the table; nothing was "
+                "done. Say how the table is to be partitioned: partition_by=[…], or [] for not at "
+                "all"
+            )
+        names = spelled(snapshot.schema, snapshot.partition_by)
+    chosen = check_partition_by(after, names)
+    return Layout(
+        schema=after,
+        partition_by=chosen,
+        edits=edits,
+        repartitions=chosen != snapshot.partition_by,
+    )
+
+
+def check_missing(missing: Sequence[str], properties: Mapping[str, str], *, whole: bool) -> None:
+    """SchemaMismatchError if data that lacks these columns may not be written. whole: it replaces
+    the whole table. [SC8]"""
+    said = properties.get(MISSING_COLUMNS)
+    if not missing or said == "null" or not (whole or said == "error"):
+        return
+    shown = ", ".join(map(repr, missing[:10]))
+    why = (
+        f"the table's property {MISSING_COLUMNS} is error"
+        if said == "error"
+        else "an overwrite of the whole table would leave it all null"
+    )
+    raise SchemaMismatchError(
+        f"Column {shown} of the table is missing from the data, and {why}. Nothing was "
+        "committed. Add it to the data (for no value, as an "
+        "explicit column of nulls), drop it from the table (drop_column), or set the "
+        f'property {MISSING_COLUMNS} to "null".'
+    )
+
+
+def _lacking(table: Schema, data: Schema, partition_by: tuple[int, ...]) -> tuple[str, ...]:
+    """The columns that data lacks; SchemaMismatchError if one partitions the table. [SC8]"""
+    names = [field.name for field in data.fields]
+    positions, _ = match_names(names, table.fields)
+    lacking = [field for field, at in zip(table.fields, positions, strict=True) if at is None]
+    for field in lacking:
+        if field.id in source_ids(partition_by):
+            renamed = (
+                f" (it was {field.physical!r} before: rename it in the data as well)"
+                if field.physical in names
+                else ""
+            )
+            raise SchemaMismatchError(
+                f"Column {field.name!r} partitions the table and is missing from the "
+                f"data{renamed}: all rows would go to the partition of null. Add it to the data; "
+                "where they are to go there, as an explicit column of nulls."
+            )
+    return tuple(field.name for field in lacking)
+
+
+def _check_common(table: Schema, data: Schema, lacking: Sequence[str]) -> None:
+    """SchemaMismatchError if no column of the table would have a value in the data. [SC8]"""
+    if lacking and len(lacking) == len(table.fields):
+        have, want = (
+            ", ".join(repr(field.name) for field in schema.fields[:10]) or "none"
+            for schema in (data, table)
+        )
+        raise SchemaMismatchError(
+            f"The data has no column in common with the table. It has {have}; the table has "
+            f"{want}. Is this the right table? Rename the "
+            "data's columns, or add one of them to the table first (add_column)."
+        )
+
+
+def replaced(
+    given: Mapping[str, Any] | Literal["dynamic"] | None,
+    layout: Layout,
+    snapshot: Snapshot,
+    conflict: ConflictChoice,
+) -> Overwrite:
+    """What an overwrite replaces: the whole table (None), the partitions that the job writes
+    ("dynamic"), or the named partitions. [CF3] [PT3]"""
+    if given == "dynamic":
+        return Overwrite(dynamic=True, conflict=conflict)
+    if given is None:
+        return Overwrite(scope=({},), conflict=conflict)
+    schema = layout.schema or snapshot.schema
+    if schema is None:
+        raise UsageError("overwrite names partitions, but the table has no columns yet")
+    return Overwrite(
+        scope=(parse_static(schema, layout.partitioning(snapshot), given),), conflict=conflict
+    )
+
+
+def check_inside(
+    overwrite: Overwrite | None,
+    touched: Sequence[PartitionPattern],
+    schema: Schema | None,
+    given: object,
+) -> None:
+    """Refuse rows outside a static overwrite's partitions: a rerun would repeat them. [PT3]"""
+    if overwrite is None or overwrite.dynamic or overwrite.scope == ({},):
+        return
+    static = overwrite.scope[0]
+    for touch in touched:
+        if any(touch.get(field_id) != value for field_id, value in static.items()):
+            wrote = ", ".join(touch_texts(schema, touch)) or "several partitions"
+            raise UsageError(
+                f"the job overwrites {given!r} but wrote rows of {wrote}; nothing was committed. "
+                'Filter the data, or use overwrite="dynamic".'
+            )
+
+
+def _suits(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> bool:
+    """Whether the columns that an earlier, uncommitted first write gave the table fit this data."""
+    assert snapshot.schema is not None
+    there, here = (
+        [(field.name, type_text(field.type)) for field in schema.fields]
+        for schema in (snapshot.schema, data)
+    )
+    return there == here and (
+        check_partition_by(snapshot.schema, names or ()) == snapshot.partition_by
+    )

@@ -13,7 +13,7 @@ import msgspec
 
 from ..format.entries import MAX_SOURCES, ManifestRef, SourceRange, pack_bins
 from ..format.fields import WireValue
-from .spill_policy import Budgets
+from .apply import Budgets
 
 DEFAULT_MAX_BYTES = 64 << 30  # bytes of files that one run rewrites by default
 SORTED_BYTES = 1 << 30  # of files that are sorted together: the values of the columns are in memory

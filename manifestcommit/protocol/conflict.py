@@ -20,14 +20,15 @@ from ..format.change import (
     Rewind,
     Rollback,
     TagEdit,
+    WatermarkMismatch,
     Write,
+    find_mismatch,
 )
 from ..format.evolution import SchemaConflict, apply_edits, can_widen
 from ..format.fields import Field, members, type_text, walk
 from ..format.partitioning import PartitionPattern, first_overlap, of_partition, touch_texts
 from ..format.snapshot import MOST_CONSTRAINTS, REPLACE, Commit, Constraint, Snapshot
 from ..format.transforms import spelled
-from ..format.watermark import WatermarkMismatch, find_mismatch
 from .apply import constraints_after, given_and_taken
 from .change_feed import held, judge, record_of
 from .joint_outcome import last_state, partners_since

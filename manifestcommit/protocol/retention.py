@@ -28,7 +28,6 @@ _OF_A_TABLE = re.compile(
     r"(.+?)/(?:(?:_manifest|_delta_log|\.hoodie|_spark_metadata)/|metadata/[^/]*\.metadata\.json)",
     re.DOTALL,
 )
-_CUT_COMPONENT_BYTES = 190  # a component of this length may have lost its `=` when it was cut
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,18 +179,6 @@ def old_enough(head: Snapshot, at_age: int, now_s: float, policy: Policy) -> int
     return newest + 1 if newest else 0
 
 
-def writer_of(path: str, own: Collection[str]) -> str | None:
-    """The job of this table that may have written a data file at this path; None: the file is
-    untracked or was moved. [DF1] [CM2]
-
-    It does not need the table's partition columns, and it accepts whatever `own_job` accepts.
-    """
-    job = object_names.job_of_data_file(path)
-    if job is None or object_names.parse_job_id(job).table_id not in own:
-        return None
-    return job if _is_of_partitions(path.rpartition("/")[0]) else None
-
-
 def own_job(path: str, horizon: Horizon) -> str | None:
     """The job of this table that wrote a data file under exactly this name; None: something else
     wrote it, or it is a copy. [GC5]
@@ -208,15 +195,6 @@ def own_job(path: str, horizon: Horizon) -> str | None:
 @lru_cache(_AT_HAND)
 def _is_own_folder(layouts: tuple[tuple[PartitionColumn, ...], ...], folder: str) -> bool:
     return any(partitioning.is_folder(columns, folder) for columns in layouts)
-
-
-@lru_cache(_AT_HAND)  # a listing returns the files of a folder together
-def _is_of_partitions(folder: str) -> bool:
-    parts = folder.split("/") if folder else []
-    return all(
-        "=" in part or len(part.encode("utf-8", "surrogatepass")) >= _CUT_COMPONENT_BYTES
-        for part in parts
-    )
 
 
 def classify(

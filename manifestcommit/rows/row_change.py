@@ -19,11 +19,9 @@ import pyarrow.compute as pc
 
 from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measured
 from ..commits.create_version import found_outcome
-from ..commits.job import JointUnit, Pinned
-from ..commits.joint_commit import TablePart
+from ..commits.prepared_job import JointUnit, Pinned, TablePart
 from ..errors import DataFileMissingError, ManifestCommitError, UsageError
-from ..files.row_buffer import record_batches
-from ..files.writer import DataFileWriter, WritePlan, plan_rewrite
+from ..files.writer import DataFileWriter, WritePlan, plan_rewrite, record_batches
 from ..format import manifest_table
 from ..format.arrow_schema import from_arrow, group_numbers, marked_schemas
 from ..format.change import MergeManifests, Write, as_begun, declaration
@@ -166,22 +164,22 @@ class RowChange(JointUnit):
         key, fingerprint, reason = declared.key, declared.fingerprint, declared.reason
         super().__init__(ctx)
         self._advances, self.hold = advances_of(declared.watermarks), declared.hold
-        self.operation, self._key, self._reason = operation, key, reason
-        self.head, self.record = ctx.open(), None
+        self._operation, self._key, self._reason = operation, key, reason
+        self.head, self._record = ctx.open(), None
         if key is not None:
-            self.head, self.record = find_key_at(ctx, self.head, key)
+            self.head, self._record = find_key_at(ctx, self.head, key)
         self._state, self._edits = self.head.snapshot, tuple[SchemaEdit, ...]()
         if self.snapshot.schema is None:
             raise UsageError(f"{ctx.store.url} has no columns yet, and no rows")
         self._declared = declaration(
             mode=operation, scope=list(texts), advances=self._advances, fingerprint=fingerprint
         )
-        self.id = ctx.new_job(self.head)
+        self._id = ctx.new_job(self.head)
         self._reads: tuple[PartitionPattern, ...] = ()
         self._pinned = declared.pinned
         self._told = BasedOn(declared.based_on)
         self._based_on: int | None = None
-        if self.record is None:
+        if self._record is None:
             self._told.version(self.head, ctx.store.url)
         self._removed: dict[str, int] = {}
         self.is_checked = True  # whether all its files are written by `plan`
@@ -241,15 +239,15 @@ class RowChange(JointUnit):
         [CF17]"""
         pinned, read = self._pinned or (None, ())
         self._reads = bounded((*self._reads, *partitions, *read))
-        versions = (self._told.version(self.head, self.ctx.store.url), pinned)
+        versions = (self._told.version(self.head, self._url), pinned)
         version = min((each for each in versions if each is not None), default=None)
         self._based_on = below(version, self.head.version, None, self._reads)
-        check_based_on(self.ctx, self.head, self.change())
+        check_based_on(self._ctx, self.head, self._change())
 
     def pin(self, pinned: Pinned) -> None:
         """Record what the commit has read of the table. [MT16]"""
         self._pinned = pinned
-        if self.record is None:
+        if self._record is None:
             self.read(())
 
     def rest_on(self, marks: Iterable[str]) -> None:
@@ -259,10 +257,8 @@ class RowChange(JointUnit):
     def plan(self, *, sources: tuple[SourceRange, ...] = ()) -> WritePlan:
         """Plan how its files are written: with the columns and the partitioning of the snapshot.
         Proves the store first. [DF3] [ST12]"""
-        self.ctx.prove(self.snapshot.proven)
-        return plan_rewrite(
-            self.ctx.store.url, self.snapshot, self.id, sources=sources, is_new=True
-        )
+        self._ctx.prove(self.snapshot.proven)
+        return plan_rewrite(self._url, self.snapshot, self._id, sources=sources, is_new=True)
 
     def remove(self, entries: pa.Table) -> None:
         """Remove these files. entries: of this snapshot, by `scan.planning`. [CF7]"""
@@ -291,24 +287,24 @@ class RowChange(JointUnit):
         self._discard()
 
     def _discard(self) -> None:
-        store, names = self.ctx.store, set[str]()
+        store, names = self._ctx.store, set[str]()
         for plan, new in self._written:
-            names |= {entry.path for entry in entries_of(self.ctx, plan, new)}
+            names |= {entry.path for entry in entries_of(self._ctx, plan, new)}
             names |= {ref.path for ref in new.manifests}
         if self._is_writing:  # it failed, and has not said what it had written
-            names |= {info.name for info in store.list("") if self.id in info.name}
+            names |= {info.name for info in store.list("") if self._id in info.name}
         store.delete(sorted(names))
 
-    def takes(self) -> tuple[Schema | None, tuple[int, ...]]:
+    def _takes(self) -> tuple[Schema | None, tuple[int, ...]]:
         return self.snapshot.schema, self.snapshot.partition_by
 
-    def change(self) -> Write:
+    def _change(self) -> Write:
         """The change that would be committed now."""
         writes = bool(self._entries or self._manifests)
         return Write(
-            job=self.id,
+            job=self._id,
             birth=self.head.version,
-            operation=self.operation,
+            operation=self._operation,
             key=self._key,
             declared=self._said(),
             # a change that writes no file fits any columns
@@ -318,7 +314,7 @@ class RowChange(JointUnit):
             edits=self._edits,
             add=tuple(self._entries),
             add_manifests=tuple(self._manifests),
-            touched=self.touched(self.snapshot.partition_by) if writes else (),
+            touched=self._touches(self.snapshot.partition_by) if writes else (),
             remove=frozenset(self._removed),
             reads=self._reads,
             based_on=self._based_on,
@@ -333,13 +329,13 @@ class RowChange(JointUnit):
     def _said(self) -> str | None:
         if self._key is None:
             return None
-        is_as_begun = self.record is not None and not self.is_declared
+        is_as_begun = self._record is not None and not self._is_declared
         return as_begun(self._declared) if is_as_begun else self._declared
 
     def commit_or_lose(self) -> Outcome:
         """Commit everything atomically, or raise the outcome's error; LostRaceError where it may be
         done again: not where rows were read from a version before. [RC11] [CF17]"""
-        outcome, url = self.commit(), self.ctx.store.url
+        outcome, url = self.commit(), self._url
         if is_lost(outcome) and self._told.version(self.head, url) is None:
             most = int(self.snapshot.properties.get(ROW_TRIES_PROPERTY, DEFAULT_ROW_TRIES))
             raise LostRaceError(outcome, most)
@@ -347,24 +343,24 @@ class RowChange(JointUnit):
 
     def stage(self) -> None:
         """Make it durable, for a process that looks at it and publishes it by its id. [CK5]"""
-        self.seal(held=True)
-        self.prepare()
+        self._seal(held=True)
+        self._prepare()
 
-    def began_at(self) -> Head:
+    def _began_at(self) -> Head:
         return self.head
 
-    def part(self) -> TablePart:
+    def _part(self) -> TablePart:
         return TablePart(
-            ctx=self.ctx, head=self.head, change=self.change(), found=self.already_committed
+            ctx=self._ctx, head=self.head, change=self._change(), found=self.already_committed
         )
 
     def commit(self) -> Outcome:
         """Commit everything atomically. [CM1]-[CM8]"""
-        change = self.change()
-        meter = self.ctx.meter(change.job, change.operation, change.summary)
-        if self.record is not None:
-            return measured(found_outcome(self.ctx, self.head, change), meter)
-        return commit(self.ctx, self.head, change, meter=meter)
+        change = self._change()
+        meter = self._ctx.meter(change.job, change.operation, change.summary)
+        if self._record is not None:
+            return measured(found_outcome(self._ctx, self.head, change), meter)
+        return commit(self._ctx, self.head, change, meter=meter)
 
 
 def drop_removed(ctx: TableContext) -> int:
@@ -445,7 +441,7 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def register(self, unit: JointUnit) -> int:
         """Make them part of a job or change; returns how many rows they have. [SP2]"""
-        unit.add_written(
+        unit._add_written(
             self.entries,
             self.manifests,
             touched=self.touched,

@@ -25,7 +25,7 @@ from ..format.fields import Field, Schema, type_text, walk
 from ..format.partitioning import check_partition_by
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
-from ..protocol.write_layout import Layout, check_missing, lay_out
+from ..protocol.apply import Layout, check_missing, lay_out
 from ..scan import planning
 from .clauses import (
     Assignments,
@@ -163,7 +163,7 @@ def _rewrite(
     default: Any,
 ) -> None:
     """Replace these files of the version before by files of the new columns and partitions."""
-    ctx, after = change.ctx, change.snapshot.schema
+    ctx, after = change._ctx, change.snapshot.schema
     assert before.schema is not None and after is not None
     there = {field.id: field for field in before.schema.fields}
     added = {} if default is None else {f.id: _default(f, default) for e in edits if (f := e.field)}
@@ -261,7 +261,7 @@ def _examined(change: RowChange, wanted: Condition) -> pa.Table:
     snapshot = change.snapshot
     assert snapshot.schema is not None
     change.read(partitions_read(wanted.predicate, snapshot.schema, snapshot.partition_by))
-    return planning.entries_table(change.ctx, snapshot, wanted.predicate)
+    return planning.entries_table(change._ctx, snapshot, wanted.predicate)
 
 
 def _by_partition(
@@ -300,7 +300,7 @@ def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[
         None,
         merge=merge_schema,
         new_id=partial(next, ids),
-        url=change.ctx.store.url,
+        url=change._ctx.store.url,
     )
     check_missing(layout.missing, change.snapshot.properties, whole=False)
     change.evolve(layout.edits)
@@ -309,7 +309,7 @@ def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[
 
 def _stage(change: RowChange, data: NewRows) -> pa.Table:
     """Write the data once, as any write does; its entries."""
-    ctx, snapshot = change.ctx, change.snapshot
+    ctx, snapshot = change._ctx, change.snapshot
     plan = change.plan(sources=change.sources)
     names = {field.name: field.name for field in data.schema.fields}
     new = change.new(plan, data.write, plan, names)

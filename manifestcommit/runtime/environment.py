@@ -18,13 +18,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from ..errors import StoreUnclearError, UsageError
 from ..format.snapshot import PARTS, Author, limited, parts_of
-from ..protocol.spill_policy import Budgets
+from ..protocol.apply import Budgets
 from ..store import Store
 from ..store.base import is_remote
 from ..version import WRITER
@@ -240,78 +240,6 @@ def prefetch(
             yield waiting.popleft()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-class BackgroundWorker:
-    """Does work in the order of its calls, in one thread beside the caller. The caller may prepare
-    one piece of work while the one before is done."""
-
-    def __init__(self, *, is_on: bool = True) -> None:
-        """is_on: otherwise the caller does the work itself, before `do` returns."""
-        self._pool = (
-            ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-background") if is_on else None
-        )
-        self._last: Future[Any] | None = None
-
-    def do(self, work: Callable[..., Any], *args: Any) -> None:
-        """Begin this work once the work before it is done, whose error it raises."""
-        if self._pool is None:
-            work(*args)
-            return
-        self.wait()
-        self._last = self._pool.submit(work, *args)
-
-    def wait(self) -> None:
-        """Return when all work is done, or raise its error, once."""
-        last = self._last
-        try:
-            if last is not None:
-                self._finish()
-                last.result()
-        finally:
-            del last  # its error refers to this frame: both would keep rows and files of the caller
-
-    def end(self) -> None:
-        """Return when no work is under way any more. An error that was not raised yet is lost."""
-        self._finish()
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def _finish(self) -> None:
-        """An interrupt here leaves the work to be waited for: of a join that one interrupts, Python
-        3.11 takes the thread for stopped."""
-        if self._last is not None:
-            self._last.exception()
-        self._last = None
-
-
-class SideBySide:
-    """Does work in threads, whatever it waits for; the caller takes all results at once."""
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self._pool: ThreadPoolExecutor | None = None
-        self._under_way: deque[Future[Any]] = deque()
-
-    def do(self, work: Callable[[], Any]) -> None:
-        """Begin this work; where too much is under way, wait first."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, "manifestcommit-side")
-        while len(self._under_way) >= self._threads:
-            self._under_way.popleft().result()
-        self._under_way.append(self._pool.submit(work))
-
-    def wait(self) -> None:
-        """Return when all work is done, or raise its first error."""
-        while self._under_way:
-            self._under_way.popleft().result()
-
-    def end(self) -> None:
-        """Return when no work is under way any more. An error that was not raised yet is lost."""
-        if self._pool is not None:
-            self._pool.shutdown()
-        self._under_way.clear()
-        self._pool = None
 
 
 def parallel_writers(size: int) -> int:

@@ -22,9 +22,9 @@ from ..errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
+from ..format.change import VERSIONS_SEARCHED
 from ..format.entries import Entry, ManifestRef
 from ..format.snapshot import Summary
-from ..format.watermark import VERSIONS_SEARCHED
 from ..protocol.conflict import Conflict, Violation
 from ..store.base import Store, retries_of
 

@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UsageError
-from ..format.change import ConflictChoice
+from ..format.change import Advance, ConflictChoice, Position, check_advance
 from ..format.entries import SourceRange
 from ..format.fields import ArrayType, MapType, StructType, is_text, is_unicode, shown
 from ..format.snapshot import Note, check_message, check_metadata, find_credential
-from ..format.watermark import Advance, Position, check_advance
 from ..store.base import StorageOptions, split_url
 
 Ranges = Mapping[str, tuple[int | str | None, int | str]]  # source -> start, end; half-open
@@ -271,6 +270,11 @@ def is_spark(value: Any, kind: str) -> bool:
         base.__module__.startswith("pyspark.sql.") and base.__name__ == kind
         for base in type(value).__mro__
     )
+
+
+def is_spark_dataframe(data: object) -> bool:
+    """Whether it is a Spark DataFrame, classic or Connect, without importing pyspark."""
+    return is_spark(data, "DataFrame")
 
 
 def option_names(name: str, value: Any) -> Any:

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from ..display import ReprMixin
-from ..files.row_buffer import record_batches
+from ..files.writer import record_batches
 
 Position = int | str
 

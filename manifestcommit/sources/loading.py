@@ -563,7 +563,7 @@ class _Loader:
                 from ..quarantine import split
 
                 layout = (how["partition_by"], how["merge_schema"], None, lineage)
-                split(data, job._job, refused[0]._job, layout, self._options)
+                split(data, job, refused[0], layout, self._options)
             else:
                 job.write(data, **how)
         found: Mapping[str, Any] = source.beside(chunk) if self._companions else {}

@@ -79,8 +79,8 @@ def write_parts(
         for schema, reading in found:
             if reading:
                 source.reading = reading  # for errors of this process
-            job._job.based_on.take(arrow_marks(schema.metadata))
-            plan = job._job.plan_write(from_arrow(schema, job._job.ctx.new_field_id), **how)
+            job._based_on.take(arrow_marks(schema.metadata))
+            plan = job._plan_write(from_arrow(schema, job._ctx.new_field_id), **how)
         if not parts:
             break
         known += [schema for schema, _ in found]
@@ -88,7 +88,7 @@ def write_parts(
         _check(told, parts, source)
         found = _different((_schema(data), at) for one in told for data, at in one.columns)
         done = [one for one in told if not one.columns]
-        collect(plan, [TaskMessage(one.written) for one in done], options).register(job._job)
+        collect(plan, [TaskMessage(one.written) for one in done], options).register(job)
         for one in done:
             beside += one.beside
             for number in one.parts:

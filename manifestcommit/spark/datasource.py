@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from ..commits.create_version import settled_outcome
-from ..commits.job import Job
 from ..errors import StoreError, UsageError
 from ..files.writer import WritePlan
 from ..filter.predicate import key_columns
@@ -31,6 +30,7 @@ from ..format.fields import Schema, is_text, mark_of
 from ..format.snapshot import Snapshot, StreamRecord
 from ..format.spark_json import from_spark
 from ..format.transforms import split_calls
+from ..job import Job
 from ..log.table_context import TableContext
 from ..log.version_chain import choose_version, read_version
 from ..protocol.change_feed import (
@@ -45,7 +45,7 @@ from ..protocol.change_feed import (
 from ..rows.read_changes import RowFeed, chosen_columns
 from ..runtime.environment import SystemEnv
 from ..runtime.outcome import committed_or_raise
-from ..runtime.validation import message, metadata, size, whole
+from ..runtime.validation import check_work, message, metadata, size, whole
 from ..scan.arrow_dataset import constants_in
 from ..scan.change_feed import Feed
 from ..scan.planning import entries_table
@@ -188,9 +188,9 @@ def plan_batch(
     began_us = ctx.env.now_us()
     job = Job(ctx)
     if overwrite:
-        job.overwrite(None, conflict=conflict)
+        job.overwrite(None, conflict=conflict)  # type: ignore[arg-type]  # it is checked there
     schema = from_spark(struct.jsonValue())
-    plan = job.plan_write(
+    plan = job._plan_write(
         schema,
         partition_by=partition_by,
         merge_schema=merge_schema,
@@ -203,7 +203,7 @@ def plan_batch(
         streams = {key: streams[key]} if key in streams else streams
     if len(streams) > _STREAMS_TOLD:  # it only saves tasks their work
         streams = dict(sorted(streams.items(), key=lambda item: item[1].version)[-_STREAMS_TOLD:])
-    change = ctx.signed(job.change(), ctx.known.snapshot.properties)
+    change = ctx.signed(job._change(), ctx.known.snapshot.properties)
     return PlannedBatch(plan=plan, change=change, began_us=began_us, key=key, streams=streams)
 
 
@@ -239,27 +239,27 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch, planned, settled = _agreed(messages, batch_id)
         ctx = TableContext(open_store(planned.plan.url, self.storage_options))
         job = Job(ctx)
-        job.resume(planned.change, began_us=planned.began_us)
-        job.take_batch(batch)
+        job._resume(planned.change, began_us=planned.began_us)
+        job._take_batch(batch)
         assert ctx.known is not None
         if settled:
-            outcome = settled_outcome(ctx, ctx.known, job.change(), sent=False)
+            outcome = settled_outcome(ctx, ctx.known, job._change(), sent=False)
             if outcome is None:
                 raise StoreError(
-                    f"{job.url}: the table's record of query {batch.query} was set back "
+                    f"{job._url}: the table's record of query {batch.query} was set back "
                     f"while batch {batch.batch} ran; nothing was "
                     "committed. Start the query again: it runs the batch again."
                 )
-            committed_or_raise(outcome, job.url)
+            committed_or_raise(outcome, job._url)
             return
         if (
             planned.key is None
             and batch.batch == 0
-            and (text := _stranger(ctx.known.snapshot, batch, job.url))
+            and (text := _stranger(ctx.known.snapshot, batch, job._url))
         ):
             _warn(text)
         collect(planned.plan, messages, self.storage_options).register(job)
-        committed_or_raise(job.commit(), job.url)
+        job.commit()
 
     def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
         """Delete nothing: Spark calls this even after a commit, and tasks may go on. [SP3]"""
@@ -726,23 +726,24 @@ def begin_write(
         if options.get("basedOn")
         else None
     )
+    check_work(key=options.get("key"), fingerprint=options.get("fingerprint"))
     job = Job(
         ctx, key=options.get("key"), fingerprint=options.get("fingerprint"), based_on=based_on
     )
     # for an INSERT through a view, the version that the view shows
-    job.based_on.take(column_marks(struct), appends=True)
+    job._based_on.take(column_marks(struct), appends=True)
     chosen = _overwrite_option(options, overwrite)
     if overwrite:
         job.overwrite(
-            None if chosen in (None, "all") else chosen,  # type: ignore[arg-type]  # "all" is gone
-            conflict=options.get("conflict") or "serializable",
+            None if chosen in (None, "all") else chosen,  # type: ignore[arg-type]  # checked there
+            conflict=options.get("conflict") or "serializable",  # type: ignore[arg-type]  # so
         )
     for source, (start, end) in _watermarks(options.get("watermarks")).items():
         job.advance(source, start, end)
     if job.already_committed:
-        committed_or_raise(job.commit(), job.url)
+        job.commit()
         return TableWriter(None, None, takes_all=False, storage_options=storage_options)
-    plan = job.plan_write(
+    plan = job._plan_write(
         from_spark(struct.jsonValue()),
         partition_by=_names("partitionBy", options.get("partitionBy")),
         merge_schema=_flag("mergeSchema", options.get("mergeSchema")),
@@ -785,7 +786,7 @@ class TableWriter(DataSourceArrowWriter):
         if self.job is None or self.plan is None:
             return
         collect(self.plan, messages, self.storage_options).register(self.job)
-        committed_or_raise(self.job.commit(), self.job.url)
+        self.job.commit()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete nothing: Spark calls this even after a commit, and tasks may go on. [SP3]"""

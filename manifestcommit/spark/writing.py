@@ -24,7 +24,6 @@ from py4j.protocol import Py4JError
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
-from ..commits.job import Job
 from ..commits.task_recovery import Recovery, TaskCheckpoints, intake_of
 from ..errors import StoreError, UsageError
 from ..files.writer import DataFileWriter, WritePlan
@@ -34,14 +33,12 @@ from ..format.codec import (
 )
 from ..format.entries import Entry, FinishedTask, ManifestRef
 from ..format.partitioning import PartitionPattern, by_content, dedupe, of_partition
-from ..format.spark_json import from_spark
 from ..log.manifests import ManifestReader, write_manifest
 from ..rows.row_change import NewFiles
 from ..runtime.environment import SystemEnv
 from ..runtime.outcome import InputTotals
 from ..store import StorageOptions, open_store
 from ..store.base import retries_of
-from .scan import check_running, marks_of
 from .spark_internals import (
     has_thread_of_its_own,
     java_frame,
@@ -72,7 +69,6 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import DataFrame
 
-    from ..commits.job import Job
     from ..store import Store
 
 LOG = logging.getLogger("manifestcommit.spark")
@@ -594,27 +590,3 @@ def _planned_alike(session: Any) -> Iterator[None]:
                 session.conf.unset(_AQE)
             else:
                 session.conf.set(_AQE, given)
-
-
-def write_into(
-    job: Job,
-    df: DataFrame,
-    *,
-    storage_options: Mapping[str, Any] | None,
-    **options: Any,
-) -> None:
-    """Write every row of `df` into the job, still invisible; a mismatch is raised before any task
-    starts. [SP1] [SC3]
-
-    options: as for `commits.job.Job.plan_write`.
-    """
-    check_running(df.sparkSession)
-    job.based_on.take(marks_of(df))
-    if job.recovery is not None:
-        check_recoverable(df)
-    plan = job.plan_write(from_spark(df.schema.jsonValue()), **options)
-    if job.recovery is None:
-        written = write_dataframe(df, plan, storage_options=storage_options)
-    else:
-        written = write_recoverable(df, plan, job.recovery, storage_options=storage_options)
-    written.register(job)

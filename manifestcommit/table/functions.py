@@ -1,4 +1,5 @@
-"""What is asked of a table in one call: `read_committed` and `gc`. [RD2] [GC1]
+"""What is asked of a table in one call: `create_table`, `read_committed`, `gc` and `commit`. [RD2]
+[GC1] [AB3]
 
 Internal: import from `manifestcommit`.
 """
@@ -12,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..commits.two_phase import commit_prepared
 from ..errors import TableNotFoundError, UsageError
 from ..format import arrow_schema
 from ..format.fields import Schema
 from ..job import Path
+from ..log.table_context import TableContext
 from ..operations import alter
 from ..operations.gc import GcReport
+from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import RULES, checked, mapping, optional, within
+from ..store import open_store
 from .reading import Condition
 from .table import Table
 
@@ -240,3 +245,34 @@ def gc(
         message=message,
         metadata=metadata,
     )
+
+
+@checked()
+def commit(path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Outcome:
+    """Commit a prepared or published job: the second of two phases, from any process.
+
+    The job is committed once; all callers see one result.
+
+    Args:
+        path: the table path, a local path or a URL.
+        job_id: the job's id, as `Job.prepare` returned it and `Table.jobs` lists it.
+        storage_options: what reaches the object store; by default the environment.
+
+    Returns:
+        The outcome.
+
+    Raises:
+        JobAbortedError: the job was aborted.
+        JobFencedError: the job was prepared too long ago.
+        CommitConflictError: others committed what it depends on; it is still prepared: commit it
+            again when the conflict is resolved, or abort it.
+        WatermarkGapError: as for a conflict.
+        WatermarkOverlapError: as for a conflict.
+        TableNotFoundError: there is no table at the path.
+        UsageError: the id is not of a job of this table.
+        OutcomeUnknownError: the store did not say whether it was committed: call it again.
+
+    Spec: AB3, CM10.
+    """
+    ctx = TableContext(open_store(path, storage_options))
+    return committed_or_raise(commit_prepared(ctx, job_id), ctx.store.url)

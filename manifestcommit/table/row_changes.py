@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from ..errors import UsageError
 from ..format.snapshot import Snapshot
-from ..job import is_spark_dataframe
 from ..log.table_context import TableContext
 from ..operations import compaction as engine
 from ..operations.compaction import Choose, Compaction, CompactionOptions, choose_by_sql, rewriter
@@ -42,6 +41,7 @@ from ..runtime.validation import (
     anything,
     checked,
     condition,
+    is_spark_dataframe,
     optional,
     part_of,
     rows,

@@ -39,7 +39,7 @@ DecideGiveUp(p, me, v, bs) ==
          [] bs[me.job] < b.fence -> {Done(job, "stopped", 0, me.n)}  \* it would begin again; the model's has no second job
          [] OTHER -> {[me EXCEPT !.pc = "send", !.base = v]}
 
-\* [KY3] [AB3] commits.job.Job: whether the key was committed when the job began. Such a job has no work to commit, whoever tries.
+\* [KY3] [AB3] job.Job: whether the key was committed when the job began. Such a job has no work to commit, whoever tries.
 FoundDone(job, bs) == PlanOf(job).key # "" /\ On("key") /\ bs[job] # 0 /\ chain[bs[job]].keys[PlanOf(job).key] > 0
 
 \* What the head says of the job, and whether it may contend for the next version: where the process can stand after having read it.
@@ -104,7 +104,7 @@ ChangesNothing(p, arg) ==
 \* [AB4] Whether others can finish a job: it is prepared, recoverable or published.
 IsHanded(job) == births[job] # 0 /\ (Plan[job].shared \/ job \in intents)
 
-\* [CM15] commits.job.Job: the birth is the head, read afresh; the file is written at any time from then on, here at once: nobody but a gc
+\* [CM15] job.Job: the birth is the head, read afresh; the file is written at any time from then on, here at once: nobody but a gc
 \* looks at a file before it is listed, and a gc that takes it has fenced the job.
 Begin(p) ==
     /\ s[p] = Idle
@@ -121,7 +121,7 @@ Begin(p) ==
     /\ files' = IF Writes(p) THEN files \cup {<<p, 1>>} ELSE files
     /\ UNCHANGED <<chain, objects, intents, flying, lost>>
 
-\* [KY3] commits.job.Job.commit: who found its key done when it began says so of a head that it reads when it commits.
+\* [KY3] job.Job.commit: who found its key done when it began says so of a head that it reads when it commits.
 Confirm(p) ==
     /\ s[p].pc = "found"
     /\ \E me \in Decide(p, Starting(p, FALSE, <<0, 0>>), Top, births) : s' = [s EXCEPT ![p] = me]

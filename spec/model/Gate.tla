@@ -95,7 +95,7 @@ Split(p) ==
     LET bad == {r \in Plan[p].rows : \E c \in Newest.held : r \in c.refuses}
     IN [Fresh(p) EXCEPT !.rows = Plan[p].rows \ bad, !.bad = bad, !.checked = Newest.held]
 
-\* [CM15] [CK2] commits.job.Job: the head is read; a writer checks its rows while it writes them.
+\* [CM15] [CK2] job.Job: the head is read; a writer checks its rows while it writes them.
 Begin(p) ==
     /\ s[p].pc = "idle"
     /\ Plan[p].kind = "rollback" => Top > Plan[p].to

@@ -85,7 +85,7 @@ Init ==
 Goal(what, t, job, n, birth) == [what |-> what, t |-> t, job |-> job, n |-> n, birth |-> birth]
 Done(kind) == [pc |-> "done", kind |-> kind]
 
-\* [CM15] [MT8] commits.job.Job: the birth is the version of the home that a reader gets.
+\* [CM15] [MT8] job.Job: the birth is the version of the home that a reader gets.
 Begin(p) ==
     /\ s[p].pc = "idle" /\ Plan[p].kind # "read"
     /\ s' = [s EXCEPT ![p] = [pc |-> "work", goals |-> <<>>, n |-> 1, placed |-> [t \in Tables |-> 0],

@@ -18,7 +18,7 @@ from tests.chaos.log import Log
 
 import manifestcommit as mc
 from manifestcommit.format.object_names import JOBS, parse_version
-from manifestcommit.protocol.spill_policy import Budgets
+from manifestcommit.protocol.apply import Budgets
 from manifestcommit.runtime.environment import tune, tuning
 from manifestcommit.store.local import LocalStore
 from manifestcommit.store.object_store import ObjectStore

@@ -15,10 +15,9 @@ from manifestcommit.commits.commit_loop import abort_attempt, commit
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.commits.joint_commit import TablePart, commit_jointly
 from manifestcommit.format import codec
-from manifestcommit.format.change import Write
+from manifestcommit.format.change import Advance, Write
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.snapshot import Snapshot
-from manifestcommit.format.watermark import Advance
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, open_head
 from manifestcommit.operations.verify import verify

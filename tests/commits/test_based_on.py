@@ -16,11 +16,11 @@ from tests.kit.tables import put_version, session
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import BasedOn, below
-from manifestcommit.commits.job import Job
 from manifestcommit.errors import CommitConflictError, CorruptMetadataError, JobFencedError, UsageError, VersionNotFoundError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Overwrite
 from manifestcommit.format.fields import arrow_marks, lowest_version, mark_of
+from manifestcommit.job import Job
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.runtime.outcome import error_of
 from manifestcommit.store import open_store
@@ -218,9 +218,9 @@ def test_rows_that_are_appended_as_having_read_the_table_conflict(root: str) -> 
 
     def insert(said: int | None = None) -> Any:
         job = Job(table, based_on=said)
-        job.based_on.take(marks, appends=True)
-        job.write_stream(rows(8).schema, rows(8).to_batches())
-        return job.commit()
+        job._based_on.take(marks, appends=True)
+        job.write(rows(8))
+        return job._commit()
 
     assert insert().committed
     with pytest.raises(CommitConflictError, match=r"\(append\) has read day=2013") as raised:
@@ -230,8 +230,8 @@ def test_rows_that_are_appended_as_having_read_the_table_conflict(root: str) -> 
     assert ids(root) == [1, 2, 8, 8]
     assert error_of(insert(4), root) is None
     job = Job(table)
-    job.based_on.take((), appends=True)
-    job.write_stream(rows(9).schema, rows(9).to_batches())
+    job._based_on.take((), appends=True)
+    job.write(rows(9))
     append(root, 10)
     assert job.commit().committed, "rows that tell no version have read nothing"
 
@@ -242,11 +242,11 @@ def test_a_recoverable_append_that_has_read_the_table_is_a_new_job_after_its_con
 
     def insert(*, append_between: bool) -> Any:
         job = Job(table, key="K", fingerprint="the same rows", recoverable=True)
-        job.based_on.take(arrow_marks(mc.Table(root).dataset().schema.metadata), appends=True)
-        job.write_stream(rows(8).schema, rows(8).to_batches())
+        job._based_on.take(arrow_marks(mc.Table(root).dataset().schema.metadata), appends=True)
+        job.write(rows(8))
         if append_between:
             append(root, 3)
-        return job.commit()
+        return job._commit()
 
     with pytest.raises(CommitConflictError) as raised:
         raise error_of(insert(append_between=True), root) or AssertionError("committed")

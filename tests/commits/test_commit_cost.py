@@ -20,8 +20,7 @@ from manifestcommit.format.fields import leaves
 from manifestcommit.format.snapshot import KeyRecord, Snapshot
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head
-from manifestcommit.protocol import spill_policy
-from manifestcommit.protocol.spill_policy import Budgets
+from manifestcommit.protocol.apply import Budgets, entries_overflow
 from manifestcommit.spark.writing import MESSAGE_LIMIT_BYTES
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import CountingStore
@@ -107,7 +106,7 @@ def filled(snapshot: Snapshot, head: Head) -> Snapshot:
     """With as many entries, keys and jobs as a head carries at most."""
     jobs = [object_names.job_id(head.version, snapshot.table_id, secrets.token_bytes(16)) for _ in range(USUAL.inline_jobs)]
     entries: tuple[Entry, ...] = ()
-    while not spill_policy.entries_overflow(entries, USUAL):
+    while not entries_overflow(entries, USUAL):
         entries = (*entries, *(entry(head, jobs[len(entries) % 500 + number], number) for number in range(10)))
     return msgspec.structs.replace(
         snapshot,

@@ -21,7 +21,7 @@ from manifestcommit.format.fields import Field, Schema
 from manifestcommit.log.manifests import JOB_RUN, KEY_RUN
 from manifestcommit.log.table_context import TableContext, find_job, find_key
 from manifestcommit.log.version_chain import Head, open_head, read_version, walk_back
-from manifestcommit.protocol.spill_policy import Budgets
+from manifestcommit.protocol.apply import Budgets
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan import planning
 from manifestcommit.store import Store

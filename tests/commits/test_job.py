@@ -14,7 +14,6 @@ from tests.kit.sizes import SetBudgets
 from tests.kit.tables import begin, check_table, job_on, memory, positions, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.commits.job import Job
 from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import (
     CommitConflictError,
@@ -27,6 +26,7 @@ from manifestcommit.errors import (
     WatermarkOverlapError,
 )
 from manifestcommit.format import object_names
+from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.scan import planning
@@ -52,7 +52,7 @@ def test_a_rerun_that_declares_nothing_is_that_rerun(store: MemoryStore, what: s
     elif what == "advance":
         job.advance("s", 0, 5)
     elif what == "first":
-        job._job.be_first("error")
+        job._first = "error"
     job.write(rows([1]))
     first = job.commit()
     again = begin(store, "k", fingerprint)
@@ -281,11 +281,11 @@ def test_to_begin_makes_no_table_and_the_id_is_known_with_it() -> None:
     """[LY4] [CM13]"""
     store = CountingStore(memory())
     job = Job(TableContext(store), key="k")
-    assert job.id == "" and not job.already_committed and "put_if_absent" not in store.requests() and not list(store.list(""))
-    made = job.ensure_id()
-    assert made and job.id == made and open_head(store).version == object_names.parse_job_id(made).birth == 1
+    assert job._id == "" and not job.already_committed and "put_if_absent" not in store.requests() and not list(store.list(""))
+    made = job.id
+    assert made and job._id == made and open_head(store).version == object_names.parse_job_id(made).birth == 1
     before = store.requests()
-    assert job.ensure_id() == made == job.id and store.requests() == before
+    assert job.id == made and store.requests() == before
 
 
 def test_a_job_that_could_not_look_for_its_key_begins_when_it_is_asked_again() -> None:
@@ -300,9 +300,9 @@ def test_a_job_that_could_not_look_for_its_key_begins_when_it_is_asked_again() -
     store = FaultStore(memory(), on_call=beat)
     job = Job(TableContext(store), key="k", fingerprint="f", recoverable=True)
     with pytest.raises(StoreError, match="no answer"):
-        job.ensure_id()
-    assert failed and job.id == ""
-    assert job.ensure_id() == job.id != "" and open_head(store).version == 1
+        _ = job.id
+    assert failed and job._id == ""
+    assert job.id == job._id != "" and open_head(store).version == 1
 
 
 # --- what it costs -----------------------------------------------------------------------------------------------------------

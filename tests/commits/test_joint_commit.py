@@ -17,9 +17,8 @@ from manifestcommit.commits.joint_commit import TablePart, commit_jointly, read_
 from manifestcommit.commits.two_phase import resolve_job
 from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError, VersionNotFoundError
 from manifestcommit.format import codec, object_names
-from manifestcommit.format.change import Abort, Overwrite, Write
+from manifestcommit.format.change import Abort, Advance, Overwrite, Write
 from manifestcommit.format.entries import Entry
-from manifestcommit.format.watermark import Advance
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, choose_version, read_version, walk_back
 from manifestcommit.operations import gc

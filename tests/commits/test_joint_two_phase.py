@@ -16,8 +16,8 @@ import manifestcommit as mc
 from manifestcommit.commits.commit_loop import abort_attempt, commit
 from manifestcommit.commits.joint_commit import TablePart, commit_declared
 from manifestcommit.commits.joint_two_phase import check_together as together_or_refused
-from manifestcommit.commits.joint_two_phase import prepared_together, together_of
-from manifestcommit.commits.prepared_job import put_prepared, read_prepared, seal
+from manifestcommit.commits.joint_two_phase import together_of
+from manifestcommit.commits.prepared_job import prepared_together, put_prepared, read_prepared, seal
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job, settle_prepared
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, TableNotFoundError, UndecidedError, UsageError
 from manifestcommit.format import codec, object_names
@@ -504,7 +504,7 @@ def test_preparing_n_tables_takes_2n_requests(count: int) -> None:
 def test_a_store_that_fails_leaves_the_rest_to_the_next_call(lake: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """[MT11] [AB3]"""
     jobs = begun(lake[:2])
-    real = type(jobs[0]._job).prepare
+    real = type(jobs[0])._prepare
     failed: list[Any] = []
 
     def once(job: Any) -> str:
@@ -514,7 +514,7 @@ def test_a_store_that_fails_leaves_the_rest_to_the_next_call(lake: list[str], mo
         failed.append(job)
         return real(job)
 
-    monkeypatch.setattr(type(jobs[0]._job), "prepare", once)
+    monkeypatch.setattr(type(jobs[0]), "_prepare", once)
     tx = mc.transaction(jobs)
     with pytest.raises(ManifestCommitError, match="away"):
         tx.prepare()

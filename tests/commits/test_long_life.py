@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from benchmarks.long_life import Life, expected
 
-from manifestcommit.protocol.spill_policy import Budgets
+from manifestcommit.protocol.apply import Budgets
 
 STORES = Path(__file__).parents[2] / "spec" / "stores.md"
 

@@ -26,7 +26,7 @@ from manifestcommit.errors import (
     OutputGoneError,
     StoreError,
 )
-from manifestcommit.files import row_buffer as engine_rows
+from manifestcommit.files import writer as engine_rows
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.partitioning import NULL_FOLDER
 from manifestcommit.log.version_chain import open_head, read_object

@@ -34,7 +34,7 @@ from tests.kit.tables import (
 import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.job import Job
+from manifestcommit.commits.group_commit import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job
 from manifestcommit.errors import (
     JobAbortedError,
@@ -46,10 +46,10 @@ from manifestcommit.errors import (
     WatermarkOverlapError,
 )
 from manifestcommit.format import codec, object_names
+from manifestcommit.format.change import Advance
 from manifestcommit.format.evolution import drop_column
 from manifestcommit.format.fields import mark_of
-from manifestcommit.format.watermark import Advance
-from manifestcommit.job import commit_all
+from manifestcommit.job import Job
 from manifestcommit.log.table_context import find_job
 from manifestcommit.log.version_chain import MAX_INTENTS, open_head, read_object
 from manifestcommit.operations import gc as gc_engine
@@ -57,7 +57,6 @@ from manifestcommit.operations.alter import edit_schema
 from manifestcommit.operations.describe import trace
 from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
-from manifestcommit.protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import Outcome
@@ -65,6 +64,7 @@ from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import CountingStore, Died, Fault, FaultCall, FaultStore
+from manifestcommit.transactions import commit_all
 
 KEY = "a key: 100% 'ü'+=#"
 SOURCE = "topic:0 %"
@@ -482,8 +482,8 @@ def test_who_has_read_the_table_carries_nobody() -> None:
         mc.Table(store.url).tag("first", version=1)
 
     reading = Job(own)
-    reading.based_on.take([mark_of(open_head(store).snapshot.table_id, store.url, open_head(store).version)], appends=True)
-    reading.write_stream(rows([20]).schema, rows([20]).to_batches())
+    reading._based_on.take([mark_of(open_head(store).snapshot.table_id, store.url, open_head(store).version)], appends=True)
+    reading.write(rows([20]))
     assert reading.commit().committed
     assert tagged and state_of(store, job) is None and mine(store) == [1, 2, 20]
 

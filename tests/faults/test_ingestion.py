@@ -16,12 +16,12 @@ from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, p
 
 import manifestcommit as mc
 from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError
-from manifestcommit.job import commit_all
 from manifestcommit.operations.describe import trace
 from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store import Store
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
+from manifestcommit.transactions import commit_all
 
 ENDS = {0: 100, 1: 200}  # the high watermarks of the two partitions
 STOOD = {0: 40, 1: 150}  # where an earlier run had come to

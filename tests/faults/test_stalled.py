@@ -283,7 +283,7 @@ def test_a_job_that_lists_files_of_a_fenced_job_is_fenced() -> None:
     write(store, rows([4]))
     expire(store, fence=4, expired=1)
     new = begin(store)
-    new._job.add_written(adopted)
+    new._add_written(adopted)
     with pytest.raises(JobFencedError):
         new.commit()
     assert read_ids(store) == [2, 3, 4]
@@ -295,7 +295,7 @@ def test_a_job_that_lists_again_a_file_of_a_fenced_job_is_fenced() -> None:
     (path, *_) = (entry.path for entry in open_head(store).snapshot.added)
     write(store, rows([4]), overwrite=None)
     new = begin(store)
-    new._job.add_files([path])
+    new.add_files([path])
     (entry,) = change_of(new).add
     assert entry.job == new.id and open_head(store).version == 4
     expire(store, fence=4, expired=1)

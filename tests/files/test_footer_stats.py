@@ -17,12 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
-from manifestcommit.files import row_buffer
+from manifestcommit.files import writer as files
 from manifestcommit.files.footer_stats import BOUND_LENGTH
 from manifestcommit.files.foreign_file import inspect_file
 from manifestcommit.files.foreign_footer import FooterJudge
-from manifestcommit.files.row_buffer import record_batches
-from manifestcommit.files.writer import DataFileWriter, WritePlan
+from manifestcommit.files.writer import DataFileWriter, WritePlan, record_batches
 from manifestcommit.format import codec, values
 from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.entries import ColumnStats, Entry, FooterRef
@@ -41,7 +40,7 @@ def write_columns(schema: Schema, arrays: list[pa.Array], *, group_rows: int = 1
     """One file of these columns, in row groups of about `group_rows`."""
     store = fresh_store()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_buffer, "ROW_GROUP_ROWS", group_rows)
+        patch.setattr(files, "ROW_GROUP_ROWS", group_rows)
         with DataFileWriter(store, WritePlan(url=store.url, job=JOB, schema=schema, **options), task=0, attempt="0" * 16) as writer:
             writer.write(pa.RecordBatch.from_arrays(arrays, names=[field.name for field in schema.fields]))
             entries = writer.close()

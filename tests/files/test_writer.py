@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifestcommit.errors import ManifestCommitError, SchemaMismatchError, StoreError, UsageError
-from manifestcommit.files import row_buffer
+from manifestcommit.files import writer as files
 from manifestcommit.files.writer import DataFileWriter, WritePlan
 from manifestcommit.format.arrow_schema import arrow_schema, arrow_type, from_arrow
 from manifestcommit.format.entries import Entry
@@ -125,11 +125,11 @@ def test_order_survives_a_full_buffer(batches: list[list[tuple[int, str | None]]
     """Whatever the buffer does when it is full, each partition's rows come out once and in order. [DF3]"""
     patch = pytest.MonkeyPatch()
     with patch.context() as context:
-        context.setattr(row_buffer, "BUFFER_BYTES", budget)
-        context.setattr(row_buffer, "_MAX_BATCHES", 3)
-        context.setattr(row_buffer, "_MAX_JOINED_APART", 2)
-        columns = [row_buffer.PartitionSource(*each) for each in (("p", "integer"), ("s", "string"))]
-        buffer = row_buffer.RowBuffer(tuple(columns), row_group_bytes=64)
+        context.setattr(files, "BUFFER_BYTES", budget)
+        context.setattr(files, "_MAX_BATCHES", 3)
+        context.setattr(files, "_MAX_JOINED_APART", 2)
+        columns = [files.PartitionSource(*each) for each in (("p", "integer"), ("s", "string"))]
+        buffer = files.RowBuffer(tuple(columns), row_group_bytes=64)
         out: dict[Any, list[int]] = defaultdict(list)
         expected: dict[Any, list[int]] = defaultdict(list)
         serial = itertools.count()
@@ -244,7 +244,7 @@ def test_a_discarded_attempt_leaves_nothing_and_deletes_nothing(tmp_path: Any) -
 @pytest.mark.parametrize("in_background", [False, True])
 def test_a_writer_that_nobody_holds_any_more_completes_nothing(in_background: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """pyarrow closes what it wrote to. [DF2]"""
-    monkeypatch.setattr(row_buffer, "ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(files, "ROW_GROUP_ROWS", 10)
     store = fresh_store()
     batch = pa.record_batch({"n": list(range(100))})
     writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, in_background=in_background)
@@ -303,7 +303,7 @@ def test_files_are_the_same_whether_their_row_groups_are_encoded_beside_their_ma
     names: tuple[str, ...], target: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[DF2] [DF3]"""
-    monkeypatch.setattr(row_buffer, "ROW_GROUP_ROWS", 50)
+    monkeypatch.setattr(files, "ROW_GROUP_ROWS", 50)
     batches = [pa.record_batch({"p": [f"{i % 3}" for i in range(n)], "x": [i / 7 for i in range(n)]}) for n in (40, 70, 1, 0, 300)]
     written = []
     for in_background in (False, True):
@@ -320,7 +320,7 @@ def test_files_are_the_same_whether_their_row_groups_are_encoded_beside_their_ma
 
 def test_an_error_of_a_row_group_ends_the_attempt_at_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows are lost, and nothing comes out. [DF2] [DF3]"""
-    monkeypatch.setattr(row_buffer, "ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(files, "ROW_GROUP_ROWS", 10)
     store = fresh_store()
 
     def refused(name: str) -> Any:
@@ -368,7 +368,7 @@ def test_small_batches_make_full_row_groups() -> None:
 
 def test_row_groups_are_bounded_in_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """One large batch becomes several row groups of about the limit."""
-    monkeypatch.setattr(row_buffer, "ROW_GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(files, "ROW_GROUP_BYTES", 1 << 20)
     store = fresh_store()
     batch = pa.record_batch({"s": pa.array([f"{n:>100}" for n in range(50_000)])})
     (entry,) = write(store, plan_for(store, schema_of(batch.schema)), [batch])

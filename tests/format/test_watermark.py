@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifestcommit.format.watermark import Advance, check_advance, find_mismatch, move, note_origins
+from manifestcommit.format.change import Advance, check_advance, find_mismatch, move, note_origins
 
 sources = st.sampled_from(["a", "b", "topic 0/1", ""])
 small = st.integers(-3, 6)

@@ -53,7 +53,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "commits/prepared_job.py:read_prepared": ("prepared job", "prepared"),
     "scan/parallel_decode.py:_FetchedAhead._open": ("data file", "parquet"),
     "scan/parallel_decode.py:_Held._range": ("data file, by its parts", "parquet"),
-    "commits/job.py:Job._check_missing": ("data file of others", "parquet"),
+    "job.py:Job._check_missing": ("data file of others", "parquet"),
     "commits/task_recovery.py:_read": ("finished task", "task"),
     "operations/verify.py:_check_hint": ("hint", "hint"),
     "export/delta_export.py:is_of_table": ("log of an export", "export"),

@@ -14,11 +14,11 @@ import pytest
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.group_commit import Committers
-from manifestcommit.commits.job import Job
 from manifestcommit.format import codec
 from manifestcommit.format.object_names import version_name
 from manifestcommit.format.snapshot import Constraint
 from manifestcommit.gate import constraints
+from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import open_store
@@ -132,14 +132,14 @@ def test_a_table_without_constraints_pays_nothing() -> None:
         store = CountingStore(MemoryStore(f"pays-nothing-{has_had_one}"))
         session = TableContext(store)
         job = Job(session)
-        job.write_stream(COLUMNS, rows(1.0).to_batches())
+        job.write(rows(1.0))
         committed_or_raise(job.commit(), store.url)
         if has_had_one:
             constraints.add(session, "positive", "amount > 0")
             constraints.drop(session, "positive")
         store.calls.clear()
         job = Job(TableContext(store))
-        job.write_stream(COLUMNS, rows(-1.0).to_batches())
+        job.write(rows(-1.0))
         outcome = committed_or_raise(job.commit(), store.url)
         assert outcome.version is not None
         counts.append([call.kind for call in store.calls])
@@ -543,25 +543,25 @@ def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:
     mc.write(rows(1.0), path)
     store = open_store(path)
     theirs = Job(TableContext(store))
-    theirs.write_stream(COLUMNS, rows(-1.0).to_batches())
+    theirs.write(rows(-1.0))
     from manifestcommit.commits.group_commit import GroupCommit
 
     session = TableContext(store)
     session.open()
     asking = GroupCommit(session, theirs.id, Committers.GROUP)
-    assert asking.publish(theirs.change(), theirs.change().summary)
+    assert asking.publish(theirs._change(), theirs._change().summary)
     mc.Table(path).add_constraint("positive", "amount > 0")
     mine = TableContext(store)
     head = mine.open()
     own = Job(mine)
-    own.write_stream(COLUMNS, rows(2.0).to_batches())
+    own.write(rows(2.0))
     group = GroupCommit(mine, own.id, Committers.GROUP)
     group.saw(mine.waiting)
     assert theirs.id in mine.waiting
     from manifestcommit.commits.commit_loop import load_conflict_inputs
 
-    assert group.carry(head.snapshot, own.change(), load_conflict_inputs(mine, head, own.change())).commits == ()
-    outcome = commit(mine, mine.open(), theirs.change(), committers=Committers.ANY_WRITER)
+    assert group.carry(head.snapshot, own._change(), load_conflict_inputs(mine, head, own._change())).commits == ()
+    outcome = commit(mine, mine.open(), theirs._change(), committers=Committers.ANY_WRITER)
     assert outcome.kind == "conflict" and outcome.conflict is not None and outcome.conflict.rule == "constraint_violated"
     assert str(mc.Table(path).resolve(theirs.id)) == "aborted"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from manifestcommit.commits import job as engine_job
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Write
 from manifestcommit.format.snapshot import Commit, Snapshot
@@ -187,7 +187,7 @@ def put_version(store: Store, head: Head, *, commit: Commit | None = None, **cha
 
 def change_of(job: Job) -> Write:
     """What the job would commit now."""
-    return job._job.change()
+    return job._change()
 
 
 def rewrite_here(store: Store) -> Rewrite:
@@ -196,8 +196,10 @@ def rewrite_here(store: Store) -> Rewrite:
 
 
 def job_on(session: TableContext, **options: Any) -> Job:
-    """As `manifestcommit.begin` makes it. options: those of the engine's `Job`."""
-    return Job(engine_job.Job(session, **options))
+    """As `manifestcommit.begin` makes it. options: of `Job`."""
+    job = Job(session, **options)
+    job._process = os.getpid()
+    return job
 
 
 def in_chain(store: Store, job: str) -> list[int]:

@@ -120,7 +120,7 @@ def test_a_table_that_never_got_anything_has_no_age(tmp_path: Path) -> None:
 
 def test_a_group_commit_counts_for_every_job_that_it_carries(tmp_path: Path) -> None:
     """[OB17] [CM24]"""
-    from manifestcommit.protocol.commit_group import CombinedCommit, carry
+    from manifestcommit.commits.group_commit import CombinedCommit, carry
 
     mc.write(rows(1), tmp_path / "t")
     jobs = [mc.begin(tmp_path / "t") for _ in range(2)]
@@ -130,7 +130,7 @@ def test_a_group_commit_counts_for_every_job_that_it_carries(tmp_path: Path) -> 
     carried = CombinedCommit(snapshot=head)
     for number, job in enumerate(jobs):
         now_us = head.committed_at + number + 1
-        carried = carry(carried, job._job.change(), commit_id="c", now_us=now_us, writer="w")
+        carried = carry(carried, job._change(), commit_id="c", now_us=now_us, writer="w")
     made = carried.snapshot
     assert made.advanced_at == {f"s{number}": head.committed_at + number + 1 for number in range(2)}
     assert made.data_at == head.committed_at + 2

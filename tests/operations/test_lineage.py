@@ -13,7 +13,7 @@ from tests.kit.tables import begin, change_of, check_table, key_version, memory,
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, KeyReusedError, SnapshotExpiredError, UsageError, WatermarkOverlapError
-from manifestcommit.format.watermark import Advance, is_left_by, rewind_origins, rewind_watermarks
+from manifestcommit.format.change import Advance, is_left_by, rewind_origins, rewind_watermarks
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.describe import trace
 from manifestcommit.operations.rollback import rewind

@@ -8,11 +8,21 @@ import msgspec
 import pytest
 
 from manifestcommit.format import partitioning as partition_pattern
-from manifestcommit.format.change import Change, ConflictInputs, Overwrite, RemovedRows, Rewind, Rollback, StreamBatch, TagEdit, Write
+from manifestcommit.format.change import (
+    Advance,
+    Change,
+    ConflictInputs,
+    Overwrite,
+    RemovedRows,
+    Rewind,
+    Rollback,
+    StreamBatch,
+    TagEdit,
+    Write,
+)
 from manifestcommit.format.entries import Entry, ManifestRef, encode
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot, StreamRecord, Tag, Totals
-from manifestcommit.format.watermark import Advance
 from manifestcommit.protocol.apply import apply, create
 
 SCHEMA = Schema(

@@ -7,8 +7,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from manifestcommit.format.change import Change, Write, declaration
-from manifestcommit.format.watermark import Advance
+from manifestcommit.format.change import Advance, Change, Write, declaration
 
 
 def test_a_declaration_tells_other_work_and_no_other_files() -> None:

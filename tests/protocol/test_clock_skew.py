@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from tests.kit.tables import memory, rows
 
-from manifestcommit.commits.job import Job
 from manifestcommit.errors import VersionNotFoundError
 from manifestcommit.format.snapshot import DisputedTime, Snapshot, disputed
+from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import choose_version, open_head, read_object
 from manifestcommit.runtime.environment import SystemEnv
@@ -54,7 +54,7 @@ def chain(store: Store, times: list[int], told_s: float | None = None) -> Store:
 
 def write_there(there: Any, number: int) -> None:
     job = Job(TableContext(there))
-    job.write_stream(rows([number]).schema, rows([number]).to_batches())
+    job.write(rows([number]))
     assert job.commit().committed
 
 

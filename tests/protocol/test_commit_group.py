@@ -7,16 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manifestcommit.format import codec, object_names
-from manifestcommit.format.change import ConflictInputs, Overwrite, Rewind, StreamBatch, Write, advanced_of
-from manifestcommit.format.entries import Entry, ManifestRef
-from manifestcommit.format.evolution import SchemaEdit
-from manifestcommit.format.fields import Field, Schema
-from manifestcommit.format.snapshot import KeyRecord, Snapshot, TogetherJob
-from manifestcommit.format.watermark import Advance
-from manifestcommit.protocol.apply import apply, create
-from manifestcommit.protocol.audit import check_step, check_version
-from manifestcommit.protocol.commit_group import (
+from manifestcommit.commits.group_commit import (
     CombinedCommit,
     applies,
     carries_others,
@@ -27,6 +18,14 @@ from manifestcommit.protocol.commit_group import (
     is_plain,
     may_wait,
 )
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.change import Advance, ConflictInputs, Overwrite, Rewind, StreamBatch, Write, advanced_of
+from manifestcommit.format.entries import Entry, ManifestRef
+from manifestcommit.format.evolution import SchemaEdit
+from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.snapshot import KeyRecord, Snapshot, TogetherJob
+from manifestcommit.protocol.apply import apply, create
+from manifestcommit.protocol.audit import check_step, check_version
 from manifestcommit.protocol.conflict import InterveningCommit, find_conflict
 
 SCHEMA = Schema(fields=(Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long")))

@@ -19,8 +19,8 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.format.entries import MAX_SOURCES, ManifestRef, SourceRange, from_rows
 from manifestcommit.protocol import compaction_plan
+from manifestcommit.protocol.apply import Budgets
 from manifestcommit.protocol.compaction_plan import Group, SmallFile, batches, is_small, plan_files, plan_manifests, unite_ranges
-from manifestcommit.protocol.spill_policy import Budgets
 from manifestcommit.rows.row_change import union_of
 from manifestcommit.runtime.validation import size as size_of
 

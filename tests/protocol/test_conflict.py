@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from manifestcommit.format.change import Change, ConflictInputs, Overwrite, RemovedRows, Rollback, TagEdit, Write
+from manifestcommit.format.change import Advance, Change, ConflictInputs, Overwrite, RemovedRows, Rollback, TagEdit, Write
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.evolution import SchemaEdit, add_column, drop_column, rename_column, widen_column
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema
 from manifestcommit.format.snapshot import Commit, Snapshot, Tag
-from manifestcommit.format.watermark import Advance
 from manifestcommit.protocol import conflict
 from manifestcommit.protocol.apply import create
 from manifestcommit.protocol.conflict import InterveningCommit, find_conflict, needs_winners

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from manifestcommit.format import object_names
 from manifestcommit.format.change import ConflictInputs, Retention, Rewritten
+from manifestcommit.format.object_names import writer_of
 from manifestcommit.format.partitioning import PartitionColumn
 from manifestcommit.format.snapshot import Commit, KeyRecord, RunRef, Snapshot, Tag
 from manifestcommit.protocol import retention
@@ -28,7 +29,6 @@ from manifestcommit.protocol.retention import (
     newest_by,
     oldest_key_kept,
     own_job,
-    writer_of,
 )
 
 TABLE = "0123456789abcdef"

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from manifestcommit.format.entries import Entry, ManifestRef
 from manifestcommit.format.snapshot import RunRef, Snapshot
-from manifestcommit.protocol import spill_policy
-from manifestcommit.protocol.spill_policy import Budgets
+from manifestcommit.protocol.apply import Budgets, entries_overflow, inlined_overflow, manifests_to_merge, removed_overflow, runs_to_merge
 
 USUAL = Budgets()
 EMPTY = Snapshot(format_version=1, table_id="0" * 16, version=1, committed_at=0, writer="w", commits=())
@@ -28,11 +27,11 @@ def run(rows: int, number: int = 0) -> RunRef:
 def test_what_one_commit_merges_is_bounded(sizes: list[int]) -> None:
     """[CM12] [IV10]"""
     refs = tuple(ref(size, number) for number, size in enumerate(sizes))
-    groups = spill_policy.manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs), USUAL)
+    groups = manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs), USUAL)
     assert len(groups) <= 1, "one at a time, unless very many have piled up"
     assert all(len(group) == USUAL.fan_in and len({each.path for each in group}) == len(group) for group in groups)
     assert sum(each.files for group in groups for each in group) <= USUAL.max_merged_files
-    runs = spill_policy.runs_to_merge([run(size, number) for number, size in enumerate(sizes)], USUAL)
+    runs = runs_to_merge([run(size, number) for number, size in enumerate(sizes)], USUAL)
     assert len(runs) in (0, USUAL.fan_in) and len({each.path for each in runs}) == len(runs)
     assert sum(each.rows for each in runs) <= USUAL.max_merged_rows
 
@@ -42,9 +41,7 @@ def test_what_one_commit_merges_is_bounded(sizes: list[int]) -> None:
 )
 def test_the_more_manifests_pile_up_the_more_are_merged_and_never_more_than_the_bound(count: int, size: int, groups: int) -> None:
     """Jobs of a thousand tasks each add a thousand at once: merging eight of them would let heads grow for ever. [CM12]"""
-    found = spill_policy.manifests_to_merge(
-        msgspec.structs.replace(EMPTY, manifests=tuple(ref(size, number) for number in range(count))), USUAL
-    )
+    found = manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=tuple(ref(size, number) for number in range(count))), USUAL)
     assert len(found) == groups
     assert len({each.path for group in found for each in group}) == groups * USUAL.fan_in, "none is merged twice"
     assert sum(each.files for group in found for each in group) <= USUAL.max_merged_files
@@ -55,8 +52,8 @@ def test_objects_too_large_to_be_merged_at_once_are_left_to_compaction() -> None
     most = USUAL.max_merged_files // USUAL.fan_in
     for size, count in ((most, USUAL.fan_in), (most + 1, 0), (USUAL.max_merged_files, 0), (10_000_000, 0)):
         refs = tuple(ref(size, number) for number in range(20))
-        assert sum(len(group) for group in spill_policy.manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs), USUAL)) == count
-        assert len(spill_policy.runs_to_merge([run(size, number) for number in range(20)], USUAL)) == count
+        assert sum(len(group) for group in manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs), USUAL)) == count
+        assert len(runs_to_merge([run(size, number) for number in range(20)], USUAL)) == count
 
 
 @settings(max_examples=30)
@@ -67,7 +64,7 @@ def test_objects_do_not_pile_up(sizes: list[int]) -> None:
     rewritten = 0
     for number, size in enumerate(sizes):
         refs = (*refs, ref(size, number))
-        for group in spill_policy.manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs), USUAL):
+        for group in manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs), USUAL):
             whole = sum(each.files for each in group)
             rewritten += whole
             refs = (*(each for each in refs if each not in group), ref(whole, 10_000 + number))
@@ -81,8 +78,8 @@ def test_budgets_are_crossed_by_more_not_by_as_much() -> None:
     entry = Entry(path="x" * 1000, rows=1, bytes=1, added=9, job="j")
     size = len(msgspec.json.encode((entry,))) - 2
     fits = (USUAL.inline_entry_bytes - 2) // (size + 1)
-    assert not spill_policy.entries_overflow((), USUAL) and not spill_policy.entries_overflow((entry,) * fits, USUAL)
-    assert spill_policy.entries_overflow((entry,) * (fits + 1), USUAL)
+    assert not entries_overflow((), USUAL) and not entries_overflow((entry,) * fits, USUAL)
+    assert entries_overflow((entry,) * (fits + 1), USUAL)
     # Of earlier commits a quarter stays: each commit reads and writes it again.
     for kept, own, over in (
         (fits // 4, 0, False),
@@ -92,6 +89,6 @@ def test_budgets_are_crossed_by_more_not_by_as_much() -> None:
         (0, fits + 1, True),
     ):
         stamped = (*(msgspec.structs.replace(entry, added=1),) * kept, *(msgspec.structs.replace(entry, added=2),) * own)
-        assert spill_policy.inlined_overflow(msgspec.structs.replace(EMPTY, version=2, added=stamped), USUAL) == over, (kept, own)
+        assert inlined_overflow(msgspec.structs.replace(EMPTY, version=2, added=stamped), USUAL) == over, (kept, own)
     for text, over in (("x" * USUAL.inline_removed_bytes, False), ("x" * (USUAL.inline_removed_bytes + 1), True)):
-        assert spill_policy.removed_overflow(msgspec.structs.replace(EMPTY, removed={"m": text}), USUAL) == over
+        assert removed_overflow(msgspec.structs.replace(EMPTY, removed={"m": text}), USUAL) == over

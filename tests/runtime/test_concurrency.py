@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from manifestcommit.runtime.environment import BackgroundWorker, map_concurrently, map_in_batches, prefetch
+from manifestcommit.files.writer import BackgroundWorker
+from manifestcommit.runtime.environment import map_concurrently, map_in_batches, prefetch
 from manifestcommit.store import Store
 from manifestcommit.store.base import is_remote
 from manifestcommit.store.local import MemoryStore

@@ -17,9 +17,9 @@ from tests.kit.tables import Hasty, memory, put_version, session
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.job import Job
 from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.format.snapshot import Snapshot, Summary, Totals
+from manifestcommit.job import Job
 from manifestcommit.log.version_chain import open_head, read_version
 from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.environment import Limits
@@ -65,7 +65,7 @@ def begin(store: Store, **options: Any) -> Job:
 def written(store: Store, data: pa.Table = ROWS, **options: Any) -> Job:
     """A job that has written and not ended."""
     job = begin(store, **options)
-    job.write_stream(data.schema, data.to_batches(), partition_by=["day"])
+    job.write(data, partition_by=["day"])
     return job
 
 
@@ -116,8 +116,8 @@ def test_a_job_whose_tasks_do_not_say_what_they_were_handed_does_not_say_either(
     written(store).commit()
     entries = written(store)._entries
     job = begin(store)
-    job.add_written([msgspec.structs.replace(each, job=job.id) for each in entries], tasks=1)
-    job.write_stream(ROWS.schema, ROWS.to_batches())
+    job._add_written([msgspec.structs.replace(each, job=job.id) for each in entries], tasks=1)
+    job.write(ROWS)
     outcome = job.commit()
     assert outcome.metrics is not None and outcome.metrics.rows_read is None and outcome.metrics.rows_committed == 6
     assert (summary_of(store).rows_read, summary_of(store).rows_written) == (None, 6)
@@ -210,7 +210,7 @@ def test_an_outcome_that_is_not_known_has_figures(told: list[JobMetrics]) -> Non
             raise mc.errors.StoreUnclearError("by the test")
 
     faulty = session(FaultStore(store, on_call=lose))
-    outcome = commit(faulty, open_head(store), job.change(), Limits(unclear_tries=4))
+    outcome = commit(faulty, open_head(store), job._change(), Limits(unclear_tries=4))
     found = outcome.metrics
     assert found is not None and (found.kind, found.unknowns, found.retries, found.attempts) == ("unknown", 4, 3, 1)
     assert found.rows_written == 3 and found.rows_committed == 0 and told[-1] == found
@@ -233,13 +233,13 @@ def test_times_are_those_of_the_phases_and_never_below_zero() -> None:
     own = session(store)
     own.env = env
     job = Job(own)
-    job.write_stream(ROWS.schema, ROWS.to_batches())
+    job.write(ROWS)
     env.now += 2_000_000
     outcome = job.commit()
     assert outcome.metrics is not None and (outcome.metrics.seconds, outcome.metrics.commit_s) == (2.0, 0.0)
     assert summary_of(store).seconds == 2.0
     job = Job(own)
-    job.write_stream(ROWS.schema, ROWS.to_batches())
+    job.write(ROWS)
     env.now -= 5_000_000
     outcome = job.commit()
     assert outcome.metrics is not None and outcome.metrics.seconds == summary_of(store).seconds == 0.0
@@ -353,7 +353,7 @@ def test_a_jobs_retries_are_those_since_it_began() -> None:
     store.retries = 7
     job = written(store)
     store.retries = 10
-    job.add_written([], intake=InputTotals(retries=20))
+    job._add_written([], intake=InputTotals(retries=20))
     outcome = job.commit()
     assert outcome.metrics is not None and outcome.metrics.retries == 23 == summary_of(store).retries
 

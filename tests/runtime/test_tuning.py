@@ -7,10 +7,10 @@ import pytest
 from tests.kit.sizes import budgets
 from tests.kit.tables import memory
 
-from manifestcommit.commits.job import Job
+from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.protocol.spill_policy import Budgets
+from manifestcommit.protocol.apply import Budgets
 from manifestcommit.runtime.environment import Tuning, tune, tuned, tuning
 from manifestcommit.store.local import MemoryStore
 
@@ -22,7 +22,7 @@ def spills_keys(store: MemoryStore, own: Tuning | None) -> bool:
     """Whether a commit spills its key, with the context's own tuning or the process'."""
     before = len(open_head(store).snapshot.key_runs) if list(store.list("")) else 0
     job = Job(TableContext(store, tuning=own), key=f"key {before} {own}")
-    job.write_stream(ROWS.schema, ROWS.to_batches())
+    job.write(ROWS)
     assert job.commit().committed
     return len(open_head(store).snapshot.key_runs) > before
 

@@ -16,13 +16,14 @@ from tests.simulator.oracle import Oracle
 from tests.simulator.version_rules import birth_of, refusing
 from tests.simulator.workers import DAYS, Split, Work, Worker, World, shared_job
 
-from manifestcommit.commits.job import Job, prepare_jointly
 from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
 from manifestcommit.commits.joint_two_phase import check_together, together_of
+from manifestcommit.commits.prepared_job import prepare_jointly
 from manifestcommit.commits.two_phase import commit_prepared, give_up, settle_prepared
 from manifestcommit.errors import JobAbortedError, JobFencedError, StoreError, UsageError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import TogetherJob
+from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.quarantine import split
 from manifestcommit.runtime.outcome import JobResult, Outcome
@@ -80,7 +81,7 @@ def _commit_together(crew: Sequence[Worker], running: Sequence[Running], written
     for worker in crew:
         worker.asks()
     try:
-        outcomes = commit_jointly([job.as_part() for job, _ in written])
+        outcomes = commit_jointly([job._as_part() for job, _ in written])
     except StoreError as error:  # before anything was decided
         for worker, each, one in zip(crew, told, running, strict=True):
             worker.world.oracle.told_not(each.job, f"not committed ({type(error).__name__})")
@@ -120,7 +121,7 @@ def prepare_together(crew: Sequence[Worker], work: Work) -> None:
         jobs = {told.table: told.job for _, told in written}
         crew[0].world.joint.append(jobs)
         crew[0].world.together.append(jobs)
-        together = together_of([job.part() for job, _ in written])
+        together = together_of([job._part() for job, _ in written])
         for worker in crew:
             worker.world.oracle.prepared_with(jobs[worker.table_id], together[0].job)
         try:

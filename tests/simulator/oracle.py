@@ -15,6 +15,7 @@ import msgspec
 from tests.simulator.version_rules import State, Step, birth_of, broken, carried_wrongly, done_at, is_readable, steps_of
 
 from manifestcommit.format import codec, object_names
+from manifestcommit.format.object_names import writer_of
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.manifests import JOB_RUN, KEY_RUN
 from manifestcommit.log.table_context import TableContext, is_export
@@ -22,7 +23,6 @@ from manifestcommit.log.version_chain import Head
 from manifestcommit.protocol import retention
 from manifestcommit.protocol.apply import above_taken
 from manifestcommit.protocol.joint_outcome import state_before
-from manifestcommit.protocol.retention import writer_of
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
 from manifestcommit.testing.history.operation import Operation

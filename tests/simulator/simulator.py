@@ -22,8 +22,8 @@ from manifestcommit.commits.create_version import create_table
 from manifestcommit.errors import TableNotFoundError
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import alter, gc
+from manifestcommit.protocol.apply import Budgets
 from manifestcommit.protocol.retention import DAY_S, Policy
-from manifestcommit.protocol.spill_policy import Budgets
 from manifestcommit.runtime.environment import Tuning, tuned, tuning
 from manifestcommit.testing import pipelines
 from manifestcommit.testing.history.checker import check, check_joint

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from manifestcommit.format import object_names
+from manifestcommit.format.object_names import writer_of
 from manifestcommit.format.snapshot import Commit, Snapshot
-from manifestcommit.protocol.retention import writer_of
 from manifestcommit.testing.history.operation import Operation
 
 

@@ -69,7 +69,7 @@ def _succeed(spark: Any, root: str, options: dict[str, Any], said: _Said) -> Non
     frame = spark.range(0, 40, 1, 2).select("id", (F.col("id") % 2).alias("part"))
     with mc.begin(root, "first", storage_options=options) as job:
         job.write(frame, partition_by=["part"])
-        said.note("job", job, vars(job), vars(job._job))
+        said.note("job", job, vars(job))
     table = mc.Table(root, options)
     said.note("table", table, table._ctx, vars(table._ctx), table._ctx.store, vars(table._ctx.store))
     said.note("outcome", mc.write(frame, root, key="second", storage_options=options))

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from manifestcommit.format import codec, manifest_table, object_names
-from manifestcommit.format.change import Overwrite, Prepared, Write
+from manifestcommit.format.change import Advance, Overwrite, Prepared, Write
 from manifestcommit.format.entries import ColumnStats, Entry, FinishedTask, FooterRef, KeyMark, ManifestRef, SourceRange, encode
 from manifestcommit.format.evolution import SchemaEdit
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
@@ -36,7 +36,6 @@ from manifestcommit.format.snapshot import (
     TogetherJob,
     Totals,
 )
-from manifestcommit.format.watermark import Advance
 from manifestcommit.log.manifests import to_parquet
 
 FOLDER = Path(__file__).resolve().parents[2] / "spec" / "v1" / "examples"

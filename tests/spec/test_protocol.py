@@ -11,11 +11,11 @@ from tests.spec import golden
 
 from manifestcommit import Table
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.job import Job
 from manifestcommit.errors import UsageError
 from manifestcommit.format import object_names
 from manifestcommit.format.change import ConflictInputs, Write
 from manifestcommit.format.entries import Entry
+from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import read_object
 from manifestcommit.protocol.conflict import find_conflict
@@ -34,8 +34,8 @@ def root() -> str:
 
 def append(session: TableContext, key: str | None = None) -> tuple[Job, Outcome]:
     job = Job(session, key=key)
-    job.write_stream(ROWS.schema, ROWS.to_batches())
-    return job, job.commit()
+    job.write(ROWS)
+    return job, job._commit()
 
 
 def entries(job: str, count: int) -> tuple[Entry, ...]:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from tests.kit.tables import Service
 
-from manifestcommit.commits.job import Job
 from manifestcommit.errors import UnsafeStoreError
 from manifestcommit.format.object_names import PROBES, VERSIONS
+from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations.alter import set_properties
 from manifestcommit.store import Store, doctor
@@ -32,7 +32,7 @@ class Overwriting(Service):
 
 def append(store: Store) -> int | None:
     job = Job(TableContext(store))
-    job.write_stream(DATA.schema, DATA.to_batches())
+    job.write(DATA)
     outcome = job.commit()
     assert outcome.committed, outcome
     return outcome.version
@@ -119,7 +119,7 @@ def test_a_table_that_was_moved_to_a_liar_is_read_and_not_written() -> None:
     assert TableContext(liar).open().version == 2
     job = Job(TableContext(liar))
     with pytest.raises(UnsafeStoreError, match="elsewhere"):
-        job.write_stream(DATA.schema, DATA.to_batches())
+        job.write(DATA)
     session = TableContext(liar)
     session.open()
     with pytest.raises(UnsafeStoreError, match="elsewhere"):
