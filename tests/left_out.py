@@ -1,8 +1,8 @@
 """What `make test` leaves out besides the tests that are marked `thorough` where they stand. `make test-rest` runs it.
 
 Of a test function with many cases it keeps a few, chosen by their names, and those that kill a mutant: the others repeat at length what
-these hold. All cases stay where each looks at another part of the tree, or where they cost next to nothing. Test functions without cases
-that cost the most by measurement, and repeat at length what others of their file hold in short, are left out by their names.
+these hold. All cases stay where each looks at another part of the tree or plays in another world, and where they cost next to nothing.
+Test functions without cases that cost much, and repeat at length what others of their file hold in short, are left out by their names.
 
 test_quick_set.py holds that no clause and no mutant is lost by it, and that each name here is one of a test that there is.
 """
@@ -16,12 +16,17 @@ from zlib import crc32
 
 CASES, WITH_SPARK = 4, 2  # of a function
 EVERY_CASE = (
+    "tests/api/test_errors.py",
+    "tests/api/test_surface.py",
     "tests/cli/test_golden.py",
+    "tests/cli/test_words.py",
+    "tests/docs/test_pages.py::test_what_is_not_run_is_no_code",
     "tests/format/",
-    "tests/mutants/",
     "tests/project/",
     "tests/proof/",
     "tests/protocol/",
+    "tests/simulator/test_runs.py::test_no_schedule_and_no_fault_breaks_a_promise",
+    "tests/spark/runtime/test_spark_internals.py",
     "tests/spec/",
 )
 _FIGURES = Path(__file__).with_name("mutants") / "figures.json"

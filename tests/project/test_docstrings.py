@@ -15,6 +15,7 @@ import textwrap
 import types
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -144,6 +145,7 @@ def parameters(found: Any) -> list[inspect.Parameter]:
     return [each for each in inspect.signature(found).parameters.values() if each.name != "self"]
 
 
+@cache
 def docstring(name: str) -> Docstring:
     """Of a function, method or property; a constructor's arguments may be told by its class. What several methods take and raise their
     class may say in a list, and what is as for another call that one says."""
@@ -225,16 +227,20 @@ def test_what_is_raised_exists(name: str) -> None:
 def test_what_its_own_module_raises_is_explained(name: str) -> None:
     """Itself or a base class. What deeper modules raise is held by the calls of tests/doors."""
     function = inspect.unwrap(CALLABLES[name])
-    functions: dict[str, ast.FunctionDef] = {}
-    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[function.__module__]))):
-        if isinstance(node, ast.FunctionDef):
-            functions.setdefault(node.name, node)
+    functions = functions_of(function.__module__)
     own = ast.parse(textwrap.dedent(inspect.getsource(function)))
     said = docstring(name).entries("Raises").keys()
     known = {each.__name__: each for each in ERRORS.values()}
     raised = {error for error in raised_names(own, functions, {function.__name__}) if error in known}
     unsaid = sorted(error for error in raised if not {base.__name__ for base in known[error].__mro__} & said)
     assert not unsaid, f"{name}: Raises: lacks {unsaid}"
+
+
+@cache
+def functions_of(module: str) -> Mapping[str, ast.FunctionDef]:
+    """The first function of each name."""
+    nodes = [node for node in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))) if isinstance(node, ast.FunctionDef)]
+    return {node.name: node for node in reversed(nodes)}
 
 
 def raised_names(code: ast.AST, functions: Mapping[str, ast.FunctionDef], seen: set[str]) -> set[str]:
