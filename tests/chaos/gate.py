@@ -319,8 +319,15 @@ class Streamer(Lander):
 
     def take(self, rows: Any, number: int) -> None:
         key, options = f"{self.name} {number}", self.world.options
-        outcome = mc.write(rows, self.world.urls[TABLE], key=key, on_violation="quarantine", storage_options=options)
-        self.note("streamed", batch=number, already=outcome.already_committed)
+        for left in reversed(range(5)):  # a query that begins anew takes longer
+            try:
+                outcome = mc.write(rows, self.world.urls[TABLE], key=key, on_violation="quarantine", storage_options=options)
+                self.note("streamed", batch=number, already=outcome.already_committed)
+                break
+            except (*_AGAIN, mc.errors.ConstraintError) as error:
+                self.note("conflict", error=type(error).__name__, kind=self.kind)
+                if not left:
+                    raise
         self.maybe_die("streamed, and no checkpoint says so", 0.1)
 
     def spark(self) -> Any:

@@ -326,25 +326,6 @@ def test_a_wider_column_keeps_its_constraint(tmp_path: Path) -> None:
 # --- adding one, beside others -----------------------------------------------------------------------------------------------------
 
 
-def test_adding_one_reads_only_files_whose_bounds_leave_it_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[CK3]"""
-    for first in (1, 100, 200):
-        mc.write(rows(1.0, 2.0, first=first), tmp_path / "t")
-    read: list[str] = []
-    from manifestcommit.gate import rows as checking
-
-    scan = checking.scan
-    monkeypatch.setattr(
-        checking, "scan", lambda session, snapshot, entry, columns: read.extend(entry.column("path").to_pylist()) or scan(
-            session, snapshot, entry, columns
-        )
-    )  # fmt: skip
-    mc.Table(tmp_path / "t").add_constraint("bounded", "id < 1000")
-    assert read == []
-    mc.Table(tmp_path / "t").add_constraint("odd", "id < 150 OR id % 2 = 0 OR id = 201")
-    assert len(read) == 1
-
-
 def test_adding_one_that_rows_violate_counts_them_and_names_files(path: Path) -> None:
     """[CK3]"""
     mc.write(rows(1.0, 2.0, 3.0), path)

@@ -111,5 +111,5 @@ def test_a_staged_view_costs_an_open_and_no_object(counted: CountingStore) -> No
     counted.reset()
     assert staged.to_arrow().num_rows == table.num_rows + 1
     assert counted.requests() == plain
-    staged.dataset(), staged.rows(), staged.diff().read_all()
+    staged.dataset(), staged.rows(), staged.diff().read_all(), staged.check(mc.checks.expect_unique("id"))
     assert not {*counted.requests()} & {"put", "put_if_absent", "delete", "create_output"}

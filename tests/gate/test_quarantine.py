@@ -100,18 +100,6 @@ def test_a_renamed_column_is_split_by_its_constraint(path: Path) -> None:
     assert found(path) == [1] and found(Path(f"{path}.refused")) == [2]
 
 
-def test_refused_rows_are_repaired_and_returned(path: Path) -> None:
-    """As the page shows it. [CK7] [MT1]"""
-    write(rows(1.0, -2.0), path)
-    beside = Path(f"{path}.refused")
-    repaired = mc.Table(beside).to_arrow(["id", "amount"])
-    repaired = repaired.set_column(1, "amount", pa.array([abs(each) for each in repaired.column("amount").to_pylist()]))
-    with mc.transaction({"rows": path, "refused": beside}) as tx:
-        tx["rows"].write(repaired)
-        tx.rows("refused").delete("true")
-    assert found(path, "amount") == [1.0, 2.0] and found(beside) == []
-
-
 def test_another_table_takes_them_where_the_caller_says(path: Path, tmp_path: Path) -> None:
     """[CK7]"""
     write(rows(-2.0), path, quarantine=tmp_path / "elsewhere")

@@ -25,7 +25,6 @@ from manifestcommit.operations import gc
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.environment import STARTS
 from manifestcommit.staging import Staged
-from manifestcommit.store import open_store
 
 
 def rows(*ids: int, amount: float = 1.0, day: str = "a") -> pa.Table:
@@ -61,22 +60,6 @@ def test_a_staged_job_shows_the_table_as_it_would_be_and_nobody_else_does(path: 
     assert [each.state for each in table.jobs()] == ["staged"] and table.resolve(staged.job_id) == "pending"
     assert staged.publish().version == table.version
     assert ids(table.to_arrow()) == [1, 2, 3, 4, 5]
-
-
-def test_a_view_costs_no_object(path: Path) -> None:
-    """[CK5]"""
-    staged, store = stage(path, rows(4)), open_store(path)
-    before = {(each.name, each.size_bytes) for each in store.list("")}
-    ids(staged.to_arrow()), ids(staged.rows()), staged.check(checks.expect_unique("id"))
-    assert {(each.name, each.size_bytes) for each in store.list("")} == before
-
-
-def test_the_view_follows_what_others_commit(path: Path) -> None:
-    """[CK5]"""
-    staged = stage(path, rows(4))
-    mc.write(rows(9), path)
-    mc.Table(path).delete("id = 1")
-    assert ids(staged.to_arrow()) == [2, 3, 4, 9] and staged.base_version == mc.Table(path).version
 
 
 def test_an_overwrite_shows_what_it_would_leave(path: Path) -> None:

@@ -129,12 +129,3 @@ def test_a_task_that_is_killed_at_any_request_and_run_again_publishes_once(tmp_p
         assert ids(path) == [1, 2, 7, 8, 9] and mc.Table(path).verify(deep=True).damages == 0
         shutil.rmtree(path.parent)
     assert at > 2
-
-
-def test_a_key_that_is_committed_stages_no_rows(tmp_path: Path) -> None:
-    """As the page says. [CK5] [KY3]"""
-    mc.write(DAY, tmp_path / "t", key=KEY)
-    staged = mc.write(DAY, tmp_path / "t", key=KEY, publish=False)
-    assert staged.count == 0 and staged.to_arrow().num_rows == 3
-    staged.check(checks.expect_rows(at_least=1))
-    assert mc.staged(tmp_path / "t", staged.job_id).publish().already_committed
