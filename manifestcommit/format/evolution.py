@@ -36,6 +36,7 @@ from .fields import (
     type_text,
     unique_ids,
     walk,
+    with_members,
 )
 from .spark_json import comment_of, rename_metadata, with_comment
 from .transforms import source_ids
@@ -147,23 +148,10 @@ class Draft:
 
     def _built(self, id: int) -> Field:
         field = self._fields[id]
-        return (
-            field
-            if isinstance(field.type, str)
-            else msgspec.structs.replace(field, type=self._built_type(field.type, id))
-        )
-
-    def _built_type(self, type: FieldType, id: int) -> FieldType:
+        if isinstance(field.type, str):
+            return field
         inside = [self._built(member) for member in self._members[id]]
-        match type:
-            case StructType():
-                return msgspec.structs.replace(type, fields=tuple(inside))
-            case ArrayType():
-                return msgspec.structs.replace(type, element=inside[0])
-            case MapType():
-                return msgspec.structs.replace(type, key=inside[0], value=inside[1])
-            case _:
-                return type
+        return msgspec.structs.replace(field, type=with_members(field.type, inside))
 
 
 Path = tuple[str, ...]
@@ -639,19 +627,8 @@ def _addition(
 
 def _with_new_ids(field: Field, draw: Callable[[], int]) -> Field:
     id = draw()
-    type = field.type
-    match type:
-        case StructType():
-            type = msgspec.structs.replace(
-                type, fields=tuple(_with_new_ids(member, draw) for member in members(type))
-            )
-        case ArrayType():
-            type = msgspec.structs.replace(type, element=_with_new_ids(type.element, draw))
-        case MapType():
-            type = msgspec.structs.replace(
-                type, key=_with_new_ids(type.key, draw), value=_with_new_ids(type.value, draw)
-            )
-    return msgspec.structs.replace(field, id=id, type=type)
+    inside = [_with_new_ids(member, draw) for member in members(field.type)]
+    return msgspec.structs.replace(field, id=id, type=with_members(field.type, inside))
 
 
 # --- Applying edits -------------------------------------------------------------------------------

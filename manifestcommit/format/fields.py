@@ -433,6 +433,19 @@ def members(type: FieldType) -> tuple[Field, ...]:
             return ()
 
 
+def with_members(type: FieldType, inside: Sequence[Field]) -> FieldType:
+    """The type with these fields directly inside it, in the order of `members`."""
+    match type:
+        case StructType():
+            return msgspec.structs.replace(type, fields=tuple(inside))
+        case ArrayType():
+            return msgspec.structs.replace(type, element=inside[0])
+        case MapType():
+            return msgspec.structs.replace(type, key=inside[0], value=inside[1])
+        case _:
+            return type
+
+
 def walk(
     fields: tuple[Field, ...], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Field]]:
@@ -471,19 +484,12 @@ def map_fields(schema: Schema, change: Callable[[Field], Field]) -> Schema:
     """Apply the change to every field, nested ones before their parents."""
 
     def changed(field: Field) -> Field:
-        kind = field.type
-        match kind:
-            case StructType():
-                kind = msgspec.structs.replace(
-                    kind, fields=tuple(changed(inner) for inner in kind.fields)
-                )
-            case ArrayType():
-                kind = msgspec.structs.replace(kind, element=changed(kind.element))
-            case MapType():
-                # a key is never nullable, whatever the change returns
-                key = msgspec.structs.replace(changed(kind.key), nullable=kind.key.nullable)
-                kind = msgspec.structs.replace(kind, key=key, value=changed(kind.value))
-        return change(msgspec.structs.replace(field, type=kind))
+        inside = [changed(inner) for inner in members(field.type)]
+        if isinstance(field.type, MapType):
+            # a key is never nullable, whatever the change returns
+            nullable = field.type.key.nullable
+            inside[0] = msgspec.structs.replace(inside[0], nullable=nullable)
+        return change(msgspec.structs.replace(field, type=with_members(field.type, inside)))
 
     return msgspec.structs.replace(schema, fields=tuple(changed(field) for field in schema.fields))
 

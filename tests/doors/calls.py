@@ -158,6 +158,7 @@ VALID: dict[str, Callable[[World], Any]] = {
     "type": lambda world: "string",
     "comment": lambda world: "of a flight",
     "default": lambda world: "none",
+    "partition_by": lambda world: ["day"],
     "properties": lambda world: {"mine": "1"},
     "start_version": lambda world: 1,
     "where": lambda world: "id = 1",
