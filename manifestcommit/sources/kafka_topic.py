@@ -124,8 +124,6 @@ class KafkaRecords:
                 self._partitions(consumer)
         return self._name
 
-    # --- which offsets there are ------------------------------------------------------------------
-
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield ranges of offsets, of all partitions, up to where no open transaction is."""
         from confluent_kafka import TopicPartition
@@ -285,8 +283,6 @@ class KafkaRecords:
                     part, left = {}, each
         if part:
             yield msgspec.structs.replace(chunk, plan=part)
-
-    # --- the records ------------------------------------------------------------------------------
 
     def rows(self, chunk: Chunk) -> Iterator[pa.Table]:
         """Yield the records of the chunk's offsets as rows, in batches."""

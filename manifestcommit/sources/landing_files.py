@@ -147,8 +147,6 @@ class LandingFiles:
         own._began = time.time()
         return own
 
-    # --- which files there are --------------------------------------------------------------------
-
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield what is new, in order of names: as many files a chunk as fit its bytes."""
         start = positions.get(self.name)
@@ -260,8 +258,6 @@ class LandingFiles:
             plans.append(_Plan(files=(), changed=frozenset(), failed=plan.failed))
         return [self._chunk(each, *chunk.ranges[self.name]) for each in plans]
 
-    # --- their rows -------------------------------------------------------------------------------
-
     def rows(self, chunk: Chunk) -> Iterator[pa.RecordBatchReader]:
         """Yield the rows of each of the chunk's files."""
         plan: _Plan = chunk.plan
@@ -324,8 +320,6 @@ class LandingFiles:
         changed = sorted(name for name in before if now.get(name) != before[name])
         if changed:
             raise ChangedInputError(f"{self.name}: {changed[0]} was replaced while it was read")
-
-    # --- what the loader asks beside --------------------------------------------------------------
 
     def beside(self, chunk: Chunk) -> dict[str, pa.Table]:
         """Return what the table of loaded files gets with the chunk."""

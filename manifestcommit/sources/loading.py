@@ -466,13 +466,10 @@ class _Loader:
         without = getattr(self._source, "without", None)
         many = len(self._broken.keys() | set(broken.parts))
         if without is None or many > self._max_errors:
-            way_out = (
-                ""
-                if without is None
-                else f" Mend or remove it, or give max_errors={many} to record it and go on."
-            )
+            way_out = f" Mend or remove it, or give max_errors={many} to record it and go on."
             raise SourceError(
-                f"{self._source.name}: {broken}. Nothing of this chunk was committed.{way_out}"
+                f"{self._source.name}: {broken}. Nothing of this chunk was committed."
+                f"{way_out * (without is not None)}"
             ) from broken
         for part in broken.parts:
             self._broken[part] = broken.reason

@@ -28,7 +28,6 @@ from .chunk import ChangedInputError, Chunk, Position
 from .pgoutput import KEPT, Begin, Change, Commit, NewShapeError, Row, Shape, Spool, decoded
 from .postgres_server import (
     Column,
-    Hidden,
     Refusal,
     asking,
     columns_of,
@@ -69,15 +68,11 @@ _RESTART = "Give restart=True to replace the loaded rows by those of now, and to
 
 
 class _Read(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read. end, slot: positions; spools: the name of a table's position -> its changes,
-    where there are any."""
+    """What was read, from a slot at that position, and where it ends."""
 
     end: int
     slot: int
-    bytes: int
-    changes: int
-    transactions: int
-    spools: Mapping[str, Spool]
+    reader: Any
 
 
 class _Copy(msgspec.Struct, frozen=True):
@@ -99,7 +94,7 @@ class PostgresChanges:
 
     def __init__(
         self,
-        dsn: Hidden,
+        dsn: StorageOptions,
         tables: Mapping[str, str],
         slot: str,
         on_failover: Literal["error", "continue"],
@@ -124,8 +119,6 @@ class PostgresChanges:
             )
         return found
 
-    # --- what there is ----------------------------------------------------------------------------
-
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield whole transactions, in their order; all rows where there is no position."""
         with asking(self._dsn) as connection:
@@ -145,14 +138,13 @@ class PostgresChanges:
             self._check_slot(connection)
             upto = _now(connection)
             while (read := self._read(connection, start, upto, max_bytes)) is not None:
-                what = (
-                    f"{counted(read.changes, 'change')} of "
-                    f"{counted(read.transactions, 'transaction')}"
-                )
+                found: _Reader = read.reader
+                changes = counted(found.changes, "change")
+                what = f"{changes} of {counted(found.transactions, 'transaction')}"
                 yield Chunk(
                     ranges=dict.fromkeys(starts, (start, read.end)),
                     what=f"{what} up to {_lsn(read.end)}",
-                    bytes=read.bytes,
+                    bytes=found.bytes,
                     plan=read,
                 )
                 if (start := read.end) >= upto:
@@ -265,8 +257,6 @@ class PostgresChanges:
             except psycopg.errors.UndefinedObject:
                 return
 
-    # --- the slot ---------------------------------------------------------------------------------
-
     def _found(self, connection: psycopg.Connection[Any]) -> Any:
         """The slot's plugin, database, position, whether its log is lost, its bytes; or None."""
         return one_row(
@@ -374,8 +364,6 @@ class PostgresChanges:
                 "(publish_via_partition_root = true)"
             )
 
-    # --- reading ----------------------------------------------------------------------------------
-
     def _read(
         self,
         connection: psycopg.Connection[Any],
@@ -409,14 +397,7 @@ class PostgresChanges:
                 end = max(end, upto)
             if end - found[2] < _IDLE_BYTES or end <= start:
                 return None
-        return _Read(
-            end=end,
-            slot=found[2],
-            bytes=reader.bytes,
-            changes=reader.changes,
-            transactions=reader.transactions,
-            spools={name: each for name, each in reader.spools.items() if each.has_changes},
-        )
+        return _Read(end=end, slot=found[2], reader=reader)
 
     def _peek(
         self, connection: psycopg.Connection[Any], reader: _Reader, max_bytes: int, upto: int
@@ -471,7 +452,9 @@ class SlotTable:
     Spec: LD10.
     """
 
-    def __init__(self, dsn: Hidden, slot: str, given: str, target: Table, *, history: bool) -> None:
+    def __init__(
+        self, dsn: StorageOptions, slot: str, given: str, target: Table, *, history: bool
+    ) -> None:
         self._dsn, self._slot, self._given, self._target = dsn, slot, given, target
         self._history, self._refusal = history, Refusal(given, _WAY_OUT)
         self.updates = not history
@@ -531,7 +514,7 @@ class SlotTable:
             return self._copied(chunk.plan.connection)
         if not isinstance(chunk.plan, _Read):
             raise SourceError(f"{self.name}: all rows can be read by load only")
-        if (spool := chunk.plan.spools.get(self.name)) is None:
+        if (spool := chunk.plan.reader.changes_of(self.name)) is None:
             return []
         with asking(self._dsn) as connection:
             columns = columns_of(connection, spool.shape.columns, self._refusal)
@@ -613,7 +596,7 @@ class SlotTable:
         """Say how the chunk's rows are merged; None: they are added."""
         if self._history or not isinstance(chunk.plan, _Read):
             return None
-        if (spool := chunk.plan.spools.get(self.name)) is None:
+        if (spool := chunk.plan.reader.changes_of(self.name)) is None:
             return None
         assert spool.key is not None
         names = [name for name, _, _ in spool.shape.columns]
@@ -659,6 +642,11 @@ class _Reader:
         self.bytes = self.changes = self.transactions = 0
         self.is_between = False
 
+    def changes_of(self, name: str) -> Spool | None:
+        """Those of the table with this position, if there are any."""
+        spool = self.spools.get(name)
+        return spool if spool is not None and spool.has_changes else None
+
     def take(self, data: bytes) -> None:
         found = decoded(data)
         self.is_between = False
@@ -689,8 +677,7 @@ class _Reader:
                 f"{name}: changes of {shape.name!r} have no key; nothing was "
                 "loaded. Give the table a primary key, and then restart=True."
             )
-        spool = self.spools.get(name)
-        if spool is None or not spool.has_changes:
+        if (spool := self.changes_of(name)) is None:
             self.spools[name] = Spool(shape, None if self._history else key)
         elif (spool.shape.columns, self._keys[name]) != (shape.columns, key):
             raise NewShapeError

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import SourceError
+from ..store import StorageOptions
 from .chunk import Position
 
 if TYPE_CHECKING:
@@ -39,18 +40,6 @@ _SETTINGS = (
     "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET datestyle = 'ISO';"
     " SET timezone = 'UTC'; SET bytea_output = 'hex'; SET extra_float_digits = 1"
 )
-
-
-class Hidden:
-    """A text that no representation shows. [SE1]"""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return "<hidden>"
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -130,7 +119,7 @@ def position_at(
 
 @contextlib.contextmanager
 def asking(
-    dsn: Hidden, held: psycopg.Connection[Any] | None = None, **more: Any
+    dsn: StorageOptions, held: psycopg.Connection[Any] | None = None, **more: Any
 ) -> Iterator[psycopg.Connection[Any]]:
     """One connection, in which each statement is a transaction; whatever psycopg says becomes this
     package's error, without the password. held: one that somebody else closes, if it is open.
@@ -142,7 +131,7 @@ def asking(
     try:
         if connection is None:
             connection = psycopg.connect(
-                dsn.text,
+                dsn["dsn"],
                 autocommit=True,
                 fallback_application_name="manifestcommit",
                 client_encoding="utf8",
@@ -163,11 +152,11 @@ def asking(
             connection.close()
 
 
-def _told(dsn: Hidden, error: Exception) -> str:
+def _told(dsn: StorageOptions, error: Exception) -> str:
     from psycopg.conninfo import conninfo_to_dict
 
     told = " ".join(str(error).split())
-    for name, value in conninfo_to_dict(dsn.text).items():
+    for name, value in conninfo_to_dict(dsn["dsn"]).items():
         if "password" in name and value:
             for each in (str(value), quote(str(value), safe="")):
                 told = told.replace(each, "***")
@@ -210,8 +199,6 @@ def table_of(connection: psycopg.Connection[Any], given: str, kinds: str) -> tup
         )
     return found[0], found[1], found[2]
 
-
-# --- columns, and their values --------------------------------------------------------------------
 
 Described = tuple[str, int, int]  # a column's name, the oid of its type, and the modifier
 

@@ -23,7 +23,6 @@ from .chunk import Chunk, Position
 from .postgres_changes import PostgresChanges
 from .postgres_server import (
     Column,
-    Hidden,
     Refusal,
     asking,
     columns_of,
@@ -65,7 +64,7 @@ class PostgresRows:
 
     def __init__(
         self,
-        dsn: Hidden,
+        dsn: StorageOptions,
         table_or_query: str,
         xid_column: str,
         query_name: str | None,
@@ -85,8 +84,6 @@ class PostgresRows:
             with asking(self._dsn) as connection:
                 self._look(connection)
         return self._name
-
-    # --- up to where all transactions are over ----------------------------------------------------
 
     def chunks(self, positions: Mapping[str, Position], *, max_bytes: int) -> Iterator[Chunk]:
         """Yield ranges of transactions that are over, up to the oldest that is not."""
@@ -164,10 +161,7 @@ class PostgresRows:
             " extract(epoch FROM clock_timestamp() - prepared)"
             f" FROM pg_prepared_xacts WHERE transaction = '{oldest}'::xid8::xid"
         ).fetchone()
-        if found is None:
-            who, age = "one that this role may not see (GRANT pg_read_all_stats)", None
-        else:
-            who, age = found
+        who, age = found or ("one that this role may not see (GRANT pg_read_all_stats)", None)
         since = "" if age is None else f", open for {float(age):.0f} s,"
         self.held_back = (
             f"transaction {oldest} ({who}){since} holds back what was committed after it began"
@@ -208,8 +202,6 @@ class PostgresRows:
         asked = f"SELECT avg(pg_column_size(s.*))::int8 FROM (SELECT q.* {first}) AS s"
         return max(1, int(one_row(connection, asked)[0] or 1))
 
-    # --- the rows ---------------------------------------------------------------------------------
-
     def rows(self, chunk: Chunk) -> pa.RecordBatchReader:
         """Read the rows of the chunk's transactions, as the server has them now.
 
@@ -240,8 +232,6 @@ class PostgresRows:
             most = min(_BATCH_ROWS, max(1, _BATCH_BYTES // size))
             asked = self._between(rows, low, high)
             yield from selected(connection, columns, asked, most, self._refusal)
-
-    # --- what is there ----------------------------------------------------------------------------
 
     def _look(self, connection: psycopg.Connection[Any]) -> tuple[str, str]:
         """Find the table: what its position is called, and what follows FROM."""
@@ -303,7 +293,7 @@ def _slot_name(name: str, value: Any) -> Any:
     raise wrong(name, value, "a name of letters from a to z, digits and _, up to 63", "'lake'")
 
 
-def _hidden(name: str, value: Any) -> Hidden:
+def _hidden(name: str, value: Any) -> StorageOptions:
     """A connection string, which no error shows, nor what libpq says of it."""
     missing, good = "", isinstance(value, str) and "\0" not in value
     try:
@@ -325,7 +315,7 @@ def _hidden(name: str, value: Any) -> Hidden:
             argument=name,
             given="(not shown)",
         )
-    return Hidden(value)
+    return StorageOptions({"dsn": value})
 
 
 def _given(name: str, value: Any) -> Any:
@@ -409,7 +399,7 @@ def postgres(
 
     Spec: LD7, LD8, LD10, LD12.
     """
-    hidden: Hidden = dsn  # type: ignore[assignment]  # by its rule
+    hidden: StorageOptions = dsn  # type: ignore[assignment]  # by its rule
     if slot is not None:
         for name, value in (("xid_column", xid_column), ("query_name", query_name)):
             if value is not None:

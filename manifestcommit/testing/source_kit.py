@@ -89,7 +89,7 @@ def check_source(
     source meanwhile.
 
     Args:
-        source: makes the source anew, as each process does.
+        source: makes the source, as each process does for itself.
         rows: returns the rows that the table has to have, as mappings; other columns than theirs
             are not compared.
         max_bytes: as for `load`; by default 1, so that there are many chunks.

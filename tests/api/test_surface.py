@@ -208,6 +208,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "min_files": (None, "--min-files"),
     "restart": (None, "--restart"),
     "every": (None, "--every"),
+    "on_violation": (None, "--on-violation"),
     **{name: (None, f"--{name.replace('_', '-')}") for name in ("drop_tags", "abort_jobs", "followers", "clones")},
 }
 # Spark's own, and those of streams, which only Spark has.

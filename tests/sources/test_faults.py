@@ -22,6 +22,7 @@ class Shown(NamedTuple):
 ONCE = "each row once"
 SOAK = "soak.each_row_is_loaded_once_whatever_is_killed"
 KILLED = "killed_loads.a_loader_that_dies_at_any_request_and_is_run_again_loads_each_row_once"
+BESIDE = "quarantined_loads.rows_that_violate_a_constraint_go_beside_in_the_same_commit"
 NONE = Shown("—", "")
 # Fault -> for files, another table, PostgreSQL by a column and by a slot, and Kafka.
 FAULTS: dict[str, tuple[Shown, Shown, Shown, Shown, Shown]] = {
@@ -61,6 +62,21 @@ FAULTS: dict[str, tuple[Shown, Shown, Shown, Shown, Shown]] = {
         Shown("names the column", "postgres.what_cannot_be_represented_is_refused_and_a_query_casts_it"),
         Shown("names the column", "postgres_changes.a_value_that_cannot_be_represented_is_refused_with_its_column"),
         Shown("ends, or puts it beside", "kafka.records_that_cannot_be_decoded_are_put_beside_in_the_same_commit"),
+    ),
+    "a row violates a constraint of the table": (
+        *(Shown("ends, or puts it beside", BESIDE),) * 3,
+        Shown("ends; a history puts it beside", BESIDE),
+        Shown("ends, or puts it beside", BESIDE),
+    ),
+    "one table of a transaction refuses its rows": (
+        *(NONE,) * 3,
+        Shown("commits none of the tables", "postgres_changes.a_conflict_in_one_table_commits_none"),
+        NONE,
+    ),
+    "one of several tables is set back, or added": (
+        *(NONE,) * 3,
+        Shown("ends; `restart=True`", "postgres_changes.tables_of_one_slot_that_are_not_at_one_position_are_refused"),
+        NONE,
     ),
     "what was not loaded yet is gone": (
         NONE,
