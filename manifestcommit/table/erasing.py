@@ -27,7 +27,7 @@ from ..errors import (
     UsageError,
 )
 from ..format.object_names import job_of_data_file, parse_job_id, parse_version
-from ..format.snapshot import Snapshot, is_standby
+from ..format.snapshot import is_standby
 from ..log.time_travel import find_key, to_datetime
 from ..log.version_chain import read_version
 from ..operations import gc as gc_engine
@@ -398,7 +398,8 @@ class Erases(RowChanges, TableReads):
         nothing more but exports, of which each commit leaves another one. [ER2]"""
         for _ in range(_MOST_RUNS):
             snapshot = self._ctx.open().snapshot
-            kept = _states(snapshot, clean)
+            void = sum(each >= clean for each in snapshot.void)
+            kept = max(1, snapshot.version - clean + 1 - void)
             asked = {"grace": grace, "keep_versions": kept, "keep_for": "0s"}
             policy = retention_of(snapshot, asked)
             done = gc_engine.run(self._ctx, policy, foreign=foreign, progress=progress)
@@ -455,9 +456,3 @@ def _birth(name: str) -> int:
     """The version at which the job of a data file began; 0: of no job."""
     job = job_of_data_file(name)
     return 0 if job is None else parse_job_id(job).birth
-
-
-def _states(snapshot: Snapshot, clean: int) -> int:
-    """How many versions there are from this one on."""
-    void = sum(each >= clean for each in snapshot.void)
-    return max(1, snapshot.version - clean + 1 - void)
