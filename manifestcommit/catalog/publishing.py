@@ -94,8 +94,8 @@ def publish_catalog(
     storage_options: Mapping[str, Any] | None = None,
     to_options: Mapping[str, Any] | None = None,
 ) -> Listing:
-    """Write the names of a lake's tables as objects that are Iceberg's REST catalog to whoever GETs
-    them: engines find tables by name, and nobody runs a server.
+    """Write the names of a lake's tables as objects that engines read as Iceberg's REST catalog, by
+    GET alone: they find tables by name, and nobody runs a server.
 
     What is published of a table is its newest Iceberg export, as of this call: call it after the
     commits that readers are to see, and more often than gc expires versions. It may be killed and
@@ -103,8 +103,8 @@ def publish_catalog(
     whole and names one version; a table is listed once it can be loaded, and loses its object after
     it is listed no more.
 
-    Whoever may read the objects reads the names, columns and sizes of all tables; none
-    has a credential. Clients do not sign these requests.
+    All who may read the objects see the names, columns and sizes of all tables; none has a
+    credential. Clients do not sign these requests.
 
     Args:
         path: the lake, with one level of folders at most: `sales.orders`, not `sales.eu.orders`.
@@ -118,8 +118,8 @@ def publish_catalog(
         `problem` for which none is, such as that the table has no export.
 
     Raises:
-        UsageError: there is no table; or tables cannot be told apart by GET alone, being in folders
-            of folders, or two of one name; or `to` is on a disk, is a table, or has the catalog of
+        UsageError: there is no table; or GET alone cannot distinguish them, being in folders of
+            folders, or two of one name; or `to` is on a disk, is a table, or has the catalog of
             another lake. Nothing was written.
         NotATableError: at `to` is something else. Nothing was written.
         StoreError: a store failed; repeat the call.
@@ -159,7 +159,7 @@ def publish_catalog(
 
 
 def _check_names(lake: Store, place: Store, found: Sequence[FoundTable]) -> None:
-    """UsageError where names could not be told from each other by GET alone. [LK10]"""
+    """UsageError where GET alone could not distinguish names. [LK10]"""
     if split_url(place.url)[0] == "file":
         raise UsageError(
             f"a folder cannot be a file as well, as {NAMESPACES} has to be: publish to an object "

@@ -358,6 +358,5 @@ def _report(options: argparse.Namespace) -> int:
 
         webbrowser.open(Path(file).absolute().as_uri())
     if not written(options, {"file": file, "version": made.version, "bytes": size}):
-        what = f"version {made.version:,}: {size_text(options, size)} in {file}"
-        print(what, file=sys.stderr)
+        print(f"version {made.version:,}: {size_text(options, size)} in {file}", file=sys.stderr)
     return 0

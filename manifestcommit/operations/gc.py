@@ -758,12 +758,15 @@ class GcCounts:
 
     def report(self, url: str, horizon: Horizon) -> GcReport:
         tallies = self.tallies
+        kept = [tallies.get(place, ObjectTotals()) for place in (("keep", ""), _EXPORTED)]
         return GcReport(
             url=url,
             version=horizon.version,
             fence=horizon.fence,
             expired=horizon.expired,
-            kept=_sum(tallies.get(place, ObjectTotals()) for place in (("keep", ""), _EXPORTED)),
+            kept=ObjectTotals(
+                count=sum(each.count for each in kept), bytes=sum(each.bytes for each in kept)
+            ),
             deleted={
                 kind: tally
                 for (action, kind), tally in sorted(tallies.items())
@@ -773,13 +776,6 @@ class GcCounts:
             foreign_names=tuple(self.foreign_names),
             unknown=tallies.get(("leave", "unknown"), ObjectTotals()),
         )
-
-
-def _sum(totals: Iterable[ObjectTotals]) -> ObjectTotals:
-    listed = list(totals)
-    return ObjectTotals(
-        count=sum(each.count for each in listed), bytes=sum(each.bytes for each in listed)
-    )
 
 
 _EXPORT = Verdict(action="keep", kind="export")
@@ -948,7 +944,6 @@ def _other_rows(
 
 
 def _plan_row(name: str, size_bytes: int, verdict: Verdict) -> dict[str, object]:
-    """One name of a plan."""
     return {
         "name": _shown(name),
         "bytes": size_bytes,

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ..errors import SourceError, UsageError
 from ..runtime.validation import checked, flag, one_of, optional, text, wrong
+from ..store.base import StorageOptions
 from ..version import install
 from .chunk import Chunk, Position
 from .postgres_changes import PostgresChanges
