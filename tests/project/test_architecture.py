@@ -64,6 +64,7 @@ PURE_MAY_NOT_CALL = {
 # Room -> when it may import pyspark. The rooms that hand a DataFrame on know its type, and no more.
 PYSPARK_GUESTS = {
     "spark": {"top", "late", "typing"},
+    "spark.datasource": {"top", "late", "typing"},
     "job": {"late", "typing"},
     "transactions": {"typing"},
     "catalog": {"typing"},

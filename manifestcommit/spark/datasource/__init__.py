@@ -19,21 +19,21 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from ..commits.create_version import settled_outcome
-from ..errors import StoreError, UsageError
-from ..files.writer import WritePlan
-from ..filter.predicate import key_columns
-from ..format.change import StreamBatch, Write
-from ..format.codec import compress, decompress
-from ..format.evolution import find_column
-from ..format.fields import Schema, is_text, mark_of
-from ..format.snapshot import Snapshot, StreamRecord
-from ..format.spark_json import from_spark
-from ..format.transforms import split_calls
-from ..job import Job
-from ..log.table_context import TableContext
-from ..log.version_chain import choose_version, read_version
-from ..protocol.change_feed import (
+from ...commits.create_version import settled_outcome
+from ...errors import StoreError, UsageError
+from ...files.writer import WritePlan
+from ...filter.predicate import key_columns
+from ...format.change import StreamBatch, Write
+from ...format.codec import compress, decompress
+from ...format.evolution import find_column
+from ...format.fields import Schema, is_text, mark_of
+from ...format.snapshot import Snapshot, StreamRecord
+from ...format.spark_json import from_spark
+from ...format.transforms import split_calls
+from ...job import Job
+from ...log.table_context import TableContext
+from ...log.version_chain import choose_version, read_version
+from ...protocol.change_feed import (
     CHANGE_COLUMNS,
     ON_OVERWRITE,
     Offset,
@@ -42,19 +42,19 @@ from ..protocol.change_feed import (
     parse_offset,
     record_of,
 )
-from ..rows.read_changes import RowFeed, chosen_columns
-from ..runtime.environment import SystemEnv
-from ..runtime.outcome import committed_or_raise
-from ..runtime.validation import check_work, message, metadata, size, whole
-from ..scan.arrow_dataset import constants_in
-from ..scan.change_feed import Feed
-from ..scan.planning import entries_table
-from ..store import StorageOptions, open_store
-from ..store.base import takes_options
-from .dataframe import ChangesOfTask, ChangesReader, pack_changes, with_change_columns
-from .scan import FileGroup, FilesReader, column_marks, pack, spark_schema, with_marks
-from .tasks import StoreSource, check_reachable, register_with
-from .versions import (
+from ...rows.read_changes import RowFeed, chosen_columns
+from ...runtime.environment import SystemEnv
+from ...runtime.outcome import committed_or_raise
+from ...runtime.validation import check_work, message, metadata, size, whole
+from ...scan.arrow_dataset import constants_in
+from ...scan.change_feed import Feed
+from ...scan.planning import entries_table
+from ...store import StorageOptions, open_store
+from ...store.base import takes_options
+from ..dataframe import ChangesOfTask, ChangesReader, pack_changes, with_change_columns
+from ..scan import FileGroup, FilesReader, column_marks, pack, spark_schema, with_marks
+from ..tasks import StoreSource, check_reachable, register_with
+from ..versions import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
@@ -66,7 +66,7 @@ from .versions import (
     WriterCommitMessage,
     check_feature,
 )
-from .writing import (
+from ..writing import (
     TaskMessage,
     TaskWritten,
     collect,
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from ..log.version_chain import Head
+    from ...log.version_chain import Head
 
 LOG = logging.getLogger("manifestcommit.spark")
 
