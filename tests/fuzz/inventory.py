@@ -80,7 +80,6 @@ READ_BY: Mapping[str, tuple[str, str]] = {
 NOT_READ = frozenset(
     {
         "catalog/clone.py:_Cloning._copy",
-        "catalog/publishing.py:_claim",
         "log/manifests.py:create_own",
         "commits/task_recovery.py:_is_there",
         "log/table_context.py:_holds_parquet",
