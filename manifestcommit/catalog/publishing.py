@@ -94,14 +94,13 @@ def publish_catalog(
     storage_options: Mapping[str, Any] | None = None,
     to_options: Mapping[str, Any] | None = None,
 ) -> Listing:
-    """Write the names of a lake's tables as objects that engines read as Iceberg's REST catalog, by
-    GET alone: they find tables by name, and nobody runs a server.
+    """Write the names of a lake's tables as objects that are an Iceberg REST catalog to engines.
 
-    What is published of a table is its newest Iceberg export, as of this call: call it after the
-    commits that readers are to see, and more often than gc expires versions. It may be killed and
-    repeated; of two at once, the last one decides what is listed. Each object is replaced as a
-    whole and names one version; a table is listed once it can be loaded, and loses its object after
-    it is listed no more.
+    Engines find tables by name with GET alone, and nobody runs a server. What is published of a
+    table is its newest Iceberg export, as of this call: call it after the commits that readers are
+    to see, and more often than gc expires versions. It may be killed and repeated; of two at once,
+    the last one decides what is listed. Each object is replaced as a whole and names one version; a
+    table is listed once it can be loaded, and loses its object after it is listed no more.
 
     All who may read the objects see the names, columns and sizes of all tables; none has a
     credential. Clients do not sign these requests.
@@ -122,7 +121,8 @@ def publish_catalog(
             folders, or two of one name; or `to` is on a disk, is a table, or has the catalog of
             another lake. Nothing was written.
         NotATableError: at `to` is something else. Nothing was written.
-        StoreError: a store failed; repeat the call.
+        ManifestCommitError: a store failed; repeat the call. What concerns one table is its
+            `problem`.
 
     Example:
         `mc.publish_catalog("s3://lake", "s3://names/lake")`

@@ -49,7 +49,6 @@ from .find import (
     finish,
     found_in,
 )
-from .read_changes import as_columns
 from .row_change import (
     NOTHING,
     Batches,
@@ -57,6 +56,7 @@ from .row_change import (
     NewRows,
     RowChange,
     RowOutcome,
+    as_columns,
     by_sources,
     entries_of,
     for_each_try,
