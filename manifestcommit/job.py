@@ -398,8 +398,8 @@ class Job(JointUnit):
         self._recovery = Recovery(ctx, key, fingerprint) if recoverable else None
         self._based_on, self._operation = BasedOn(based_on), "append"
         self._storage_options = StorageOptions(storage_options)
-        self._process: int | None = None  # of whom `begin` has given it to, who has to end it
-        self._in_transaction = False  # then that alone ends it [MT1]
+        self._process: int | None = None  # in which `begin` returned it, and which ends it
+        self._in_transaction = False  # a transaction alone ends its jobs [MT1]
         self._overwrite: Overwritten = None
         self._conflict: ConflictChoice = "serializable"
         self._first: Literal["error", "ignore"] | None = None

@@ -363,7 +363,7 @@ class TablePart(msgspec.Struct, frozen=True, kw_only=True):
         return self.change.key if isinstance(self.change, Write) else None
 
 
-# One table's work before its commit, and the states of a job.
+# One table's work before its commit.
 
 # The version of a table that a commit rests on, and what of it was read. [MT16]
 Pinned: TypeAlias = tuple[int, tuple[PartitionPattern, ...]]

@@ -35,9 +35,8 @@ from .joint_two_phase import abort_prepared_together, commit_prepared_together, 
 from .prepared_job import done_at, read_prepared
 from .task_recovery import is_recoverable
 
-# What became of a job, asked from any process at any later time. [CM23]
-
-# The jobs that have left objects for others, and what became of each.
+# What became of a job, asked from any process at any later time, and the jobs that have left
+# objects for others. [CM23]
 
 Decided = Literal["committed", "aborted", "fenced", "forgotten"]
 State = Literal["prepared", "staged", "published", "running"] | Decided

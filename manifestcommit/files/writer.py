@@ -57,7 +57,6 @@ from .footer_stats import (
     parquet_paths,
     tracked_leaves,
 )
-from .foreign_file import inspect_file
 
 # Chooses the columns of a file that get a dictionary.
 
@@ -650,14 +649,6 @@ class _HashingSink:
             ) from error
 
 
-__all__ = [
-    "DEFAULT_TARGET_FILE_SIZE",
-    "DataFileWriter",
-    "WritePlan",
-    "inspect_file",
-]
-
-
 # Plans the new files of a rewrite (copy-on-write): their layout, and the check of their rows.
 
 
@@ -788,11 +779,8 @@ class SideBySide:
         self._pool = None
 
 
-# Rows on their way into files: batches of whatever a caller hands in, split and gathered by size.
-
-
-# Reads rows from any object that holds Arrow data, without Spark: one schema and a stream of
-# batches.
+# Rows on their way into files: a schema and a stream of batches of any object that holds Arrow
+# data, gathered by partition and size. No Spark.
 
 _ACCEPTED = (
     "a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas (2.2 or "

@@ -308,11 +308,8 @@ def _apart(mine_us: int, other_us: int) -> str:
     return f"{abs(hours):,.1f} hours {'ahead of' if hours > 0 else 'behind'}"
 
 
-# Decides whether a table may be created at a path: not in a folder of plain files, not inside or
-# around another table. [LY6]
-
-# Detects that the table path was deleted while a job ran, and that another table may have been
-# created there.
+# Whether a table may be created at a path: not in a folder of plain files, not inside or around
+# another table. [LY6] And whether the path was deleted while a job ran, or has another table now.
 
 
 def check_same_root(ctx: TableContext, base: Head, mine: Head, above: VersionListing) -> None:

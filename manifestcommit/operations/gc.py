@@ -66,10 +66,8 @@ from ..store import KeepsUnfinished, ObjectInfo, Unfinished
 from .adopt import UNFINISHED
 from .store_inventory import Names
 
-# The decision: what it needs is gathered, and it is committed. [GC1] [GC3] [KY4] [AB5]
-
-# Collects what the readable versions of a table reach: manifests and runs by name, data files by
-# hash. [GC4] [GC5]
+# What the readable versions of a table reach: manifests and runs by name, data files by hash. The
+# decision is below, with the time that it is made at. [GC4] [GC5]
 
 Progress = Callable[[str], None]
 _TOLD = 100

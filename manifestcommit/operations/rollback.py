@@ -51,11 +51,8 @@ from ..runtime.validation import check_reason, parse_age
 from ..scan import planning
 from .describe import unknown_source
 
-# Tags: names for versions. A tagged version, and everything that it lists, stays until the tag is
-# removed. [GC10]
-
-# Settles a table whose newest version is a member of a joint commit, so that it no longer depends
-# on its home; where that is gone, as an operator says.
+# Tags, names for versions that stay with all that they list until the tag is removed [GC10]; and
+# settling: the newest version, a member of a joint commit, no longer depends on its home.
 
 Said = Literal["committed", "aborted"]
 
@@ -444,9 +441,8 @@ def _undone_keys(ctx: TableContext, head: Head, source: str, to: Position) -> di
     return keys
 
 
-# Rolls several tables back, or tags them, together. [MT14]
-
-# Gives consistent versions of several tables one tag, by one joint commit.
+# Rolls several tables back, or gives consistent versions of them one tag, by one joint commit.
+# [MT14]
 
 
 def tag_jointly(

@@ -336,7 +336,7 @@ def _changed(
             jobs = {**head.recent_jobs, change.aborted: None}
             return msgspec.structs.replace(head, recent_jobs=jobs), record
         case MergeManifests():
-            return head, record  # commits.spilling merges them, as it does after any commit
+            return head, record  # the spiller merges them, as after any commit
 
 
 def _written(

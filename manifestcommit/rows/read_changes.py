@@ -61,10 +61,8 @@ from ..scan.change_feed import Given, VersionFeed
 from ..scan.planning import differing_entries, entries_table
 from .row_change import as_columns, scan
 
-# What differs between two bags of rows, in bounded memory: rows that one has more often than the
-# other. [CH3] [CH5]
-
-# A row as bytes, which are equal exactly if two rows are equal.
+# What differs between two bags of rows, in bounded memory: rows, as bytes that are equal exactly if
+# the rows are, that one has more often than the other. [CH3] [CH5]
 
 _BYTES = pa.large_binary()
 _EMPTY = pa.scalar(b"", _BYTES)

@@ -1,7 +1,7 @@
 """One attempt to delete, update, merge or overwrite rows: from a base version it names the files to
 remove and those to add, in one commit. [RC1] [CF16]
 
-No Spark here: `plan` says how files must be written, `add_written` registers the result.
+No Spark here: `plan` says how files must be written, `NewFiles.register` takes the result.
 """
 
 from __future__ import annotations

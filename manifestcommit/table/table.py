@@ -245,7 +245,7 @@ class Table(RowChanges, TableReads):
         ctx = self._ctx.noting(message, metadata)
         outcome = give_up(ctx, job_id)
         beside = tables_beside(ctx, job_id)
-        if outcome.kind in ("aborted", "fenced"):  # fenced: it can not commit, and never did
+        if outcome.kind in ("aborted", "fenced"):  # fenced: it cannot commit, and never did
             return Resolution("aborted", together=beside)
         return Resolution("committed", committed_or_raise(outcome, self.url).version, beside)
 
@@ -551,8 +551,8 @@ class Table(RowChanges, TableReads):
             where: which rows, as for `holders`; the table keeps only a salted hash of it.
             reason: as which request it is recorded, the same in each call. The history keeps it: do
                 not name in it what is erased.
-            drop_tags: delete the tags of versions that tell of such rows; by default refuse these.
-            abort_jobs: abort undecided jobs with such rows; by default refuse these.
+            drop_tags: delete the tags of versions that tell of such rows; by default an error.
+            abort_jobs: abort undecided jobs with such rows; by default an error.
             followers: paths of tables that follow this one: nothing expires before their watermarks
                 have passed `version`; by default none.
             clones: paths of clones of this table, likewise; and it is done once they hold no such
@@ -565,8 +565,8 @@ class Table(RowChanges, TableReads):
             How far it is.
 
         Raises:
-            UsageError: tags or jobs hold such rows, and nothing was said of them; or the table is a
-                clone: erase them in its source. Nothing was done.
+            UsageError: tags or jobs hold such rows (see `drop_tags`, `abort_jobs`); or the table is
+                a clone: erase them in its source. Nothing was done.
             KeyReusedError: the reason was used with another condition.
             CommitConflictError: others were faster each time, as for `delete`; repeat the call.
 
@@ -826,7 +826,7 @@ class Table(RowChanges, TableReads):
             The outcome of the commit.
 
         Raises:
-            UsageError: there is no such column, or the text is none.
+            UsageError: there is no such column, or the comment is not a text.
             CommitConflictError: others set another comment meanwhile.
 
         Spec: SC9.
@@ -857,7 +857,7 @@ class Table(RowChanges, TableReads):
 
         Raises:
             UsageError: there is no such column, it partitions the table, or a constraint or the
-                property `layout.sort-by` names it; or nothing would be beside it.
+                property `layout.sort-by` names it; or it is the only column.
             CommitConflictError: of a member, others changed the table each time meanwhile.
 
         Spec: SC6, SC12.
@@ -892,7 +892,7 @@ class Table(RowChanges, TableReads):
 
         Returns:
             The outcome; `rows_rewritten` and `files_rewritten` say what it took, or would take.
-            kind "unchanged": the table is partitioned so.
+            kind "unchanged": the table has this partitioning.
 
         Raises:
             UsageError: there is no such column, or it cannot partition a table.
@@ -1055,8 +1055,8 @@ class Table(RowChanges, TableReads):
         split by commas, or "none"; by default all; `write.row-change-tries`: how often a change of
         rows that others were faster than is done at most, by default 10; `export.formats`:
         "iceberg", "delta", "spark-catalog" or several, in which commits are exported;
-        `gc.grace`, `gc.keep-versions`, `gc.keep-for`, `gc.keep-keys` and `gc.keep-keys-for`: what
-        gc keeps where its caller does not say it; `maintain.steps`: which steps `maintain` takes.
+        `gc.grace`, `gc.keep-versions`, `gc.keep-for`, `gc.keep-keys` and `gc.keep-keys-for`: gc's
+        retention by default; `maintain.steps`: which steps `maintain` takes.
 
         Args:
             properties: name -> value; None removes the property.
@@ -1123,7 +1123,7 @@ class Table(RowChanges, TableReads):
             The statement, with the table's columns and the options that its reads need.
 
         Raises:
-            UsageError: the name is none, or Spark's catalog cannot express the table.
+            UsageError: the name is invalid, or Spark's catalog cannot express the table.
             UnsupportedTypeError: it does not have a column's type.
             StoreError: the store failed.
 

@@ -11,12 +11,12 @@ Writes(job) == PlanOf(job).kind \in {"append", "quick", "overwrite", "replace"}
 \* [AB6]; under an id of its own it must not, and does so only where the rule is switched off.
 FileOf(job, n) == IF ~On("same id") /\ Plan[job].kind = "rerun" THEN <<Plan[job].of, 1>> ELSE <<job, n>>
 
-\* [OB10] protocol.apply._touched: whether a job's commit added to or removed from a partition.
+\* [OB10] protocol.conflict.partition_was_touched: whether a job's commit added to or removed from a partition.
 Touches(job, part) ==
     \/ Writes(job) /\ PlanOf(job).part = part
     \/ PlanOf(job).kind = "rollback"
 
-\* [WM2] [KY6] format.watermark.find_mismatch
+\* [WM2] [KY6] format.change.find_mismatch
 Fits(plan, st) ==
     /\ plan.end = 0 \/ st.wm = New \/ plan.start = st.wm \/ ~On("advance")
     /\ plan.batch = 0 \/ st.batch = plan.batch - 1
@@ -91,7 +91,7 @@ RolledBack(st, v, to) ==
                !.expired = IF On("rollback keeps the fence") THEN @ ELSE target.expired,
                !.rec = IF On("rollback keeps the jobs") THEN @ ELSE target.rec]
 
-\* [WM5] format.watermark.rewind_watermarks: no row goes; the keys of the advances that are undone are dropped.
+\* [WM5] format.change.rewind_watermarks: no row goes; the keys of the advances that are undone are dropped.
 Rewound(st, v, to) ==
     LET isUndone(k) == st.keys[k] > 0 /\ \E j \in chain[st.keys[k]].by : PlanOf(j).key = k /\ PlanOf(j).end > to
     IN [st EXCEPT !.wm = to, !.origin = IF to = New THEN New ELSE @, !.set = v,

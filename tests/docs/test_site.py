@@ -96,7 +96,7 @@ def test_every_rule_of_a_conflict_has_a_remedy() -> None:
 
 
 def test_every_option_of_the_data_source_and_every_property_is_described() -> None:
-    source = ast.parse((REPO / "manifestcommit" / "spark" / "datasource" / "source.py").read_text("utf-8"))
+    source = ast.parse((REPO / "manifestcommit" / "spark" / "datasource" / "__init__.py").read_text("utf-8"))
     options = {
         node.targets[0].id: set(ast.literal_eval(node.value))
         for node in source.body

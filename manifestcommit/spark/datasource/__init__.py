@@ -78,7 +78,6 @@ from ..writing import (
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
     from ...log.version_chain import Head
 
@@ -515,16 +514,16 @@ class ManifestCommitDataSource(StoreSource):
     query's: path (from `start`), partitionBy, key, mergeSchema, targetFileSize, message, metadata;
     with outputMode("complete") also conflict. Read options: version, asOf, tag, columns (`a,b` or a
     JSON list): no others are read from the files. Spark does not tell a Python data source which
-    columns
-    a query uses, and filters are not taken from it ([SP12]); `manifestcommit.read_committed(path,
-    columns=..., filter=...)` skips files by both. A stream's: startingVersion (the first whose
-    added files are given; without it all live files come first), maxFilesPerTrigger, columns,
-    onOverwrite (at a commit that removed rows "fail"; "files": give those that it added; "skip":
-    skip it; "changes": the stream is one of changed rows, [CH7]), on (the columns of their key). At
-    a rollback that brings back files from before the stream began, "files" fails, too.
-    Object stores are reached as the environment of Spark's processes says (AWS_ACCESS_KEY_ID,
-    AWS_ENDPOINT_URL, profiles, instance roles), or with what `manifestcommit.register(spark,
-    storage_options={...})` was given. Never by an option here: Spark shows options in plans. [SE1]
+    columns a query uses, and filters are not taken from it ([SP12]);
+    `manifestcommit.read_committed(path, columns=..., filter=...)` skips files by both. A stream's:
+    startingVersion (the first whose added files are given; without it all live files come first),
+    maxFilesPerTrigger, columns, onOverwrite (at a commit that removed rows "fail"; "files": give
+    those that it added; "skip": skip it; "changes": the stream is one of changed rows, [CH7]), on
+    (the columns of their key). At a rollback that brings back files from before the stream began,
+    "files" fails, too. Object stores are reached as the environment of Spark's processes says
+    (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, profiles, instance roles), or with what
+    `manifestcommit.register(spark, storage_options={...})` was given. Never by an option here:
+    Spark shows options in plans. [SE1]
     """
 
     format_name = "manifestcommit"
