@@ -9,7 +9,7 @@ import msgspec
 
 from ..display import counted, visible
 from ..terminal import Steps
-from .options import command, table_of
+from .options import DONE, NO, command, table_of
 from .output import show
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _print_report(options: argparse.Namespace, report: VerifyReport) -> int:
     if options.format == "table":
         damage = f"damaged, {counted(report.damages, 'finding')}"
         print(f"\n{visible(report.url)} is {'whole' if report.is_sound else damage}")
-    return 0 if report.is_sound else 1
+    return DONE if report.is_sound else NO
 
 
 @command(

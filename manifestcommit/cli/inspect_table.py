@@ -13,7 +13,7 @@ import msgspec
 from ..display import counted
 from ..errors import UsageError
 from ..terminal import plain_text, print_json, print_table, quoted
-from .options import chosen, command, json_object, positive, table_of
+from .options import DONE, NO, chosen, command, json_object, positive, table_of
 from .output import show, size_cell, size_text, written
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def _lineage(options: argparse.Namespace) -> int:
     else:
         any_of = "its files do not say what they hold: any of them may"
         show(options, document, more="" if found.exact else any_of)
-    return 0 if found is not None else 1
+    return DONE if found is not None else NO
 
 
 # `manifestcommit metrics`: a table's figures, for monitoring.

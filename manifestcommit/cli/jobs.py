@@ -14,7 +14,7 @@ from ..display import counted, visible
 from ..errors import UsageError
 from ..format.object_names import is_job_id
 from ..terminal import other_tables
-from .options import command, context_of, note_of, storage_options_of, table_of
+from .options import DONE, NO, command, context_of, note_of, storage_options_of, table_of
 from .output import Plan, decided, show, written
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _recover(options: argparse.Namespace) -> int:
         for each in results
     ]
     show(options, rows, nothing="no job was waiting")
-    return 1 if results.failed else 0
+    return NO if results.failed else DONE
 
 
 def _print_status(
@@ -225,4 +225,4 @@ def _print_status(
         if others := other_tables(status.together, table.url):
             said += f", together with {visible(others)}"
         print(said)
-    return 0 if status == wanted else 1
+    return DONE if status == wanted else NO

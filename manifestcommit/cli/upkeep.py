@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..terminal import Steps, print_table
-from .options import command, note_of, storage_options_of
+from .options import DONE, NO, command, note_of, storage_options_of
 from .output import size_cell, written
 
 if TYPE_CHECKING:
@@ -71,4 +71,4 @@ def print_upkeep(options: argparse.Namespace, found: Listing) -> int:
         print_table(("table", "step", "state", "size", "why"), shown)
         done = Counter(each["state"] for each in rows)
         print(", ".join(f"{number} {state}" for state, number in done.items()), file=sys.stderr)
-    return 1 if any(each["state"] == "failed" for each in rows) else 0
+    return NO if any(each["state"] == "failed" for each in rows) else DONE

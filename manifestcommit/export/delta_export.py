@@ -45,7 +45,7 @@ from ..log.version_chain import Head, raise_if_expired, read_version, walk_back
 from ..scan.planning import differing_entries
 from ..store import ObjectInfo, Store
 from . import file_columns
-from .file_columns import not_ours, put_shared
+from .file_columns import json_text, not_ours, put_shared
 
 TEXTS = pa.map_(pa.string(), pa.string())
 ADD = pa.struct(
@@ -292,7 +292,7 @@ def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
     metadata = {
         "id": metadata_id(snapshot.table_id),
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": _text(columns),
+        "schemaString": json_text(columns),
         "partitionColumns": [],
         "configuration": configuration,
     }
@@ -327,7 +327,7 @@ def commit_bytes(before: Snapshot, after: Snapshot, removed: pa.Table, added: pa
     ]
     files = adds(added, after.schema or Schema(fields=()), milliseconds, changes=changes)
     actions += [{"add": action | {"partitionValues": {}}} for action in files.to_pylist()]
-    return b"".join(_text(action).encode() + b"\n" for action in actions)
+    return b"".join(json_text(action).encode() + b"\n" for action in actions)
 
 
 class Checkpoint:
@@ -361,11 +361,7 @@ class Checkpoint:
 
 
 def last_checkpoint_bytes(version: int, actions: int) -> bytes:
-    return _text({"version": version, "size": actions}).encode()
-
-
-def _text(document: Any) -> str:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return json_text({"version": version, "size": actions}).encode()
 
 
 def _field(field: Field, *, is_mapped: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ read as nulls, silently.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -50,6 +51,11 @@ def entries_since(
     except (SnapshotExpiredError, VersionNotFoundError):
         return entries
     return entries.filter(pc.is_in(entries.column("path"), since.column("path").combine_chunks()))
+
+
+def json_text(document: Any) -> str:
+    """JSON without blanks, as every document of an export is written."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
 def put_shared(ctx: TableContext, name: str, data: bytes) -> int:

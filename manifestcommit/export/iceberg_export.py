@@ -29,7 +29,7 @@ from ..protocol.conflict import is_readable
 from ..runtime.environment import STARTS
 from ..store import ObjectInfo, Store
 from . import file_columns
-from .file_columns import entries_since, not_ours, put_shared
+from .file_columns import entries_since, json_text, not_ours, put_shared
 from .iceberg_manifests import (
     FIRST_PARTITION_ID,
     ManifestFile,
@@ -201,9 +201,9 @@ def document_bytes(document: Document, head: Snapshot, url: str) -> bytes:
         "default-sort-order-id": 0,
         "properties": {
             "gc.enabled": "false",
-            "schema.name-mapping.default": _text(list(mapping.values())),
+            "schema.name-mapping.default": json_text(list(mapping.values())),
             _TABLE_ID: head.table_id,
-            _PHYSICAL: _text({str(number): each for number, each in document.physical.items()}),
+            _PHYSICAL: json_text({str(number): each for number, each in document.physical.items()}),
         },
         "current-snapshot-id": head.version,
         "refs": {
@@ -217,11 +217,7 @@ def document_bytes(document: Document, head: Snapshot, url: str) -> bytes:
         ],
         "metadata-log": [],
     }
-    return _text(made).encode()
-
-
-def _text(document: Any) -> str:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return json_text(made).encode()
 
 
 def _summary(snapshot: Snapshot) -> dict[str, str]:
@@ -250,7 +246,7 @@ def _summary(snapshot: Snapshot) -> dict[str, str]:
     }
     keys = [commit.key for commit in commits if commit.key is not None]
     for name, value in (("keys", keys), ("watermarks", snapshot.watermarks)):
-        if value and len(text := _text(value)) <= _MAX_TEXT:
+        if value and len(text := json_text(value)) <= _MAX_TEXT:
             summary[f"manifestcommit.{name}"] = text
     return summary
 
