@@ -87,7 +87,8 @@ class Parser(argparse.ArgumentParser):
             shown = re.sub(r"://[^@]*@", "://...@", choice[1])
             text = f"there is no command '{shown}'"
             text += meant(choice[1], self.commands.parsers)
-        self.exit(USAGE, f"{self.prog}: error: {visible(text)}. See {self.prog} --help.\n")
+        end = "" if text.endswith("?") else "."
+        self.exit(USAGE, f"{self.prog}: error: {visible(text)}{end} See {self.prog} --help.\n")
 
     def unknown(self, arguments: Iterable[str]) -> NoReturn:
         """Arguments that no option or position takes."""

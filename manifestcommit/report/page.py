@@ -389,7 +389,7 @@ def environment(folder: Path) -> Any:
         lstrip_blocks=True,
     )
     made.filters.update(
-        short=cut,
+        short=lambda value, limit=48: cut(value, limit),
         size=size_text,
         age=age,
         time=time_text,

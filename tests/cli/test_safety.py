@@ -235,7 +235,7 @@ def test_every_command_that_changes_something_for_good_can_be_rehearsed() -> Non
         options = {option for action in parser._actions for option in action.option_strings}
         found[name] = options & {"--dry-run", "--yes"}
     both = {name for name, options in found.items() if "--yes" in options}
-    assert both == {"rollback", "rewind", "delete", "erase", "abort", "recover", "drop-column", "untag", "gc"}
+    assert both == {"rollback", "rewind", "delete", "erase", "abort", "recover", "drop-column", "untag", "gc", "load"}
     assert all("--dry-run" in found[name] for name in both)
 
 

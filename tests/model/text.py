@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tests.model.runs import SPEC
 
-_FOLDERS = "format|protocol|filter|log|runtime|commits|files|scan|rows|operations|store|gate|quarantine|staging"
+_FOLDERS = "format|protocol|filter|log|runtime|commits|files|scan|rows|operations|store|gate|job|quarantine|staging"
 _FUNCTION = re.compile(rf"\b((?:{_FOLDERS})(?:\.[a-zA-Z_]\w*)+)")
 _RULE = re.compile(r'\bOn\("([^"]+)"\)')
 _ACTION = re.compile(r"^([A-Z]\w*)\(\w+\) ==$", re.MULTILINE)

@@ -163,7 +163,7 @@ def test_the_end_waits_for_what_is_under_way() -> None:
 
 INTERRUPTED = """
 import os, signal, threading
-from manifestcommit.runtime.environment import BackgroundWorker
+from manifestcommit.files.writer import BackgroundWorker
 
 done, go, worker = [], threading.Event(), BackgroundWorker()
 worker.do(lambda: done.append(go.wait(60)))

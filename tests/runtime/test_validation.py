@@ -82,6 +82,6 @@ def test_a_reason_that_says_nothing_is_refused_by_all_that_record_one(reason: An
 @pytest.mark.parametrize("name", ["key", "fingerprint"])
 def test_a_key_that_can_not_be_stored_is_refused_by_jobs_and_row_changes_alike(name: str, text: Any, store: MemoryStore) -> None:
     """Also a fingerprint. [KY1] [SC7]"""
-    for call in (lambda **given: begin(store, **given), lambda **given: mc.Table("memory://t").delete("id = 1", **given)):
+    for call in (lambda **given: mc.begin("memory://t", **given), lambda **given: mc.Table("memory://t").delete("id = 1", **given)):
         with pytest.raises(UsageError, match=f"{name}.* a non-empty text that is the same on every rerun"):
             call(**{name: text})
