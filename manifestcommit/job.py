@@ -585,6 +585,7 @@ class Job(JointUnit):
 
         Spec: OB15, SE5.
         """
+        self._check_home()
         self._enter(Act.WORK)  # a note is no part of the declaration
         before = self._ctx.note
         together = check_metadata("metadata", {**before.metadata, **(metadata or {})})
@@ -909,7 +910,8 @@ class Job(JointUnit):
         A prepared job is aborted by `Table.abort`.
 
         Raises:
-            UsageError: the job is prepared, is over, or belongs to a transaction.
+            UsageError: the job is prepared, or belongs to a transaction. Of one that was committed
+                or aborted it is no error, and changes nothing.
 
         Spec: AB1, AB2.
         """
@@ -1151,6 +1153,7 @@ class Job(JointUnit):
             committed_or_raise(outcome, self._url)
 
     def _check_open(self) -> None:
+        self._check_home()
         self._enter(Act.WORK)
         self._is_declared = True
 

@@ -101,14 +101,18 @@ def test_a_job_does_not_leave_its_process(tmp_path: Path) -> None:
         pickle.dumps(job)
 
 
-def test_a_job_does_not_survive_a_fork(tmp_path: Path) -> None:
-    """Parent and child would commit under one job, and one of them would be told so wrongly. [SP2] [DF1]"""
+CALLS = {"commit": (), "write": (pa.table({"x": [2]}),), "overwrite": (), "advance": ("s", None, 5), "add_files": (["f"],), "note": ("m",)}
+
+
+@pytest.mark.parametrize(("method", "arguments"), CALLS.items(), ids=CALLS)
+def test_a_job_does_not_survive_a_fork(tmp_path: Path, method: str, arguments: tuple[Any, ...]) -> None:
+    """Parent and child would commit under one job, or what the child declares would be in no commit. [SP2] [DF1]"""
     job = mc.begin(tmp_path / "t", key="k")
     job.write(pa.table({"x": [1]}))
     child = os.fork()
     if child == 0:
         try:
-            job.commit()
+            getattr(job, method)(*arguments)
         except mc.errors.UsageError:
             os._exit(7)
         os._exit(0)
