@@ -235,8 +235,9 @@ class Staged:
         made = self._applied.on(base).snapshot
         shown, keys = changes.chosen_columns(made.schema or Schema(fields=()), on, columns)
         found = change_between(self._ctx, base.snapshot, made, shown)
-        check_columns(self.url, shown, made.version, [found])
-        plan = changes.Plan(start=base.version, end=made, columns=shown, on=keys, versions=(found,))
+        check_columns(self.url, shown, made.version, found)
+        versions = tuple(found)
+        plan = changes.Plan(start=base.version, end=made, columns=shown, on=keys, versions=versions)
         return changes.read_changes(self._ctx, plan)
 
     def rows(self, columns: list[str] | str | None = None) -> pa.Table:

@@ -42,8 +42,16 @@ _TYPES = {name: each.iceberg for name, each in PRIMITIVES.items() if each.iceber
 
 def check_schema(schema: Schema) -> None:
     """UnsupportedTypeError or UsageError if Iceberg v2 cannot express a column. [EX9]"""
+    names = set[str]()
     for path, field in walk(schema.fields):
-        kind = field.type
+        kind, name = field.type, show_path(path)
+        if name.lower() in names:
+            raise UsageError(
+                f"two columns or members are {name}, since a name has a dot: Iceberg, whose "
+                "readers know a member by its path, cannot tell them apart. The table cannot be "
+                "exported to it until one of them is renamed"
+            )
+        names.add(name.lower())
         if isinstance(kind, str) and kind not in _TYPES and decimal_parts(kind) is None:
             raise UnsupportedTypeError(
                 f"column {show_path(path)} has the type {type_text(kind)}, which Iceberg v2 does "

@@ -272,14 +272,13 @@ def add_column(
 ) -> tuple[SchemaEdit, ...]:
     """The edit that adds a nullable column, with ids that were never used. [SC1] [SC6]"""
     draw = unique_ids(new_id, (field.id for _, field in walk(schema.fields)))
-    there = _by_path(schema)
-    if name.lower() in there:
+    if there := _at(schema, name):
         raise UsageError(
-            f"The table has a column {there[name.lower()][1].name!r} already; column names do not "
-            "differ in case only."
+            f"The table has a column {there[1].name!r} already; column names do not differ in case "
+            "only."
         )
     outer, _, own = name.rpartition(".")
-    parent, above = there.get(outer.lower(), ((), None))
+    parent, above = _at(schema, outer) or ((), None)
     if "." in name and (above is None or not own or not isinstance(above.type, StructType)):
         what = "no column" if above is None else type_text(above.type)
         raise UsageError(
@@ -293,17 +292,23 @@ def add_column(
     return (_addition(field, (), None, _file_names(schema)),)
 
 
-def _by_path(schema: Schema) -> dict[str, tuple[Path, Field]]:
-    """Columns and members by their paths in lower case, such as `s.b` or `tags.element`; a column
-    comes before a member of the same path."""
-    found = {".".join(path).lower(): (path, field) for path, field in walk(schema.fields)}
-    return found | {field.name.lower(): ((field.name,), field) for field in schema.fields}
+def _at(schema: Schema, name: str) -> tuple[Path, Field] | None:
+    """The column of this name, or else the member of this path, such as `s.b` or `tags.element`, in
+    any case; UsageError if it is that of two members, since names may have dots. [SC12]"""
+    there = walk(schema.fields)
+    found = [each for each in there if ".".join(each[0]).lower() == name.lower()]
+    columns = [each for each in found if len(each[0]) == 1]
+    if not columns and len(found) > 1:
+        raise UsageError(
+            f"{shown(name)} is the path of two members, one of whose names has a dot: "
+            f"{found[0][0]} and {found[1][0]}. Rename what is above one of them first."
+        )
+    return next(iter(columns or found), None)
 
 
 def _find_member(schema: Schema, name: str) -> tuple[str, Field]:
     """The path of the column or member; UsageError if there is none."""
-    found = _by_path(schema).get(name.lower())
-    path, field = found or ((), find_column(schema, name))
+    path, field = _at(schema, name) or ((), find_column(schema, name))
     return ".".join(path) or field.name, field
 
 
@@ -429,8 +434,7 @@ def find_column(schema: Schema, name: str, of: str = "The table") -> Field:
     found = named.get(name) or named.get(name.lower())
     if found is not None:
         return found
-    inside = _by_path(schema).get(name.lower())
-    if inside is not None and len(inside[0]) > 1:
+    if any(".".join(path).lower() == name.lower() for path, _ in walk(schema.fields)):
         raise UsageError(
             f"{shown(name)} is a member of a column, and only a whole column can be named here."
         )

@@ -384,37 +384,36 @@ def version_changes(
     those for manifests that only one of two neighbours lists. [CH1] [RD3]"""
     try:
         found = [
-            change_between(ctx, before, snapshot, columns)
+            change
             for before, snapshot in itertools.pairwise(_snapshots(ctx, last, start))
-            if not is_unchanged(snapshot)
+            for change in change_between(ctx, before, snapshot, columns)
         ]
     except CorruptMetadataError:
         confirm(ctx, head, start, last.version)  # what is missing may have expired
         raise
     confirm(ctx, head, start, last.version)
-    return [each for each in found if each.removed.entries.num_rows or each.added.entries.num_rows]
-
-
-def is_unchanged(snapshot: Snapshot) -> bool:
-    """Whether a version changes no row, whatever files it has: compaction made it. [GC11]"""
-    return all(commit.operation == REPLACE for commit in snapshot.commits)
+    return found
 
 
 def change_between(
     ctx: TableContext, before: Snapshot, snapshot: Snapshot, columns: Sequence[Field]
-) -> VersionChange:
-    """What became of the files from one version to the next one: all of them change where these
-    columns do without any file. [CH6]"""
+) -> list[VersionChange]:
+    """What became of the files from one version to the next one, if anything did: all of them
+    change where these columns do without any file. [CH6] Replacing files changes no row [GC11],
+    but where it drops a member of these columns. [SC12]"""
     if changes_every_row(columns, _fields(before), _fields(snapshot), snapshot.commits):
         removed, added = (entries_table(ctx, each) for each in (before, snapshot))
+    elif all(commit.operation == REPLACE for commit in snapshot.commits):
+        return []
     else:
         removed, added = differing_entries(ctx, before, snapshot)
-    return VersionChange(
+    change = VersionChange(
         version=snapshot.version,
         committed_at=snapshot.committed_at,
         removed=files_of(before, removed),
         added=files_of(snapshot, added),
     )
+    return [change] if removed.num_rows or added.num_rows else []
 
 
 def files_of(snapshot: Snapshot, entries: pa.Table) -> Files:
@@ -646,14 +645,13 @@ class RowFeed(VersionFeed[VersionChange]):
         )
 
     def _added(self, snapshot: Snapshot, at: Offset) -> Given[VersionChange]:
-        if is_unchanged(snapshot):
-            return Given()
         before = (
             empty_before(snapshot)
             if snapshot.version == 1
             else self._snapshot(self._version_before(snapshot.version), at)
         )
-        return self._checked(change_between(self._ctx, before, snapshot, self._columns))
+        found = change_between(self._ctx, before, snapshot, self._columns)
+        return self._checked(found[0]) if found else Given()
 
     def _checked(self, change: VersionChange) -> Given[VersionChange]:
         refusal: ManifestCommitError | None = None

@@ -674,6 +674,32 @@ def test_a_column_that_cannot_be_expressed_stops_exports_and_no_commit(tmp_path:
     check(table)
 
 
+@pytest.mark.parametrize("name", ["s.x", "S.X", "s.in.y", "l.element", "l.element.k", "m.key", "m.value.k"])
+def test_names_that_are_one_to_readers_of_iceberg_are_refused(tmp_path: Path, name: str) -> None:
+    """Those of columns, and of members of structs, lists and maps; a commit that brings one stops exports alone. [EX2] [EX9]"""
+    maps = pa.array([[("a", {"k": 1})]], pa.map_(pa.string(), pa.struct([("k", pa.int64())])))
+    data = pa.table({"id": [1], "s": [{"x": 1, "in": {"y": 2}}], "l": [[{"k": 1}]], "m": maps})
+    table = mc.Table(str(tmp_path / "t"))
+    mc.write(data.append_column("o.k", pa.array([2])), table.url)
+    assert StaticTable.from_metadata(table.export("iceberg").location).scan().to_arrow().num_rows == 1
+    table.set_properties({"export.formats": "iceberg"})
+    table.rename_column("o.k", name)
+    assert table.metrics().export_lag == {"iceberg": 1}
+    table.set_properties({"export.formats": None})
+    for act in (lambda: table.export("iceberg"), lambda: table.set_properties({"export.formats": "iceberg"})):
+        with pytest.raises(mc.errors.UsageError, match=f"(?i)'{name}'.*cannot tell them apart"):
+            act()
+    table.rename_column(name, "o.k")
+    table.export("iceberg")
+
+
+def test_a_member_that_has_the_path_of_another_is_refused_too(tmp_path: Path) -> None:
+    """[EX9]"""
+    mc.write(pa.table({"l": [[{"x.y": 1, "x": {"y": 2}}]]}), str(tmp_path / "t"))
+    with pytest.raises(mc.errors.UsageError, match=r"'l\.element\.x\.y'.*cannot tell them apart"):
+        mc.Table(str(tmp_path / "t")).export("iceberg")
+
+
 @pytest.mark.parametrize("name", ["a#b", "a%41", "a?b"])
 def test_a_path_that_readers_of_iceberg_misread_is_refused(tmp_path: Path, name: str) -> None:
     """[EX9]"""

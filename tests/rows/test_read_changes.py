@@ -14,13 +14,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kit.change_tables import KIND, OPERATIONS, apply, check, kinds, new_table, overwrite, rows
+from tests.kit.change_tables import KIND, OPERATIONS, apply, bag, check, kinds, new_table, overwrite, rows
 from tests.kit.sizes import rounds
 from tests.kit.tables import session
 
 import manifestcommit as mc
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.errors import SchemaMismatchError, SnapshotExpiredError, UsageError, VersionNotFoundError
+from manifestcommit.rows.read_changes import RowFeed
 from manifestcommit.store import open_store
 
 
@@ -121,6 +122,28 @@ def test_members_of_structs_are_matched_by_id(tmp_path: Path) -> None:
         (3, {"a": 3, "b": 7}),
     ]
     assert [row["s"] for row in table.changed_rows(1, 3).read_all().to_pylist()] == [{"a": 1, "b": None}, {"a": 2, "b": "text"}]
+
+
+@pytest.mark.parametrize("name", ["s.b", "l.element.b"])
+def test_members_that_were_dropped_and_came_back_are_changes(tmp_path: Path, name: str) -> None:
+    """Though dropping one replaces files as compaction does; so a stream and a load are given them. [CH6] [CH7] [SC12]"""
+    root, copy = str(tmp_path / "t"), str(tmp_path / "copy")
+    data = [{"id": number, "s": {"a": number, "b": "x"}, "l": [{"a": number, "b": "y"}]} for number in (1, 2)]
+    mc.write(pa.Table.from_pylist(data), root)
+    table = mc.Table(root)
+    table.drop_column(name)
+    assert table.changed_rows(2).read_all().num_rows == 0  # in the columns that are left
+    table.delete("id = 2")
+    table.rollback(2, reason="dropped by mistake")
+    table.compact()
+    updates = {3: 2, 5: 1}  # version to rows whose member went or came
+    found = Counter((row["_commit_version"], row["_change_type"]) for row in table.changed_rows(2, on="id").read_all().to_pylist())
+    images = {(version, kind): count for version, count in updates.items() for kind in ("update_preimage", "update_postimage")}
+    assert found == {**images, (4, "delete"): 1, (5, "insert"): 1}
+    stream = RowFeed(session(open_store(root)), columns=table.snapshot().schema.fields, pinned=5)
+    assert [each.version for each in stream.between(stream.beginning(2), stream.advance(stream.beginning(2)))] == [2, 3, 4, 5]
+    mc.load(mc.sources.table(root), copy)
+    assert bag(mc.Table(copy).to_arrow()) == bag(table.changed_rows(1).read_all())
 
 
 def test_a_column_that_was_widened_is_shown_as_it_is_now_and_one_that_a_rollback_narrowed_is_an_error(tmp_path: Path) -> None:

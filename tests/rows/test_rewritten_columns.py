@@ -238,6 +238,34 @@ def test_members_get_names_and_go_with_their_values(tmp_path: Path) -> None:
     assert table.to_arrow().sort_by("id").to_pylist() == INSIDE.to_pylist()
 
 
+@pytest.mark.parametrize("names", [("x.y", "x"), ("x", "x.y")])
+@pytest.mark.parametrize(("above", "wrap"), [("s", lambda value: value), ("l.element", lambda value: [value])])
+def test_a_path_of_two_members_changes_neither(tmp_path: Path, names: tuple[str, str], above: str, wrap: Callable[[Any], Any]) -> None:
+    """Whatever their order; a column of that name comes before both. [SC12]"""
+    values = {"x.y": {"k": 1, "n": 0}, "x": {"y": 2, "z": 3}}
+    data = [{"id": 1, above.partition(".")[0]: wrap({name: values[name] for name in names})}]
+    mc.write(pa.Table.from_pylist(data), tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    for change in (
+        lambda: table.drop_column(f"{above}.x.y"),
+        lambda: table.rename_column(f"{above}.X.y", "new"),
+        lambda: table.comment_column(f"{above}.x.y", "text"),
+        lambda: table.widen_column(f"{above}.x.y", "double"),
+        lambda: table.add_column(f"{above}.x.y", "long"),
+        lambda: table.add_column(f"{above}.x.y.new", "long"),
+    ):
+        with pytest.raises(mc.errors.UsageError, match=r"path of two members.*Rename what is above"):
+            change()
+    assert main(["drop-column", table.url, f"{above}.x.y"]) == 2 and table.version == 2
+    mc.write(table.to_arrow().append_column(f"{above}.x.y", pa.array([7])), tmp_path / "t", mode="overwrite", merge_schema=True)
+    table.drop_column(f"{above}.x.y")
+    table.drop_column(f"{above}.x.y.k")
+    table.rename_column(f"{above}.x", "w")
+    table.rename_column(f"{above}.x.y", "v")
+    left = {"v": {"n": 0}, "w": {"y": 2, "z": 3}}
+    assert table.to_arrow().to_pylist() == [{"id": 1, above.partition(".")[0]: wrap(left)}]
+
+
 def test_other_engines_know_members_by_their_new_names(tmp_path: Path) -> None:
     """[SC12] [EX1]"""
     mc.write(INSIDE.select(["id", "s"]), tmp_path / "t")
