@@ -91,19 +91,11 @@ def companion_of(path: Path, quarantine: Path | None, options: StorageOptions) -
     return companion_url(open_store(path, options).url, REFUSED, "Give quarantine=…")
 
 
-def refused_beside(path: Path, quarantine: Path | None, given: StorageOptions) -> Table:
-    """The table of refused rows, which is made where there is none."""
-    head = TableContext(open_store(path, given)).open().snapshot
-    beside = companion_of(path, quarantine, given)
-    if head.schema is None:
+def refused_beside(path: Path, quarantine: Path | None, given: StorageOptions) -> str:
+    """Where refused rows of a table that is there go."""
+    if TableContext(open_store(path, given)).open().snapshot.schema is None:
         raise UsageError(f"{path}: the table has no columns yet; nothing was done")
-    companion = open_companion(beside, _refused_columns(head.schema), Table(path, given), given)
-    if not {*_COLUMNS.names} <= {*companion.schema.names}:
-        raise UsageError(
-            f"quarantine: {beside} is a table without {', '.join(_COLUMNS.names)}, so that its own "
-            "rows would be among the refused ones; nothing was done. Give a path of its own."
-        )
-    return companion
+    return companion_of(path, quarantine, given)
 
 
 def _refused_columns(schema: Schema) -> Schema:
@@ -118,6 +110,21 @@ def _refused_columns(schema: Schema) -> Schema:
     added = from_arrow(_COLUMNS, highest.__next__)
     plain = map_fields(schema, lambda f: msgspec.structs.replace(f, nullable=True, physical=None))
     return Schema(fields=(*plain.fields, *added.fields))
+
+
+def _make_beside(
+    rows: Job, refused: Job, given: StorageOptions, schema: Schema | None = None
+) -> Schema:
+    """The columns of refused rows, whose table is made where there is none: not before the rows
+    fit, so that a write that fails leaves none. schema: by default what the table has."""
+    columns = _refused_columns(schema or rows._began_at().snapshot.schema or Schema(fields=()))
+    beside = open_companion(refused._url, columns, Table(rows._url, given), given)
+    if not {*_COLUMNS.names} <= {*beside.schema.names}:
+        raise UsageError(
+            f"quarantine: {beside.url} is a table without {', '.join(_COLUMNS.names)}, so that its "
+            "own rows would be among the refused ones; nothing was done. Give a path of its own."
+        )
+    return columns
 
 
 class Found(NamedTuple):
@@ -146,6 +153,7 @@ def split(data: Any, rows: Job, refused: Job, layout: Any, given: StorageOptions
     """Split the rows while they are written, in this process or in Spark's tasks, and hand the
     files to the two jobs; None where one of them finds its key committed. [CK7]"""
     if rows.already_committed or refused.already_committed:
+        _make_beside(rows, refused, given)
         rows._is_declared = refused._is_declared = True
         return None
     if is_spark_dataframe(data):
@@ -154,11 +162,11 @@ def split(data: Any, rows: Job, refused: Job, layout: Any, given: StorageOptions
 
         check_running(data.sparkSession)
         rows._based_on.take(marks_of(data))
-        plans = _plan(rows, refused, from_spark(data.schema.jsonValue()), layout)
+        plans = _plan(rows, refused, from_spark(data.schema.jsonValue()), layout, given)
         return _write_in_tasks(data, plans, rows, refused, given)
     schema, batches = record_batches(data)
     rows._based_on.take(arrow_marks(schema.metadata))
-    plans = _plan(rows, refused, from_arrow(schema, rows._ctx.new_field_id), layout)
+    plans = _plan(rows, refused, from_arrow(schema, rows._ctx.new_field_id), layout, given)
     total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
     with Progress(f"writing to {rows._url}", total if isinstance(total, int) else None) as progress:
         stores = (rows._ctx.store, refused._ctx.store)
@@ -169,11 +177,11 @@ def split(data: Any, rows: Job, refused: Job, layout: Any, given: StorageOptions
     return Found(kept.intake, others.intake, names)
 
 
-def _plan(rows: Job, refused: Job, data: Schema, layout: Any) -> _Split:
+def _plan(rows: Job, refused: Job, data: Schema, layout: Any, given: StorageOptions) -> _Split:
     partition_by, merge_schema, target_file_size, sources = layout
     size: dict[str, Any] = {"target_file_size": target_file_size, "sources": sources}
     kept = rows._plan_write(data, partition_by=partition_by, merge_schema=merge_schema, **size)
-    columns = _refused_columns(kept.schema)
+    columns = _make_beside(rows, refused, given, kept.schema)
     return _Split(
         kept=kept,
         refused=refused._plan_write(columns, merge_schema=True, **size),

@@ -534,7 +534,7 @@ class _Loader:
                 return []
         except TableNotFoundError:
             return []
-        return [refused_beside(place, None, self._options).url]
+        return [refused_beside(place, None, self._options)]
 
     def _fill(
         self, job: Job, source: Any, chunk: Chunk, *refused: Job, replace_all: bool

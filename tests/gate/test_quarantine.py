@@ -60,6 +60,19 @@ def test_a_rerun_by_key_does_neither_twice(path: Path) -> None:
         mc.write(rows(1.0), path, key="k")
 
 
+@pytest.mark.parametrize("door", ["write", "load"])
+def test_rows_that_do_not_fit_leave_no_table_of_refused_ones(path: Path, tmp_path: Path, door: str) -> None:
+    """[CK7] [LD13]"""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1, "more": true}')
+    with pytest.raises(mc.errors.SchemaMismatchError):
+        if door == "write":
+            write(pa.table({"id": [1], "more": [True]}), path)
+        else:
+            mc.load(mc.sources.files(tmp_path / "in", "json"), path, on_violation="quarantine")
+    assert not Path(f"{path}.refused").exists()
+
+
 def test_such_a_write_is_joint_also_where_no_row_is_refused(path: Path) -> None:
     """A key's declaration covers both tables. [CK7] [MT13]"""
     write(rows(1.0), path, key="k")
