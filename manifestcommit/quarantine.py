@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from .errors import UsageError
+from .errors import SchemaMismatchError, UsageError
 from .files.writer import DataFileWriter, WritePlan, record_batches
 from .format.arrow_schema import from_arrow
 from .format.entries import Entry
-from .format.fields import Schema, arrow_marks, map_fields
+from .format.fields import Field, Schema, arrow_marks, map_fields, show_path, walk
 from .format.object_names import REFUSED, companion_url
 from .gate.rows import Splitter
 from .job import Job, Path
@@ -33,6 +33,7 @@ from .table.table import Table
 from .terminal import Progress
 from .transactions import transaction
 
+_COLUMN = "manifestcommit.column"  # in a column's metadata: the table's, whose values it has
 _COLUMNS = pa.schema(
     [
         ("refused_by", pa.list_(pa.string())),
@@ -98,8 +99,33 @@ def refused_beside(path: Path, quarantine: Path | None, given: StorageOptions) -
     return companion_of(path, quarantine, given)
 
 
-def _refused_columns(schema: Schema) -> Schema:
+def _plan_beside(refused: Job, columns: Schema, **size: Any) -> WritePlan:
+    """Plan the write of refused rows. UsageError where a column there is another one, which the
+    table had by this name before: their values would mix. [CK7]"""
+    before = refused._began_at().snapshot.schema or columns
+    had = {show_path(path).lower(): field for path, field in walk(before.fields)}
+    try:
+        for path, field in walk(columns.fields):
+            was = had.get(show_path(path).lower(), field).metadata.get(_COLUMN, "")
+            now = field.metadata.get(_COLUMN, "")
+            if was != now and was.split("/")[0] == now.split("/")[0]:
+                raise SchemaMismatchError(f"Column {show_path(path)} is another one in the table.")
+        return refused._plan_write(columns, merge_schema=True, **size)
+    except SchemaMismatchError as error:
+        raise UsageError(
+            f"{refused._url}, where refused rows go, has values of another column of that name: "
+            f"{error} Nothing was done. Rename it there, which keeps them: "
+            f"Table({refused._url!r}).rename_column(…), and run it again."
+        ) from None
+
+
+def _refused_columns(schema: Schema, table_id: str) -> Schema:
     """The table's columns, all nullable, and those that say why a row is here. [CK7]"""
+
+    def beside(field: Field) -> Field:
+        metadata = field.metadata | {_COLUMN: f"{table_id}/{field.id}"}
+        return msgspec.structs.replace(field, nullable=True, physical=None, metadata=metadata)
+
     taken = {field.name.lower() for field in schema.fields} & set(_COLUMNS.names)
     if taken:
         raise UsageError(
@@ -108,8 +134,7 @@ def _refused_columns(schema: Schema) -> Schema:
         )
     highest = itertools.count(1 + max((field.id for field in schema.fields), default=0))
     added = from_arrow(_COLUMNS, highest.__next__)
-    plain = map_fields(schema, lambda f: msgspec.structs.replace(f, nullable=True, physical=None))
-    return Schema(fields=(*plain.fields, *added.fields))
+    return Schema(fields=(*map_fields(schema, beside).fields, *added.fields))
 
 
 def _make_beside(
@@ -117,7 +142,8 @@ def _make_beside(
 ) -> Schema:
     """The columns of refused rows, whose table is made where there is none: not before the rows
     fit, so that a write that fails leaves none. schema: by default what the table has."""
-    columns = _refused_columns(schema or rows._began_at().snapshot.schema or Schema(fields=()))
+    head = rows._began_at().snapshot
+    columns = _refused_columns(schema or head.schema or Schema(fields=()), head.table_id)
     beside = open_companion(refused._url, columns, Table(rows._url, given), given)
     if not {*_COLUMNS.names} <= {*beside.schema.names}:
         raise UsageError(
@@ -184,7 +210,7 @@ def _plan(rows: Job, refused: Job, data: Schema, layout: Any, given: StorageOpti
     columns = _make_beside(rows, refused, given, kept.schema)
     return _Split(
         kept=kept,
-        refused=refused._plan_write(columns, merge_schema=True, **size),
+        refused=_plan_beside(refused, columns, **size),
         at_us=rows._ctx.env.now_us(),
     )
 
