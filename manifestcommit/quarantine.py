@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from .errors import UsageError
+from .errors import SchemaMismatchError, UsageError
 from .files.writer import DataFileWriter, WritePlan, record_batches
 from .format.arrow_schema import from_arrow
 from .format.entries import Entry
-from .format.fields import Schema, arrow_marks, map_fields
+from .format.fields import Field, Schema, arrow_marks, map_fields, show_path, walk
 from .format.object_names import REFUSED, companion_url
 from .gate.rows import Splitter
 from .job import Job, Path
@@ -33,6 +33,7 @@ from .table.table import Table
 from .terminal import Progress
 from .transactions import transaction
 
+_COLUMN = "manifestcommit.column"  # in a column's metadata: the table's, whose values it has
 _COLUMNS = pa.schema(
     [
         ("refused_by", pa.list_(pa.string())),
@@ -91,23 +92,40 @@ def companion_of(path: Path, quarantine: Path | None, options: StorageOptions) -
     return companion_url(open_store(path, options).url, REFUSED, "Give quarantine=…")
 
 
-def refused_beside(path: Path, quarantine: Path | None, given: StorageOptions) -> Table:
-    """The table of refused rows, which is made where there is none."""
-    head = TableContext(open_store(path, given)).open().snapshot
-    beside = companion_of(path, quarantine, given)
-    if head.schema is None:
+def refused_beside(path: Path, quarantine: Path | None, given: StorageOptions) -> str:
+    """Where refused rows of a table that is there go."""
+    if TableContext(open_store(path, given)).open().snapshot.schema is None:
         raise UsageError(f"{path}: the table has no columns yet; nothing was done")
-    companion = open_companion(beside, _refused_columns(head.schema), Table(path, given), given)
-    if not {*_COLUMNS.names} <= {*companion.schema.names}:
+    return companion_of(path, quarantine, given)
+
+
+def _plan_beside(refused: Job, columns: Schema, **size: Any) -> WritePlan:
+    """Plan the write of refused rows. UsageError where a column there is another one, which the
+    table had by this name before: their values would mix. [CK7]"""
+    before = refused._began_at().snapshot.schema or columns
+    had = {show_path(path).lower(): field for path, field in walk(before.fields)}
+    try:
+        for path, field in walk(columns.fields):
+            was = had.get(show_path(path).lower(), field).metadata.get(_COLUMN, "")
+            now = field.metadata.get(_COLUMN, "")
+            if was != now and was.split("/")[0] == now.split("/")[0]:
+                raise SchemaMismatchError(f"Column {show_path(path)} is another one in the table.")
+        return refused._plan_write(columns, merge_schema=True, **size)
+    except SchemaMismatchError as error:
         raise UsageError(
-            f"quarantine: {beside} is a table without {', '.join(_COLUMNS.names)}, so that its own "
-            "rows would be among the refused ones; nothing was done. Give a path of its own."
-        )
-    return companion
+            f"{refused._url}, where refused rows go, has values of another column of that name: "
+            f"{error} Nothing was done. Rename it there, which keeps them: "
+            f"Table({refused._url!r}).rename_column(…), and run it again."
+        ) from None
 
 
-def _refused_columns(schema: Schema) -> Schema:
+def _refused_columns(schema: Schema, table_id: str) -> Schema:
     """The table's columns, all nullable, and those that say why a row is here. [CK7]"""
+
+    def beside(field: Field) -> Field:
+        metadata = field.metadata | {_COLUMN: f"{table_id}/{field.id}"}
+        return msgspec.structs.replace(field, nullable=True, physical=None, metadata=metadata)
+
     taken = {field.name.lower() for field in schema.fields} & set(_COLUMNS.names)
     if taken:
         raise UsageError(
@@ -116,8 +134,23 @@ def _refused_columns(schema: Schema) -> Schema:
         )
     highest = itertools.count(1 + max((field.id for field in schema.fields), default=0))
     added = from_arrow(_COLUMNS, highest.__next__)
-    plain = map_fields(schema, lambda f: msgspec.structs.replace(f, nullable=True, physical=None))
-    return Schema(fields=(*plain.fields, *added.fields))
+    return Schema(fields=(*map_fields(schema, beside).fields, *added.fields))
+
+
+def _make_beside(
+    rows: Job, refused: Job, given: StorageOptions, schema: Schema | None = None
+) -> Schema:
+    """The columns of refused rows, whose table is made where there is none: not before the rows
+    fit, so that a write that fails leaves none. schema: by default what the table has."""
+    head = rows._began_at().snapshot
+    columns = _refused_columns(schema or head.schema or Schema(fields=()), head.table_id)
+    beside = open_companion(refused._url, columns, Table(rows._url, given), given)
+    if not {*_COLUMNS.names} <= {*beside.schema.names}:
+        raise UsageError(
+            f"quarantine: {beside.url} is a table without {', '.join(_COLUMNS.names)}, so that its "
+            "own rows would be among the refused ones; nothing was done. Give a path of its own."
+        )
+    return columns
 
 
 class Found(NamedTuple):
@@ -146,6 +179,7 @@ def split(data: Any, rows: Job, refused: Job, layout: Any, given: StorageOptions
     """Split the rows while they are written, in this process or in Spark's tasks, and hand the
     files to the two jobs; None where one of them finds its key committed. [CK7]"""
     if rows.already_committed or refused.already_committed:
+        _make_beside(rows, refused, given)
         rows._is_declared = refused._is_declared = True
         return None
     if is_spark_dataframe(data):
@@ -154,11 +188,11 @@ def split(data: Any, rows: Job, refused: Job, layout: Any, given: StorageOptions
 
         check_running(data.sparkSession)
         rows._based_on.take(marks_of(data))
-        plans = _plan(rows, refused, from_spark(data.schema.jsonValue()), layout)
+        plans = _plan(rows, refused, from_spark(data.schema.jsonValue()), layout, given)
         return _write_in_tasks(data, plans, rows, refused, given)
     schema, batches = record_batches(data)
     rows._based_on.take(arrow_marks(schema.metadata))
-    plans = _plan(rows, refused, from_arrow(schema, rows._ctx.new_field_id), layout)
+    plans = _plan(rows, refused, from_arrow(schema, rows._ctx.new_field_id), layout, given)
     total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
     with Progress(f"writing to {rows._url}", total if isinstance(total, int) else None) as progress:
         stores = (rows._ctx.store, refused._ctx.store)
@@ -169,14 +203,14 @@ def split(data: Any, rows: Job, refused: Job, layout: Any, given: StorageOptions
     return Found(kept.intake, others.intake, names)
 
 
-def _plan(rows: Job, refused: Job, data: Schema, layout: Any) -> _Split:
+def _plan(rows: Job, refused: Job, data: Schema, layout: Any, given: StorageOptions) -> _Split:
     partition_by, merge_schema, target_file_size, sources = layout
     size: dict[str, Any] = {"target_file_size": target_file_size, "sources": sources}
     kept = rows._plan_write(data, partition_by=partition_by, merge_schema=merge_schema, **size)
-    columns = _refused_columns(kept.schema)
+    columns = _make_beside(rows, refused, given, kept.schema)
     return _Split(
         kept=kept,
-        refused=refused._plan_write(columns, merge_schema=True, **size),
+        refused=_plan_beside(refused, columns, **size),
         at_us=rows._ctx.env.now_us(),
     )
 

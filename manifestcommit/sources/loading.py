@@ -320,12 +320,15 @@ class _Loader:
 
     def positions(self) -> dict[str, Position]:
         """The position of each source in the tables, as of one moment."""
-        tables = [*self._tables.values()]
-        try:
-            found = read_together(tables) if len(tables) > 1 else tables
-            return {name: at for each in found for name, at in each.watermarks().items()}
-        except TableNotFoundError:
-            return {}
+        there = tables = [*self._tables.values()]
+        for _ in range(STARTS):
+            with contextlib.suppress(TableNotFoundError):
+                found = read_together(there) if len(there) > 1 else there
+                at = {name: to for each in found for name, to in each.watermarks().items()}
+                if there == tables or there == list(filter(_is_there, tables)):  # none came since
+                    return at
+            there = list(filter(_is_there, tables))
+        raise SourceError(f"{self.url}: its tables came and went; nothing was loaded")
 
     def plan(self, *, restart: bool = False) -> LoadOutcome:
         """What there is to load."""
@@ -512,12 +515,7 @@ class _Loader:
     def _change(self, place: str, chunk: Chunk, *, replace_all: bool) -> Any:
         """How the chunk's rows change those of the table; None: they are added."""
         change = None if replace_all else _ask(self._members[place], "change", chunk)
-        if change is not None:
-            try:
-                self._tables[place]._ctx.open()
-            except TableNotFoundError:
-                return None
-        return change
+        return change if change is not None and _is_there(self._tables[place]) else None
 
     def _make_companions(self) -> None:
         """Make the tables beside, once."""
@@ -536,7 +534,7 @@ class _Loader:
                 return []
         except TableNotFoundError:
             return []
-        return [refused_beside(place, None, self._options).url]
+        return [refused_beside(place, None, self._options)]
 
     def _fill(
         self, job: Job, source: Any, chunk: Chunk, *refused: Job, replace_all: bool
@@ -596,6 +594,13 @@ def _ask(source: Any, question: str, *given: Any) -> Any:
     """What one of the methods says that a source may have; None where it has it not."""
     found = getattr(source, question, None)
     return None if found is None else found(*given)
+
+
+def _is_there(table: Table) -> bool:
+    try:
+        return bool(table._ctx.open())
+    except TableNotFoundError:
+        return False
 
 
 def _rows_of(outcome: Outcome) -> int:

@@ -60,6 +60,17 @@ def test_a_rerun_by_key_does_neither_twice(path: Path) -> None:
         mc.write(rows(1.0), path, key="k")
 
 
+@pytest.mark.parametrize("door", ["write", "load"])
+def test_rows_that_do_not_fit_leave_no_table_of_refused_ones(path: Path, tmp_path: Path, door: str) -> None:
+    """[CK7] [LD13]"""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1, "more": true}')
+    data, source = pa.table({"id": [1], "more": [True]}), mc.sources.files(tmp_path / "in", "json")
+    with pytest.raises(mc.errors.SchemaMismatchError):
+        write(data, path) if door == "write" else mc.load(source, path, on_violation="quarantine")
+    assert not Path(f"{path}.refused").exists()
+
+
 def test_such_a_write_is_joint_also_where_no_row_is_refused(path: Path) -> None:
     """A key's declaration covers both tables. [CK7] [MT13]"""
     write(rows(1.0), path, key="k")
@@ -98,6 +109,33 @@ def test_a_renamed_column_is_split_by_its_constraint(path: Path) -> None:
     mc.Table(path).rename_column("amount", "value")
     write(rows(1.0, -2.0).rename_columns(["id", "VALUE"]), path)
     assert found(path) == [1] and found(Path(f"{path}.refused")) == [2]
+
+
+def test_a_new_column_by_an_old_name_is_not_mixed_with_the_old_one(tmp_path: Path) -> None:
+    """A member after a renaming, and columns that were dropped and added, of one type and of another. [CK7]"""
+    path = tmp_path / "t"
+    mc.write(pa.Table.from_pylist([{"id": 1, "c": 1, "s": {"a": 1, "b": 1}}]), path)
+    table, beside = mc.Table(path), mc.Table(f"{path}.refused")
+    table.add_constraint("known", "id > 0")
+    write(pa.Table.from_pylist([{"id": -1, "c": 1, "s": {"a": 111, "b": 1}}]), path)
+    table.rename_column("s.a", "z")
+    write(pa.Table.from_pylist([{"id": -2, "more": 1, "s": {"z": 222, "b": 1}}]), path, merge_schema=True)
+    for column, old, kind in (("s.A", "s.a", "bigint"), ("c", "c", "bigint"), ("c", "c", "string"), ("more", "more", "bigint")):
+        if column == old:
+            table.drop_column(column)
+        table.add_column(column, kind)
+        for number in (5, -5):
+            with pytest.raises(mc.errors.UsageError, match=rf"t\.refused, where .*Column '{column}' is.*rename_column"):
+                write(pa.table({"id": [number]}), path)
+        beside.rename_column(old, f"old{table.version}")
+        write(pa.table({"id": [-4]}), path)
+    kept = beside.to_arrow(filter="id = -1").to_pylist()[0]
+    assert kept["s"]["A"] is None and 111 in kept["s"].values() and kept["c"] is None
+    mc.write(pa.table({"id": [1], "c": [1.5], "more": [1]}), tmp_path / "second")  # whose rows go to the same place
+    mc.Table(tmp_path / "second").add_constraint("known", "id > 0")
+    mc.Table(tmp_path / "second").drop_column("c")
+    write(pa.table({"id": [-9], "more": [9]}), tmp_path / "second", quarantine=beside.url)
+    assert beside.to_arrow(["more"], filter="id = -9").to_pylist() == [{"more": 9}]
 
 
 def test_another_table_takes_them_where_the_caller_says(path: Path, tmp_path: Path) -> None:

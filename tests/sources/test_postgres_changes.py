@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
+import shutil
 import threading
 import traceback
 from collections.abc import Iterator
@@ -642,6 +643,29 @@ def test_tables_of_one_slot_that_are_not_at_one_position_are_refused(server: Ser
     server.run(f"INSERT INTO {shop}_items VALUES (2)")
     mc.load(shop_of(server, shop), tmp_path)
     assert both(tmp_path) == [[(1, None, None)], [(2, None, None)]]
+
+
+@pytest.mark.parametrize("gone", ["orders", "deep/items", "neither"])
+def test_a_table_that_a_slot_lost_or_got_comes_with_all_others_again(server: Server, shop: str, tmp_path: Path, gone: str) -> None:
+    """Removed, the first one or the last; or added to the slot. [LD12]"""
+    mc.load(shop_of(server, shop), tmp_path)
+    tables = {f"{shop}_orders": "orders", f"{shop}_items": "deep/items"}
+    if gone == "neither":
+        server.run(f"CREATE TABLE {shop}_new (id int PRIMARY KEY); ALTER PUBLICATION {shop} ADD TABLE {shop}_new")
+        tables[f"{shop}_new"] = gone
+    else:
+        shutil.rmtree(tmp_path / gone)
+    for name in tables:
+        server.run(f"INSERT INTO {name} VALUES (1)")
+    source = mc.sources.postgres(server.dsn, tables, slot=shop)
+    with pytest.raises(SourceError, match=r"are loaded up to different positions.*restart=True"):
+        mc.load(source, tmp_path)
+    assert not (tmp_path / gone).exists()
+    assert mc.load(source, tmp_path, restart=True).rows == len(tables)
+    for name in tables:
+        server.run(f"INSERT INTO {name} VALUES (2)")
+    mc.load(source, tmp_path)
+    assert all(sorted(mc.Table(tmp_path / each).to_arrow(["id"]).column("id").to_pylist()) == [1, 2] for each in tables.values())
 
 
 def test_two_loaders_of_several_tables_load_each_change_once(server: Server, shop: str, tmp_path: Path) -> None:
