@@ -48,7 +48,7 @@ def check_schema(schema: Schema) -> None:
         if name.lower() in names:
             raise UsageError(
                 f"two columns or members are {name}, since a name has a dot: Iceberg, whose "
-                "readers know a member by its path, cannot tell them apart. The table cannot be "
+                "readers know a member by its path, cannot distinguish them. The table cannot be "
                 "exported to it until one of them is renamed"
             )
         names.add(name.lower())

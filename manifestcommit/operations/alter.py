@@ -235,7 +235,7 @@ def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcom
 def check_edits(ctx: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, ...]) -> None:
     """UsageError where the table's order names a column that is to be dropped or renamed, or a
     constraint names one that is to be dropped, or could not be evaluated any more. [GC20] [CK3]"""
-    check_unsorted(snapshot, edits)
+    check_unsorted(snapshot, {edit.id for edit in edits if edit.kind in ("drop", "rename")})
     if not snapshot.constraints:
         return
     assert snapshot.schema is not None
@@ -251,6 +251,13 @@ def check_edits(ctx: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, 
                 f"Table.drop_constraint({name!r})."
             )
     gate().check_schema(snapshot, edited)
+
+
+def partitioned(names: Sequence[str], snapshot: Snapshot) -> tuple[int, ...]:
+    """What these names partition the table by; UsageError where that cannot be. [SC13] [GC20]"""
+    by = partitioning.check_partition_by(snapshot.schema or Schema(fields=()), names)
+    check_unsorted(snapshot, by)
+    return by
 
 
 def set_properties(ctx: TableContext, properties: Mapping[str, str | None]) -> Outcome:

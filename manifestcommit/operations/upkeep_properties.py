@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..files.footer_stats import UNORDERED
-from ..format.evolution import SchemaEdit, find_column
+from ..format.evolution import find_column
 from ..format.fields import Field, Schema, shown, type_text
 from ..format.snapshot import Snapshot
 from ..format.spark_json import has_own_order
@@ -142,16 +142,16 @@ def sorting_of(snapshot: Snapshot, asked: Sequence[str] | None = None) -> Sortin
         )
 
 
-def check_unsorted(snapshot: Snapshot, edits: Iterable[SchemaEdit]) -> None:
-    """UsageError where a column by which the table's property sorts is to be dropped or renamed.
-    [GC20]"""
-    by = {field.id for field in sorting_of(snapshot).fields}
-    for edit in edits:
-        if edit.kind in ("drop", "rename") and edit.id in by:
+def check_unsorted(snapshot: Snapshot, changed: Collection[int]) -> None:
+    """UsageError where a column that the table's property names, by its id, is to be dropped or
+    renamed, or to partition the table, whether or not the property is applied. [GC20]"""
+    text = snapshot.properties.get(SORT_BY, "")
+    named = {name.strip().lower() for name in text.split(",")}
+    for field in snapshot.schema.fields if snapshot.schema else ():
+        if field.id in changed and field.name.lower() in named:
             raise UsageError(
-                f"the property {SORT_BY!r} ({snapshot.properties[SORT_BY]}) names the column "
-                f"{edit.column!r}; nothing was changed. Remove the property first: "
-                f"Table.set_properties({{{SORT_BY!r}: None}})"
+                f"the property {SORT_BY!r} ({text}) names the column {field.name!r}; nothing was "
+                f"changed. Remove the property first: Table.set_properties({{{SORT_BY!r}: None}})"
             )
 
 

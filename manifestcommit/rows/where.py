@@ -4,7 +4,7 @@ rewritten (copy-on-write); the rest of the table stays. [RC2] [RC7] [RC10]
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from itertools import cycle
@@ -22,7 +22,6 @@ from ..format import manifest_table
 from ..format.arrow_schema import arrow_schema, converted
 from ..format.evolution import Editing, SchemaEdit
 from ..format.fields import Field, Schema, type_text, walk
-from ..format.partitioning import check_partition_by
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..protocol.apply import Layout, check_missing, lay_out
@@ -129,7 +128,7 @@ def rewrite_all(
     edit: Editing | None = None,
     default: Any = None,
     *,
-    partition_by: Sequence[str] | None = None,
+    partition_by: Callable[[Snapshot], tuple[int, ...]] | None = None,
     dry_run: bool = False,
 ) -> RowOutcome:
     """Change the table's columns or its partitioning and rewrite all of its files, in one commit.
@@ -139,9 +138,7 @@ def rewrite_all(
     before = change.snapshot
     assert before.schema is not None
     edits = () if edit is None else edit(before.schema, before.partition_by)
-    by = before.partition_by
-    if partition_by is not None:
-        by = check_partition_by(before.schema, partition_by)
+    by = before.partition_by if partition_by is None else partition_by(before)
     entries = planning.entries_table(ctx, before)
     if not edits and by == before.partition_by:  # others were faster
         return finish(change, found_in(entries, {}), planned=dry_run)

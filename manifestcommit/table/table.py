@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -895,7 +896,8 @@ class Table(RowChanges, TableReads):
             kind "unchanged": the table has this partitioning.
 
         Raises:
-            UsageError: there is no such column, or it cannot partition a table.
+            UsageError: there is no such column, it cannot partition a table, or `layout.sort-by`
+                names it.
             CommitConflictError: others were faster as often as `write.row-change-tries` says.
 
         Example:
@@ -905,7 +907,7 @@ class Table(RowChanges, TableReads):
         """
         by = [partition_by] if isinstance(partition_by, str) else partition_by
         ctx = self._ctx.noting(message, metadata)
-        return rewrite_all(ctx, partition_by=by, dry_run=dry_run)
+        return rewrite_all(ctx, partition_by=partial(alter.partitioned, by), dry_run=dry_run)
 
     @checked()
     def add_constraint(

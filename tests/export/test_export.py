@@ -687,7 +687,7 @@ def test_names_that_are_one_to_readers_of_iceberg_are_refused(tmp_path: Path, na
     assert table.metrics().export_lag == {"iceberg": 1}
     table.set_properties({"export.formats": None})
     for act in (lambda: table.export("iceberg"), lambda: table.set_properties({"export.formats": "iceberg"})):
-        with pytest.raises(mc.errors.UsageError, match=f"(?i)'{name}'.*cannot tell them apart"):
+        with pytest.raises(mc.errors.UsageError, match=f"(?i)'{name}'.*cannot distinguish them"):
             act()
     table.rename_column(name, "o.k")
     table.export("iceberg")
@@ -696,7 +696,7 @@ def test_names_that_are_one_to_readers_of_iceberg_are_refused(tmp_path: Path, na
 def test_a_member_that_has_the_path_of_another_is_refused_too(tmp_path: Path) -> None:
     """[EX9]"""
     mc.write(pa.table({"l": [[{"x.y": 1, "x": {"y": 2}}]]}), str(tmp_path / "t"))
-    with pytest.raises(mc.errors.UsageError, match=r"'l\.element\.x\.y'.*cannot tell them apart"):
+    with pytest.raises(mc.errors.UsageError, match=r"'l\.element\.x\.y'.*cannot distinguish them"):
         mc.Table(str(tmp_path / "t")).export("iceberg")
 
 

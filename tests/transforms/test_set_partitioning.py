@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from manifestcommit.cli.main import main
 from manifestcommit.errors import CommitConflictError, UsageError
 from manifestcommit.format.change import ConflictInputs, Overwrite, Write
 from manifestcommit.log.version_chain import open_head
+from manifestcommit.operations.alter import partitioned
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.conflict import find_conflict
 from manifestcommit.rows import row_change
@@ -376,7 +378,7 @@ def test_a_group_leaves_out_what_was_written_for_the_former_partitions() -> None
     waiting = publish(memory, 100)
     assert carry(memory, 101).committed and waiting in carried(memory, open_head(memory).version)
     waiting = publish(memory, 102)
-    rewrite_all(session(memory), partition_by=["truncate(2, id)"])
+    rewrite_all(session(memory), partition_by=partial(partitioned, ["truncate(2, id)"]))
     assert carry(memory, 103).committed and waiting not in carried(memory, open_head(memory).version)
     assert verify(session(memory), deep=True).is_sound
 

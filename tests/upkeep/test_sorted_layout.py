@@ -235,6 +235,32 @@ def test_a_column_that_orders_the_table_is_neither_dropped_nor_renamed(tmp_path:
     assert table.compact().version is not None
 
 
+@pytest.mark.parametrize("by", ["x, y", "Y,x"])
+def test_a_column_that_orders_the_table_does_not_partition_it(tmp_path: Path, by: str) -> None:
+    """Transforms of it may; a dry run says so too, and so does the command. [GC20] [SC13]"""
+    table = made(tmp_path / "t", by)
+    write(table, 2)
+    version = table.version
+    for names, dry in ((["y"], False), (["day", "Y"], True)):
+        with pytest.raises(UsageError, match=f"{SORT}.*'y'.*nothing was changed.*{SORT}.*None"):
+            table.set_partitioning(names, dry_run=dry)
+    assert main(["set-partitioning", table.url, "--partition-by", "y"]) == 2 and table.version == version
+    table.set_partitioning(["bucket(2, y)", "day"])
+    assert table.compact().version is not None and all(entry.sorted for entry in entries(table))
+
+
+def test_a_column_of_an_order_that_is_not_applied_stays_too(tmp_path: Path) -> None:
+    """[GC20]"""
+    table = made(tmp_path / "t", "x,y")
+    write(table, 1, rows=10)
+    partitioned(table)
+    for change in (lambda: table.drop_column("y"), lambda: table.rename_column("x", "z")):
+        with pytest.raises(UsageError, match=f"{SORT}.*nothing was changed.*{SORT}.*None"):
+            change()
+    table.set_properties({SORT: None})
+    table.rename_column("x", "z")
+
+
 def lacking(table: mc.Table) -> None:
     mc.write(table.to_arrow(["y", "note", "day"]), table.url, mode="overwrite", replace_schema=True)
 
