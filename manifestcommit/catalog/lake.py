@@ -313,6 +313,13 @@ def parts_of(name: str, argument: str = "name") -> tuple[str, ...]:
     return parts
 
 
+def check_there(url: str) -> None:
+    """UsageError where a local lake is not there: an empty list would hide a wrong path. [LK1]"""
+    scheme, place = split_url(url)
+    if scheme == "file" and not os.path.exists(place):
+        raise UsageError(f"there is no folder {url}")
+
+
 def find_tables(
     store: Store, within: tuple[str, ...] = (), known: Mapping[tuple[str, ...], str] = _NONE
 ) -> list[FoundTable]:

@@ -22,7 +22,7 @@ from ..store import StorageOptions, Store, open_store
 from ..store.base import is_remote, split_url
 from ..table.listing import Listing
 from .clone import other_options
-from .lake import FoundTable, find_tables
+from .lake import FoundTable, check_there, find_tables
 
 # Of the tables at the lake's root: Iceberg has no table outside of a namespace.
 ROOT = "default"
@@ -117,9 +117,9 @@ def publish_catalog(
         `problem` for which none is, such as that the table has no export.
 
     Raises:
-        UsageError: there is no table; or GET alone cannot distinguish them, being in folders of
-            folders, or two of one name; or `to` is on a disk, is a table, or has the catalog of
-            another lake. Nothing was written.
+        UsageError: there is no folder, or no table and none was published before; or GET alone
+            cannot distinguish them, being in folders of folders, or two of one name; or `to` is on
+            a disk, is a table, or has the catalog of another lake. Nothing was written.
         NotATableError: at `to` is something else. Nothing was written.
         ManifestCommitError: a store failed; repeat the call. What concerns one table is its
             `problem`.
@@ -131,9 +131,10 @@ def publish_catalog(
     """
     given = storage_options if to_options is None else to_options
     lake, place = open_store(path, storage_options), open_store(to, given)
+    check_there(lake.url)
     found = sorted(find_tables(lake), key=lambda each: each.path)
     _check_names(lake, place, found)
-    _claim(lake, place)
+    _claim(lake, place, found)
     before = {info.name for info in place.list(f"{NAMESPACES}/")}
     options, far = StorageOptions(storage_options), next(filter(is_remote, (lake, place)), lake)
 
@@ -167,8 +168,6 @@ def _check_names(lake: Store, place: Store, found: Sequence[FoundTable]) -> None
             argument="to",
             given=repr(place.url),
         )
-    if not found:
-        raise UsageError(f"there is no table in {lake.url}; nothing was published")
     for namespace, tables in by_namespace(found).items():
         if len(namespace) > 1:
             inner = next(iter(tables.values()))
@@ -185,7 +184,7 @@ def _check_names(lake: Store, place: Store, found: Sequence[FoundTable]) -> None
         )
 
 
-def _claim(lake: Store, place: Store) -> None:
+def _claim(lake: Store, place: Store, found: Sequence[FoundTable]) -> None:
     """One place is one lake's: another's call would remove what this one has written. [LK10]"""
     url = lake.url.encode()
     try:
@@ -193,6 +192,8 @@ def _claim(lake: Store, place: Store) -> None:
     except FileNotFoundError:
         if open_or_free(TableContext(place)) is not None:
             raise UsageError(f"{place.url} is a table; nothing was published") from None
+        if not found:
+            raise UsageError(f"there is no table in {lake.url}; nothing was published") from None
         is_ours = place.put_if_absent(_OWNER, url)
         owner = url if is_ours else place.get(_OWNER, 0, len(url) + 1)
     if owner != url:

@@ -13,7 +13,6 @@ import msgspec
 
 from ..display import counted, visible
 from ..errors import UsageError
-from ..store.base import split_url
 from ..terminal import Steps, print_table
 from ..version import install
 from .inspect_table import rows_of
@@ -45,10 +44,10 @@ def _port(text: str) -> int:
     """
 )
 def _tables(options: argparse.Namespace) -> int:
-    from ..catalog.lake import lake  # late: `--help` needs no pyarrow
+    from ..catalog.lake import check_there, lake  # late: `--help` needs no pyarrow
 
     opened = lake(options.path, storage_options_of(options.storage_options))
-    _check_there(opened.url)
+    check_there(opened.url)
     found = opened.tables(options.namespace)
     rows = rows_of(found)
     if written(options, rows):
@@ -58,13 +57,6 @@ def _tables(options: argparse.Namespace) -> int:
     within = "" if options.namespace is None else f"{options.namespace} of "
     print(visible(f"{counted(len(rows), 'table')} in {within}{opened.url}"), file=sys.stderr)
     return 0
-
-
-def _check_there(url: str) -> None:
-    """UsageError where a local lake is not there: an empty list would hide a wrong path. [LK1]"""
-    scheme, place = split_url(url)
-    if scheme == "file" and not os.path.exists(place):
-        raise UsageError(f"there is no folder {url}")
 
 
 @command(
@@ -92,6 +84,7 @@ def _serve(options: argparse.Namespace) -> int:
         raise UsageError(
             f"serve needs {error.name}, which is not installed: {install('serve')}"
         ) from error
+    from ..catalog.lake import check_there
     from ..runtime.validation import parse_age
     from ..store import StorageOptions, open_store
 
@@ -102,7 +95,7 @@ def _serve(options: argparse.Namespace) -> int:
         refresh_s=parse_age(options.refresh, "refresh"),
         sample=options.sample_rows,
     )
-    _check_there(catalog.store.url)
+    check_there(catalog.store.url)
     serve(
         catalog,
         host=options.host,

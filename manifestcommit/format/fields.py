@@ -36,8 +36,44 @@ def is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value != "" and is_unicode(value)
 
 
+# Unlikely in any text that is no credential, as names of values are in `format/snapshot.py`.
+_SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
+    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\"private_key\"\s*:")),
+    ("a URL with a password", re.compile(r"://[^/\s:@]*:[^/\s@]+@")),
+    ("a signed URL", re.compile(r"[?&](?:sig|x-(?:amz|goog)-signature|token)=", re.IGNORECASE)),
+    (
+        "a password or key",
+        re.compile(
+            r"(?:secret|passw(?:or)?d|pwd|(?:account|access|api|sharedaccess)_?key)\s*[=:]\s*\S",
+            re.IGNORECASE,
+        ),
+    ),
+    ("a bearer token", re.compile(r"\bbearer\s+[a-z0-9+/_=.~-]{16,}", re.IGNORECASE)),
+    ("a JSON web token", re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.")),
+    (
+        "a service's token",
+        re.compile(
+            r"\b(?:gh[pousr]_\w{30,}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[\w-]{10,}|"
+            r"dapi[0-9a-f]{32}|sk_live_\w{16,}|AIza[\w-]{30,})"
+        ),
+    ),
+)
+
+
+def secret_in(text: str) -> str | None:
+    """The kind of credential that it looks like to have. [SE5]"""
+    return next((kind for kind, pattern in _SECRETS if pattern.search(text)), None)
+
+
+def hidden(text: str) -> str:
+    """The text for an error, or what it looks like where that is a credential. [SE1]"""
+    kind = secret_in(text)
+    return text if kind is None else f"({kind})"
+
+
 def shown(value: object) -> str:
-    """A value for an error: short, on one line, never a mapping's content. [SE1]"""
+    """A value for an error: short, on one line, never a mapping's content or a credential. [SE1]"""
     if isinstance(value, _PLAIN) or hasattr(type(value), "__fspath__"):
         try:
             return _SHORT.repr(value)
@@ -55,6 +91,9 @@ class _Short(reprlib.Repr):
     maxstring = maxother = 80
 
     def repr1(self, x: Any, level: int) -> str:
+        text = x.decode("latin-1") if isinstance(x, bytes) else x
+        if isinstance(text, str) and secret_in(text):
+            x = hidden(text)
         plain = isinstance(x, _PLAIN) or hasattr(type(x), "__fspath__")
         return super().repr1(x, level) if plain else f"<{type(x).__qualname__}>"
 

@@ -285,7 +285,7 @@ def _parse(value: Any, type: FieldType) -> WireValue:
     if isinstance(type, str) and type in CALENDAR:
         number = calendar_value(value.strip(), type) if isinstance(value, str) else value
         if number is None and value is not None:
-            raise UsageError(f"{value!r} is no {type} as its folders write it.")
+            raise UsageError(f"{shown(value)} is no {type} as its folders write it.")
         return encode(number, "integer")
     if not isinstance(value, str) or type in ("string", "binary"):
         return encode(value, type)
@@ -298,7 +298,7 @@ def _parse(value: Any, type: FieldType) -> WireValue:
             if type == "timestamp"
             else ""
         )
-        raise UsageError(f"{value!r} is no {type_text(type)}.{advice}") from error
+        raise UsageError(f"{shown(value)} is no {type_text(type)}.{advice}") from error
 
 
 def _from_text(text: str, type: FieldType) -> Any:

@@ -22,6 +22,7 @@ from .fields import (
     is_text,
     is_unicode,
     map_fields,
+    secret_in,
     shown,
 )
 from .object_names import is_table_id, parse_job_id
@@ -45,28 +46,6 @@ _SECRET_NAME = re.compile(
     r"secret|passw(?:or)?d|passphrase|credential|authorization|token$|"
     r"(?:private|access|account|api|shared|signing)[-_. ]?key|connection[-_. ]?string",
     re.IGNORECASE,
-)
-_SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
-    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\"private_key\"\s*:")),
-    ("a URL with a password", re.compile(r"://[^/\s:@]*:[^/\s@]+@")),
-    ("a signed URL", re.compile(r"[?&](?:sig|x-(?:amz|goog)-signature|token)=", re.IGNORECASE)),
-    (
-        "a password or key",
-        re.compile(
-            r"(?:secret|passw(?:or)?d|pwd|(?:account|access|api|sharedaccess)_?key)\s*[=:]\s*\S",
-            re.IGNORECASE,
-        ),
-    ),
-    ("a bearer token", re.compile(r"\bbearer\s+[a-z0-9+/_=.~-]{16,}", re.IGNORECASE)),
-    ("a JSON web token", re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.")),
-    (
-        "a service's token",
-        re.compile(
-            r"\b(?:gh[pousr]_\w{30,}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[\w-]{10,}|"
-            r"dapi[0-9a-f]{32}|sk_live_\w{16,}|AIza[\w-]{30,})"
-        ),
-    ),
 )
 
 
@@ -181,18 +160,14 @@ def check_author(author: Author | None) -> None:
 def find_credential(note: Note) -> str | None:
     """Where a note holds what looks like a credential, and its kind; never itself. [SE5]"""
     for name, value in note.metadata.items():
-        if kind := _secret_in(name):
+        if kind := secret_in(name):
             return f"a name in it looks like {kind}"
         if _SECRET_NAME.search(name):
             return f"{shown(name)} is the name of a credential"
-        if kind := _secret_in(value):
+        if kind := secret_in(value):
             return f"the value of {shown(name)} looks like {kind}"
-    kind = _secret_in(note.message or "")
+    kind = secret_in(note.message or "")
     return f"it looks like {kind}" if kind else None
-
-
-def _secret_in(text: str) -> str | None:
-    return next((kind for kind, pattern in _SECRETS if pattern.search(text)), None)
 
 
 def _is_clean(text: str, also: str = "") -> bool:

@@ -322,21 +322,21 @@ def _check_properties(
             _check_author_parts(value)
         elif name == MISSING_COLUMNS:
             if value not in ("error", "null", None):
-                raise UsageError(f'property {name!r} is "error" or "null", not {value!r}')
+                raise UsageError(f'property {name!r} is "error" or "null", not {shown(value)}')
         elif name in UPKEEP:
             check_upkeep(name, value)
         elif name == SORT_BY:
             if value is not None:
                 property_fields(value, schema or Schema(fields=()), partition_by)
         elif value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
-            raise UsageError(f"property {name!r} is a number above 0, not {value!r}")
+            raise UsageError(f"property {name!r} is a number above 0, not {shown(value)}")
 
 
 def _check_author_parts(value: str | None) -> None:
     try:
         parts_of("none" if value is None else value)
     except ValueError as error:
-        raise UsageError(f"property {AUTHOR_PROPERTY!r} is {value!r}: {error}") from None
+        raise UsageError(f"property {AUTHOR_PROPERTY!r} is {shown(value)}: {error}") from None
 
 
 def _check_bloom_columns(value: str, schema: Schema | None) -> None:

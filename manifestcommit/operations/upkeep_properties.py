@@ -77,7 +77,7 @@ def steps_of(properties: Mapping[str, str]) -> tuple[str, ...]:
     if named != {"none"} and not named <= {*STEPS}:
         raise UsageError(
             f"property {MAINTAIN_STEPS!r} is 'none', or any of {', '.join(STEPS)}, split by "
-            f"commas; not {value!r}"
+            f"commas; not {shown(value)}"
         )
     return tuple(step for step in STEPS if step in named)
 
@@ -110,8 +110,8 @@ def property_fields(text: str, schema: Schema, partition_by: Collection[str]) ->
         return sort_fields(names, schema, partition_by)
     except UsageError as error:
         raise UsageError(
-            f"property {SORT_BY!r} is {text!r}, columns split by commas: {error} Set it to other "
-            "columns, or remove it: its value is None then"
+            f"property {SORT_BY!r} is {shown(text)}, columns split by commas: {error} Set it to "
+            "other columns, or remove it: its value is None then"
         ) from None
 
 
@@ -166,4 +166,4 @@ def check_upkeep(name: str, value: str | None) -> None:
     if least is None:
         retention_value(name, value)
     elif not (value.isascii() and value.isdecimal() and int(value) >= least):
-        raise UsageError(f"property {name!r} is a number from {least} on, not {value!r}")
+        raise UsageError(f"property {name!r} is a number from {least} on, not {shown(value)}")

@@ -42,7 +42,7 @@ from ..filter.sql_syntax import IncompleteError, NotUnderstoodError
 from ..format import arrow_schema
 from ..format.arrow_schema import ADVICE, arrow_type, converted, exactly, is_number
 from ..format.evolution import find_column
-from ..format.fields import Field, FieldType, Schema, is_text, type_text
+from ..format.fields import Field, FieldType, Schema, hidden, is_text, type_text
 from ..format.fields import shown as text
 from ..format.transforms import source_ids
 from ..version import install
@@ -173,7 +173,7 @@ def evaluating(condition: Any, what: str = "the condition") -> Iterator[None]:
 def shown(condition: Any) -> str:
     """The condition for a message, without the end of a long one."""
     try:
-        text = str(condition)
+        text = hidden(str(condition))
     except (OverflowError, ValueError):  # a day or a text that Python cannot hold
         text = f"a {type(condition).__name__} with a value that Python cannot hold"
     return repr(text if len(text) <= 300 else text[:300] + "…")

@@ -21,7 +21,7 @@ from ..filter.transforms import partitions_read
 from ..format import manifest_table
 from ..format.arrow_schema import arrow_schema, converted
 from ..format.evolution import Editing, SchemaEdit
-from ..format.fields import Field, Schema, type_text, walk
+from ..format.fields import Field, Schema, hidden, type_text, walk
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..protocol.apply import Layout, check_missing, lay_out
@@ -194,7 +194,8 @@ def _default(field: Field, value: Any) -> pa.Scalar:
         return converted(pa.array([value]), field)[0]
     except (SchemaMismatchError, pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise UsageError(
-            f"it is no value of the type {type_text(field.type)} ({error}); nothing was done",
+            f"it is no value of the type {type_text(field.type)} ({hidden(str(error))}); "
+            "nothing was done",
             argument="default",
             given=shown(value),
         ) from error

@@ -162,3 +162,29 @@ def test_a_name_with_a_nul_is_refused_not_cut(tmp_path: Path, make: Callable[[],
     """Arrow's C interface ends a name there. [SC1]"""
     with pytest.raises(mc.errors.SchemaMismatchError, match=r"'a\\x00b' has the character NUL.*Rename"):
         mc.write(make(), tmp_path / "t")
+
+
+PASSWORD = "postgresql://u:hunter2@h/x"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table, value: table.add_column("a", "int", default=value),
+        lambda table, value: table.add_column("a", "int", default=value.encode()),
+        lambda table, value: table.add_column("a", "array<int>", default=[value]),
+        lambda table, value: table.add_column("a", "map<string, int>", default={value: 1, "b": value}),
+        lambda table, value: table.add_column("a", value),
+        lambda table, value: table.update({"d": f"'{value}'"}),
+        lambda table, value: table.delete(value),
+        lambda table, value: table.drop_column(value),
+        lambda table, value: table.set_properties({"layout.sort-by": value}),
+        lambda table, value: table.set_properties({"write.row-change-tries": value}),
+        lambda table, value: table.add_constraint("x", f"d > '{value}'"),
+    ],
+)
+def test_no_error_repeats_a_value_with_a_credential(table: Table, call: Callable[[Table, str], Any]) -> None:
+    """[SE1]"""
+    with pytest.raises(mc.errors.UsageError) as error:
+        call(table, PASSWORD)
+    assert "hunter2" not in str(error.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import shutil
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -245,9 +246,13 @@ def another(lake: mc.Lake, to: str) -> None:
 
 
 def emptied(lake: mc.Lake, to: str) -> None:
-    mc.publish_catalog(lake.url, to)
     for name in lake.tables().column("name").to_pylist():
         lake.drop(name)
+
+
+def removed(lake: mc.Lake, to: str) -> None:
+    mc.publish_catalog(lake.url, to)
+    shutil.rmtree(lake.url.removeprefix("file://"))
 
 
 REFUSED: dict[Callable[[mc.Lake, str], None], str] = {
@@ -257,6 +262,7 @@ REFUSED: dict[Callable[[mc.Lake, str], None], str] = {
     files: "holds files",
     another: "has the catalog of another lake",
     emptied: "there is no table in",
+    removed: "there is no folder",
 }
 
 
@@ -271,6 +277,16 @@ def test_what_get_alone_cannot_tell_apart_is_refused_before_anything_is_written(
     with pytest.raises((UsageError, NotATableError), match=REFUSED[make]):
         mc.publish_catalog(flat.url, to)
     assert objects(to) == before
+
+
+def test_a_lake_whose_last_table_was_dropped_lists_none(flat: mc.Lake) -> None:
+    """[LK10]"""
+    to = new()
+    mc.publish_catalog(flat.url, to)
+    emptied(flat, to)
+    assert mc.publish_catalog(flat.url, to).num_rows == 0
+    left = objects(to)
+    assert json.loads(left["v1/namespaces"]) == {"namespaces": []} and sorted(left) == ["v1/config", "v1/lake", "v1/namespaces"]
 
 
 def test_a_folder_on_a_disk_is_refused(flat: mc.Lake, tmp_path: Path) -> None:
