@@ -30,6 +30,7 @@ from ..errors import (
     UsageError,
     WatermarkError,
 )
+from ..format.fields import is_text
 from ..format.object_names import REFUSED
 from ..job import Job, Path, begin
 from ..runtime.environment import STARTS
@@ -85,11 +86,11 @@ class LoadOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 
 def a_source(name: str, value: Any) -> Any:
-    """A source: an object with the two questions."""
-    if not all(callable(getattr(value, each, None)) for each in ("chunks", "rows")):
-        raise wrong(
-            name, value, "a source", "manifestcommit.sources.files('s3://landing/orders', 'csv')"
-        )
+    """A source: an object with a name and the two questions."""
+    asked = all(callable(getattr(value, each, None)) for each in ("chunks", "rows"))
+    if isinstance(value, type) or not (asked and is_text(getattr(value, "name", None))):
+        such = "manifestcommit.sources.files('s3://landing/orders', 'csv')"
+        raise wrong(name, value, "a source, with `name`, `chunks` and `rows`", such)
     return value
 
 

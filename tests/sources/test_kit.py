@@ -96,12 +96,39 @@ class Stateful(Numbers):
         (Twice, "behind the last chunk"),
         (Moody, "are others when they are asked for again"),
         (Lost, r"lacks 3 rows, such as \[0\]"),
-        (Stateful, "lacks 6 rows|there are more|is no table"),
+        (Stateful, "lacks 6 rows|there are more"),
     ],
 )
 def test_what_a_wrong_source_does_is_told(wrong: type[Numbers], told: str) -> None:
-    with pytest.raises((AssertionError, mc.errors.TableNotFoundError), match=told):
+    with pytest.raises(AssertionError, match=told):
         check_source(wrong, rows=numbers)
+
+
+class Empty(Numbers):
+    def chunks(self, positions: Mapping[str, Any], *, max_bytes: int) -> Iterator[Chunk]:
+        return iter(())
+
+
+class Nameless:
+    chunks, rows = Numbers.chunks, Numbers.rows
+
+
+def test_a_source_without_rows_passes() -> None:
+    """[LD1]"""
+    assert check_source(Empty, rows=list).rows == 0
+    with pytest.raises(AssertionError, match="lacks 6 rows"):
+        check_source(Empty, rows=numbers)
+
+
+@pytest.mark.parametrize(
+    ("source", "rows"), [(Nameless, numbers), (lambda: 5, numbers), (Numbers(), numbers), (Numbers, [[]]), (lambda: Numbers, list)]
+)
+def test_what_is_no_source_is_said(tmp_path: Path, source: Any, rows: Any) -> None:
+    """[LD1] [SE3]"""
+    with pytest.raises(mc.errors.UsageError, match=r"^invalid (source|source\(\)|rows) .*expected a "):
+        check_source(source, rows=rows)
+    with pytest.raises(mc.errors.UsageError, match="with `name`"):
+        mc.load(Nameless(), tmp_path / "t")
 
 
 SLOW = ("kafka", "postgres", "postgres-slot")
