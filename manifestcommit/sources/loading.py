@@ -578,7 +578,8 @@ class _Loader:
         method, given = change
         data = source.rows(chunk)
         if not hasattr(data, "__arrow_c_stream__"):  # streams that may have different columns
-            tables = [pa.table(each) for each in streams(data)]
+            # read batch by batch, which passes on the source's own errors
+            tables = [pa.Table.from_batches(list(each), each.schema) for each in streams(data)]
             data = pa.concat_tables(tables, promote_options="default") if tables else None
         outcome = getattr(table, method)(
             data,

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from ..errors import TableNotFoundError
 from ..runtime.validation import checked, wrong
 from ..sources.chunk import Chunk, Position, Source, streams
@@ -183,5 +181,5 @@ def _opened(source: Source, url: str) -> Source:
 
 
 def _rows_of(source: Source, chunk: Chunk) -> Counter[str]:
-    found = (pa.table(each).to_pylist() for each in streams(source.rows(chunk)))
+    found = (batch.to_pylist() for each in streams(source.rows(chunk)) for batch in each)
     return Counter(repr(row) for rows in found for row in rows)

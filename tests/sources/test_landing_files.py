@@ -102,10 +102,16 @@ def test_a_changed_file_ends_the_load_where_that_is_asked_for(tmp_path: Path, la
     assert ids(tmp_path / "t") == [1]
 
 
-def test_a_file_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path, landing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", [{}, {"on_changed": "replace", "file_column": "_file"}], ids=["append", "replace"])
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
+    tmp_path: Path, landing: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
     """What is recorded is what was read: the rows of one content under the name of another would never be mended."""
     put(landing, "a.csv", "id\n1\n")
-    source = mc.sources.files(landing)
+    source = mc.sources.files(landing, **given)
+    if given:  # then its rows are replaced
+        mc.load(source, tmp_path / "t")
+        put(landing, "a.csv", "id\n333\n", seconds_ago=60)
     opened = landing_files.LandingFiles._opened
     times = []
 
