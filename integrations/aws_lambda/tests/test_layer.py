@@ -18,7 +18,8 @@ import pytest
 from tests.servers import servers
 
 FOLDER = Path(__file__).resolve().parents[1]
-MOST_CPU = 0.6  # seconds, from the import to the first commit
+FLOOR = "import pyarrow.parquet, pyarrow.compute, botocore.session, urllib3"  # what it stands on
+MOST = 3  # times the CPU of these imports, from the import to the first commit
 
 
 @pytest.fixture(scope="session")
@@ -118,15 +119,14 @@ def test_a_function_commits_each_event_once(packages: Path, rgw: servers.S3Serve
 
 
 def test_the_first_commit_costs_little(packages: Path, rgw: servers.S3Server) -> None:
-    """The least of some runs: what else the machine does costs some of them more."""
+    """Beside what it imports, in turns, as machines differ; the least of some runs: what else the machine does costs some of them more."""
     rgw.call("create_bucket", Bucket="costs")
-    code = (
-        "import time; start = time.process_time(); import handler\n"
-        "handler.handler({'id': 'a', 'rows': [{'n': 1}]}, None); print(time.process_time() - start)"
-    )
-    spent = []
+    calls = {"floor": FLOOR, "function": "import handler; handler.handler({'id': 'a', 'rows': [{'n': 1}]}, None)"}
+    spent = dict.fromkeys(calls, float("inf"))
     for number in range(5):
         env = {**rgw.environment, "TABLE": f"s3://costs/{number}", "PYTHONPATH": f"{packages}{os.pathsep}{FOLDER}"}
-        done = subprocess.run([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True, check=True)
-        spent.append(float(done.stdout))
-    assert min(spent) <= MOST_CPU, spent
+        for name, call in calls.items():
+            code = f"import time; start = time.process_time(); {call}; print(time.process_time() - start)"
+            done = subprocess.run([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True, check=True)
+            spent[name] = min(spent[name], float(done.stdout))
+    assert spent["function"] <= MOST * spent["floor"], spent
