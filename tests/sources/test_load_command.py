@@ -120,7 +120,7 @@ def test_a_wrong_option_is_told_in_one_sentence(lake: Path, capsys: pytest.Captu
             main(["load", "t", "landing", *wrong])
         said = capsys.readouterr().err
         assert ended.value.code == 2 and said.startswith("manifestcommit load: error: ") and told in said
-        assert said.endswith(". See manifestcommit load --help.\n") and said.count("\n") == 1
+        assert said.endswith(" See manifestcommit load --help.\n") and said.count("\n") == 1
 
 
 def test_tables_of_a_slot_are_pairs(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
