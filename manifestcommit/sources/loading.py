@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import inspect
 import logging
 import os
 import signal
@@ -88,7 +89,9 @@ class LoadOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 def a_source(name: str, value: Any) -> Any:
     """A source: an object with a name and the two questions."""
     asked = all(callable(getattr(value, each, None)) for each in ("chunks", "rows"))
-    if isinstance(value, type) or not (asked and is_text(getattr(value, "name", None))):
+    named = inspect.getattr_static(value, "name", None)  # a property may ask a server
+    is_named = is_text(named) or (named is not None and not isinstance(named, str | int))
+    if isinstance(value, type) or not (asked and is_named):
         such = "manifestcommit.sources.files('s3://landing/orders', 'csv')"
         raise wrong(name, value, "a source, with `name`, `chunks` and `rows`", such)
     return value
