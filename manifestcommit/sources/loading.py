@@ -89,8 +89,9 @@ class LoadOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 def a_source(name: str, value: Any) -> Any:
     """A source: an object with a name and the two questions."""
     asked = all(callable(getattr(value, each, None)) for each in ("chunks", "rows"))
-    named = inspect.getattr_static(value, "name", None)  # a property may ask a server
-    is_named = is_text(named) or (named is not None and not isinstance(named, str | int))
+    is_property = hasattr(inspect.getattr_static(value, "name", None), "__get__")
+    # a property may ask a server, and is asked where the source is opened
+    is_named = is_property or is_text(getattr(value, "name", None))
     if isinstance(value, type) or not (asked and is_named):
         such = "manifestcommit.sources.files('s3://landing/orders', 'csv')"
         raise wrong(name, value, "a source, with `name`, `chunks` and `rows`", such)

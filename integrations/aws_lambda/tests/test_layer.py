@@ -18,7 +18,7 @@ import pytest
 from tests.servers import servers
 
 FOLDER = Path(__file__).resolve().parents[1]
-FLOOR = "import pyarrow.parquet, pyarrow.compute, botocore.session, urllib3"  # what it stands on
+FLOOR = "import pyarrow.parquet, pyarrow.compute, botocore.session, urllib3"  # its dependencies
 MOST = 3  # times the CPU of these imports, from the import to the first commit
 
 
@@ -119,7 +119,7 @@ def test_a_function_commits_each_event_once(packages: Path, rgw: servers.S3Serve
 
 
 def test_the_first_commit_costs_little(packages: Path, rgw: servers.S3Server) -> None:
-    """Beside what it imports, in turns, as machines differ; the least of some runs: what else the machine does costs some of them more."""
+    """Compared with its imports, alternately, since machines differ. The minimum counts: other load only adds to a run."""
     rgw.call("create_bucket", Bucket="costs")
     calls = {"floor": FLOOR, "function": "import handler; handler.handler({'id': 'a', 'rows': [{'n': 1}]}, None)"}
     spent = dict.fromkeys(calls, float("inf"))

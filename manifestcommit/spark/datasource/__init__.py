@@ -632,9 +632,7 @@ class ManifestCommitDataSource(StoreSource):
             key=self.options.get("key"),
             partition_by=_names("partitionBy", self.options.get("partitionBy")),
             merge_schema=_flag("mergeSchema", self.options.get("mergeSchema")),
-            target_file_size=size("targetFileSize", self.options["targetFileSize"])
-            if self.options.get("targetFileSize")
-            else None,
+            target_file_size=_file_size(self.options),
         )
         return StreamWriter(planned, storage_options=self._options_for(ctx.store.url))
 
@@ -747,9 +745,7 @@ def begin_write(
         partition_by=_names("partitionBy", options.get("partitionBy")),
         merge_schema=_flag("mergeSchema", options.get("mergeSchema")),
         replace_schema=_flag("replaceSchema", options.get("replaceSchema")),
-        target_file_size=size("targetFileSize", options["targetFileSize"])
-        if options.get("targetFileSize")
-        else None,
+        target_file_size=_file_size(options),
     )
     return TableWriter(
         job, plan, takes_all=overwrite and chosen is None, storage_options=storage_options
@@ -949,6 +945,10 @@ def _json(option: str, text: str, form: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise UsageError(f'option("{option}", ...) is {form}, not {text!r} ({error})') from None
+
+
+def _file_size(options: Mapping[str, Any]) -> int | None:
+    return size("targetFileSize", given) if (given := options.get("targetFileSize")) else None
 
 
 def _flag(option: str, text: str | None) -> bool:
