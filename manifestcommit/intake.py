@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from .errors import ManifestCommitError, NotATableError, UnsupportedTypeError, UsageError
 from .export.delta_export import is_of_table
-from .files.foreign_footer import FooterJudge
+from .files.foreign_footer import open_foreign
 from .format.arrow_schema import FIELD_ID, arrow_type
 from .format.fields import (
     PRIMITIVES,
@@ -266,7 +266,7 @@ def _footers(ctx: TableContext, paths: Sequence[str]) -> Iterator[tuple[str, pa.
     def columns(path: str) -> pa.Schema:
         try:
             with ctx.store.open_input(path) as stream:
-                return judge.open(stream)[0].schema_arrow
+                return open_foreign(stream)[0].schema_arrow
         except FileNotFoundError:
             raise UsageError(
                 f"{ctx.store.url}/{path} is listed and is not there. Nothing was adopted"
@@ -277,8 +277,7 @@ def _footers(ctx: TableContext, paths: Sequence[str]) -> Iterator[tuple[str, pa.
                 "was adopted"
             ) from error
 
-    with FooterJudge() as judge:
-        yield from zip(paths, map_in_batches(ctx.store, columns, paths), strict=True)
+    return zip(paths, map_in_batches(ctx.store, columns, paths), strict=True)
 
 
 def _identified(
@@ -393,7 +392,11 @@ def delta_table(ctx: TableContext, known: Schema | None) -> ListedTable:
     with parsed(f"the files in the Delta log {ctx.store.url}/{_LOG}"):
         files = _files(ctx, actions, schema, by, names)
     return ListedTable(
-        schema=schema, partition_by=by, files=files, version=_delta_in_words(version)
+        schema=schema,
+        partition_by=by,
+        files=files,
+        version=_delta_in_words(version),
+        constraints=_checks(metadata.configuration),
     )
 
 
@@ -424,6 +427,16 @@ def _copy_log(ctx: TableContext, folder: Path) -> None:
         raise NotATableError(f"{ctx.store.url} holds no Delta log: there is no {_LOG}")
 
 
+def _checks(configuration: Mapping[str, str | None]) -> dict[str, str]:
+    """The CHECK constraints. A null result violates one in Delta, and keeps one here. [CK1]"""
+    prefix = "delta.constraints."
+    return {
+        key.removeprefix(prefix): f"({text}) IS TRUE"
+        for key, text in configuration.items()
+        if key.startswith(prefix)
+    }
+
+
 def _check_features(
     ctx: TableContext, features: list[str], configuration: Mapping[str, str | None]
 ) -> None:
@@ -451,11 +464,14 @@ def _schema(struct: dict[str, Any], known: Schema | None, new_id: Callable[[], i
 
 
 def _mapped(field: Field) -> Field:
-    field = _with_ids(field)
+    nullable, field = field.nullable, _with_ids(field)
     own = {key: value for key, value in field.metadata.items() if not key.startswith("delta.")}
     physical = field.metadata.get(f"{_MAPPED}physicalName", field.name)
     return msgspec.structs.replace(
-        field, physical=None if physical == field.name else physical, metadata=own, nullable=True
+        field,
+        physical=None if physical == field.name else physical,
+        metadata=own,
+        nullable=nullable,
     )
 
 
@@ -530,7 +546,7 @@ def iceberg_table(ctx: TableContext, document: str | None, rewrite: bool) -> Lis
     with parsed(f"the Iceberg table of the document {store.url}/{name}"):
         metadata = _metadata(store, name)
         files = _live(store, metadata)
-        fields = tuple(map(_field, metadata.schema().fields))
+        fields = tuple(map(_column, metadata.schema().fields))
         mapping = _mapping(metadata.properties)
     paths = [_inside(store, file.file_path) for file in files]
     schema, held, renamed = as_stored(ctx, fields, paths, mapping, rewrite)
@@ -705,6 +721,11 @@ def _store_io(store: Store) -> Any:
 
 def _field(column: Any) -> Field:
     return Field(id=column.field_id, name=column.name, type=_type(column.field_type, column.name))
+
+
+def _column(column: Any) -> Field:
+    """A column of the table: one that is required is never null. [SC3]"""
+    return msgspec.structs.replace(_field(column), nullable=not column.required)
 
 
 def _type(kind: Any, of: str) -> FieldType:

@@ -38,7 +38,7 @@ from .errors import (
 )
 from .files import writer as files
 from .files.foreign_file import footer_schema, inspect_file
-from .files.foreign_footer import FooterJudge, open_noted
+from .files.foreign_footer import open_noted
 from .files.writer import bytes_of, record_batches
 from .format import arrow_schema, object_names, partitioning
 from .format.change import (
@@ -751,13 +751,12 @@ class Job(JointUnit):
         ranges = source_ranges_of(sources)
         if self.already_committed:
             return
-        with FooterJudge() as judge:
-            for path in paths:
-                entry = self._add_file(path, judge)
-                self._entries.append(
-                    msgspec.structs.replace(entry, sources=ranges) if ranges else entry
-                )
-                self._ledger.take([entry], (), InputTotals(rows=entry.rows, bytes=entry.bytes))
+        for path in paths:
+            entry = self._add_file(path)
+            self._entries.append(
+                msgspec.structs.replace(entry, sources=ranges) if ranges else entry
+            )
+            self._ledger.take([entry], (), InputTotals(rows=entry.rows, bytes=entry.bytes))
 
     def _plan_write(
         self,
@@ -828,11 +827,11 @@ class Job(JointUnit):
         self._finished, self._writing = self._finished + 1, False
         return self._layout.schema, self._layout.partition_by
 
-    def _add_file(self, path: str, judge: FooterJudge) -> Entry:
+    def _add_file(self, path: str) -> Entry:
         """The entry of a file that something else wrote. [AF1]"""
         head, store = self._table(None, ()), self._ctx.store
         if (self._layout.schema or head.snapshot.schema) is None:
-            columns = footer_schema(store, path, judge)
+            columns = footer_schema(store, path)
             self._plan_write(arrow_schema.from_arrow(columns, self._ctx.new_field_id))
             self._writing = False
         schema = self._layout.schema or head.snapshot.schema
@@ -847,7 +846,6 @@ class Job(JointUnit):
             schema=schema,
             partition_by=chosen,
             job=self._id,
-            judge=judge,
             bounds_columns=files.bounds_columns_of(head.snapshot),
         )
         self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)

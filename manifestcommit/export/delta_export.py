@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
-from ..files.foreign_footer import FooterJudge
+from ..files.foreign_footer import open_foreign
 from ..format.fields import (
     EXACT,
     FLOATS,
@@ -473,8 +473,8 @@ def is_of_table(store: Store, version: int, table_id: str) -> bool:
     except FileNotFoundError:
         pass
     try:
-        with store.open_input(checkpoint_name(version)) as stream, FooterJudge() as judge:
-            heads = judge.open(stream)[0].read_row_group(0, columns=["metaData.id"])
+        with store.open_input(checkpoint_name(version)) as stream:
+            heads = open_foreign(stream)[0].read_row_group(0, columns=["metaData.id"])
         ids = {row["metaData"]["id"] for row in heads.to_pylist() if row["metaData"] is not None}
     except (pa.ArrowException, OSError, KeyError, TypeError):
         return False

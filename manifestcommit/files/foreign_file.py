@@ -44,7 +44,7 @@ from ..format.spark_json import from_spark
 from ..format.transforms import maker, partition_fields, source_of
 from ..store.base import ObjectInfo, Store
 from .footer_stats import column_stats, parquet_columns, tracked_leaves
-from .foreign_footer import FooterJudge
+from .foreign_footer import open_foreign
 
 
 def inspect_file(
@@ -54,7 +54,6 @@ def inspect_file(
     schema: Schema,
     partition_by: tuple[int, ...],
     job: str,
-    judge: FooterJudge,
     partition: tuple[WireValue, ...] | None = None,
     bounds_columns: int = 32,
     outside: bool = False,
@@ -80,7 +79,7 @@ def inspect_file(
             size = stream.seek(0, os.SEEK_END)
             stream.seek(0)
             given = _Input(stream, name)
-            parquet, footer = judge.open(given, coerce_int96_timestamp_unit="us")
+            parquet, footer = open_foreign(given, coerce_int96_timestamp_unit="us")
             _refuse_deletes(name, parquet, "Nothing was added")
             file = _Candidate(name, parquet, schema, partition_by)
             file.check_columns(unknown)
@@ -105,11 +104,11 @@ def inspect_file(
         ) from error
 
 
-def footer_schema(store: Store, path: str, judge: FooterJudge) -> pa.Schema:
+def footer_schema(store: Store, path: str) -> pa.Schema:
     """The columns of a Parquet file, for a table without any. One or two ranged reads. [AF1]"""
     try:
         with store.open_input(path) as stream:
-            file, _ = judge.open(stream, coerce_int96_timestamp_unit="us")
+            file, _ = open_foreign(stream, coerce_int96_timestamp_unit="us")
             return _with_int96_instants(file)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise UsageError(
@@ -149,7 +148,6 @@ def read_facts(
     partition_names: Sequence[str],
     bounds_columns: int,
     rewrite: bool,
-    judge: FooterJudge,
 ) -> FileFacts:
     """Return the contents of a Parquet file if every reader of a table can read it; otherwise raise
     an error that names it. One or two ranged reads. [AF2]
@@ -170,7 +168,7 @@ def read_facts(
                 )
             stream.seek(0)
             given = _Input(stream, name)
-            parquet, footer = judge.open(given, coerce_int96_timestamp_unit="us")
+            parquet, footer = open_foreign(given, coerce_int96_timestamp_unit="us")
             _refuse_deletes(name, parquet, "Nothing was adopted")
             try:
                 schema = columns_of(parquet)
@@ -220,13 +218,13 @@ def _refuse_deletes(name: str, file: pq.ParquetFile, outcome: str) -> None:
         )
 
 
-def read_rows(store: Store, path: str, judge: FooterJudge) -> Iterator[pa.RecordBatch]:
+def read_rows(store: Store, path: str) -> Iterator[pa.RecordBatch]:
     """The rows of a file that was looked at, under the file's names. [AF2]"""
     name = f"{store.url}/{path}"
     try:
         with store.open_input(path) as stream:
             given = _Input(stream, name)
-            yield from _batches(judge.open(given, coerce_int96_timestamp_unit="us")[0])
+            yield from _batches(open_foreign(given, coerce_int96_timestamp_unit="us")[0])
     except FileNotFoundError as error:
         raise UsageError(
             f"{name} was removed while it was rewritten. Nothing was adopted; run it again."

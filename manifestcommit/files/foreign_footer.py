@@ -6,6 +6,7 @@ A forged footer can crash pyarrow, and no `except` helps.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import subprocess
@@ -27,65 +28,91 @@ TAIL_BYTES = 8  # at the end of a footer: its length and the magic
 MAX_FOOTER_BYTES = 128 << 20  # pyarrow's object takes about eight times as much as the footer
 _READ_BYTES = 64 * 1024  # most footers are no longer
 _MOST_SECONDS = 60.0  # for one footer
+_CRASHED = "pyarrow crashed, or did not come to an end, when it read it in another process"
 _CHILD = (
     "import sys; sys.path[:] = sys.argv[1:]; "
     f"from {footer_child.__name__} import answer; answer(sys.stdin.buffer, sys.stdout.buffer)"
 )
 
 
-class FooterJudge:
-    """Judges footers in a child process. Within a `with` block, which ends the child; it starts
-    with the first footer, and again after one that it died of. Safe for threads. [AF3]"""
+class _Judge:
+    """The child process that reads footers, one for this process. It starts with the first footer,
+    again after one that it died of, and ends once it has had none for a while. [AF3]"""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    def __enter__(self) -> FooterJudge:
-        return self
+    def ask(self, footer: bytes, file_bytes: int) -> str:
+        """What is wrong with the footer; empty: nothing. Safe for threads."""
+        with self._lock:
+            if self._child is not None and self._child.poll() is not None:
+                self._end()  # of idleness, or of a signal to all processes of this terminal
+            answer = self._answer(footer, file_bytes)
+            if answer is None and self._end() == 0:  # idle until just now
+                answer = self._answer(footer, file_bytes)
+            if answer is None:
+                self._end()
+                return (
+                    "pyarrow crashed, or did not come to an end, when it read it in another process"
+                )
+            return answer.decode("utf-8", "replace")
 
-    def __exit__(self, *raised: object) -> None:
+    def end(self) -> None:
+        """End the child, which a later footer starts again."""
         with self._lock:
             self._end()
 
-    def open(self, source: Any, **options: Any) -> tuple[pq.ParquetFile, FooterRef]:
-        """The file in this seekable stream, and its footer; `pa.ArrowInvalid` if that is damaged.
-        One or two reads. options: as for pyarrow's `ParquetFile`. [AF3]"""
-        footer, size = _read_footer(source)
-        with self._lock:
-            reason = self._ask(footer, size)
-        if reason:
-            raise pa.ArrowInvalid(f"its Parquet footer is damaged: {reason}")
-        file = pq.ParquetFile(source, metadata=metadata_of(footer), **options)
-        return file, FooterRef(bytes=len(footer), digest=codec.digest(footer))
+    def forget(self) -> None:
+        """In a process that was forked: the child is another process's."""
+        child, self._child, self._lock = self._child, None, threading.Lock()
+        if child is not None:
+            child.returncode = 0  # nothing to wait for
+            for stream in (child.stdin, child.stdout):
+                if stream is not None:
+                    stream.close()
 
-    def _ask(self, footer: bytes, file_bytes: int) -> str:
-        """What is wrong with the footer; empty: nothing."""
+    def _answer(self, footer: bytes, file_bytes: int) -> bytes | None:
         child = self._child = self._child or _started()
         timer = threading.Timer(_MOST_SECONDS, child.kill)
         timer.start()
         try:
             assert child.stdin is not None and child.stdout is not None
             put(cast(BinaryIO, child.stdin), file_bytes.to_bytes(SIZE_BYTES, "big"), footer)
-            answer = take(cast(BinaryIO, child.stdout))
+            return take(cast(BinaryIO, child.stdout))
         except OSError:  # it ended before it had read all
-            answer = None
+            return None
         finally:
             timer.cancel()
-        if answer is None:
-            self._end()
-            return "pyarrow crashed, or did not come to an end, when it read it in another process"
-        return answer.decode("utf-8", "replace")
 
-    def _end(self) -> None:
+    def _end(self) -> int | None:
+        """Its exit code."""
         child, self._child = self._child, None
-        if child is not None:
-            with contextlib.suppress(OSError):
-                try:
-                    child.communicate(timeout=_MOST_SECONDS)  # it ends where its questions do
-                except subprocess.TimeoutExpired:
-                    child.kill()
-                    child.communicate()
+        if child is None:
+            return None
+        with contextlib.suppress(OSError):
+            try:
+                child.communicate(timeout=_MOST_SECONDS)  # it ends where its questions do
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.communicate()
+        return child.returncode
+
+
+_JUDGE = _Judge()
+atexit.register(_JUDGE.end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_JUDGE.forget)
+
+
+def open_foreign(source: Any, **options: Any) -> tuple[pq.ParquetFile, FooterRef]:
+    """The file in this seekable stream, and its footer; `pa.ArrowInvalid` if that is damaged, which
+    a child process finds out. One or two reads. options: as for pyarrow's `ParquetFile`. [AF3]"""
+    footer, size = _read_footer(source)
+    if reason := _JUDGE.ask(footer, size):
+        raise pa.ArrowInvalid(f"its Parquet footer is damaged: {reason}")
+    file = pq.ParquetFile(source, metadata=metadata_of(footer), **options)
+    return file, FooterRef(bytes=len(footer), digest=codec.digest(footer))
 
 
 def _started() -> subprocess.Popen[bytes]:

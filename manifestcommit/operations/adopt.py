@@ -12,7 +12,7 @@ import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
@@ -41,7 +41,6 @@ from ..files.foreign_file import (
     read_facts,
     read_rows,
 )
-from ..files.foreign_footer import FooterJudge
 from ..files.writer import DEFAULT_BOUNDS_COLUMNS, DataFileWriter, plan_for
 from ..format import object_names
 from ..format.change import Overwrite, Write, declaration
@@ -59,7 +58,7 @@ from ..format.fields import (
 )
 from ..format.object_names import UnsafePathError, check_path
 from ..format.partitioning import agrees, check_partition_by, folder_values, parse, widen
-from ..format.snapshot import KeyRecord, Snapshot, Summary
+from ..format.snapshot import Constraint, KeyRecord, Snapshot, Summary
 from ..format.transforms import parse_call, spelled
 from ..format.values import to_array
 from ..log.manifests import write_manifest
@@ -70,6 +69,7 @@ from ..log.table_context import (
     find_key_at,
     format_at,
     format_of,
+    gate,
 )
 from ..log.version_chain import Head
 from ..protocol.apply import entries_overflow
@@ -379,13 +379,14 @@ class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
 class ListedTable(msgspec.Struct, frozen=True, kw_only=True):
     """What a table of another format has: all its files, and the columns as these hold them.
     version: of that table, in words; named: rows of a file that is rewritten, under the names of
-    the table."""
+    the table; constraints: name -> the condition that no row of it violates."""
 
     schema: Schema
     partition_by: tuple[int, ...]
     files: tuple[ListedFile, ...]
     version: str
     named: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch
+    constraints: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Source(NamedTuple):
@@ -425,9 +426,8 @@ def adopt(
             else:
                 known = None if head is None else head.snapshot.schema
                 pending = _Listed(ctx, head, gathered, source.listed(known))
-            with pending.judge:
-                pending.gather(progress)
-                outcome = pending.commit()
+            pending.gather(progress)
+            outcome = pending.commit()
         if outcome is not None:
             committed = committed_or_raise(outcome, ctx.store.url)
             if committed.kind == "committed" and committed.version is not None:
@@ -499,7 +499,6 @@ class _Pending:
         self._ctx = ctx
         self._head = head
         self._rewrite = rewrite
-        self.judge = FooterJudge()
         self._names = None if partition_by is None else tuple(partition_by)
         self._gathered = gathered
         # folder column -> the type of its values so far
@@ -508,6 +507,7 @@ class _Pending:
         self._skipped: list[SkippedFile] = []
         self._skipped_files = 0
         self._properties: dict[str, str | None] = {}  # of a table that is adopted
+        self._constraints: Mapping[str, str] = {}
         known = head.snapshot.schema if head is not None else None
         self._columns = Columns(ctx.new_field_id, known, nanoseconds=rewrite)
         self._union = Union(known)
@@ -578,7 +578,6 @@ class _Pending:
             partition_names=tuple(names),
             bounds_columns=DEFAULT_BOUNDS_COLUMNS,
             rewrite=self._rewrite,
-            judge=self.judge,
         )
 
     def _take(self, path: str, facts: FileFacts) -> None:
@@ -668,6 +667,7 @@ class _Pending:
                 schema=self._schema,
                 partition_by=self._by,
                 properties={UNFINISHED: "its files are not listed yet"},
+                constraints=self._bound(),
             )
             if head.snapshot.schema != self._schema:
                 # another writer created it: its columns have other ids, and a commit would conflict
@@ -688,6 +688,16 @@ class _Pending:
             )
         rule = outcome.conflict.rule if outcome.conflict is not None else ""
         return None if rule in ("partition_is_filled", "path_is_live", "schema") else outcome
+
+    def _bound(self) -> dict[str, Constraint]:
+        """The constraints that the other table had. UsageError for what would be lost."""
+        if not self._constraints:
+            return {}
+        try:
+            bound: dict[str, Constraint] = gate().bind(self._ctx, self._constraints, self._schema)
+        except UsageError as error:
+            raise UsageError(f"{self._ctx.store.url}: {error}. Drop it in Delta first") from None
+        return bound
 
     def result(self, version: int) -> Adoption:
         """The result for the caller."""
@@ -799,7 +809,7 @@ class _Pending:
 
     def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
         """The rows of a file, under the names of the table."""
-        return read_rows(self._ctx.store, path, self.judge)
+        return read_rows(self._ctx.store, path)
 
     def _with_partition(self, file: GatheredFile, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows with the partition columns that their file lacks."""
@@ -879,6 +889,7 @@ class _Listed(_Pending):
         self._listed = listed
         self._unknown: set[str] = set()  # names in files of columns that the table does not have
         self._properties = {SOURCE: listed.version}
+        self._constraints = listed.constraints
 
     def gather(self, progress: Progress | None) -> None:
         """Inspect every listed file; errors name the unfit file. Nothing is written."""
@@ -922,7 +933,6 @@ class _Listed(_Pending):
             schema=self._listed.schema,
             partition_by=self._listed.partition_by,
             job="",
-            judge=self.judge,
             partition=file.partition,
             bounds_columns=DEFAULT_BOUNDS_COLUMNS,
             outside=True,

@@ -1,4 +1,4 @@
-"""Reads footers of Parquet files that other programs wrote: the child process of `FooterJudge`,
+"""Reads footers of Parquet files that other programs wrote: a child process,
 which may die of one. [AF3]
 
 It imports no more than it needs: each child has to load it.
@@ -7,6 +7,8 @@ It imports no more than it needs: each child has to load it.
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -14,20 +16,34 @@ import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
 SIZE_BYTES = 8  # of a number between the two processes
+IDLE_S = 60.0
 
 
 def answer(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Judge footers until there are no more: what the child does."""
+    """Judge footers until there are no more, or none for a while: what the child does."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource  # of POSIX only
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    while (size := questions.read(SIZE_BYTES)) and (footer := take(questions)) is not None:
+    while (asked := _next(questions)) is not None:
+        file_bytes, footer = asked
         try:
-            reason = what_is_wrong(footer, int.from_bytes(size, "big"))
+            reason = what_is_wrong(footer, file_bytes)
         except Exception as error:
             reason = str(error) or type(error).__name__
         put(answers, b"", reason.encode("utf-8", "replace"))
+
+
+def _next(questions: BinaryIO) -> tuple[int, bytes] | None:
+    idle = threading.Timer(IDLE_S, os._exit, (0,))
+    idle.daemon = True
+    idle.start()
+    try:
+        size = questions.read(SIZE_BYTES)
+        footer = take(questions) if size else None
+    finally:
+        idle.cancel()
+    return None if footer is None else (int.from_bytes(size, "big"), footer)
 
 
 def put(stream: BinaryIO, head: bytes, body: bytes) -> None:

@@ -29,7 +29,7 @@ from ..errors import (
     TableNotFoundError,
     UsageError,
 )
-from ..files.foreign_footer import FooterJudge
+from ..files.foreign_footer import open_foreign
 from ..format.fields import is_unicode
 from ..format.object_names import FILES, companion_url
 from ..runtime.validation import checked, mapping, one_of, optional, parse_age, text, wrong
@@ -262,15 +262,12 @@ class LandingFiles:
         """Yield the rows of each of the chunk's files."""
         plan: _Plan = chunk.plan
         self._columns = self._schema
-        with FooterJudge() as judge:
-            for file in plan.files:
-                with contextlib.ExitStack() as streams:
-                    yield self._opened(file, judge, streams)
+        for file in plan.files:
+            with contextlib.ExitStack() as streams:
+                yield self._opened(file, streams)
         self._check_unchanged(plan.files)
 
-    def _opened(
-        self, file: ObjectInfo, judge: FooterJudge, streams: contextlib.ExitStack
-    ) -> pa.RecordBatchReader:
+    def _opened(self, file: ObjectInfo, streams: contextlib.ExitStack) -> pa.RecordBatchReader:
         format = self._format or _ENDINGS.get(os.path.splitext(file.name)[1].lower())
         if format is None:
             raise BrokenInputError(
@@ -286,7 +283,7 @@ class LandingFiles:
                     "chunk was committed. Run it again."
                 ) from None
             opened = _rows_of(
-                stream, file.name, format, expected, self._csv_options, self._file_column, judge
+                stream, file.name, format, expected, self._csv_options, self._file_column
             )
         for name in [] if self._schema is None else self._schema.names:
             if name not in opened.schema.names:
@@ -384,13 +381,12 @@ def _rows_of(
     expected: pa.Schema | None,
     csv_options: Mapping[str, Any],
     column: str | None,
-    judge: FooterJudge,
 ) -> pa.RecordBatchReader:
     """The rows of one file. column: gets the file's name."""
     if column is not None and expected is not None and column in expected.names:
         expected = expected.remove(expected.get_field_index(column))
     if format == "parquet":
-        file, _ = judge.open(stream)
+        file, _ = open_foreign(stream)
         schema, given = file.schema_arrow, file.iter_batches(batch_size=_batch_rows(file.metadata))
     else:
         given = _text_reader(stream, format, expected, csv_options)

@@ -28,7 +28,7 @@ from ..errors import (
     UsageError,
 )
 from ..export.avro import read_rows
-from ..files.foreign_footer import FooterJudge
+from ..files.foreign_footer import open_foreign
 from ..filter.predicate import columns_of, may_match
 from ..format import codec, manifest_table, object_names
 from ..format.entries import Entry, ManifestRef
@@ -79,8 +79,7 @@ class Holder(NamedTuple):
 
 def find_holders(ctx: TableContext, condition: Any) -> pa.Table:
     """Every object below the table path that holds such rows, or may. [ER1]"""
-    with FooterJudge() as judge:
-        found = list(_Search(ctx, condition, judge).run())
+    found = list(_Search(ctx, condition).run())
     rows = [dict(zip(FOUND.names, (ctx.store.url, *each), strict=True)) for each in found]
     return pa.Table.from_pylist(rows, FOUND)
 
@@ -88,8 +87,8 @@ def find_holders(ctx: TableContext, condition: Any) -> pa.Table:
 class _Search:
     """One look at all objects of a table."""
 
-    def __init__(self, ctx: TableContext, condition: Any, judge: FooterJudge) -> None:
-        self._ctx, self._head, self._judge = ctx, ctx.open().snapshot, judge
+    def __init__(self, ctx: TableContext, condition: Any) -> None:
+        self._ctx, self._head = ctx, ctx.open().snapshot
         schema = self._head.schema or Schema(fields=())
         self._condition = condition
         self._now = View(frozenset(), understood_here(condition, schema, "where"), schema)
@@ -267,7 +266,7 @@ class _Search:
         """Whether another program's file can be read, and has what its folders are named after."""
         try:
             with self._ctx.store.open_input(name) as stream:
-                held = self._judge.open(stream)[0].schema_arrow.names
+                held = open_foreign(stream)[0].schema_arrow.names
         except FileNotFoundError:
             return True  # it is gone
         except (pa.ArrowException, OSError) as error:
@@ -360,7 +359,7 @@ class _Search:
     def _in_manifest(self, name: str) -> Iterator[str]:
         """The paths in a manifest that no version lists; a run of keys or jobs has none."""
         data = self._ctx.store.get(name)
-        footer = self._judge.open(io.BytesIO(data))[0].metadata
+        footer = open_foreign(io.BytesIO(data))[0].metadata
         if "path" in footer.schema.names:
             size = {"files": footer.num_rows, "rows": 0, "data_bytes": 0, "bytes": len(data)}
             ends: dict[str, Any] = {"first_path": "", "last_path": "", **size}
@@ -376,7 +375,7 @@ class _Search:
         if name.endswith(".avro"):
             yield from _strings(read_rows(data))
         elif name.endswith(".checkpoint.parquet"):
-            file = self._judge.open(io.BytesIO(data))[0]
+            file = open_foreign(io.BytesIO(data))[0]
             yield from _strings(file.read(columns=["add.path"]).to_pylist())
         elif not name.endswith(".parquet"):
             for line in data.decode().splitlines():

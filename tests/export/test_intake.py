@@ -644,6 +644,62 @@ def test_a_delta_table_with_a_change_data_feed(tmp_path: Path) -> None:
     assert table.to_arrow().column("_change_type").null_count == 3
 
 
+def test_constraints_of_delta_hold_here_too(tmp_path: Path) -> None:
+    """[AF4] [CK1] [CK2]: a null result is a violation in Delta, and so it stays."""
+    root = str(tmp_path / "t")
+    types = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("price", pa.float64())])
+    write_delta(root, pa.table({"id": [1, 2], "price": [1.0, 2.0]}, schema=types))
+    deltalake.DeltaTable(root).alter.add_constraint({"positive": "price > 0"})
+    table = mc.Table(root)
+    assert table.adopt(from_="delta").rows == 2
+    assert table.constraints() == {"positive": "(price > 0) IS TRUE"}
+    free = pa.schema([("id", pa.int64()), ("price", pa.float64())])
+    for refused in (-1.0, None):
+        with pytest.raises(mc.errors.ConstraintError, match="positive"):
+            mc.write(pa.table({"id": [3], "price": [refused]}, schema=free), root, key="k")
+    with pytest.raises(mc.errors.SchemaMismatchError, match="'id' may not be null"):
+        mc.write(pa.table({"id": [None], "price": [1.0]}, schema=free), root, key="k")
+    assert mc.write(pa.table({"id": [3], "price": [3.0]}, schema=free), root, key="k").version == 3
+
+
+def test_a_file_that_breaks_a_constraint_of_delta_is_not_adopted(tmp_path: Path) -> None:
+    """[AF4] [CK2]: another program may have written it. Dropping the constraint lets it in."""
+    root = str(tmp_path / "t")
+    write_delta(root, pa.table({"price": [1.0, 2.0]}))
+    deltalake.DeltaTable(root).alter.add_constraint({"low": "price < 100"})
+    for entry in Path(root, "_delta_log").glob("*.json"):
+        entry.write_text(entry.read_text().replace("price < 100", "price < 2"))
+    table = mc.Table(root)
+    with pytest.raises(mc.errors.ConstraintError, match=r"'low'.*price = 2\.0"):
+        table.adopt(from_="delta")
+    assert table.to_arrow().num_rows == 0
+    table.drop_constraint("low")
+    assert table.adopt(from_="delta").rows == 2
+    assert table.constraints() == {}
+
+
+def test_a_constraint_that_is_evaluated_nowhere_here_is_refused(tmp_path: Path) -> None:
+    """[AF4]: it would be lost otherwise."""
+    root = str(tmp_path / "t")
+    write_delta(root, pa.table({"price": [1.0]}))
+    deltalake.DeltaTable(root).alter.add_constraint({"low": "price < 100"})
+    for entry in Path(root, "_delta_log").glob("*.json"):
+        entry.write_text(entry.read_text().replace("price < 100", "my_function(price)"))
+    with pytest.raises(mc.errors.UsageError, match=r"'low'.*my_function.*Drop it in Delta first"):
+        mc.Table(root).adopt(from_="delta")
+    assert not Path(root, "_manifestcommit").exists()
+
+
+def test_a_required_column_of_iceberg_stays_so(tmp_path: Path) -> None:
+    """[AF4] [SC3]"""
+    root = str(tmp_path / "t")
+    ice = ice_table(root, Schema(NestedField(1, "n", LongType(), required=True)))
+    ice.append(pa.table({"n": [1]}, schema=pa.schema([pa.field("n", pa.int64(), False)])))
+    table = check(root, pa.table({"n": [1]}), document(ice))
+    with pytest.raises(mc.errors.SchemaMismatchError, match="'n' may not be null"):
+        mc.write(pa.table({"n": pa.array([None], pa.int64())}), table.url, key="k")
+
+
 def test_a_column_that_differs_by_case_is_no_unknown_one(tmp_path: Path) -> None:
     """Some readers of Delta take it for the table's, others read nulls. [AF4]"""
     root = str(tmp_path / "t")

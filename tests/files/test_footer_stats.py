@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import math
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +19,6 @@ from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
 from manifestcommit.files import writer as files
 from manifestcommit.files.footer_stats import BOUND_LENGTH
 from manifestcommit.files.foreign_file import inspect_file
-from manifestcommit.files.foreign_footer import FooterJudge
 from manifestcommit.files.writer import DataFileWriter, WritePlan, record_batches
 from manifestcommit.format import codec, values
 from manifestcommit.format.arrow_schema import arrow_type
@@ -199,18 +197,9 @@ def put(store: MemoryStore, path: str, columns: dict[str, Any] | pa.Table, **opt
     store.put(path, sink.getvalue())
 
 
-_JUDGE = FooterJudge()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_judge() -> Iterator[None]:
-    with _JUDGE:
-        yield
-
-
 def inspect(store: MemoryStore, path: str, partition_by: tuple[int, ...] = (), **options: Any) -> Entry:
     schema = options.pop("schema", SCHEMA)
-    return inspect_file(store, path, schema=schema, partition_by=partition_by, job=JOB, judge=_JUDGE, **options)
+    return inspect_file(store, path, schema=schema, partition_by=partition_by, job=JOB, **options)
 
 
 def test_an_added_file_is_told_as_it_is() -> None:

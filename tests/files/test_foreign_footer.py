@@ -17,7 +17,7 @@ from tests.kit.footers import changed, joined, split, tree_of
 
 import manifestcommit as mc
 from manifestcommit.files import foreign_footer
-from manifestcommit.files.foreign_footer import FooterJudge, open_noted
+from manifestcommit.files.foreign_footer import open_foreign, open_noted
 from manifestcommit.format import codec
 from manifestcommit.format.entries import FooterRef
 from manifestcommit.runtime import footer_child
@@ -42,15 +42,9 @@ def written(rows: pa.Table = ROWS, **options: Any) -> bytes:
     return sink.getvalue()
 
 
-@pytest.fixture(scope="module")
-def judge() -> Iterator[FooterJudge]:
-    with FooterJudge() as judge:
-        yield judge
-
-
 @pytest.mark.parametrize("codec_name", ["none", "snappy", "zstd"])
 @pytest.mark.parametrize("rows", [ROWS, ROWS.slice(0, 0), pa.table({}), pa.table({"n": pa.nulls(3), "u": [[], [], []]})])
-def test_what_pyarrow_writes_is_sound(judge: FooterJudge, codec_name: str, rows: pa.Table) -> None:
+def test_what_pyarrow_writes_is_sound(codec_name: str, rows: pa.Table) -> None:
     """[AF3] Of any page version, index, dictionary, and of no rows or columns; what is noted is the end of the file."""
     options: list[dict[str, Any]] = [
         {"data_page_version": "2.0"},
@@ -59,7 +53,7 @@ def test_what_pyarrow_writes_is_sound(judge: FooterJudge, codec_name: str, rows:
     ]
     for each in options:
         data = written(rows, compression=codec_name, **each)
-        file, footer = judge.open(io.BytesIO(data))
+        file, footer = open_foreign(io.BytesIO(data))
         assert file.read().equals(rows)
         assert footer.bytes == len(split(data)[1]) + 8 and footer.digest == codec.digest(data[-footer.bytes :])
 
@@ -112,76 +106,134 @@ def _deep(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("lie", list(LIES))
-def test_a_footer_that_lies_is_refused_and_the_next_one_is_judged(judge: FooterJudge, lie: str) -> None:
+def test_a_footer_that_lies_is_refused_and_the_next_one_is_judged(lie: str) -> None:
     """[AF3] Also one of which pyarrow dies: of several of these it does."""
     sound = written()
     data = LIES[lie](sound)
     assert data != sound
     with pytest.raises(pa.ArrowInvalid, match="footer is damaged"):
-        judge.open(io.BytesIO(data))
-    assert judge.open(io.BytesIO(sound))[0].metadata.num_rows == 4
+        open_foreign(io.BytesIO(data))
+    assert open_foreign(io.BytesIO(sound))[0].metadata.num_rows == 4
 
 
-def test_what_other_writers_leave_out_is_no_damage(judge: FooterJudge) -> None:
+def test_what_other_writers_leave_out_is_no_damage() -> None:
     """[AF3] One end of the statistics, or all; a dictionary page that begins at 0, as of a file that has none."""
     data = written()
     for each in (changed(data, *STATISTICS, 5, to=None), changed(data, *STATISTICS, to=None), changed(data, *CHUNK, 11, to=0)):
-        assert judge.open(io.BytesIO(each))[0].metadata.num_rows == 4
+        assert open_foreign(io.BytesIO(each))[0].metadata.num_rows == 4
 
 
 @pytest.mark.parametrize("tail", [b"", b"PAR1", b"\0\0\0\0PAR1", b"\xff\xff\xff\x7fPAR1", b"\x01\0\0\0PARE", b"\x59\0\0\0PAR1"])
-def test_an_end_that_is_none_is_refused(judge: FooterJudge, tail: bytes) -> None:
+def test_an_end_that_is_none_is_refused(tail: bytes) -> None:
     """[AF3] The length of a footer lies within the file, and is bounded before it is read."""
     with pytest.raises(pa.ArrowInvalid):
-        judge.open(io.BytesIO(b"x" * 90 + tail))
+        open_foreign(io.BytesIO(b"x" * 90 + tail))
 
 
-def test_a_footer_of_any_length_is_not_read(judge: FooterJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_footer_of_any_length_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """[AF3] [OB4] 128 MiB at most."""
     data = written()
     monkeypatch.setattr(foreign_footer, "MAX_FOOTER_BYTES", len(split(data)[1]))
     with pytest.raises(pa.ArrowInvalid, match="are read"):
-        judge.open(io.BytesIO(data))
+        open_foreign(io.BytesIO(data))
 
 
-def test_a_child_that_was_killed_is_an_answer(judge: FooterJudge) -> None:
+CHILD = foreign_footer._CHILD
+
+
+@pytest.fixture
+def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[foreign_footer._Judge]:
+    """One with a child of its own."""
+    judge = foreign_footer._Judge()
+    monkeypatch.setattr(foreign_footer, "_JUDGE", judge)
+    yield judge
+    judge.end()
+
+
+def rows_in(data: bytes) -> int:
+    return open_foreign(io.BytesIO(data))[0].metadata.num_rows
+
+
+@pytest.mark.parametrize("child", ["raise SystemExit(3)", "import os; os.abort()"])
+def test_a_child_that_dies_of_a_footer_is_an_answer(judge: foreign_footer._Judge, monkeypatch: pytest.MonkeyPatch, child: str) -> None:
     """[AF3] The next footer gets a new one."""
-    judge.open(io.BytesIO(written()))
-    assert judge._child is not None
+    monkeypatch.setattr(foreign_footer, "_CHILD", child)
+    with pytest.raises(pa.ArrowInvalid, match="pyarrow crashed"):
+        rows_in(written())
+    monkeypatch.setattr(foreign_footer, "_CHILD", CHILD)
+    assert rows_in(written()) == 4
+
+
+def test_a_child_that_ended_before_it_was_asked_is_none(judge: foreign_footer._Judge) -> None:
+    """[AF3] As of an interrupt, which reaches all processes of a terminal: the footer is not to blame."""
+    assert rows_in(written()) == 4 and judge._child is not None
     judge._child.kill()
     judge._child.wait()
-    with pytest.raises(pa.ArrowInvalid, match="pyarrow crashed"):
-        judge.open(io.BytesIO(written()))
-    assert judge.open(io.BytesIO(written()))[0].metadata.num_rows == 4
+    assert rows_in(written()) == 4
 
 
-def test_a_child_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_child_ends_and_is_started_again(judge: foreign_footer._Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """[AF3] Also where it ends in the moment in which it is asked."""
+    idle = CHILD.replace("; answer(", f"; import {footer_child.__name__} as child; child.IDLE_S = 0.1; answer(")
+    monkeypatch.setattr(foreign_footer, "_CHILD", idle)
+    assert rows_in(written()) == 4 and judge._child is not None
+    assert judge._child.wait(60) == 0
+    once = tmp_path / "once"
+    late = f"import os, pathlib; p = pathlib.Path({str(once)!r}); p.exists() or p.touch() or os._exit(0); {CHILD}"
+    monkeypatch.setattr(foreign_footer, "_CHILD", late)
+    assert rows_in(written()) == 4 and once.exists()
+
+
+def test_a_child_that_does_not_end_is_killed(judge: foreign_footer._Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """[AF3] A footer may keep it for ever."""
     monkeypatch.setattr(foreign_footer, "_CHILD", "import time; time.sleep(600)")
     monkeypatch.setattr(foreign_footer, "_MOST_SECONDS", 0.5)
-    with FooterJudge() as judge:
-        with pytest.raises(pa.ArrowInvalid, match="did not come to an end"):
-            judge.open(io.BytesIO(written()))
-        child = judge._child = foreign_footer._started()
+    with pytest.raises(pa.ArrowInvalid, match="did not come to an end"):
+        rows_in(written())
+    child = judge._child = foreign_footer._started()
+    judge.end()
     assert child.returncode is not None
 
 
-def test_the_child_ends_with_the_block_and_with_its_parent() -> None:
-    """[AF3] No process is left behind."""
-    with FooterJudge() as judge:
-        judge.open(io.BytesIO(written()))
-        child = judge._child
-        assert child is not None and child.poll() is None
-    assert child.poll() == 0
-    read = subprocess.run([sys.executable, "-c", foreign_footer._CHILD, *sys.path], input=b"", capture_output=True)
+def test_one_child_reads_all_footers_and_ends_with_its_parent() -> None:
+    """[AF3] To start one takes longer than to read a thousand footers. No process is left behind."""
+    code = """
+import io, sys, warnings
+import pyarrow as pa, pyarrow.parquet as pq
+from manifestcommit.files import foreign_footer as f
+sink = io.BytesIO()
+pq.write_table(pa.table({"n": [1]}), sink)
+f.open_foreign(sink)
+first = f._JUDGE._child
+f.open_foreign(sink)
+assert f._JUDGE._child is first
+print(first.pid)
+"""
+    told = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert not told.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.stdout), 0)
+    read = subprocess.run([sys.executable, "-c", CHILD, *sys.path], input=b"", capture_output=True)
     assert (read.returncode, read.stdout) == (0, b"")
 
 
-def test_an_interpreter_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_process_has_a_child_of_its_own(judge: foreign_footer._Judge) -> None:
+    """[AF3]"""
+    assert rows_in(written()) == 4
+    child = judge._child
+    assert child is not None
+    if not (forked := os.fork()):
+        judge.forget()  # as `register_at_fork` has it for the one of the module
+        os._exit(0 if judge._child is None and rows_in(written()) == 4 and not judge.end() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
+    assert rows_in(written()) == 4 and judge._child is child
+
+
+def test_an_interpreter_that_cannot_be_started_is_named(judge: foreign_footer._Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """[AF3] No footer is read without."""
     monkeypatch.setattr(sys, "executable", "/no/python")
-    with FooterJudge() as judge, pytest.raises(mc.errors.StoreError, match="'/no/python' could not be started"):
-        judge.open(io.BytesIO(written()))
+    with pytest.raises(mc.errors.StoreError, match="'/no/python' could not be started"):
+        rows_in(written())
 
 
 def test_each_footer_is_an_answer() -> None:

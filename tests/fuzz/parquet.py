@@ -10,7 +10,6 @@ import functools
 import io
 import operator
 import random
-import subprocess
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -25,9 +24,7 @@ from tests.fuzz.mutate import mutate_bytes
 from tests.kit.footers import BINARY, BOOLS, INTEGERS, LIST, STRUCT, Tree, bytes_of, joined, split, tree_of
 
 import manifestcommit as mc
-from manifestcommit.files import foreign_footer
 from manifestcommit.files.foreign_file import read_rows
-from manifestcommit.files.foreign_footer import FooterJudge
 from manifestcommit.filter.arrow_expression import parse_expression
 from manifestcommit.filter.predicate import Predicate
 from manifestcommit.format import arrow_schema
@@ -176,9 +173,8 @@ class _Place:
                     batch.validate()
 
         def rewritten() -> None:
-            with FooterJudge() as judge:
-                for batch in read_rows(self.folder, _FILE, judge):
-                    batch.validate()
+            for batch in read_rows(self.folder, _FILE):
+                batch.validate()
 
         def ahead() -> None:
             for table in taken():
@@ -234,21 +230,6 @@ def _place() -> _Place:
     return _Place()
 
 
-_STARTED = foreign_footer._started
-_CHILDREN: list[subprocess.Popen[bytes]] = []
-
-
-def _living() -> subprocess.Popen[bytes]:
-    """The child that other rounds have left, unless it died: to start one takes longer than all else."""
-    if not _CHILDREN or _CHILDREN[-1].poll() is not None:
-        _CHILDREN.append(_STARTED())
-    return _CHILDREN[-1]
-
-
-def _leave(judge: FooterJudge) -> None:
-    judge._child = None
-
-
 def prepare_parquet() -> None:
     """Make what all rounds need, before they begin in processes of their own."""
     _place()
@@ -258,8 +239,7 @@ def fuzz_parquet(dice: random.Random) -> Iterator[tuple[str, str, str]]:
     """What is wrong with whatever reads one hostile file: error, where, and who read it. Run it in a child process."""
     place = _place()
     place.restore()
-    with mock.patch.object(foreign_footer, "_started", _living), mock.patch.object(FooterJudge, "_end", _leave):
-        yield from _findings(place.readers(mutate_parquet(dice.choice(_files()), dice)))
+    yield from _findings(place.readers(mutate_parquet(dice.choice(_files()), dice)))
 
 
 def _findings(readers: Mapping[str, Callable[[], Any]]) -> Iterator[tuple[str, str, str]]:
