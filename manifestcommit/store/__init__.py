@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import UsageError
+from ..version import install
 from .base import (
     TAKE_NONE,
     KeepsUnfinished,
@@ -94,6 +95,24 @@ def open_store(
         return MemoryStore(rest)
     if scheme in _OPENERS:
         return _OPENERS[scheme](rest)
-    from .object_store import ObjectStore  # late: it brings fsspec's registry
+    try:
+        if scheme == "s3":
+            from .s3 import S3Store  # late, as the others: an extra
 
-    return ObjectStore(scheme, rest, options)
+            return S3Store(scheme, rest, options)
+        if scheme == "abfs":
+            from .azure import AzureStore
+
+            return AzureStore(scheme, rest, options)
+        if scheme == "gs":
+            from .gcs import GcsStore
+
+            return GcsStore(scheme, rest, options)
+    except ImportError as error:
+        extra = {"abfs": "azure", "gs": "gcs"}.get(scheme, scheme)
+        raise UsageError(
+            f"{scheme}:// needs a package that is missing ({error}): {install(extra)}"
+        ) from None
+    from .fsspec import FsspecStore  # late: it brings fsspec's registry
+
+    return FsspecStore(scheme, rest, options)

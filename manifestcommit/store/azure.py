@@ -22,21 +22,22 @@ from urllib.parse import quote, unquote, urlsplit
 from xml.etree import ElementTree
 
 from ..errors import StoreError, UsageError
-from .backend import NOT_IN_XML, NoCredentialsError, Page
 from .base import ObjectInfo, StorageOptions, public_endpoint
 from .http import (
     CONNECT_S,
     READ_S,
     Answer,
-    HttpBackend,
     HttpClient,
+    HttpStore,
     Request,
     Way,
+    document,
     from_environment,
     none_left,
     query_of,
     text_of,
 )
+from .object_store import NOT_IN_XML, NoCredentialsError, Page
 
 _PAGE = 5000
 _VERSION = "2021-08-06"  # of the service's interface
@@ -189,11 +190,10 @@ def _credential(
     return DefaultAzureCredential(**more)
 
 
-class AzureBackend(HttpBackend):
-    """Requests to one container, each sent once. [ST14]"""
+class AzureStore(HttpStore):
+    """Requests to one container of Azure. [ST14]"""
 
     account = Account
-    name = "abfs://"
     noun, missing = "container", "account"
     sections = ("abfs", "az", "abfss")
     extra = "azure"
@@ -210,13 +210,13 @@ class AzureBackend(HttpBackend):
         "Check account_name, account_host and connection_string in storage_options, and the same "
         "and the proxies in the environment."
     )
-    busy = HttpBackend.busy - {409}
+    busy = HttpStore.busy - {409}
 
-    def __init__(self, place: str, options: StorageOptions) -> None:
-        """place: container, or container@account.dfs.core.windows.net."""
-        container, _, account_host = place.partition("@")
-        super().__init__(container, options, account_host)
-        if not container or (self._place and not _HOST.fullmatch(self._place)):
+    def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
+        """root: container, or container@account.dfs.core.windows.net; and the prefix."""
+        super().__init__(scheme, root, options)
+        place = root.partition("/")[0]
+        if not self._bucket or (self._host and not _HOST.fullmatch(self._host)):
             raise UsageError(
                 f"abfs://{place} names no container of an account: write "
                 "abfs://container@account.dfs.core.windows.net/folder, "
@@ -224,25 +224,23 @@ class AzureBackend(HttpBackend):
             )
         account = self.connection().client
         self._endpoint = public_endpoint(account.endpoint)
-        usual = _HOST.fullmatch(urlsplit(self._endpoint).hostname or "")
-        # An emulator, or a custom domain: it comes from storage_options, as the endpoints of S3 do,
-        # and is not part of the URL.
-        self._url = f"abfs://{container}" + (
-            f"@{usual[1]}{usual[2]}.dfs.{usual[3]}" if usual else ""
-        )
-        if self._place and self._place.partition(".")[0] != account.name:
+        if self._host and self._host.partition(".")[0] != account.name:
             raise UsageError(
                 f"abfs://{place} names another account than storage_options or the environment, "
                 f"which lead to {self._endpoint}: name one account only"
             )
 
     @property
-    def url(self) -> str:
-        return self._url
+    def bucket_url(self) -> str:
+        """Without an emulator or a custom domain, which come from storage_options, as the endpoints
+        of S3 do. [ST4]"""
+        usual = _HOST.fullmatch(urlsplit(self._endpoint).hostname or "")
+        return super().bucket_url + (f"@{usual[1]}{usual[2]}.dfs.{usual[3]}" if usual else "")
 
     @property
     def identity(self) -> str:
-        return self._url if "@" in self._url else f"{self._url} at {self._endpoint}"
+        url = self.bucket_url
+        return url if "@" in url else f"{url} at {self._endpoint}"
 
     @property
     def where(self) -> str:
@@ -250,7 +248,7 @@ class AzureBackend(HttpBackend):
 
     def given(self) -> dict[str, Any]:
         given = super().given()
-        if found := _HOST.fullmatch(self._place):
+        if found := _HOST.fullmatch(self._host):
             given.setdefault("account_name", found[1])
             given.setdefault("account_host", f"{found[1]}{found[2]}.blob.{found[3]}")
         return given
@@ -280,42 +278,44 @@ class AzureBackend(HttpBackend):
 
     def tail(self, key: str) -> tuple[bytes, int]:
         """Only the length: Azure has no ranges that count from the end."""
-        headers = self.ask(Request("HEAD", key)).headers
-        size = self.understood(key, "length of the object", lambda: int(headers["Content-Length"]))
-        return b"", size
+        request = Request("HEAD", key)
+        return b"", self.ask_for(request, lambda answer: int(answer.headers["Content-Length"]))
 
     def write(self, key: str, data: bytes) -> None:
-        self.ask(Request("PUT", key, headers=_WHOLE, body=data))
+        self.ask(Request("PUT", key, {}, _WHOLE, data))
 
     def create(self, key: str, data: bytes) -> None:
-        self.ask(Request("PUT", key, {}, {**_WHOLE, "If-None-Match": "*"}, data))
+        self.ask(Request("PUT", key, {}, {**_WHOLE, "If-None-Match": "*"}, data, is_create=True))
 
-    def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
+    def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         """Unordered: Azure does not promise code-point order, and the folders of a hierarchical
         namespace have an order of their own."""
         query = {"restype": "container", "comp": "list", "maxresults": str(_PAGE), "prefix": prefix}
         query |= {"delimiter": delimiter} if delimiter else {"include": "metadata"}
         query |= {"marker": mark} if mark else {}
-        page = self.ask_xml(Request("GET", prefix, query, place="/"), "EnumerationResults")
-        return Page(
-            objects=[_info(blob) for blob in page.iterfind("Blobs/Blob") if not _is_folder(blob)],
-            mark=text_of(page, "NextMarker"),
-            folders=[_name(each) for each in page.iterfind("Blobs/BlobPrefix")],
-        )
+        return self.ask_for(Request("GET", prefix, query, place="/"), _page)
 
     # Blocks are invisible until their list is committed; Azure removes uncommitted ones after a
     # week.
 
     def send_part(self, key: str, upload: None, number: int, data: bytes) -> str:
         block = base64.b64encode(b"%06d" % number).decode()
-        request = Request("PUT", key, {"comp": "block", "blockid": block}, body=data)
-        self.persist(lambda: self.ask(request))
+        self.ask(Request("PUT", key, {"comp": "block", "blockid": block}, body=data))
         return block
 
     def finish_upload(self, key: str, upload: None, parts: Sequence[str], size_bytes: int) -> None:
         named = "".join(f"<Latest>{block}</Latest>" for block in parts)
         body = f"<BlockList>{named}</BlockList>".encode()
-        self.persist(lambda: self.ask(Request("PUT", key, {"comp": "blocklist"}, body=body)))
+        self.ask(Request("PUT", key, {"comp": "blocklist"}, body=body))
+
+
+def _page(answer: Answer) -> Page:
+    page = document(answer, "EnumerationResults")
+    return Page(
+        objects=[_info(blob) for blob in page.iterfind("Blobs/Blob") if not _is_folder(blob)],
+        mark=text_of(page, "NextMarker"),
+        folders=[_name(each) for each in page.iterfind("Blobs/BlobPrefix")],
+    )
 
 
 def _info(blob: ElementTree.Element) -> ObjectInfo:

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
-from .backend import Backend, Page, TakenError, TransientError
 from .base import ObjectInfo, StorageOptions, public_endpoint
+from .object_store import ObjectStore, Page, TakenError, TransientError
 
 _HADOOP = (
     "its create checks first, then writes in steps, and a crash between them leaves half an "
@@ -107,26 +107,27 @@ def doubt_about_create(kind: type[Any]) -> str:
     return ""
 
 
-class GenericBackend(Backend):
+class FsspecStore(ObjectStore):
     """fsspec's public calls, one request each where the filesystem allows it."""
 
     takes = "the options of fsspec's filesystem of that name"
+    tells_size = False
+    parts_at_once = 1
+    most_parts = 128
 
-    def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
-        super().__init__(bucket, options, scheme)
-        self.name = f"{scheme}://"
-        self._scheme, self.sections = scheme, (scheme,)
+    def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
+        check_scheme(scheme)
+        super().__init__(scheme, root, options)
+        self.sections = (scheme,)
         self.connection()
 
     @property
     def identity(self) -> str:
-        return self.url + "".join(
+        return self.bucket_url + "".join(
             f" at {public_endpoint(str(self._options[place]))}"
             for place in _PLACES
             if self._options.get(place)
         )
-
-    tells_size = False
 
     def connect(self) -> Any:
         """Without caches and event loops of the caller's. [ST13]"""
@@ -137,17 +138,17 @@ class GenericBackend(Backend):
     def read(
         self, key: str, start: int | None, end: int | None, into: memoryview | None = None
     ) -> tuple[bytes, int]:
-        found = self.once(key, lambda fs: fs.cat_file(self._path(fs, key), start=start, end=end))
+        found = self.request(key, lambda fs: fs.cat_file(self._path(fs, key), start=start, end=end))
         return bytes(found), 0
 
     def tail(self, key: str) -> tuple[bytes, int]:
-        found = self.once(key, lambda fs: fs.info(self._path(fs, key)))
+        found = self.request(key, lambda fs: fs.info(self._path(fs, key)))
         if found.get("type") == "directory":
             raise FileNotFoundError(self.display_name(key))
         return b"", int(found["size"])
 
     def write(self, key: str, data: bytes) -> None:
-        self.once(key, lambda fs: fs.pipe_file(self._path(fs, key), data))
+        self.request(key, lambda fs: fs.pipe_file(self._path(fs, key), data))
 
     def create(self, key: str, data: bytes) -> None:
         """Only "exists" is an answer here: what a filesystem does in its one call, and which of its
@@ -160,9 +161,11 @@ class GenericBackend(Backend):
             except (FileExistsError, NotImplementedError):
                 raise
             except Exception as error:
-                raise self._unclear(error, self.display_name(key)) from None
+                shown = self.display_name(key)
+                text = f"{shown}: the store failed ({type(error).__name__}: {error})"
+                raise TransientError(text, sent=True) from None
 
-        self.once(key, ask)
+        self.request(key, ask, is_create=True)
 
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         """All objects at once, by a walk through the folders."""
@@ -180,16 +183,13 @@ class GenericBackend(Backend):
                 if info.get("type") == "file"
             ]
 
-        return Page(self.once(prefix, ask))
+        return Page(self.request(prefix, ask))
 
     def remove(self, key: str) -> None:
-        self.once(key, lambda fs: fs.rm_file(self._path(fs, key)))
+        self.request(key, lambda fs: fs.rm_file(self._path(fs, key)))
 
     # Few filesystems have reliable uploads in parts: they are kept in memory, and written as one
     # object.
-
-    parts_at_once = 1
-    most_parts = 128
 
     def send_part(self, key: str, upload: None, number: int, data: bytes) -> bytes:
         return data
@@ -197,39 +197,26 @@ class GenericBackend(Backend):
     def finish_upload(
         self, key: str, upload: None, parts: Sequence[bytes], size_bytes: int
     ) -> None:
-        whole = b"".join(parts)
-        self.persist(lambda: self.write(key, whole))
+        self.write(key, b"".join(parts))
 
-    def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
+    def translate(self, error: Exception, shown: str) -> Exception:
+        if isinstance(error, FileNotFoundError | FileExistsError | PermissionError):
+            self.connection().has_answered = True
         if isinstance(error, FileNotFoundError):
-            return FileNotFoundError(shown), True
+            return FileNotFoundError(shown)
         if isinstance(error, FileExistsError):
-            return TakenError(f"{shown}: the name is taken"), True
+            return TakenError(f"{shown}: the name is taken")
         if isinstance(error, PermissionError):
-            return StoreDeniedError(
-                f"{shown}: access denied: these credentials may not do this here"
-            ), True
+            return StoreDeniedError(f"{shown}: access denied: these credentials may not do this")
         if isinstance(error, TransientError):
-            return error, False
+            return error
+        text = f"({type(error).__name__}: {error})"
         if isinstance(error, TypeError | ValueError | NotImplementedError):
-            return StoreError(
-                f"{shown}: the filesystem refuses the request ({type(error).__name__}: {error})"
-            ), False
-        return TransientError(
-            f"{shown}: the store failed ({type(error).__name__}: {error})", sent=True
-        ), False
-
-    def _unclear(self, error: Exception, shown: str) -> TransientError:
-        meant = self.translate(error, shown)[0]
-        text = (
-            f"{shown}: there is nothing to create it in"
-            if isinstance(meant, FileNotFoundError)
-            else str(meant)
-        )
-        return TransientError(self.scrub(text), sent=True)
+            return StoreError(f"{shown}: the filesystem refuses the request {text}")
+        return TransientError(f"{shown}: the store failed {text}", sent=True)
 
     def _path(self, fs: Any, key: str) -> str:
-        path = f"{self.url}/{key}".rstrip("/")
+        path = f"{self.bucket_url}/{key}".rstrip("/")
         named = str(fs._strip_protocol(path))
         if not f"/{named}".endswith(f"/{self._bucket}/{key}".rstrip("/")):
             raise StoreError(

@@ -14,17 +14,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from functools import partial
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 from ..errors import StoreError, UsageError
-from .backend import NoCredentialsError, Page, TransientError
 from .base import ObjectInfo, StorageOptions, public_endpoint
 from .http import (
     Answer,
-    HttpBackend,
     HttpClient,
+    HttpStore,
     NotSentError,
     Request,
     Way,
@@ -33,6 +31,7 @@ from .http import (
     none_left,
     query_of,
 )
+from .object_store import NoCredentialsError, Page
 
 T = TypeVar("T")
 
@@ -167,11 +166,10 @@ def _within(limit_s: float, work: Callable[[], T]) -> T:
     return found.result(limit_s)
 
 
-class GcsBackend(HttpBackend):
-    """Requests to one bucket, each sent once. [ST14]"""
+class GcsStore(HttpStore):
+    """Requests to one bucket of Google's. [ST14]"""
 
     account = Account
-    name = "gs://"
     sections = ("gs", "gcs")
     extra = "gcs"
     takes = "gcsfs' options: token, project, access, endpoint_url, requester_pays and so on"
@@ -187,12 +185,12 @@ class GcsBackend(HttpBackend):
     parts_at_once = 1
     got_by: Mapping[str, str] = {"alt": "media"}  # never mutated
 
-    def __init__(self, bucket: str, options: StorageOptions) -> None:
-        super().__init__(bucket, options)
+    def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
+        super().__init__(scheme, root, options)
         endpoint = self.connection().client.endpoint
         self._endpoint = public_endpoint(endpoint)
-        self._objects = f"{endpoint}/storage/v1/b/{_quoted(bucket)}/o"
-        self._uploads = f"{endpoint}/upload/storage/v1/b/{_quoted(bucket)}/o"
+        self._objects = f"{endpoint}/storage/v1/b/{_quoted(self._bucket)}/o"
+        self._uploads = f"{endpoint}/upload/storage/v1/b/{_quoted(self._bucket)}/o"
 
     @property
     def where(self) -> str:
@@ -200,19 +198,19 @@ class GcsBackend(HttpBackend):
 
     @property
     def identity(self) -> str:
-        return self.url + ("" if self._endpoint == _OWN_HOST else f" at {self._endpoint}")
+        return self.bucket_url + ("" if self._endpoint == _OWN_HOST else f" at {self._endpoint}")
 
     def located(self, request: Request) -> Request:
         place = request.place or f"{self._objects}/{_quoted(request.key)}"
         return request._replace(place=place)
 
     def write(self, key: str, data: bytes) -> None:
-        self._put(key, data, {})
+        self.ask(self._put(key, data, {}))
 
     def create(self, key: str, data: bytes) -> None:
-        self._put(key, data, {"ifGenerationMatch": "0"})
+        self.ask(self._put(key, data, {"ifGenerationMatch": "0"})._replace(is_create=True))
 
-    def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
+    def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         query = {"prefix": prefix, "fields": _LISTED}
         if delimiter:
             query["delimiter"] = delimiter
@@ -220,50 +218,34 @@ class GcsBackend(HttpBackend):
             query["startOffset"] = start_from
         if mark:
             query["pageToken"] = mark
-        answer = self.ask(Request("GET", prefix, query, place=self._objects))
-        found = json.loads(answer.body)
-        if found["kind"] != "storage#objects":  # a proxy's page must not pass for an empty list
-            raise KeyError("kind")
-        return Page(
-            objects=[_info(item) for item in found.get("items", ())],
-            mark=str(found.get("nextPageToken") or ""),
-            folders=found.get("prefixes", ()),
-        )
+        return self.ask_for(Request("GET", prefix, query, place=self._objects), _page)
 
     # A resumable upload is invisible before its last byte; Google removes an unfinished one after
     # a week.
 
     def begin_upload(self, key: str) -> _Upload:
-        request = Request(
-            "POST",
-            key,
-            {"uploadType": "resumable", "name": key},
-            {"X-Upload-Content-Type": "application/octet-stream"},
-            place=self._uploads,
-        )
-        begin = partial(self.ask, request)
-        named = partial(self.understood, key, "address", lambda: begin().headers["Location"])
-        return _Upload(self.persist(named))
+        query = {"uploadType": "resumable", "name": key}
+        headers = {"X-Upload-Content-Type": "application/octet-stream"}
+        request = Request("POST", key, query, headers, place=self._uploads)
+        return self.ask_for(request, lambda answer: _Upload(answer.headers["Location"]))
 
     def send_part(self, key: str, upload: _Upload, number: int, data: bytes) -> None:
         upload.waiting += data
         whole = len(upload.waiting) // _UNIT * _UNIT
-        if whole and self.persist(lambda: self._push(key, upload, whole, "*")):
+        if whole and self._push(key, upload, whole, "*"):
             self._ended(key, "the store ended the upload too early")
 
     def finish_upload(
         self, key: str, upload: _Upload, parts: Sequence[None], size_bytes: int
     ) -> None:
-        def push() -> None:
-            if not self._push(key, upload, len(upload.waiting), str(size_bytes)):
-                shown = self.display_name(key)
-                raise TransientError(f"{shown}: the store took a part only", sent=False)
-
-        self.persist(push)
+        stored = -1
+        while not self._push(key, upload, len(upload.waiting), str(size_bytes)):
+            if upload.stored == stored:
+                self._ended(key, "the store took a part only")
+            stored = upload.stored
 
     def abort_upload(self, key: str, upload: _Upload) -> None:
-        request = Request("DELETE", key, place=upload.session, expected=(499,))
-        self.persist(lambda: self.ask(request))
+        self.ask(Request("DELETE", key, place=upload.session, expected=(499,)))
 
     def _push(self, key: str, upload: _Upload, count: int, total: str) -> bool:
         """Send so many of the bytes that wait; whether the upload is complete. When it is repeated,
@@ -272,23 +254,27 @@ class GcsBackend(HttpBackend):
         headers = {"Content-Range": f"bytes {span}/{total}"}
         body = upload.waiting[:count]
         request = Request("PUT", key, {}, headers, body, upload.session, expected=(308,))
+
+        def stored(answer: Answer) -> int | None:
+            if answer.status != 308:
+                return None
+            taken = answer.headers.get("Range", "")
+            return int(taken.rpartition("-")[2]) + 1 if taken else 0
+
         try:
-            answer = self.ask(request)
+            found = self.ask_for(request, stored)
         except FileNotFoundError:
             self._ended(key, "the store has forgotten this upload")
-        if answer.status != 308:
+        if found is None:
             return True
-        taken = answer.headers.get("Range", "")
-        last = taken.rpartition("-")[2]
-        stored = self.understood(key, "range of an upload", lambda: int(last) + 1) if taken else 0
-        upload.waiting = upload.waiting[stored - upload.stored :]
-        upload.stored = stored
+        upload.waiting = upload.waiting[found - upload.stored :]
+        upload.stored = found
         return False
 
     def _ended(self, key: str, why: str) -> NoReturn:
         raise StoreError(f"{self.display_name(key)}: {why}; run the task again")
 
-    def _put(self, key: str, data: bytes, condition: Mapping[str, str]) -> None:
+    def _put(self, key: str, data: bytes, condition: Mapping[str, str]) -> Request:
         boundary = secrets.token_hex(16)
         head = (
             f"--{boundary}\r\nContent-Type: application/json\r\n\r\n"
@@ -298,7 +284,7 @@ class GcsBackend(HttpBackend):
         body = b"".join([head.encode(), data, f"\r\n--{boundary}--\r\n".encode()])
         query = {"uploadType": "multipart", "name": key, **condition}
         headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
-        self.ask(Request("POST", key, query, headers, body, self._uploads))
+        return Request("POST", key, query, headers, body, self._uploads)
 
 
 class _Upload:
@@ -307,6 +293,17 @@ class _Upload:
 
     def __init__(self, session: str) -> None:
         self.session, self.stored, self.waiting = session, 0, b""
+
+
+def _page(answer: Answer) -> Page:
+    found = json.loads(answer.body)
+    if found["kind"] != "storage#objects":  # a proxy's page must not pass for an empty list
+        raise KeyError("kind")
+    return Page(
+        objects=[_info(item) for item in found.get("items", ())],
+        mark=str(found.get("nextPageToken") or ""),
+        folders=found.get("prefixes", ()),
+    )
 
 
 def _info(item: Mapping[str, str]) -> ObjectInfo:

@@ -3,7 +3,7 @@ them is its signer, its requests and the names of its errors. [ST5] [ST13] [ST14
 
 A request is sent once, to the place that it names; one that was never sent is distinguished from
 one that the store may have carried out. urllib3 keeps the connections. Nothing is repeated or
-redirected here; store.backend repeats.
+redirected here; store.object_store repeats.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import ssl
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -27,20 +26,17 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from ..errors import ManifestCommitError, StoreDeniedError, StoreError, UsageError
+from ..errors import StoreDeniedError, StoreError, UsageError
 from .arrow_filesystem import TAIL_BYTES
-from .backend import (
-    Backend,
+from .base import public_endpoint
+from .object_store import (
     ClientFailedError,
     NoCredentialsError,
-    NothingThereError,
-    NotMadeError,
     NotOfferedError,
-    Page,
+    ObjectStore,
     TakenError,
     TransientError,
 )
-from .base import public_endpoint
 
 T = TypeVar("T")
 
@@ -84,7 +80,8 @@ _NAMESPACE = re.compile(rb"""\sxmlns=("[^"]*"|'[^']*')""")
 class Request(NamedTuple):
     """kind: the method, or on S3 its name in botocore; key: the object, or describes the request;
     place: what the signer makes the URL of; expected: statuses that are responses, besides those
-    below 300; into: takes the body if that has its length."""
+    below 300; into: takes the body if that has its length; is_create: whether a repeat would be
+    taken for another writer's."""
 
     kind: str
     key: str
@@ -94,6 +91,7 @@ class Request(NamedTuple):
     place: str = ""
     expected: Sequence[int] = ()
     into: memoryview | None = None
+    is_create: bool = False
 
 
 class Answer(NamedTuple):
@@ -115,6 +113,10 @@ class LostError(Exception):
         super().__init__(type(error).__name__)
         inner = (error, *error.args)  # urllib3 wraps some
         self.is_late = any(isinstance(each, TimeoutError | ReadTimeoutError) for each in inner)
+
+
+class NotMadeError(Exception):
+    """The client cannot make the request: nothing was sent."""
 
 
 class RefusalError(Exception):
@@ -190,7 +192,7 @@ class HttpClient:
         return Answer(response.status, response.headers, data)
 
 
-class HttpBackend(Backend):
+class HttpStore(ObjectStore):
     """A store whose requests this client sends. `connection().client` is an account, whose `send`
     signs and sends one request."""
 
@@ -217,27 +219,28 @@ class HttpBackend(Backend):
     def located(self, request: Request) -> Request:
         """The request with its place."""
 
-    @abstractmethod
-    def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
-        """One page of a list; KeyError or ValueError for any other response."""
-
     def ask(self, request: Request) -> Answer:
-        """One request; the response, if its status is below 300 or expected."""
-        return self.once(request.key, lambda account: self._told(account, request))
+        """The response to one request, if its status is below 300 or expected."""
+        return self.ask_for(request, lambda answer: answer)
 
-    def ask_xml(self, request: Request, root: str) -> ElementTree.Element:
-        """One request for a document with this root: a proxy's page is no empty list."""
+    def ask_for(self, request: Request, read: Callable[[Answer], T]) -> T:
+        """What a response says; the request is repeated if that cannot be read. [ST5]"""
 
-        def document(account: Any) -> ElementTree.Element:
-            answer = self._told(account, request)
-            found = parsed(answer.body)
-            if found is not None and found.tag == root:
-                return found
-            if found is not None and found.tag == "Error":  # with a status of success
-                raise RefusalError(answer._replace(status=500))
-            raise self.malformed(request.key, f"no {root}")
+        def send(account: Any) -> T:
+            answer = account.send(self.located(request))
+            self.tell_time(answer.headers.get("Date"))
+            if answer.status >= 300 and answer.status not in request.expected:
+                raise RefusalError(answer)
+            try:
+                return read(answer)
+            except (LookupError, TypeError, ValueError, OverflowError) as error:
+                raise TransientError(
+                    f"{self.display_name(request.key)}: the response is malformed "
+                    f"({type(error).__name__}: {error})",
+                    sent=True,
+                ) from None
 
-        return self.once(request.key, document)
+        return self.request(request.key, send, is_create=request.is_create)
 
     def read(
         self, key: str, start: int | None, end: int | None, into: memoryview | None = None
@@ -252,62 +255,44 @@ class HttpBackend(Backend):
     def tail(self, key: str) -> tuple[bytes, int]:
         return self._fetch(key, {"Range": f"bytes=-{TAIL_BYTES}"})
 
-    def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
-        read = partial(self.listed, prefix, start_from, mark, delimiter)
-        return self.understood(prefix, "list of objects", read)
-
-    def understood(self, key: str, what: str, read: Callable[[], T]) -> T:
-        """What a response says; TransientError for one in which that cannot be read. [ST5]"""
-        try:
-            return read()
-        except ManifestCommitError:
-            raise
-        except (LookupError, TypeError, ValueError, OverflowError) as error:
-            raise self.malformed(key, f"no {what} ({error})") from None
-
     def remove(self, key: str) -> None:
         self.ask(Request(self.deletes, key))
 
     def _fetch(
         self, key: str, headers: Mapping[str, str], into: memoryview | None = None
     ) -> tuple[bytes, int]:
-        """The requested bytes, and the length of the whole object."""
-        answer = self.ask(Request(self.gets, key, self.got_by, headers, into=into))
-        total = answer.headers.get("Content-Range", f"/{len(answer.body)}").rpartition("/")[2]
-        return answer.body, self.understood(key, "length of the object", lambda: int(total))
+        """The requested bytes, and the length of the whole object; nothing if it ends before."""
 
-    def _told(self, account: Any, request: Request) -> Answer:
-        answer: Answer = account.send(self.located(request))
-        self.tell_time(answer.headers.get("Date"))
-        if answer.status >= 300 and answer.status not in request.expected:
-            raise RefusalError(answer)
-        return answer
+        def read(answer: Answer) -> tuple[bytes, int]:
+            if answer.status == 416:
+                return b"", 0
+            total = answer.headers.get("Content-Range", f"/{len(answer.body)}")
+            return answer.body, int(total.rpartition("/")[2])
 
-    def malformed(self, key: str, why: object) -> TransientError:
-        return TransientError(
-            f"{self.display_name(key)}: the response is malformed: {why}", sent=True
-        )
+        request = Request(self.gets, key, self.got_by, headers, expected=(416,), into=into)
+        return self.ask_for(request, read)
 
-    def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
+    def translate(self, error: Exception, shown: str) -> Exception:
         if isinstance(error, RefusalError):
-            return self._refused(error.answer, shown), True
+            self.connection().has_answered = True
+            return self._refused(error.answer, shown)
         if isinstance(error, NotSentError):
             text = f"no connection to {self.where}; check the {self.missing} and the network"
-            return TransientError(f"{shown}: {text}", sent=False), False
+            return TransientError(f"{shown}: {text}", sent=False)
         if isinstance(error, LostError):
             text = f"the connection to {self.where} failed ({error})"
             if error.is_late:
                 text = f"no answer from {self.where} in time"
-            return TransientError(f"{shown}: {text}", sent=True), False
+            return TransientError(f"{shown}: {text}", sent=True)
         if isinstance(error, NoCredentialsError):
-            return self.no_credentials(shown, error), False
+            return self.no_credentials(shown, error)
         if isinstance(error, NotMadeError):
-            return StoreError(f"{shown}: the client refuses the request: {error}"), False
-        if isinstance(error, StoreError | TransientError | FileNotFoundError):
-            return error, False
+            return StoreError(f"{shown}: the client refuses the request: {error}")
+        if isinstance(error, TransientError):
+            return error
         return ClientFailedError(
             f"{shown}: the client refuses the request ({type(error).__name__}: {error})"
-        ), False
+        )
 
     def _refused(self, answer: Answer, shown: str) -> Exception:
         """The error for a response, in the same words for all stores."""
@@ -337,8 +322,6 @@ class HttpBackend(Backend):
             return FileNotFoundError(shown)
         if status == 412 or meaning == "taken":
             return TakenError(f"{shown}: the name is taken ({said})")
-        if status == 416:
-            return NothingThereError(f"{shown}: the object ends before that range ({said})")
         if status == 501:
             return NotOfferedError(f"{shown}: the store does not know this request ({said})")
         if status in self.busy or status >= 500 or status < 100 or meaning == "busy":
@@ -377,6 +360,16 @@ def parsed(body: bytes) -> ElementTree.Element | None:
         return ElementTree.fromstring(_NAMESPACE.sub(b"", body, count=1))
     except (ElementTree.ParseError, ValueError):
         return None
+
+
+def document(answer: Answer, root: str) -> ElementTree.Element:
+    """The document with this root that a response is: a proxy's page is no empty list."""
+    found = parsed(answer.body)
+    if found is not None and found.tag == "Error":  # with a status of success
+        raise RefusalError(answer._replace(status=500))
+    if found is None or found.tag != root:
+        raise ValueError(f"no {root}")
+    return found
 
 
 def text_of(element: ElementTree.Element, name: str) -> str:

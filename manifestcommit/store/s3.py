@@ -3,7 +3,7 @@ checks. [ST10] [ST11] [ST13]
 
 The options are those of s3fs. botocore turns them, and the environment, into credentials, a region,
 addresses and headers: of each kind of request its client makes one that is not sent, and all
-requests are made after that pattern, signed by botocore and sent by store.http.
+requests are made after that pattern, signed here and sent by store.http.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import hmac
 import inspect
 import os
 import re
 import socket
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote_plus, urlsplit
+from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -32,27 +34,27 @@ from ..errors import (
     UnsafeStoreError,
     UsageError,
 )
-from .backend import (
-    NOT_IN_XML,
-    NoCredentialsError,
-    NotMadeError,
-    NotOfferedError,
-    Page,
-    TakenError,
-    TransientError,
-)
 from .base import ObjectInfo, StorageOptions, Unfinished, public_endpoint
 from .http import (
     CONNECT_S,
     READ_S,
     Answer,
-    HttpBackend,
     HttpClient,
+    HttpStore,
+    NotMadeError,
     Request,
     Way,
+    document,
     query_of,
     quiet,
     text_of,
+)
+from .object_store import (
+    NOT_IN_XML,
+    NoCredentialsError,
+    NotOfferedError,
+    Page,
+    TakenError,
 )
 
 _CONFIG = {
@@ -61,6 +63,7 @@ _CONFIG = {
     # `rclone serve s3` returns the whole object's checksum with a part of it
     "response_checksum_validation": "when_required",
 }
+_NOT_SIGNED = {"expect", "transfer-encoding", "user-agent", "x-amzn-trace-id"}
 _SECRETS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _KEY = "KEY"
 # what a request of each kind needs beside the bucket
@@ -79,7 +82,8 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 _OF_ONE_REQUEST = re.compile(
     r"authorization|x-amz-date|x-amz-content-sha256|x-amz-security-token|amz-sdk-.*"
-    r"|content-(length|md5)|expect|transfer-encoding|x-amz-trailer|x-amz-checksum-(?!algorithm).*"
+    r"|(x-amz-decoded-)?content-length|content-md5|expect|transfer-encoding|x-amz-trailer"
+    r"|x-amz-checksum-(?!algorithm).*"
 )
 _SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=[^,]+/\d{8}/([^/,]+)/s3/aws4_request, ")
 _CHECKSUMS: dict[str, Callable[[bytes], bytes]] = {
@@ -90,14 +94,32 @@ _CHECKSUMS: dict[str, Callable[[bytes], bytes]] = {
 
 
 class _Pattern(NamedTuple):
-    """A request of one kind. url: of the bucket, or of its objects without their keys; region:
+    """A request of one kind. path: of the bucket, or of its objects without their keys; region:
     empty if requests are not signed; checksum: which a body is sent with; empty: none."""
 
     method: str
-    url: str
+    origin: str
+    host: str
+    path: str
     headers: dict[str, str]
     region: str
     checksum: str
+
+
+@lru_cache(maxsize=64)
+def _signing_key(secret: str, scope: str) -> bytes:
+    """Of a day, a region and a service."""
+    key = f"AWS4{secret}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
+
+def _host(url: SplitResult) -> str:
+    """As the header of this name has it."""
+    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname or ""
+    is_usual = url.port in (None, {"http": 80, "https": 443}.get(url.scheme))
+    return host if is_usual else f"{host}:{url.port}"
 
 
 class _NotToBeSentError(Exception):
@@ -137,6 +159,7 @@ class Account:
             }
         self._session = _session(given) or Session(**given)
         self._config = Config(**config)
+        self._signs_bodies = (self._config.s3 or {}).get("payload_signing_enabled") is not False
         self._lock = threading.Lock()
         with _unsent():
             self._clients: dict[str, Any] = {"": self._client("")}
@@ -150,40 +173,63 @@ class Account:
     def send(self, request: Request) -> Answer:
         """One request; a second one only if the bucket is in another region of Amazon's, whose
         name comes with the refusal of the first."""
-        answer = self._send(request)
-        elsewhere, bucket = answer.headers.get("x-amz-bucket-region"), request.place
+        with _unsent():
+            pattern = self._pattern(request.kind, request.place)
+            path = pattern.path
+            if "Key" in _KINDS[request.kind]:
+                path += quote(request.key, safe="/~")
+            query = query_of(dict(sorted(request.query.items())))
+            sent = {**pattern.headers, **request.headers}
+            if pattern.checksum:
+                digest = base64.b64encode(_CHECKSUMS[pattern.checksum](request.body)).decode()
+                sent[f"x-amz-checksum-{pattern.checksum.lower()}"] = digest
+            if pattern.region:
+                self._sign(pattern, path, query, sent, request.body)
+        url = f"{pattern.origin}{path}{f'?{query}' if query else ''}"
+        answer = self.http.send(pattern.method, url, sent, request.body, request.into)
+        elsewhere = answer.headers.get("x-amz-bucket-region")
         if answer.status not in (301, 307, 400, 403) or not elsewhere or not self.is_amazon:
             return answer
-        if elsewhere in (self._regions.get(bucket), self._clients[""].meta.region_name):
+        if elsewhere in (self._regions.get(request.place), self._clients[""].meta.region_name):
             return answer
-        self._regions[bucket] = elsewhere
-        return self._send(request)
+        self._regions[request.place] = elsewhere
+        return self.send(request)
 
     @property
     def is_amazon(self) -> bool:
         host = urlsplit(self.endpoint).hostname or ""
         return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
-    def _send(self, asked: Request) -> Answer:
-        from botocore.auth import S3SigV4Auth
-        from botocore.awsrequest import AWSRequest
-
-        with _unsent():
-            pattern = self._pattern(asked.kind, asked.place)
-            url = pattern.url + (quote(asked.key, safe="/~") if "Key" in _KINDS[asked.kind] else "")
-            if asked.query:
-                url += f"?{query_of(asked.query)}"
-            sent = {**pattern.headers, **asked.headers}
-            if pattern.checksum:
-                digest = base64.b64encode(_CHECKSUMS[pattern.checksum](asked.body)).decode()
-                sent[f"x-amz-checksum-{pattern.checksum.lower()}"] = digest
-            if pattern.region:
-                request = AWSRequest(pattern.method, url, headers=sent, data=asked.body)
-                request.context["client_config"] = self._config
-                account = self._credentials.get_frozen_credentials()
-                S3SigV4Auth(account, "s3", pattern.region).add_auth(request)
-                sent = dict(request.headers.items())
-        return self.http.send(pattern.method, url, sent, asked.body, asked.into)
+    def _sign(
+        self, pattern: _Pattern, path: str, query: str, headers: dict[str, str], body: bytes
+    ) -> None:
+        """Add the headers of AWS' signature, version 4, as AWS documents it."""
+        if self._credentials is None:
+            raise NoCredentialsError
+        login = self._credentials.get_frozen_credentials()
+        when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        headers["X-Amz-Date"] = when
+        if login.token:
+            headers["X-Amz-Security-Token"] = login.token
+        digest = hashlib.sha256(body).hexdigest() if self._signs_bodies else "UNSIGNED-PAYLOAD"
+        headers["X-Amz-Content-SHA256"] = digest
+        signed = {name.lower(): value for name, value in headers.items()}
+        signed["host"] = pattern.host
+        names = sorted(signed.keys() - _NOT_SIGNED)
+        lines = [
+            *(pattern.method, path, query),
+            *(f"{name}:{' '.join(signed[name].split())}" for name in names),
+            *("", ";".join(names), digest),
+        ]
+        canonical = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        scope = f"{when[:8]}/{pattern.region}/s3/aws4_request"
+        key = _signing_key(login.secret_key, scope)
+        text = f"AWS4-HMAC-SHA256\n{when}\n{scope}\n{canonical}"
+        signature = hmac.digest(key, text.encode(), "sha256").hex()
+        headers["Authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={login.access_key}/{scope}, "
+            f"SignedHeaders={';'.join(names)}, Signature={signature}"
+        )
 
     def _pattern(self, kind: str, bucket: str) -> _Pattern:
         region = self._regions.get(bucket, "")
@@ -218,14 +264,17 @@ class Account:
                 f"s3://{bucket}: requests are to be signed in another way than s3v4; leave "
                 "signature_version out of config_kwargs"
             )
+        url = urlsplit(request.url)
         return _Pattern(
             method=request.method,
-            url=request.url.partition("?")[0].removesuffix(_KEY if "Key" in _KINDS[kind] else ""),
+            origin=f"{url.scheme}://{url.netloc}",
+            host=_host(url),
+            path=url.path.removesuffix(_KEY if "Key" in _KINDS[kind] else ""),
             headers={
                 name: value
                 for name, value in headers.items()
-                if not _OF_ONE_REQUEST.fullmatch(name.lower())
-                or name.lower() == "x-amz-sdk-checksum-algorithm"
+                # over TLS its client sends bodies in chunks with a checksum after the last
+                if value != "aws-chunked" and not _OF_ONE_REQUEST.fullmatch(name.lower())
             },
             region=signed[1] if signed else "",
             checksum=headers.get("x-amz-sdk-checksum-algorithm", ""),
@@ -324,14 +373,10 @@ def _client_arguments(given: dict[str, Any]) -> dict[str, Any]:
     return made_of
 
 
-_IF_ABSENT = {"If-None-Match": "*"}
-
-
-class S3Backend(HttpBackend):
-    """Requests to one bucket, each sent once. [ST14]"""
+class S3Store(HttpStore):
+    """Requests to one bucket of S3. [ST14]"""
 
     account = Account
-    name = "s3://"
     sections = ("s3a", "s3")
     extra = "s3"
     takes = (
@@ -350,24 +395,24 @@ class S3Backend(HttpBackend):
     removed_at_once = 1000
     gets, deletes = "get_object", "delete_object"
 
-    def __init__(self, bucket: str, options: StorageOptions) -> None:
-        super().__init__(bucket, options)
+    def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
+        super().__init__(scheme, root, options)
         self._refuses_in_versions = False
-        if bucket.startswith("arn:"):
+        if self._bucket.startswith("arn:"):
             raise UsageError(
-                f"s3://{bucket}: name the bucket, or the alias of the access point, instead "
+                f"{self.bucket_url}: name the bucket, or the alias of the access point, instead "
                 "of an ARN"
             )
-        if bucket.endswith("--x-s3"):
+        if self._bucket.endswith("--x-s3"):
             raise UnsafeStoreError(
-                f"s3://{bucket} is a directory bucket, whose lists have no order; commits "
+                f"{self.bucket_url} is a directory bucket, whose lists have no order; commits "
                 "rely on it. Use another bucket."
             )
 
     @property
     def identity(self) -> str:
         endpoint = self._endpoint()
-        return self.url + (f" at {endpoint}" if endpoint else "")
+        return self.bucket_url + (f" at {endpoint}" if endpoint else "")
 
     @property
     def where(self) -> str:
@@ -377,31 +422,30 @@ class S3Backend(HttpBackend):
         return request._replace(place=self._bucket)
 
     def write(self, key: str, data: bytes) -> None:
-        self._put(key, data)
+        self._stored(Request("put_object", key, body=data))
 
     def create(self, key: str, data: bytes) -> None:
-        version = self._put(key, data, _IF_ABSENT).headers.get("x-amz-version-id")
-        if version not in (None, "null") and self._endpoint() and not self._refuses_in_versions:
-            self._check_versioned(key, data)
-
-    def _check_versioned(self, key: str, data: bytes) -> None:
-        """Once a process, where the bucket keeps versions and the server is not Amazon's: whether
-        the same create is refused now. [ST12]"""
+        request = Request("put_object", key, {}, {"If-None-Match": "*"}, data, is_create=True)
+        version = self._stored(request).headers.get("x-amz-version-id")
+        if version in (None, "null") or not self._endpoint() or self._refuses_in_versions:
+            return
+        # Once a process, where the bucket keeps versions and the server is not Amazon's: whether
+        # the same create is refused now. [ST12]
         try:
-            self._put(key, data, _IF_ABSENT)
+            self._stored(request)
         except TakenError:
             self._refuses_in_versions = True
             return
         except StoreError as error:
             raise StoreUnclearError(f"{error}; the object was created before") from None
         raise UnsafeStoreError(
-            f"{self.url}: versioning is on in this bucket, and this server, as Ceph does, ignores "
-            "`If-None-Match` there: later writers replace a commit, and may have replaced "
+            f"{self.bucket_url}: versioning is on in this bucket, and this server, as Ceph does, "
+            "ignores `If-None-Match` there: later writers replace a commit, and may have replaced "
             f"{self.display_name(key)}. Suspend versioning, or use another bucket. Check what the "
             "table holds before you run anything again."
         )
 
-    def listed(self, prefix: str, start_from: str, mark: str, delimiter: str) -> Page:
+    def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         query = {"list-type": "2", "encoding-type": "url", "prefix": prefix}
         if delimiter:
             query["delimiter"] = delimiter
@@ -409,23 +453,7 @@ class S3Backend(HttpBackend):
             query["continuation-token"] = mark
         elif start_from > prefix:
             query["start-after"] = _just_below(start_from)
-        page = self.ask_xml(Request("list_objects_v2", prefix, query), "ListBucketResult")
-        is_last = text_of(page, "IsTruncated") != "true"
-        return Page(
-            objects=[
-                ObjectInfo(
-                    name=_named(page, text_of(listed, "Key")),
-                    size_bytes=int(text_of(listed, "Size")),
-                    modified=_time(text_of(listed, "LastModified")),
-                    etag=listed.findtext("ETag", ""),
-                )
-                for listed in page.iterfind("Contents")
-            ],
-            mark="" if is_last else text_of(page, "NextContinuationToken"),
-            folders=[
-                _named(page, text_of(each, "Prefix")) for each in page.iterfind("CommonPrefixes")
-            ],
-        )
+        return self.ask_for(Request("list_objects_v2", prefix, query), _page)
 
     def remove_all(self, keys: Sequence[str]) -> None:
         """One request, except for names that its XML cannot hold."""
@@ -433,8 +461,13 @@ class S3Backend(HttpBackend):
         super().remove_all([key for key in keys if NOT_IN_XML.search(key)])
         if not plain:
             return
+        objects = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in plain)
+        body = f"<Delete {_XMLNS}>{objects}<Quiet>true</Quiet></Delete>".encode()
+        digest = hashlib.md5(body, usedforsecurity=False).digest()
+        headers = {"Content-MD5": base64.b64encode(digest).decode()}
+        request = Request("delete_objects", plain[0], {"delete": ""}, headers, body)
         try:
-            refused = self.persist(partial(self._remove_plain, plain))
+            refused = self.ask_for(request, _not_removed)
         # Ceph requires the right to delete in the whole bucket for a bulk delete
         except StoreDeniedError:
             super().remove_all(plain)
@@ -443,20 +476,19 @@ class S3Backend(HttpBackend):
             key, code = refused[0]
             is_denied = all(each == "AccessDenied" for _, each in refused)
             raise (StoreDeniedError if is_denied else StoreError)(
-                f"{self.url}: {len(refused)} of {len(plain)} objects could not be deleted; the "
-                f"first is {key!r} ({self.scrub(code)}). "
+                f"{self.bucket_url}: {len(refused)} of {len(plain)} objects could not be deleted; "
+                f"the first is {key!r} ({self.scrub(code)}). "
                 "What was deleted stays deleted; trying again is safe."
             )
 
     def begin_upload(self, key: str) -> str:
         request = Request("create_multipart_upload", key, {"uploads": ""})
         root = "InitiateMultipartUploadResult"
-        return self.persist(partial(self.ask_xml, request, root)).findtext("UploadId", "")
+        return self.ask_for(request, lambda answer: text_of(document(answer, root), "UploadId"))
 
     def send_part(self, key: str, upload: str, number: int, data: bytes) -> str:
         query = {"partNumber": str(number), "uploadId": upload}
-        request = Request("upload_part", key, query, body=data)
-        return self.persist(lambda: self._stored(request, self.ask(request)))
+        return self._stored(Request("upload_part", key, query, body=data)).headers["ETag"]
 
     def finish_upload(self, key: str, upload: str, parts: Sequence[str], size_bytes: int) -> None:
         listed = "".join(
@@ -468,79 +500,46 @@ class S3Backend(HttpBackend):
         root = "CompleteMultipartUploadResult"
         # no such upload: an earlier request completed it, and its response was lost
         with contextlib.suppress(FileNotFoundError):
-            if self.persist(partial(self.ask_xml, request, root)).findtext("ETag"):
+            if self.ask_for(request, lambda answer: document(answer, root).findtext("ETag")):
                 return
-        try:
-            head = self.persist(lambda: self.ask(Request("head_object", key)))
-        except FileNotFoundError:
-            head = None
-        found = "" if head is None else head.headers.get("Content-Length", "0")
-        if found != str(size_bytes):
-            why = (
-                f"has {found} bytes where {size_bytes} were written"
-                if found
-                else "is not there: the store has forgotten this upload"
-            )
-            raise StoreError(f"{self.display_name(key)} {why}. Run the task again.")
+        why = "is not there: the store has forgotten this upload"
+        with contextlib.suppress(FileNotFoundError):
+            found = self.ask(Request("head_object", key)).headers.get("Content-Length", "0")
+            if found == str(size_bytes):
+                return
+            why = f"has {found} bytes where {size_bytes} were written"
+        raise StoreError(f"{self.display_name(key)} {why}. Run the task again.")
 
     def abort_upload(self, key: str, upload: str) -> None:
-        request = Request("abort_multipart_upload", key, {"uploadId": upload})
         with contextlib.suppress(FileNotFoundError):
-            self.persist(partial(self.ask, request))
+            self.ask(Request("abort_multipart_upload", key, {"uploadId": upload}))
 
-    def unfinished(self, prefix: str) -> Iterator[Unfinished]:
+    def uploads(self, prefix: str) -> Iterator[Unfinished]:
         """One request for each 1,000; they are billed until they are aborted, and no listing of
         objects shows them. [GC9]"""
         # without "encoding-type", which Ceph follows here, and does not say in its response
         query = {"uploads": "", "prefix": prefix}
         while True:
             request = Request("list_multipart_uploads", prefix, query)
-
-            def ask(request: Request = request) -> tuple[ElementTree.Element, list[Unfinished]]:
-                page = self.ask_xml(request, "ListMultipartUploadsResult")
-                found = self.understood(prefix, "list of uploads", partial(_uploads, page))
-                return page, found
-
             try:
-                page, uploads = self.persist(ask)
+                uploads, following = self.ask_for(request, _page_of_uploads)
             except NotOfferedError:
                 return
             yield from uploads
-            following = {
-                "key-marker": _named(page, page.findtext("NextKeyMarker", "")),
-                "upload-id-marker": page.findtext("NextUploadIdMarker", ""),
-            }
-            if page.findtext("IsTruncated") != "true" or following.items() <= query.items():
+            if following.items() <= query.items():
                 return
             query = query | following
 
-    def _remove_plain(self, keys: Sequence[str]) -> list[tuple[str, str]]:
-        """One request for up to a thousand objects; returns the refusals: names and codes."""
-        objects = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in keys)
-        body = f"<Delete {_XMLNS}>{objects}<Quiet>true</Quiet></Delete>".encode()
-        digest = hashlib.md5(body, usedforsecurity=False).digest()
-        headers = {"Content-MD5": base64.b64encode(digest).decode()}
-        request = Request("delete_objects", keys[0], {"delete": ""}, headers, body)
-        errors = self.ask_xml(request, "DeleteResult").iterfind("Error")
-        refused = [(each.findtext("Key", ""), each.findtext("Code", "")) for each in errors]
-        return [each for each in refused if each[1] != "NoSuchKey"]
+    def _stored(self, request: Request) -> Answer:
+        """A response without an ETag comes from another service, such as a login page: nothing may
+        have been stored."""
 
-    def _put(self, key: str, data: bytes, headers: Mapping[str, str] = {}) -> Answer:
-        request = Request("put_object", key, headers=headers, body=data)
-        answer = self.ask(request)
-        self._stored(request, answer)
-        return answer
+        def read(answer: Answer) -> Answer:
+            if not answer.headers.get("ETag"):
+                raise ValueError("it is not that of an S3 store: it names no ETag")
+            return answer
 
-    def _stored(self, request: Request, answer: Answer) -> str:
-        """Its ETag. A response without one comes from another service, such as a login page:
-        nothing may have been stored."""
-        if not answer.headers.get("ETag"):
-            raise TransientError(
-                f"{self.display_name(request.key)}: the answer is not that of an S3 store, it "
-                "names no ETag",
-                sent=True,
-            )
-        return answer.headers["ETag"]
+        return self.ask_for(request, read)
 
     def _endpoint(self) -> str:
         """The endpoint of a store that is not Amazon's; empty for Amazon's own."""
@@ -566,8 +565,28 @@ def _named(page: ElementTree.Element, name: str) -> str:
     return unquote_plus(name) if _CODED(name) and page.findtext("EncodingType") == "url" else name
 
 
-def _uploads(page: ElementTree.Element) -> list[Unfinished]:
-    return [
+def _page(answer: Answer) -> Page:
+    page = document(answer, "ListBucketResult")
+    is_last = text_of(page, "IsTruncated") != "true"
+    return Page(
+        objects=[
+            ObjectInfo(
+                name=_named(page, text_of(listed, "Key")),
+                size_bytes=int(text_of(listed, "Size")),
+                modified=_time(text_of(listed, "LastModified")),
+                etag=listed.findtext("ETag", ""),
+            )
+            for listed in page.iterfind("Contents")
+        ],
+        mark="" if is_last else text_of(page, "NextContinuationToken"),
+        folders=[_named(page, text_of(each, "Prefix")) for each in page.iterfind("CommonPrefixes")],
+    )
+
+
+def _page_of_uploads(answer: Answer) -> tuple[list[Unfinished], dict[str, str]]:
+    """The uploads, and what asks for the next page; nothing after the last."""
+    page = document(answer, "ListMultipartUploadsResult")
+    uploads = [
         Unfinished(
             name=_named(page, text_of(upload, "Key")),
             upload=text_of(upload, "UploadId"),
@@ -575,6 +594,19 @@ def _uploads(page: ElementTree.Element) -> list[Unfinished]:
         )
         for upload in page.iterfind("Upload")
     ]
+    if page.findtext("IsTruncated") != "true":
+        return uploads, {}
+    return uploads, {
+        "key-marker": _named(page, page.findtext("NextKeyMarker", "")),
+        "upload-id-marker": page.findtext("NextUploadIdMarker", ""),
+    }
+
+
+def _not_removed(answer: Answer) -> list[tuple[str, str]]:
+    """The refusals of a bulk delete: names and codes."""
+    errors = document(answer, "DeleteResult").iterfind("Error")
+    refused = [(each.findtext("Key", ""), each.findtext("Code", "")) for each in errors]
+    return [each for each in refused if each[1] != "NoSuchKey"]
 
 
 def _time(text: str) -> float:

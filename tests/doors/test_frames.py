@@ -48,7 +48,7 @@ class Broken(Toy):
 
 @pytest.fixture(autouse=True)
 def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("manifestcommit.store.backend.random.uniform", lambda *_: 0.0)
+    monkeypatch.setattr("manifestcommit.store.object_store.random.uniform", lambda *_: 0.0)
     fsspec.register_implementation("brokentoy", Broken)
     yield
     _registry.pop("brokentoy", None)

@@ -25,7 +25,7 @@ from tests.kit.tables import check_table, read_ids, rows, session, write
 import manifestcommit as mc
 from manifestcommit.operations.alter import set_properties
 from manifestcommit.runtime.environment import Limits
-from manifestcommit.store import Store, backend, open_store
+from manifestcommit.store import Store, object_store, open_store
 
 PAGE = Path(__file__).resolve().parents[2] / "spec" / "faults.md"
 KEY = "the same on every rerun"
@@ -78,8 +78,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many tries as ever, and no time between them."""
     for name in ("USUAL", "FIRST_CONTACT"):
-        patience = msgspec.structs.replace(getattr(backend, name), first_pause_s=0.001)
-        monkeypatch.setattr(f"manifestcommit.store.backend.{name}", patience)
+        patience = msgspec.structs.replace(getattr(object_store, name), first_pause_s=0.001)
+        monkeypatch.setattr(f"manifestcommit.store.object_store.{name}", patience)
 
 
 class Run:

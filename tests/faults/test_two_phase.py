@@ -157,7 +157,7 @@ def test_a_create_that_lands_at_any_call_of_the_second_finisher_decides_or_is_to
 # --- faults at every call ----------------------------------------------------------------------------------------------------
 def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request may have landed, and others may have finished the job: its own process must not commit it by itself. [AB3]"""
-    monkeypatch.setattr("manifestcommit.store.backend.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("manifestcommit.store.object_store.time.sleep", lambda seconds: None)
     store = table(3)
     real, landed = store.put_if_absent, []
 

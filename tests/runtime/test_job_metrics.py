@@ -14,6 +14,7 @@ import pytest
 from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import Hasty, memory, put_version, session
+from tests.store.test_retry import fail, scripted
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
@@ -25,8 +26,8 @@ from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import InputTotals, JobMetrics, StoreCounters, WriteTotals, observers
 from manifestcommit.store import LocalStore, Store
-from manifestcommit.store.backend import Backend, Patience, TransientError
 from manifestcommit.store.local import MemoryStore
+from manifestcommit.store.object_store import TransientError
 from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
 ROWS = pa.table({"day": ["a", "a", "b"], "n": pa.array([1, 2, 3], pa.int64())})
@@ -291,57 +292,30 @@ def test_of_two_committers_of_one_job_one_has_committed_it(told: list[JobMetrics
 
 
 # --- requests that are sent again -------------------------------------------------------------------------------------
-class Busy(Backend):
-    """Answers every second request only."""
-
-    url = identity = "busy://b"
-    asked = 0
-
-    def ask(self) -> int:
-        self.asked += 1
-        if self.asked % 2:
-            raise TransientError("busy", sent=True)
-        return self.asked
-
-    read = tail = write = create = page = remove = send_part = finish_upload = connect = translate = ask  # type: ignore[assignment]  # none is called
-
-
-@pytest.fixture
-def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Busy]:
-    monkeypatch.setattr("manifestcommit.store.backend.time.sleep", lambda seconds: None)
-    monkeypatch.setattr(Busy, "_patience", lambda self: Patience(attempts=2, deadline_s=9, first_pause_s=0.001))
-    from manifestcommit.store import StorageOptions
-
-    return lambda: Busy("b", StorageOptions(), "place")
-
-
-def test_each_store_counts_its_own_repeats_in_all_its_threads(busy: Callable[[], Busy]) -> None:
+def test_each_store_counts_its_own_repeats_in_all_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that run beside each other do not count for each other. [ST14] [OB10]"""
-    one, other = busy(), busy()
-    other.persist(other.ask)
-    threads = [threading.Thread(target=lambda: [one.persist(fails_once()) for _ in range(50)]) for _ in range(4)]
+    monkeypatch.setattr("manifestcommit.store.object_store.time.sleep", lambda seconds: None)
+    one, other = scripted(), scripted()
+    other.request("x", fails_once())
+    threads = [threading.Thread(target=lambda: [one.request("x", fails_once()) for _ in range(50)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert (one.retries, other.retries) == (200, 1)
-    with pytest.raises(mc.errors.StoreError):
-        one.persist(always)
-    assert one.retries == 201, "the request that is not sent any more is no repeat"
+    with pytest.raises(mc.errors.StoreError, match="asked 8 times"):
+        one.request("x", fail)
+    assert one.retries == 207, "the request that is not sent any more is no repeat"
 
 
-def fails_once() -> Callable[[], None]:
+def fails_once() -> Callable[[Any], None]:
     faults = [TransientError("busy", sent=True)]
 
-    def request() -> None:
+    def request(_: Any) -> None:
         if faults:
             raise faults.pop()
 
     return request
-
-
-def always() -> None:
-    raise TransientError("busy", sent=True)
 
 
 def test_a_jobs_retries_are_those_since_it_began() -> None:

@@ -31,7 +31,7 @@ from manifestcommit.spark.datasource import ManifestCommitDataSource
 from manifestcommit.spark.scan import PlannedRead
 from manifestcommit.spark.tasks import raised_inside, registered_name, with_options
 from manifestcommit.store import StorageOptions, open_store
-from manifestcommit.store.backend import TakenError
+from manifestcommit.store.object_store import TakenError
 
 FORMAT = "manifestcommit"
 FOLDER = "a b%20c+d=e#fü漢"

@@ -112,7 +112,7 @@ def test_a_backslash_is_refused_as_azure_would_make_a_slash_of_it(store: Store, 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_busy_azure_is_asked_again_by_us_alone(store: Store, proxy: FaultProxy, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """[ST14]"""
-    monkeypatch.setattr("manifestcommit.store.backend.random.uniform", lambda *_: 0.0)  # no pauses
+    monkeypatch.setattr("manifestcommit.store.object_store.random.uniform", lambda *_: 0.0)  # no pauses
     store.put("x", b"1")
     proxy.reset()
     proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=status), times=2)]
@@ -215,8 +215,8 @@ def test_the_account_key_is_in_no_text(azurite: Any, place: Place, caplog: pytes
     revived = pickle.loads(pickle.dumps(store))
     assert revived.get("x") == b"1" and revived.url == store.url
     texts += [repr(store), repr(revived), repr(store._options), str(store.identity), store.url, caplog.text]  # type: ignore[attr-defined]
-    backend = store._backend  # type: ignore[attr-defined]
-    assert backend.scrub(f"no client for {azurite.key}, {place.options['connection_string']}") == "no client for ***, ***"
+
+    assert store.scrub(f"no client for {azurite.key}, {place.options['connection_string']}") == "no client for ***, ***"
     for secret in (azurite.key, azurite.key[4:-2], "no base64 at all!"):
         assert secret not in "\n".join(texts)
 
@@ -240,7 +240,7 @@ def test_the_account_key_is_in_no_text(azurite: Any, place: Place, caplog: pytes
 def test_a_place_on_azure_has_one_url(url: str, options: dict[str, str], canonical: str, endpoint: str) -> None:
     """[ST4]"""
     store = open_store(url, {"account_key": "c2VjcmV0", **options})
-    assert store.url == canonical and store._backend._endpoint == endpoint  # type: ignore[attr-defined]
+    assert store.url == canonical and store._endpoint == endpoint  # type: ignore[attr-defined]
     assert open_store(store.url, {"account_key": "c2VjcmV0", **options}).url == canonical
     assert store.identity.startswith("abfs://c") and ("@" in canonical or endpoint in store.identity)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import datetime as dt
 import hashlib
 import json
 import secrets
@@ -30,8 +31,9 @@ from tests.store.places import Place, names, sent
 
 from manifestcommit.errors import StoreError, StoreUnclearError, UsageError
 from manifestcommit.store import http, open_store
-from manifestcommit.store.http import HttpClient, LostError, NotSentError, Way
+from manifestcommit.store.http import Answer, HttpClient, LostError, NotSentError, Request, Way
 from manifestcommit.store.object_store import PART_BYTES, WHOLE_BYTES
+from manifestcommit.store.s3 import Account
 
 KEYS = {"key": "AKIDEXAMPLE", "secret": "wJalrXUtnFEMI"}
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndata"
@@ -323,14 +325,14 @@ def large(store: Any) -> None:
 @pytest.mark.parametrize("case", MALFORMED)
 def test_an_answer_that_cannot_be_read_is_an_error_of_ours(case: str, server: NotingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy's, or a damaged server's: a KeyError or a ValueError left gc and reads. [ST5] [ST14]"""
-    monkeypatch.setattr("manifestcommit.store.backend.random.uniform", lambda *_: 0.0)  # no pauses
+    monkeypatch.setattr("manifestcommit.store.object_store.random.uniform", lambda *_: 0.0)  # no pauses
     scheme, call, server.reply = MALFORMED[case][0], MALFORMED[case][1], lambda _: MALFORMED[case][2]
     options = {
         "s3": {**KEYS, "endpoint_url": server.url},
         "gs": {"token": "anon", "endpoint_url": server.url},
         "abfs": {"connection_string": f"AccountName=a;AccountKey=a2V5;BlobEndpoint={server.url}/a"},
     }
-    with pytest.raises(StoreError, match="the response is malformed: no "):
+    with pytest.raises(StoreError, match="the response is malformed"):
         call(open_store(f"{scheme}://b/t", options[scheme]))
     assert len(server.asked) > 1, "it is asked again"
 
@@ -403,6 +405,36 @@ def test_headers_are_those_that_s3fs_would_send(server: NotingServer, options: d
         for name, value in expected.items():
             assert (header(server, name, number) == value) == (kind in of.split()), (kind, name)
     assert header(server, "If-None-Match", 0) == "*" and header(server, "Content-Length", 0) == "6"
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "token"),
+    [
+        ({}, {}, None),
+        ({"list-type": "2", "prefix": "a b/%2F+ü~", "delimiter": "/", "start-after": "x"}, {"Range": "bytes=0-9"}, "a  token"),
+        ({"uploads": ""}, {"Content-MD5": "x", "If-None-Match": "*", "User-Agent": "me"}, None),
+    ],
+)
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:7480", "https://s3.amazonaws.com:443", "http://[::1]:80", "http://Store"])
+def test_the_signature_is_botocores(
+    query: dict[str, str], headers: dict[str, str], token: str | None, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[ST14]"""
+    from botocore.auth import S3SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    account = Account({**KEYS, "token": token, "endpoint_url": endpoint, "client_kwargs": {"region_name": "eu-west-1"}})
+    sent = []
+    monkeypatch.setattr(account.http, "send", lambda *request: (sent.append(request), Answer(200, {}, b""))[1])
+    account.send(Request("put_object" if not query else "list_objects_v2", "a b/%2F+ü~", query, headers, b"body", "bucket"))
+    method, url, ours, body, _ = sent[0]
+    signed = {name: value for name, value in ours.items() if name != "Authorization" and not name.startswith("X-Amz-")}
+    assert "aws-chunked" not in ours.values()
+    request = AWSRequest(method, url, headers=signed, data=body)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: dt.datetime.strptime(ours["X-Amz-Date"], "%Y%m%dT%H%M%SZ"))
+    S3SigV4Auth(Credentials(KEYS["key"], KEYS["secret"], token), "s3", "eu-west-1").add_auth(request)
+    assert ours == dict(request.headers.items())
 
 
 IGNORED: dict[str, Any] = {
@@ -552,7 +584,7 @@ def test_an_object_that_changes_while_it_is_read_is_told(place: Place, proxy: Fa
     """Half of the one and half of the other would be neither. [ST8] [ST42]"""
     store = place.open()
     store.put("x", bytes(2 * WHOLE_BYTES))
-    read: Callable[..., Any] = store._backend.read  # type: ignore[attr-defined]
+    read: Callable[..., Any] = store.read  # type: ignore[attr-defined]
 
     def change(key: str, start: int | None, *more: Any) -> Any:
         found = read(key, start, *more)
@@ -560,7 +592,7 @@ def test_an_object_that_changes_while_it_is_read_is_told(place: Place, proxy: Fa
             place.open().put("x", bytes(WHOLE_BYTES + 1))
         return found
 
-    store._backend.read = change  # type: ignore[attr-defined]
+    store.read = change  # type: ignore[attr-defined]
     with pytest.raises(StoreError, match="changed while it was read"):
         store.get("x", 0, 2 * WHOLE_BYTES)
 

@@ -2,37 +2,61 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from manifestcommit.errors import StoreError
-from manifestcommit.store import backend
-from manifestcommit.store.backend import Patience, TransientError, persist
+from manifestcommit.store import StorageOptions, object_store
+from manifestcommit.store.object_store import ObjectStore, Patience, TransientError
+
+
+class Scripted(ObjectStore):
+    """Sends what a test gives it."""
+
+    identity = "scripted://b"
+
+    def connect(self) -> object:
+        return object()
+
+    def translate(self, error: Exception, shown: str) -> Exception:
+        return error
+
+    read = tail = write = create = page = remove = send_part = finish_upload = None  # type: ignore[assignment]  # none is called
+
+
+def scripted() -> Scripted:
+    return Scripted("scripted", "b", StorageOptions())
+
+
+def fail(_: Any) -> None:
+    raise TransientError("busy", sent=True)
 
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses, on a clock that only they move, with the longest jitter."""
     pauses: list[float] = []
-    monkeypatch.setattr(backend.time, "monotonic", lambda: sum(pauses))
-    monkeypatch.setattr(backend.time, "sleep", pauses.append)
-    monkeypatch.setattr(backend.random, "uniform", lambda low, high: high)
+    monkeypatch.setattr(object_store.time, "monotonic", lambda: sum(pauses))
+    monkeypatch.setattr(object_store.time, "sleep", pauses.append)
+    monkeypatch.setattr(object_store.random, "uniform", lambda low, high: high)
     return pauses
 
 
-def fail() -> None:
-    raise TransientError("busy", sent=True)
-
-
-def test_no_try_is_started_after_the_deadline(slept: list[float]) -> None:
+def test_no_try_is_started_after_the_deadline(slept: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """However many are left. [ST14]"""
     patience = Patience(attempts=10**6, deadline_s=20.0, first_pause_s=1.0, longest_pause_s=4.0)
+    monkeypatch.setattr(object_store, "FIRST_CONTACT", patience)
+    monkeypatch.setattr(object_store, "USUAL", patience)
     with pytest.raises(StoreError, match=r"^busy \(asked 7 times\)$"):
-        persist(fail, lambda: patience)
+        scripted().request("x", fail)
     assert slept == [1.0, 2.0, 4.0, 4.0, 4.0, 4.0], "19 s; one more would begin after the deadline"
 
 
 def test_no_more_is_tried_than_allowed(slept: list[float]) -> None:
     """However much time is left. [ST14]"""
+    store = scripted()
+    store.request("x", lambda _: None)  # from now on it is known to answer
     with pytest.raises(StoreError, match="asked 8 times"):
-        persist(fail, lambda: backend.USUAL)
-    assert len(slept) == 7 and sum(slept) < backend.USUAL.deadline_s
+        store.request("x", fail)
+    assert len(slept) == 7 and sum(slept) < object_store.USUAL.deadline_s

@@ -38,7 +38,7 @@ class Talkative(Toy):
 @pytest.fixture(autouse=True)
 def talkative(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A scheme for it; and no pauses."""
-    monkeypatch.setattr("manifestcommit.store.backend.random.uniform", lambda *_: 0.0)
+    monkeypatch.setattr("manifestcommit.store.object_store.random.uniform", lambda *_: 0.0)
     fsspec.register_implementation("talkative", Talkative)
     yield
     _registry.pop("talkative", None)

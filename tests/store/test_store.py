@@ -390,7 +390,7 @@ def test_each_answer_of_a_service_tells_its_time(store: Store) -> None:
     for ask in (lambda: store.put_if_absent("x", b"1"), lambda: list(store.list("")), lambda: store.put("x", b"2")):
         fresh: Any = store
         if is_service:
-            fresh._backend._told_s = None
+            fresh._told_s = None
         ask()
         told = now_of(fresh)
         assert (told is not None) == is_service
