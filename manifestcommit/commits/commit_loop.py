@@ -64,10 +64,10 @@ from ..log.version_chain import (
     newest_above,
     put_hint,
     read_object,
-    resolve_head,
     side_by_side,
 )
 from ..protocol.apply import above_taken, apply
+from ..protocol.commit_group import complete
 from ..protocol.conflict import (
     CONSTRAINT_VIOLATED,
     ROWS_ARE_UNCHECKED,
@@ -87,7 +87,7 @@ from .create_version import (
     fenced_outcome,
     settled_outcome,
 )
-from .group_commit import CombinedCommit, Committers, GroupCommit, complete
+from .group_commit import Committers, GroupCommit
 from .prepared_job import Decision, Member, Part, Spiller
 
 # Looking up what a change needs to know: entries that it takes away, paths that are live, commits
@@ -633,7 +633,7 @@ class _CommitLoop:
             self._ctx.known = self._head
             return msgspec.structs.replace(judged, attempts=self._creates)
         if not self._creates and self._group.ask_first(
-            self._head.snapshot, self._change, self._meter.summary()
+            self._head, self._change, self._meter.summary()
         ):
             self._rebase(self._wait_for_turn(self._head))
             return None
@@ -711,41 +711,40 @@ class _CommitLoop:
         ctx, head = self._ctx, self._head
         change = msgspec.structs.replace(self._change, summary=self._meter.summary())
         state = above_taken(head.snapshot, head.taken)
-        alone = CombinedCommit(snapshot=state)
-        is_joint = self._part is not None
-        for carried in (
-            alone if is_joint else self._group.carry(state, change, inputs),
-            alone,
-        ):
-            made = apply(
-                carried.snapshot,
-                change,
-                inputs,
-                parent_digest=head.digest,
-                commit_id=f"{change.job}.{ctx.env.randomness(8).hex()}",
-                now_us=ctx.commit_time_us(state.committed_at),
-                writer=ctx.writer,
-                store=ctx.store.identity,
-            )
-            if self._part is not None:
-                made = self._part.made(state, made)
-            try:
-                snapshot = self._spiller.settle(
-                    complete(carried, made, change),
-                    change.paths if isinstance(change, MergeManifests) else frozenset(),
-                )
-                return snapshot, codec.encode_snapshot(snapshot)
+        if self._part is None and isinstance(change, Write):
+            carried = self._group.carry(state, change, inputs)
             # as pyarrow's errors of values are
+            try:
+                if carried.commits:
+                    made = complete(carried, self._made(carried.snapshot, change, inputs), change)
+                    return self._encoded(made, change)
             except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
-                if not carried.commits:
-                    raise
                 LOG.warning(
                     "%r: %s carries nothing for others this time: %s",
                     ctx.store.url,
                     change.job,
                     error,
                 )
-        raise AssertionError("unreachable")
+        made = self._made(state, change, inputs)
+        return self._encoded(made if self._part is None else self._part.made(state, made), change)
+
+    def _made(self, state: Snapshot, change: Change, inputs: ConflictInputs) -> Snapshot:
+        ctx = self._ctx
+        return apply(
+            state,
+            change,
+            inputs,
+            parent_digest=self._head.digest,
+            commit_id=f"{change.job}.{ctx.env.randomness(8).hex()}",
+            now_us=ctx.commit_time_us(state.committed_at),
+            writer=ctx.writer,
+            store=ctx.store.identity,
+        )
+
+    def _encoded(self, made: Snapshot, change: Change) -> tuple[Snapshot, bytes]:
+        merge = change.paths if isinstance(change, MergeManifests) else frozenset[str]()
+        snapshot = self._spiller.settle(made, merge)
+        return snapshot, codec.encode_snapshot(snapshot)
 
     def _lost(self, version: int, winner: Head | None) -> Head:
         """The newest head after a lost create: publish the change, pause, then read. What was read
@@ -825,14 +824,14 @@ class _CommitLoop:
         """The newest head, and the intents beside it. got: what was got from the base on before
         this call, if anything. [RD1] [CM20]"""
         try:
-            newest, intents = resolve_head(self._ctx.store, base.version, got)
+            newest = newest_above(self._ctx.store, base.version, got)
         except CorruptMetadataError:
             if is_removed(self._ctx, base):
                 raise removed(self._ctx, base, None) from None
             raise
         if newest is None:
             raise removed(self._ctx, base, None)
-        self._group.saw(intents)
+        self._group.saw(newest.waiting)
         return newest
 
     def _outcome(

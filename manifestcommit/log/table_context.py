@@ -54,7 +54,7 @@ from .version_chain import (
     VersionListing,
     list_above,
     misplaced,
-    open_above,
+    open_head,
     open_object,
     raise_if_expired,
     read_object,
@@ -140,8 +140,6 @@ class TableContext:
         self.env: Env = env or getattr(store, "env", None) or SystemEnv()
         self.manifests = ManifestReader(store)
         self._known: Head | None = None
-        # the intents in the listing of the last open: job -> bytes
-        self.waiting: Mapping[str, int] = {}
         # key -> runs without it; runs never change
         self.absent_keys: dict[str, set[str]] = {}
         self._has_proven = False
@@ -298,8 +296,7 @@ class TableContext:
         where the last one that this context has seen is still the latest, or, where the store
         keeps that, the last one that this process has seen. [RD1]"""
         known = self._known or (heads_of(self.store) or {}).get(self.store.url)
-        head, self.waiting = open_above(self.store, known)
-        self.known = head
+        self.known = head = open_head(self.store, known)
         return head
 
 

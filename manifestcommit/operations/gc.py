@@ -208,7 +208,7 @@ def _check_child(parent: Head | None, child: Head, below: str | None, horizon: H
             object_names.version_name(parent.version),
         )
     if reason:
-        raise CorruptMetadataError(codec.damaged(name, reason), object_name=name)
+        raise codec.damaged(name, reason)
 
 
 def store_time(ctx: TableContext, head: Head, *, writing: bool) -> float:

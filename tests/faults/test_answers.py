@@ -25,7 +25,8 @@ UNCLEAR = Limits().unclear_tries
 
 def hinted(store: MemoryStore) -> int | None:
     """The version that the hint names."""
-    return codec.decode_hint(store.get(object_names.HINT))
+    hint = codec.decode_hint(store.get(object_names.HINT))
+    return None if hint is None else hint.version
 
 
 class Scripted(MemoryStore):

@@ -34,7 +34,6 @@ from tests.kit.tables import (
 import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.group_commit import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job
 from manifestcommit.errors import (
     JobAbortedError,
@@ -57,6 +56,7 @@ from manifestcommit.operations.alter import edit_schema
 from manifestcommit.operations.describe import trace
 from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
+from manifestcommit.protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import Outcome

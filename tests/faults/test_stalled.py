@@ -164,7 +164,7 @@ def test_a_version_that_came_back_beside_the_list_is_not_the_head() -> None:
     """The list showed it as the newest, and what was got after that, by its name, was another's. [RD1] [LY7] [IV8]"""
     store = table(3)
     lists_first = ListsFirst(store, on_call=came_back(store))
-    assert codec.read_hint(store.get(object_names.HINT)) == codec.Hint(version=4, digest=open_head(store).digest)
+    assert codec.decode_hint(store.get(object_names.HINT)) == codec.Hint(version=4, digest=open_head(store).digest)
     head = open_head(lists_first)
     assert head.version == 7 and "k" not in head.snapshot.keys
 
