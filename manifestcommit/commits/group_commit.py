@@ -20,7 +20,7 @@ from ..errors import CorruptMetadataError, StoreError, UnsupportedFormatError
 from ..format import codec, object_names
 from ..format.change import Change, ConflictInputs, Prepared, Write
 from ..format.snapshot import FORMAT_VERSION, Snapshot, Summary
-from ..log.table_context import TableContext, find_job, find_key, find_record
+from ..log.table_context import TableContext, find_key, find_record
 from ..log.version_chain import MAX_INTENTS, Head, list_above
 from ..protocol.commit_group import (
     MAX_CARRIED,
@@ -258,7 +258,7 @@ class GroupCommit:
     def _applies(self, state: Snapshot, change: Write) -> bool:
         record = find_record(self._ctx, state, change.key) if change.key is not None else None
         fits = applies(state, change, record)
-        return fits and find_job(self._ctx, state, change.job)[0] is None
+        return fits and self._ctx.manifests.job(state, change.job)[0] is None
 
     def _with(self, carried: CombinedCommit, change: Write) -> CombinedCommit:
         env = self._ctx.env

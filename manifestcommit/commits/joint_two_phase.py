@@ -12,11 +12,7 @@ from ..format.change import Prepared
 from ..format.snapshot import TogetherJob
 from ..log.table_context import TableContext, find_job_at
 from ..log.version_chain import Head
-from ..runtime.outcome import (
-    Kind,
-    Outcome,
-    error_of,
-)
+from ..runtime.outcome import Outcome, error_of
 from ..store.base import store_beside
 from .commit_loop import record_abort
 from .create_version import fenced_outcome
@@ -118,8 +114,7 @@ def _decided(
     job = prepared.change.together[0].job
     head, (state, version) = find_job_at(at, head, job)
     if state is not None:
-        kind: Kind = "committed" if state == "committed" else "aborted"
-        return _own(ctx, prepared, Outcome(kind=kind, job_id=job, version=version))
+        return _own(ctx, prepared, Outcome(kind=state, job_id=job, version=version))
     if object_names.parse_job_id(job).birth >= head.snapshot.fence:
         return None
     fenced = fenced_outcome(at, head, job)

@@ -19,7 +19,7 @@ from ..format.object_names import attempt_id
 from ..format.partitioning import PartitionPattern, dedupe, of_partition
 from ..format.snapshot import FORMAT_VERSION, JointRecord, KeyRecord, RunRef, Snapshot, TogetherJob
 from ..log.manifests import JOB_RUN, KEY_RUN, create_own, put_manifest, put_run
-from ..log.table_context import TableContext, find_job
+from ..log.table_context import TableContext
 from ..log.version_chain import Head, newest_above
 from ..protocol.apply import (
     entries_overflow,
@@ -248,7 +248,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_over(self, ctx: TableContext, head: Snapshot) -> bool:
         """Whether the home records the attempt as aborted: it must not be decided. [MT4]"""
-        return find_job(ctx, head, self.attempt)[0] == "given_up"
+        return ctx.manifests.job(head, self.attempt)[0] == "aborted"
 
 
 class Settlement(msgspec.Struct, frozen=True):

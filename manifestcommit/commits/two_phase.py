@@ -22,7 +22,7 @@ from ..errors import (
 from ..format import object_names
 from ..format.change import Advance, Prepared, in_order_of_advances, predecessors
 from ..format.snapshot import Snapshot
-from ..log.table_context import TableContext, find_job, find_job_at
+from ..log.table_context import TableContext, find_job_at
 from ..log.version_chain import Head, newest_above, read_object
 from ..protocol.conflict import FINAL, is_readable
 from ..protocol.joint_outcome import share_of
@@ -196,9 +196,9 @@ def _decision(
 def _state(
     ctx: TableContext, snapshot: Snapshot, job: str, birth: int, names: set[str]
 ) -> tuple[State, int | None]:
-    state, version = find_job(ctx, snapshot, job)
+    state, version = ctx.manifests.job(snapshot, job)
     if state is not None:
-        return ("aborted" if state == "given_up" else state), version
+        return state, version
     if birth < snapshot.fence:
         return "fenced", None
     if object_names.prepared_name(job) in names:
@@ -251,7 +251,7 @@ def _resolved(ctx: TableContext, head: Head, job_id: str) -> Resolution | None:
     if state == "committed":
         assert version is not None
         return Resolution("committed", version, _together(ctx, head, version))
-    if state == "given_up":
+    if state == "aborted":
         return Resolution("aborted")
     top = None if head.is_void else head.top  # with a member that no home has decided [MT8]
     if top is not None and any(each.job == job_id for each in top.snapshot.commits):
@@ -588,11 +588,7 @@ def _open(ctx: TableContext, job: str) -> Head:
 def _settled(ctx: TableContext, head: Head, job: str) -> Outcome | None:
     """What the head records of the job: it needs no object any more, which gc may have taken."""
     _, (state, version) = find_job_at(ctx, head, job)
-    if state is None:
-        return None
-    return Outcome(
-        kind="committed" if state == "committed" else "aborted", job_id=job, version=version
-    )
+    return None if state is None else Outcome(kind=state, job_id=job, version=version)
 
 
 def _missing(ctx: TableContext, job: str) -> Outcome:

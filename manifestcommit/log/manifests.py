@@ -24,7 +24,7 @@ from ..format import codec, manifest_table, object_names
 from ..format.entries import Entry, FooterRef, ManifestRef, decode
 from ..format.fields import Schema
 from ..format.partitioning import PartitionPattern, dedupe
-from ..format.snapshot import RunRef, Snapshot, job_state
+from ..format.snapshot import RunRef, Snapshot
 from ..runtime.environment import Env, create, map_concurrently
 from ..runtime.footer_child import chunk_span
 from ..store import Store
@@ -432,15 +432,15 @@ class ManifestReader:
 
     def job(
         self, snapshot: Snapshot, job: str, *, runs: bool = True
-    ) -> tuple[Literal["committed", "given_up"] | None, int | None]:
+    ) -> tuple[Literal["committed", "aborted"] | None, int | None]:
         """A job's record, inlined or (with `runs`) spilled: state and version. [CM1] [OB11]"""
-        if (state := job_state(snapshot, job)) is not None:
-            return state, snapshot.recent_jobs[job]
-        row = self.lookup(snapshot.job_runs, job, JOB_RUN) if runs else None
-        if row is None:
+        if job in snapshot.recent_jobs:
+            version: object = snapshot.recent_jobs[job]
+        elif runs and (row := self.lookup(snapshot.job_runs, job, JOB_RUN)) is not None:
+            version = row["version"]
+        else:
             return None, None
-        version = row["version"]
-        return ("given_up", None) if version is None else ("committed", int(str(version)))
+        return ("aborted", None) if version is None else ("committed", int(str(version)))
 
     def columns(
         self, ref: ManifestRef, snapshot: Snapshot, removed: int, names: Sequence[str]

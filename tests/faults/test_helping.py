@@ -49,7 +49,6 @@ from manifestcommit.format.change import Advance
 from manifestcommit.format.evolution import drop_column
 from manifestcommit.format.fields import mark_of
 from manifestcommit.job import Job
-from manifestcommit.log.table_context import find_job
 from manifestcommit.log.version_chain import MAX_INTENTS, open_head, read_object
 from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.alter import edit_schema
@@ -424,7 +423,7 @@ def test_where_everything_spills_those_who_were_carried_are_found(set_budgets: S
             assert version is not None
             snapshot = read_object(store, version)
             assert snapshot is not None and all(snapshot.snapshot.recent_jobs[job] == version for job in carried(store, version))
-    assert all(find_job(session(store), open_head(store).snapshot, job)[1] == in_chain(store, job)[0] for job in jobs)
+    assert all(session(store).manifests.job(open_head(store).snapshot, job)[1] == in_chain(store, job)[0] for job in jobs)
     assert open_head(store).snapshot.job_runs and open_head(store).snapshot.key_runs
     assert mine(store) == sorted([1, 2, *range(10, 16), 31, 33, 35])
     assert verify(session(store), deep=True).is_sound
