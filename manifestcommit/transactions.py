@@ -23,12 +23,12 @@ from .commits.joint_commit import (
     ordered_parts,
     read_jointly,
 )
-from .commits.joint_two_phase import (
+from .commits.prepared_job import Act, JobState, JointUnit, Pinned, TablePart, prepare_jointly
+from .commits.two_phase import (
     check_together,
+    check_turn,
     together_of,
 )
-from .commits.prepared_job import Act, JobState, JointUnit, Pinned, TablePart, prepare_jointly
-from .commits.two_phase import check_turn
 from .display import ReprMixin
 from .errors import (
     CommitConflictError,

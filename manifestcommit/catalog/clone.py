@@ -280,9 +280,7 @@ class _Cloning:
                 create(store, CLAIM, msgspec.json.encode(claim), self._to.env)
                 continue
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise CorruptMetadataError(
-                    codec.damaged(CLAIM, str(error)), object_name=CLAIM
-                ) from None
+                raise codec.damaged(CLAIM, error) from None
             if claim.source_id != self._id or not object_names.is_table_id(claim.table_id):
                 raise UsageError(
                     f"{store.url} is to be a clone of another table, of which no version is there "
@@ -417,8 +415,7 @@ class _Cloning:
             try:
                 data = self._source.store.get(each.name, 0, each.bytes + 1)
             except FileNotFoundError:
-                why = codec.damaged(each.name, "it is missing")
-                raise CorruptMetadataError(why, object_name=each.name) from None
+                raise codec.damaged(each.name, "it is missing") from None
             _check_copied(each, len(data), hashlib.sha256(data))
             create_own(self._to.store, each.name, data, self._to.env)
             return each
@@ -454,7 +451,7 @@ def _check_copied(each: _Object, count: int, hashed: Any) -> None:
     if count != each.bytes or each.digest not in (None, digest):
         reason = f"it has {count:,} bytes of {digest}, and is listed with {each.bytes:,} of "
         reason += f"{each.digest}"
-        raise CorruptMetadataError(codec.damaged(each.name, reason), object_name=each.name)
+        raise codec.damaged(each.name, reason)
 
 
 def _carried(head: Head, own: Head | None, table_id: str, url: str, to: TableContext) -> Snapshot:

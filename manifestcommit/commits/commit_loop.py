@@ -50,7 +50,6 @@ from ..log.table_context import (
     committed_ranges,
     dropped_at,
     export_after_commit,
-    find_job,
     find_key,
     gate,
     is_removed,
@@ -64,10 +63,10 @@ from ..log.version_chain import (
     newest_above,
     put_hint,
     read_object,
-    resolve_head,
     side_by_side,
 )
 from ..protocol.apply import above_taken, apply
+from ..protocol.commit_group import complete
 from ..protocol.conflict import (
     CONSTRAINT_VIOLATED,
     ROWS_ARE_UNCHECKED,
@@ -87,7 +86,7 @@ from .create_version import (
     fenced_outcome,
     settled_outcome,
 )
-from .group_commit import CombinedCommit, Committers, GroupCommit, complete
+from .group_commit import Committers, GroupCommit
 from .prepared_job import Decision, Member, Part, Spiller
 
 # Looking up what a change needs to know: entries that it takes away, paths that are live, commits
@@ -157,7 +156,7 @@ def load_conflict_inputs(ctx: TableContext, head: Head, change: Change) -> Confl
             return ConflictInputs(
                 committed=fenced
                 or decided
-                or find_job(ctx, snapshot, change.aborted)[0] == "committed"
+                or ctx.manifests.job(snapshot, change.aborted)[0] == "committed"
             )
         case Rewind():
             return ConflictInputs(reused=_reused(ctx, head, change))
@@ -196,26 +195,18 @@ def _survey(
     remove = change.remove if change is not None else frozenset()
     if scope is None and not remove and not foreign:
         return ConflictInputs()  # the usual append: nothing is looked up
-    inlined = frozenset(entry.path for entry in snapshot.added)
     matcher = Matcher(scope) if scope is not None else None
+    overwrite = change.overwrite if change is not None else None
     # Emptying the whole table needs no manifest, unless the choice is to fail where there is
     # anything.
-    if (
-        matcher is not None
-        and matcher.everything
-        and change is not None
-        and change.overwrite is not None
-        and change.overwrite.conflict != "fail"
-    ):
-        return ConflictInputs(live=frozenset())
+    if matcher and matcher.everything and overwrite and overwrite.conflict != "fail":
+        return ConflictInputs()
+    inlined = frozenset(entry.path for entry in snapshot.added)
     taken: dict[str, RemovedRows] = {}
-    live = foreign & inlined
-    gone = remove - inlined
+    live, gone = foreign & inlined, remove - inlined
     removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
     for ref in snapshot.manifests:
-        may_hold = matcher is not None and any(
-            _may_hold(snapshot, ref, touch) for touch in scope or ()
-        )
+        may_hold = any(_may_hold(snapshot, ref, touch) for touch in scope or ())
         wanted = frozenset(
             path for path in gone | foreign if ref.first_path <= path <= ref.last_path
         )
@@ -223,42 +214,42 @@ def _survey(
             continue
         table = ctx.manifests.manifest(ref, snapshot.partition_by)
         before = removed.get(ref.path, 0)
-        hits = _rows(snapshot, table, matcher if may_hold else None, wanted & gone) & ~before
-        if hits:
-            rows = manifest_table.live(table, ~hits & ((1 << table.num_rows) - 1))
-            taken[ref.path] = RemovedRows(
-                bitmap=before | hits,
-                files=hits.bit_count(),
-                rows=pc.sum(rows.column("rows")).as_py() or 0,
-                bytes=pc.sum(rows.column("bytes")).as_py() or 0,
-                touched=_partitions(snapshot, rows) if remove else (),
-            )
-        paths = (
-            frozenset(manifest_table.live(table, before).column("path").to_pylist())
-            if wanted
-            else frozenset()
+        hits = ~before & manifest_table.rows_matching(
+            table,
+            schema=_schema(snapshot),
+            partition_by=snapshot.partition_by,
+            scope=matcher if may_hold else None,
+            paths=wanted & gone,
         )
-        gone -= paths
-        live |= foreign & paths
+        if hits:
+            taken[ref.path] = _removed_rows(snapshot, table, before, hits, by_name=bool(remove))
+        if wanted:
+            paths = frozenset(manifest_table.live(table, before).column("path").to_pylist())
+            gone -= paths
+            live |= foreign & paths
     return ConflictInputs(taken=taken, gone=gone, live=live)
 
 
-def _partitions(snapshot: Snapshot, table: pa.Table) -> tuple[PartitionPattern, ...]:
-    assert snapshot.schema is not None
-    return bounded(manifest_table.partitions(table, snapshot.schema, snapshot.partition_by))
-
-
-def _rows(
-    snapshot: Snapshot, table: pa.Table, matcher: Matcher | None, paths: frozenset[str]
-) -> int:
-    assert snapshot.schema is not None
-    return manifest_table.rows_matching(
-        table,
-        schema=snapshot.schema,
-        partition_by=snapshot.partition_by,
-        scope=matcher,
-        paths=paths,
+def _removed_rows(
+    snapshot: Snapshot, table: pa.Table, before: int, hits: int, *, by_name: bool
+) -> RemovedRows:
+    """What is removed from a manifest, of which `before` was removed earlier."""
+    rows = manifest_table.live(table, ~hits & ((1 << table.num_rows) - 1))
+    partitions = (
+        manifest_table.partitions(rows, _schema(snapshot), snapshot.partition_by) if by_name else ()
     )
+    return RemovedRows(
+        bitmap=before | hits,
+        files=hits.bit_count(),
+        rows=pc.sum(rows.column("rows")).as_py() or 0,
+        bytes=pc.sum(rows.column("bytes")).as_py() or 0,
+        touched=bounded(partitions),
+    )
+
+
+def _schema(snapshot: Snapshot) -> Schema:
+    assert snapshot.schema is not None  # a table without a schema has no files
+    return snapshot.schema
 
 
 def _may_hold(snapshot: Snapshot, ref: ManifestRef, touch: PartitionPattern) -> bool:
@@ -471,10 +462,9 @@ def record_abort(ctx: TableContext, job: str, limits: Limits | None = None) -> O
     while True:
         head = ctx.open()
         check_table(ctx, head.snapshot, job)
-        state, version = find_job(ctx, head.snapshot, job)
+        state, version = ctx.manifests.job(head.snapshot, job)
         if state is not None:
-            kind: Kind = "committed" if state == "committed" else "aborted"
-            return Outcome(kind=kind, job_id=job, version=version)
+            return Outcome(kind=state, job_id=job, version=version)
         if birth_of(job) < head.snapshot.fence:
             return fenced_outcome(ctx, head, job)
         own = ctx.new_job(head)
@@ -516,7 +506,7 @@ def abort_attempt(ctx: TableContext, attempt: str) -> None:
     head = ctx.known or ctx.open()
     snapshot = head.snapshot
     is_known = any(each.attempt == attempt for each in snapshot.joint.values())
-    if is_known or birth_of(attempt) < snapshot.fence or find_job(ctx, snapshot, attempt)[0]:
+    if is_known or birth_of(attempt) < snapshot.fence or ctx.manifests.job(snapshot, attempt)[0]:
         return
     change = Abort(job=ctx.new_job(head), birth=head.version, aborted=attempt)
     outcome = commit(ctx, head, change, committers=Committers.THIS_PROCESS)
@@ -633,7 +623,7 @@ class _CommitLoop:
             self._ctx.known = self._head
             return msgspec.structs.replace(judged, attempts=self._creates)
         if not self._creates and self._group.ask_first(
-            self._head.snapshot, self._change, self._meter.summary()
+            self._head, self._change, self._meter.summary()
         ):
             self._rebase(self._wait_for_turn(self._head))
             return None
@@ -711,41 +701,40 @@ class _CommitLoop:
         ctx, head = self._ctx, self._head
         change = msgspec.structs.replace(self._change, summary=self._meter.summary())
         state = above_taken(head.snapshot, head.taken)
-        alone = CombinedCommit(snapshot=state)
-        is_joint = self._part is not None
-        for carried in (
-            alone if is_joint else self._group.carry(state, change, inputs),
-            alone,
-        ):
-            made = apply(
-                carried.snapshot,
-                change,
-                inputs,
-                parent_digest=head.digest,
-                commit_id=f"{change.job}.{ctx.env.randomness(8).hex()}",
-                now_us=ctx.commit_time_us(state.committed_at),
-                writer=ctx.writer,
-                store=ctx.store.identity,
-            )
-            if self._part is not None:
-                made = self._part.made(state, made)
-            try:
-                snapshot = self._spiller.settle(
-                    complete(carried, made, change),
-                    change.paths if isinstance(change, MergeManifests) else frozenset(),
-                )
-                return snapshot, codec.encode_snapshot(snapshot)
+        if self._part is None and isinstance(change, Write):
+            carried = self._group.carry(state, change, inputs)
             # as pyarrow's errors of values are
+            try:
+                if carried.commits:
+                    made = complete(carried, self._made(carried.snapshot, change, inputs), change)
+                    return self._encoded(made, change)
             except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
-                if not carried.commits:
-                    raise
                 LOG.warning(
                     "%r: %s carries nothing for others this time: %s",
                     ctx.store.url,
                     change.job,
                     error,
                 )
-        raise AssertionError("unreachable")
+        made = self._made(state, change, inputs)
+        return self._encoded(made if self._part is None else self._part.made(state, made), change)
+
+    def _made(self, state: Snapshot, change: Change, inputs: ConflictInputs) -> Snapshot:
+        ctx = self._ctx
+        return apply(
+            state,
+            change,
+            inputs,
+            parent_digest=self._head.digest,
+            commit_id=f"{change.job}.{ctx.env.randomness(8).hex()}",
+            now_us=ctx.commit_time_us(state.committed_at),
+            writer=ctx.writer,
+            store=ctx.store.identity,
+        )
+
+    def _encoded(self, made: Snapshot, change: Change) -> tuple[Snapshot, bytes]:
+        merge = change.paths if isinstance(change, MergeManifests) else frozenset[str]()
+        snapshot = self._spiller.settle(made, merge)
+        return snapshot, codec.encode_snapshot(snapshot)
 
     def _lost(self, version: int, winner: Head | None) -> Head:
         """The newest head after a lost create: publish the change, pause, then read. What was read
@@ -803,7 +792,7 @@ class _CommitLoop:
             raise removed(ctx, base, mine)
         if (newest.top or newest).version < mine.version:
             raise StoreError(f"version {mine.version} is gone; is the table being removed?")
-        state, version = find_job(ctx, newest.snapshot, mine.snapshot.commits[-1].job)
+        state, version = ctx.manifests.job(newest.snapshot, mine.snapshot.commits[-1].job)
         if state == "committed":
             # not of necessity mine: that may be one that was deleted, and others carried the job
             # before
@@ -825,14 +814,14 @@ class _CommitLoop:
         """The newest head, and the intents beside it. got: what was got from the base on before
         this call, if anything. [RD1] [CM20]"""
         try:
-            newest, intents = resolve_head(self._ctx.store, base.version, got)
+            newest = newest_above(self._ctx.store, base.version, got)
         except CorruptMetadataError:
             if is_removed(self._ctx, base):
                 raise removed(self._ctx, base, None) from None
             raise
         if newest is None:
             raise removed(self._ctx, base, None)
-        self._group.saw(intents)
+        self._group.saw(newest.waiting)
         return newest
 
     def _outcome(

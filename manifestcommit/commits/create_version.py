@@ -24,7 +24,6 @@ from ..format.snapshot import Constraint, KeyRecord, Snapshot
 from ..log.table_context import (
     TableContext,
     export_after_commit,
-    find_job,
     find_key,
     find_key_at,
     removed,
@@ -54,11 +53,9 @@ def settled_outcome(ctx: TableContext, head: Head, change: Change, *, sent: bool
     check_table(ctx, snapshot, change.job)
     # Before a create was sent, no one but the head itself can know of the job: the runs need not be
     # asked.
-    state, version = find_job(ctx, snapshot, change.job, runs=sent)
-    if state == "given_up":
-        return Outcome(kind="aborted", job_id=change.job)
-    if state == "committed":
-        return Outcome(kind="committed", job_id=change.job, version=version)
+    state, version = ctx.manifests.job(snapshot, change.job, runs=sent)
+    if state is not None:
+        return Outcome(kind=state, job_id=change.job, version=version)
     done = _work_outcome(ctx, snapshot, change) if isinstance(change, Write) else None
     # Behind the fence its own record may be gone: it may have committed, and others have gone on
     # from there.

@@ -10,181 +10,36 @@ from __future__ import annotations
 import contextlib
 import enum
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from ..errors import CorruptMetadataError, StoreError, UnsupportedFormatError
 from ..format import codec, object_names
-from ..format.change import Change, ConflictInputs, Prepared, Write, advanced_of
-from ..format.snapshot import FORMAT_VERSION, Commit, Snapshot, Summary
-from ..log.table_context import TableContext, find_job, find_key, find_record
+from ..format.change import Change, ConflictInputs, Prepared, Write
+from ..format.snapshot import FORMAT_VERSION, Snapshot, Summary
+from ..log.table_context import TableContext, find_key, find_record
 from ..log.version_chain import MAX_INTENTS, Head, list_above
-from ..protocol.apply import apply
+from ..protocol.commit_group import (
+    MAX_CARRIED,
+    MAX_CARRIED_BYTES,
+    CombinedCommit,
+    Intent,
+    applies,
+    carries_others,
+    carry,
+    crowds,
+    in_order,
+    is_plain,
+    may_wait,
+)
 from ..protocol.conflict import find_conflict
 from ..runtime.environment import map_concurrently
 from ..store import Store
 
 _Result = TypeVar("_Result")
-
-# Which changes may be published, which of them apply, and what the combined version is. Pure.
-# [CM19]-[CM24]
-
-
-MAX_CARRIED = 64  # changes of others in one version, at most
-MAX_CARRIED_BYTES = 1 << 20  # bytes of their documents together, at most
-# In versions. A waiting job is carried within the next few. One with an older base version may be
-# dead, and probably conflicts with what has been committed.
-_YOUNG = 8
-
-
-class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that its job has published; size_bytes: length of its document."""
-
-    change: Write
-    size_bytes: int
-
-
-class CombinedCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A latest version with other jobs' changes on top, which become one version. [CM24]"""
-
-    snapshot: Snapshot
-    commits: tuple[Commit, ...] = ()
-
-
-def is_plain(change: Change) -> TypeGuard[Write]:
-    """Whether the change is an append that can be judged by the latest version alone: it changes no
-    column, removes nothing, and adds only files of its own. [CM19]
-
-    The check lists every member that such a change may have. A member that a later release adds to
-    changes does not pass by being unknown here.
-    """
-    if not isinstance(change, Write):
-        return False
-    known = Write(
-        job=change.job,
-        birth=change.birth,
-        operation="append",
-        message=change.message,
-        metadata=change.metadata,
-        author=change.author,
-        key=change.key,
-        declared=change.declared,
-        schema=change.schema,
-        partition_by=change.partition_by,
-        add=change.add,
-        add_manifests=change.add_manifests,
-        touched=change.touched,
-        advances=change.advances,
-        checked=change.checked,
-        summary=change.summary,
-    )
-    lists = bool(change.add or change.add_manifests)
-    if change != known or (lists and (change.schema is None or change.partition_by is None)):
-        return False
-    own = all(
-        entry.job == change.job == object_names.job_of_data_file(entry.path) for entry in change.add
-    )
-    paths = [ref.path for ref in change.add_manifests]
-    return (
-        own
-        and len(set(paths)) == len(paths)
-        and all(object_names.job_of_manifest(path) == change.job for path in paths)
-    )
-
-
-def carries_others(change: Change) -> TypeGuard[Write]:
-    """Whether changes of others may come before this one in its version: it must not conflict with
-    them by itself. [CM20]"""
-    return (
-        isinstance(change, Write)
-        and change.operation == "append"
-        and change.overwrite is None
-        and not change.remove
-        and not change.reads
-        and not change.first
-        and change.audited is None
-    )
-
-
-def may_wait(snapshot: Snapshot, job: str) -> bool:
-    """Whether a job with this name can be carried on top of this snapshot: it belongs to this
-    table, its base version is neither below the fence nor after the snapshot, and the snapshot does
-    not record it as committed or aborted. [CM20] [CM22]"""
-    name = object_names.parse_job_id(job)
-    is_between = (
-        name.table_id == snapshot.table_id and snapshot.fence <= name.birth <= snapshot.version
-    )
-    return is_between and job not in snapshot.recent_jobs
-
-
-def crowds(snapshot: Snapshot, job: str) -> bool:
-    """Whether the job shows that many jobs are writing now: it may wait, and its base version is at
-    most a few versions old. [CM19]"""
-    return (
-        may_wait(snapshot, job)
-        and snapshot.version - object_names.parse_job_id(job).birth <= _YOUNG
-    )
-
-
-def in_order(jobs: Iterable[str]) -> list[str]:
-    """Sort by base version, lowest first: the job that began first has waited longest. [CM20]"""
-    return sorted(jobs, key=lambda job: (object_names.parse_job_id(job).birth, job))
-
-
-def applies(snapshot: Snapshot, change: Write, *, dropped: int = 0) -> bool:
-    """Whether the change of an intent can come next in this state, if its job and key are not
-    recorded. [CM20] [KY7]
-
-    For a plain append the conflict rules need only the state: it includes every commit since the
-    base version, and what this create carries so far. dropped: the version at which the change's
-    key was invalidated, 0: it was not.
-    """
-    record = snapshot.keys.get(change.key) if change.key is not None else None
-    if (
-        not is_plain(change)
-        or not may_wait(snapshot, change.job)
-        or (record is not None and record.digest)
-    ):
-        return False
-    return find_conflict(snapshot, change, (), ConflictInputs(dropped=dropped)) is None
-
-
-def carry(
-    carried: CombinedCommit, change: Write, *, commit_id: str, now_us: int, writer: str
-) -> CombinedCommit:
-    """Add one more change, which `applies` has passed against this state. [CM24]"""
-    head = carried.snapshot
-    made = apply(
-        head,
-        change,
-        ConflictInputs(),
-        parent_digest="",
-        commit_id=commit_id,
-        now_us=now_us,
-        writer=writer,
-    )
-    record = msgspec.structs.replace(made.commits[0], advanced=advanced_of(change))
-    # The next change becomes part of the same version, so this state keeps the number of the head.
-    return CombinedCommit(
-        snapshot=msgspec.structs.replace(made, version=head.version),
-        commits=(*carried.commits, record),
-    )
-
-
-def complete(carried: CombinedCommit, made: Snapshot, change: Change) -> Snapshot:
-    """Complete the version `made`, in which the carrier's own change comes last, with the records
-    of all that it carries. [CM24]"""
-    if not carried.commits:
-        return made
-    assert isinstance(change, Write), "only appends carry others"
-    own = msgspec.structs.replace(made.commits[0], advanced=advanced_of(change))
-    return msgspec.structs.replace(made, commits=(*carried.commits, own))
-
-
-# What asks for help, and gives it.
 
 LOG = logging.getLogger("manifestcommit.jobs")
 # intents that are read for one create: many in front that can not be carried shall hide none behind
@@ -260,7 +115,7 @@ class GroupCommit:
         waiting = {self._job, *(job for job in self._waiting if self._can_wait(head, job))}
         return in_order(waiting).index(self._job)
 
-    def ask_first(self, head: Snapshot, change: Change, summary: Summary) -> bool:
+    def ask_first(self, head: Head, change: Change, summary: Summary) -> bool:
         """Where the list with which the table was opened showed that others wait, ask before any
         create. Whether it asked now. [CM19]
 
@@ -269,8 +124,8 @@ class GroupCommit:
         """
         if self.is_published:
             return False
-        self._waiting = self._ctx.waiting
-        asked = self.is_crowded(head) and self.publish(change, summary)
+        self._waiting = head.waiting
+        asked = self.is_crowded(head.snapshot) and self.publish(change, summary)
         self._waiting = self._waiting if asked else {}
         return asked
 
@@ -402,13 +257,8 @@ class GroupCommit:
 
     def _applies(self, state: Snapshot, change: Write) -> bool:
         record = find_record(self._ctx, state, change.key) if change.key is not None else None
-        if record is not None and record.digest:
-            return False
-        dropped = 0 if record is None else record.version
-        return (
-            applies(state, change, dropped=dropped)
-            and find_job(self._ctx, state, change.job)[0] is None
-        )
+        fits = applies(state, change, record)
+        return fits and self._ctx.manifests.job(state, change.job)[0] is None
 
     def _with(self, carried: CombinedCommit, change: Write) -> CombinedCommit:
         env = self._ctx.env

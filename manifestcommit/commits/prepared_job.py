@@ -18,8 +18,8 @@ from ..format.fields import Schema
 from ..format.object_names import attempt_id
 from ..format.partitioning import PartitionPattern, dedupe, of_partition
 from ..format.snapshot import FORMAT_VERSION, JointRecord, KeyRecord, RunRef, Snapshot, TogetherJob
-from ..log.manifests import JOB_RUN, KEY_RUN, create_own, put_manifest, put_run, write_manifest
-from ..log.table_context import TableContext, find_job
+from ..log.manifests import JOB_RUN, KEY_RUN, create_own, put_manifest, put_run
+from ..log.table_context import TableContext
 from ..log.version_chain import Head, newest_above
 from ..protocol.apply import (
     entries_overflow,
@@ -62,7 +62,7 @@ class Spiller:
         entries = sorted(change.add, key=lambda entry: entry.path)
         size = self._budgets.manifest_entries
         references = [
-            self._write(entries[at : at + size], change) for at in range(0, len(entries), size)
+            self._put(entries[at : at + size], change) for at in range(0, len(entries), size)
         ]
         return msgspec.structs.replace(
             change, add=(), add_manifests=(*change.add_manifests, *references)
@@ -89,27 +89,19 @@ class Spiller:
             snapshot = self._merge_manifests(snapshot, group)
         return snapshot
 
-    def _write(self, entries: Sequence[Entry], change: Write) -> ManifestRef:
-        assert change.schema is not None
-        return write_manifest(
+    def _put(self, entries: Sequence[Entry] | pa.Table, of: Write | Snapshot) -> ManifestRef:
+        assert of.schema is not None
+        return put_manifest(
             self._ctx.store,
             entries,
-            schema=change.schema,
-            partition_by=change.partition_by or (),
+            schema=of.schema,
+            partition_by=of.partition_by or (),
             job=self._job,
             env=self._ctx.env,
         )
 
     def _spill_entries(self, snapshot: Snapshot) -> Snapshot:
-        assert snapshot.schema is not None
-        ref = write_manifest(
-            self._ctx.store,
-            snapshot.added,
-            schema=snapshot.schema,
-            partition_by=snapshot.partition_by,
-            job=self._job,
-            env=self._ctx.env,
-        )
+        ref = self._put(snapshot.added, snapshot)
         stamped = msgspec.structs.replace(ref, added=snapshot.version)
         return msgspec.structs.replace(snapshot, added=(), manifests=(*snapshot.manifests, stamped))
 
@@ -187,16 +179,10 @@ class Spiller:
         tables = [
             self._ctx.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in group
         ]
-        return put_manifest(
-            self._ctx.store,
-            manifest_table.unite(
-                tables, schema=snapshot.schema, partition_by=snapshot.partition_by
-            ),
-            schema=snapshot.schema,
-            partition_by=snapshot.partition_by,
-            job=self._job,
-            env=self._ctx.env,
+        united = manifest_table.unite(
+            tables, schema=snapshot.schema, partition_by=snapshot.partition_by
         )
+        return self._put(united, snapshot)
 
 
 def newest_records(keys: pa.Table) -> pa.Table:
@@ -262,7 +248,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_over(self, ctx: TableContext, head: Snapshot) -> bool:
         """Whether the home records the attempt as aborted: it must not be decided. [MT4]"""
-        return find_job(ctx, head, self.attempt)[0] == "given_up"
+        return ctx.manifests.job(head, self.attempt)[0] == "aborted"
 
 
 class Settlement(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from ..format.change import Write
 from ..format.entries import Entry, FinishedTask, KeyMark, ManifestRef
 from ..format.snapshot import FORMAT_VERSION, Snapshot
 from ..log.manifests import create_own
-from ..log.table_context import TableContext, dropped_at, find_job, find_key_at
+from ..log.table_context import TableContext, dropped_at, find_key_at
 from ..protocol.conflict import FINAL
 from ..runtime.environment import STARTS, Env, create, map_concurrently
 from ..runtime.outcome import InputTotals, Outcome
@@ -168,7 +168,7 @@ class Recovery:
             if (birth := _birth(job, snapshot)) is not None and birth >= lowest
         )
         for _, job in sorted(births, reverse=True):
-            if find_job(self._ctx, snapshot, job)[0] is None and not any(
+            if self._ctx.manifests.job(snapshot, job)[0] is None and not any(
                 store.list(object_names.prepared_name(job))
             ):
                 self._marked = job

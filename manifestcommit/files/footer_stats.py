@@ -21,7 +21,7 @@ from ..errors import UsageError
 from ..format import values
 from ..format.arrow_schema import is_list, plain_type
 from ..format.entries import ColumnStats
-from ..format.fields import FLOATS, Schema, WireValue, leaves
+from ..format.fields import DAY_US, FLOATS, Schema, WireValue, leaves
 from ..format.spark_json import COLLATIONS
 
 Path: TypeAlias = tuple[str, ...]
@@ -33,7 +33,6 @@ UNORDERED = frozenset({"void", "variant"})
 _ORDERING = frozenset({"parquet-cpp-arrow", "parquet-rs", "DuckDB", "Polars"})
 _ORDERING_PARQUET_MR = (1, 10)
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
-_MICROSECONDS_A_DAY = 86_400_000_000
 
 
 class TrackedLeaf(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +67,12 @@ def tracked_leaves(schema: Schema, file_schema: pa.Schema, limit: int) -> tuple[
 
 class ParquetColumn(NamedTuple):
     """A leaf of a Parquet file. position: its number there; path: names from the top, `element`,
-    `key` and `value` inside arrays and maps; is_single: whether it has one value per row, because
-    it is reached through structs only."""
+    `key` and `value` inside arrays and maps; name: as pyarrow writes it; is_single: whether it has
+    one value per row, because it is reached through structs only."""
 
     position: int
     path: Path
+    name: str
     type: Any
     is_single: bool
 
@@ -81,42 +81,26 @@ def parquet_columns(file_schema: pa.Schema) -> Iterator[ParquetColumn]:
     """Every leaf, in Parquet's order."""
     positions = itertools.count()
     for field in file_schema:
-        for path, type, is_single in _columns_below((field.name,), field.type, True):
-            yield ParquetColumn(next(positions), path, type, is_single)
+        for leaf in _columns_below((field.name,), field.name, field.type, True):
+            yield ParquetColumn(next(positions), *leaf)
 
 
 def _columns_below(
-    path: Path, type: pa.DataType, is_single: bool
-) -> Iterator[tuple[Path, pa.DataType, bool]]:
+    path: Path, name: str, type: pa.DataType, is_single: bool
+) -> Iterator[tuple[Path, str, pa.DataType, bool]]:
     type = plain_type(type.storage_type if isinstance(type, pa.BaseExtensionType) else type)
     if pa.types.is_struct(type):
         for child in type:
-            yield from _columns_below((*path, child.name), child.type, is_single)
+            below = (*path, child.name), f"{name}.{child.name}"
+            yield from _columns_below(*below, child.type, is_single)
     elif pa.types.is_map(type):
-        yield from _columns_below((*path, "key"), type.key_type, False)
-        yield from _columns_below((*path, "value"), type.item_type, False)
+        for part, inside in (("key", type.key_type), ("value", type.item_type)):
+            yield from _columns_below((*path, part), f"{name}.key_value.{part}", inside, False)
     elif is_list(type):
-        yield from _columns_below((*path, "element"), type.value_type, False)
+        below = (*path, "element"), f"{name}.list.element"
+        yield from _columns_below(*below, type.value_type, False)
     else:
-        yield path, type, is_single
-
-
-def parquet_paths(file_schema: pa.Schema) -> dict[str, list[str]]:
-    """For each column, the leaves below it, with the names that pyarrow writes."""
-    return {field.name: list(_parquet_paths(field.name, field.type)) for field in file_schema}
-
-
-def _parquet_paths(path: str, type: pa.DataType) -> Iterator[str]:
-    if pa.types.is_struct(type):
-        for child in type:
-            yield from _parquet_paths(f"{path}.{child.name}", child.type)
-    elif pa.types.is_map(type):
-        yield from _parquet_paths(f"{path}.key_value.key", type.key_type)
-        yield from _parquet_paths(f"{path}.key_value.value", type.item_type)
-    elif is_list(type):
-        yield from _parquet_paths(f"{path}.list.element", type.value_type)
-    else:
-        yield path
+        yield path, name, type, is_single
 
 
 class FloatStats(NamedTuple):
@@ -228,7 +212,7 @@ def _comparable(raw: Any, leaf: TrackedLeaf) -> Any:
     if pa.types.is_timestamp(stored):
         return raw * _MICROSECONDS[stored.unit] if stored.unit in _MICROSECONDS else None
     if pa.types.is_date32(stored):
-        return raw * _MICROSECONDS_A_DAY if type == "timestamp_ntz" else raw
+        return raw * DAY_US if type == "timestamp_ntz" else raw
     if pa.types.is_floating(stored):
         return raw if isinstance(raw, float) and not math.isnan(raw) else None
     if pa.types.is_integer(stored):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -26,11 +27,11 @@ from ..format.fields import (
     MAX_FIELD_ID,
     ArrayType,
     Field,
-    FieldType,
     MapType,
     Schema,
     StructType,
     WireValue,
+    map_field,
     members,
     relaxed,
     show_path,
@@ -43,7 +44,7 @@ from ..format.partitioning import NULL_FOLDER, parse_static
 from ..format.spark_json import from_spark
 from ..format.transforms import maker, partition_fields, source_of
 from ..store.base import ObjectInfo, Store
-from .footer_stats import column_stats, parquet_columns, tracked_leaves
+from .footer_stats import Path, column_stats, parquet_columns, tracked_leaves
 from .foreign_footer import open_foreign
 
 
@@ -74,45 +75,51 @@ def inspect_file(
     except UnsafePathError as error:
         raise UsageError(str(error)) from error
     name = f"{store.url}/{path}"
-    try:
-        with store.open_input(path) as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(0)
-            given = _Input(stream, name)
-            parquet, footer = open_foreign(given, coerce_int96_timestamp_unit="us")
-            _refuse_deletes(name, parquet, "Nothing was added")
-            file = _Candidate(name, parquet, schema, partition_by)
-            file.check_columns(unknown)
-            values_of = tuple(
-                file.partition_value(index, path, partition, outside)
-                for index in range(len(partition_by))
-            )
-            return Entry(
-                path=path,
-                partition=values_of,
-                rows=file.rows,
-                bytes=size,
-                footer=footer,
-                job=job,
-                columns=file.column_stats(bounds_columns),
-            )
-    except FileNotFoundError as error:
-        raise UsageError(f"There is no file {name}. Nothing was added.") from error
-    except (pa.ArrowException, OSError) as error:  # Arrow reports a damaged footer as an OSError
-        raise UsageError(
-            f"{name} cannot be read as a Parquet file: {error}. Nothing was added."
-        ) from error
+    gone = f"There is no file {name}. Nothing was added."
+    with _opened(store, path, gone, ". Nothing was added.") as (parquet, footer, size):
+        _refuse_deletes(name, parquet, "Nothing was added")
+        file = _Candidate(name, parquet, schema, partition_by)
+        file.check_columns(unknown)
+        values_of = tuple(
+            file.partition_value(index, path, partition, outside)
+            for index in range(len(partition_by))
+        )
+        return Entry(
+            path=path,
+            partition=values_of,
+            rows=file.rows,
+            bytes=size,
+            footer=footer,
+            job=job,
+            columns=file.column_stats(bounds_columns),
+        )
 
 
 def footer_schema(store: Store, path: str) -> pa.Schema:
     """The columns of a Parquet file, for a table without any. One or two ranged reads. [AF1]"""
+    gone = f"There is no file {store.url}/{path}. Nothing was added."
+    with _opened(store, path, gone, ". Nothing was added.") as (file, _, _):
+        return _with_int96_instants(file)
+
+
+@contextlib.contextmanager
+def _opened(
+    store: Store, path: str, gone: str, outcome: str = ""
+) -> Iterator[tuple[pq.ParquetFile, FooterRef, int]]:
+    """The file, its footer and its length. gone: the text of the UsageError where it is not there;
+    outcome: the end of that of the UnreadableFileError where it is no Parquet file. [AF1]"""
+    name = f"{store.url}/{path}"
     try:
         with store.open_input(path) as stream:
-            file, _ = open_foreign(stream, coerce_int96_timestamp_unit="us")
-            return _with_int96_instants(file)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise UsageError(
-            f"{store.url}/{path} cannot be read as a Parquet file: {error}. Nothing was added."
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(0)
+            file, footer = open_foreign(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            yield file, footer, size
+    except FileNotFoundError as error:
+        raise UsageError(gone) from error
+    except (pa.ArrowException, OSError) as error:  # Arrow reports a damaged footer as an OSError
+        raise UnreadableFileError(
+            f"{name} cannot be read as a Parquet file: {error}{outcome}"
         ) from error
 
 
@@ -158,51 +165,40 @@ def read_facts(
     values are whole microseconds, for which it is read whole.
     """
     name = f"{store.url}/{info.name}"
-    try:
-        with store.open_input(info.name) as stream:
-            size = stream.seek(0, os.SEEK_END)
-            if size != info.size_bytes:
-                raise UsageError(
-                    f"{name} was replaced while it was looked at. Nothing was adopted; run "
-                    "it again when no one writes there."
-                )
-            stream.seek(0)
-            given = _Input(stream, name)
-            parquet, footer = open_foreign(given, coerce_int96_timestamp_unit="us")
-            _refuse_deletes(name, parquet, "Nothing was adopted")
-            try:
-                schema = columns_of(parquet)
-            except SchemaMismatchError as error:  # among others, a type that no table has
-                raise type(error)(f"{name}: {error} Nothing was adopted.") from error
-            file = _Candidate(name, parquet, schema, ())
-            is_rewritten = rewrite and any(map(_has_nanoseconds, parquet.schema_arrow.types))
-            if is_rewritten:
-                count_fitting(name, _batches(parquet), schema)
-            inside = {
-                field.name: file.only_value(field)
-                for field in schema.fields
-                if field.name in partition_names
-                and file.rows
-                and isinstance(field.type, str)
-                and not is_rewritten
-            }
-            stats = {} if is_rewritten else file.column_stats(bounds_columns)
-            return FileFacts(
-                path=info.name,
-                rows=file.rows,
-                bytes=size,
-                footer=footer,
-                schema=schema,
-                columns=stats,
-                inside=inside,
-                rewrite=is_rewritten,
+    gone = f"{name} was removed while it was looked at. Nothing was adopted; run it again."
+    with _opened(store, info.name, gone) as (parquet, footer, size):
+        if size != info.size_bytes:
+            raise UsageError(
+                f"{name} was replaced while it was looked at. Nothing was adopted; run "
+                "it again when no one writes there."
             )
-    except FileNotFoundError as error:
-        raise UsageError(
-            f"{name} was removed while it was looked at. Nothing was adopted; run it again."
-        ) from error
-    except (pa.ArrowException, OSError) as error:
-        raise UnreadableFileError(f"{name} cannot be read as a Parquet file: {error}") from error
+        _refuse_deletes(name, parquet, "Nothing was adopted")
+        try:
+            schema = columns_of(parquet)
+        except SchemaMismatchError as error:  # among others, a type that no table has
+            raise type(error)(f"{name}: {error} Nothing was adopted.") from error
+        file = _Candidate(name, parquet, schema, ())
+        is_rewritten = rewrite and any(map(_has_nanoseconds, parquet.schema_arrow.types))
+        if is_rewritten:
+            count_fitting(name, _batches(parquet), schema)
+        inside = {
+            field.name: file.only_value(field)
+            for field in schema.fields
+            if field.name in partition_names
+            and file.rows
+            and isinstance(field.type, str)
+            and not is_rewritten
+        }
+        return FileFacts(
+            path=info.name,
+            rows=file.rows,
+            bytes=size,
+            footer=footer,
+            schema=schema,
+            columns={} if is_rewritten else file.column_stats(bounds_columns),
+            inside=inside,
+            rewrite=is_rewritten,
+        )
 
 
 def _refuse_deletes(name: str, file: pq.ParquetFile, outcome: str) -> None:
@@ -220,17 +216,11 @@ def _refuse_deletes(name: str, file: pq.ParquetFile, outcome: str) -> None:
 
 def read_rows(store: Store, path: str) -> Iterator[pa.RecordBatch]:
     """The rows of a file that was looked at, under the file's names. [AF2]"""
-    name = f"{store.url}/{path}"
-    try:
-        with store.open_input(path) as stream:
-            given = _Input(stream, name)
-            yield from _batches(open_foreign(given, coerce_int96_timestamp_unit="us")[0])
-    except FileNotFoundError as error:
-        raise UsageError(
-            f"{name} was removed while it was rewritten. Nothing was adopted; run it again."
-        ) from error
-    except (pa.ArrowException, OSError) as error:
-        raise UnreadableFileError(f"{name} cannot be read as a Parquet file: {error}") from error
+    gone = (
+        f"{store.url}/{path} was removed while it was rewritten. Nothing was adopted; run it again."
+    )
+    with _opened(store, path, gone) as (file, _, _):
+        yield from _batches(file)
 
 
 def count_fitting(name: str, batches: Iterable[pa.RecordBatch], schema: Schema) -> int:
@@ -291,9 +281,11 @@ def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
     instants = frozenset(
         leaf.path for leaf in leaves if file.schema.column(leaf.position).physical_type == "INT96"
     )
-    schema = Schema(
-        fields=tuple(_with_instants(field, (field.name,), instants) for field in fields)
-    )
+
+    def typed(path: Path, field: Field) -> Field:
+        return msgspec.structs.replace(field, type="timestamp") if path in instants else field
+
+    schema = Schema(fields=tuple(map_field(field, typed) for field in fields))
     _Candidate("a file like this", file, schema, (), nanoseconds).check_columns()
     return schema
 
@@ -320,30 +312,6 @@ def _bears_out(file: pq.ParquetFile, declared: Schema) -> bool:
     except SchemaMismatchError:
         return False
     return True
-
-
-def _with_instants(
-    field: Field, path: tuple[str, ...], instants: frozenset[tuple[str, ...]]
-) -> Field:
-    kind = field.type
-    match kind:
-        case StructType():
-            kind = StructType(
-                fields=tuple(
-                    _with_instants(member, (*path, member.name), instants) for member in kind.fields
-                )
-            )
-        case ArrayType():
-            kind = ArrayType(element=_with_instants(kind.element, (*path, "element"), instants))
-        case MapType():
-            key, value = (
-                _with_instants(member, (*path, member.name), instants)
-                for member in (kind.key, kind.value)
-            )
-            kind = MapType(key=key, value=value)
-        case _:
-            kind = "timestamp" if path in instants else kind
-    return msgspec.structs.replace(field, type=kind)
 
 
 class _Input:
@@ -714,8 +682,6 @@ def _field_id(field: pa.Field) -> int | None:
 # Computes one schema for untracked files: the union of their columns, if every file can be read
 # with it.
 
-Path = tuple[str, ...]
-
 
 class Columns:
     """The columns of each file, with the same id for the same path of names in all files. Safe for
@@ -744,7 +710,7 @@ class Columns:
             if key not in self._known:
                 own = own_columns(file, self._nanoseconds)
                 self._known[key] = Schema(
-                    fields=tuple(self._identified(field, ()) for field in own.fields)
+                    fields=tuple(map_field(field, self._identified) for field in own.fields)
                 )
             return self._known[key]
 
@@ -754,21 +720,8 @@ class Columns:
             self._ids[path] = self._draw()
         return self._ids[path]
 
-    def _identified(self, field: Field, parent: Path) -> Field:
-        path = (*parent, field.name)
-        kind: FieldType = field.type
-        match kind:
-            case StructType():
-                kind = StructType(
-                    fields=tuple(self._identified(member, path) for member in kind.fields)
-                )
-            case ArrayType():
-                kind = ArrayType(element=self._identified(kind.element, path))
-            case MapType():
-                kind = MapType(
-                    key=self._identified(kind.key, path), value=self._identified(kind.value, path)
-                )
-        return msgspec.structs.replace(field, id=self.id_of(path), type=kind)
+    def _identified(self, path: Path, field: Field) -> Field:
+        return msgspec.structs.replace(field, id=self.id_of(path))
 
 
 class Union:

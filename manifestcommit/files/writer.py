@@ -29,7 +29,7 @@ from ..errors import (
     UsageError,
 )
 from ..format import codec, object_names, partitioning
-from ..format.arrow_schema import Conformer, arrow_schema, footer_metadata
+from ..format.arrow_schema import Conformer, arrow_schema, footer_metadata, group_numbers
 from ..format.entries import Entry, SourceRange
 from ..format.fields import (
     EXACT,
@@ -54,7 +54,6 @@ from .footer_stats import (
     column_stats,
     float_stats,
     parquet_columns,
-    parquet_paths,
     tracked_leaves,
 )
 
@@ -73,16 +72,11 @@ def dictionary_columns(group: pa.Table) -> list[str]:
     It samples 20,000 rows from the whole group. A smaller group is not representative, and all its
     columns get one.
     """
-    paths = parquet_paths(group.schema)
-    if group.num_rows < SAMPLE_ROWS:
-        return [leaf for leaves in paths.values() for leaf in leaves]
-    rows = pa.array(range(0, group.num_rows, group.num_rows // SAMPLE_ROWS))
-    return [
-        path
-        for name, inside in paths.items()
-        if not _is_distinct(group.column(name), rows)
-        for path in inside
-    ]
+    distinct: set[str] = set()
+    if group.num_rows >= SAMPLE_ROWS:
+        rows = pa.array(range(0, group.num_rows, group.num_rows // SAMPLE_ROWS))
+        distinct = {name for name in group.column_names if _is_distinct(group.column(name), rows)}
+    return [leaf.name for leaf in parquet_columns(group.schema) if leaf.path[0] not in distinct]
 
 
 def _is_distinct(column: pa.ChunkedArray, rows: pa.Array) -> bool:
@@ -159,21 +153,28 @@ def plan_for(
     *,
     url: str,
     job: str,
-    schema: Schema,
-    partition_by: tuple[int, ...],
+    schema: Schema | None = None,
+    partition_by: tuple[int, ...] | None = None,
     target_file_size: int | None = None,
     sources: tuple[SourceRange, ...] = (),
     shared: bool = False,
     is_new: bool = True,
 ) -> WritePlan:
-    """Plan how a job writes rows with these columns and this partitioning; everything else follows
-    from the table's properties. is_new: the rows may be others than the table's, whose constraints
-    they must keep. [DF1] [CK2]"""
+    """Plan how a job writes rows with these columns and this partitioning, by default the table's;
+    everything else follows from the table's properties. [DF1] [DF3] [DF5] [CK2]
+
+    target_file_size: bytes, by default the table's own; sources: the ranges that the rows come
+    from, recorded with every file [OB8]; is_new: the rows may be others than the table's, whose
+    constraints they must keep.
+    """
+    schema = schema or snapshot.schema
+    if schema is None:
+        raise UsageError(f"{url} has no columns yet, and no files")
     return WritePlan(
         url=url,
         job=job,
         schema=schema,
-        partition_by=partition_by,
+        partition_by=snapshot.partition_by if partition_by is None else partition_by,
         target_file_size=target_file_size or target_file_size_of(snapshot),
         bounds_columns=bounds_columns_of(snapshot),
         bloom_columns=bloom_columns_of(snapshot.properties, schema),
@@ -363,7 +364,7 @@ class _FileSet:
         # chosen from the first rows of this task, for all its files
         self._dictionaries: list[str] | None = None
         self._sampled = False
-        names = Counter(".".join(column.path) for column in parquet_columns(schema))
+        names = Counter(column.name for column in parquet_columns(schema))
         # pyarrow identifies columns by names alone: a member `b` of `a` and a column `a.b` would
         # share an encoding.
         self._blooms = [
@@ -516,11 +517,9 @@ class _DataFile:
         # lose the rows with NaN.
         columns = list(parquet_columns(schema))
         # `a.b` may also be the name of a member
-        floats = {".".join(column.path) for column in columns if pa.types.is_floating(column.type)}
+        floats = {column.name for column in columns if pa.types.is_floating(column.type)}
         ordered = [
-            name
-            for column in columns
-            if column.is_single and (name := ".".join(column.path)) not in floats
+            column.name for column in columns if column.is_single and column.name not in floats
         ]
         given = {**_WRITER_OPTIONS, **options, "write_statistics": ordered}
         # pyarrow makes a Python call, which waits for the GIL, for each page and for each header of
@@ -647,38 +646,6 @@ class _HashingSink:
                 f"{self._name} could not be written: {error}. Nothing is committed; run the "
                 "task again."
             ) from error
-
-
-# Plans the new files of a rewrite (copy-on-write): their layout, and the check of their rows.
-
-
-def plan_rewrite(
-    url: str,
-    snapshot: Snapshot,
-    job: str,
-    *,
-    target_file_size: int | None = None,
-    sources: tuple[SourceRange, ...] = (),
-    is_new: bool = False,
-) -> WritePlan:
-    """Plan how `job` rewrites rows of this snapshot, with its columns and partitioning unchanged.
-    [DF3] [DF5]
-
-    target_file_size: bytes, by default the table's own; sources: the ranges that the rows come
-    from, recorded with every file [OB8]; is_new: some rows may get new values. [CK2]
-    """
-    if snapshot.schema is None:
-        raise UsageError(f"{url} has no columns yet, and no files")
-    return plan_for(
-        snapshot,
-        url=url,
-        job=job,
-        schema=snapshot.schema,
-        partition_by=snapshot.partition_by,
-        target_file_size=target_file_size,
-        sources=sources,
-        is_new=is_new,
-    )
 
 
 def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = None) -> None:
@@ -1056,7 +1023,11 @@ class RowBuffer:
         assert self._line is not None
         table = self._line.table().combine_chunks()
         self._line, self.bytes, self._batches = None, 0, 0
-        codes = self._codes(table)
+        sources = [
+            pa.chunked_array([values_of(pa.concat_arrays(table.column(name).chunks))])
+            for name, _, values_of in self._columns
+        ]
+        codes = group_numbers(sources, table.num_rows).indices
         order = pc.sort_indices(codes)
         ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
         starts = [0, *ends[:-1]]
@@ -1071,23 +1042,6 @@ class RowBuffer:
             for run in zip(partitions, starts, map(int.__sub__, ends, starts), strict=True)
         ]
         return table.take(order), runs
-
-    def _codes(self, table: pa.Table) -> pa.Array:
-        """A number per row, equal for equal partitions."""
-        codes = None
-        for name, _, values_of in self._columns:
-            whole = values_of(pa.concat_arrays(table.column(name).chunks))
-            encoded = whole.dictionary_encode(null_encoding="encode")
-            if codes is None:
-                codes = encoded.indices
-                continue
-            pairs = pc.add(
-                pc.multiply(codes.cast(pa.int64()), len(encoded.dictionary)),
-                encoded.indices.cast(pa.int64()),
-            )
-            # dense again, so that no product overflows
-            codes = pairs.dictionary_encode().indices
-        return codes
 
 
 def row_groups(table: pa.Table, row_group_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:

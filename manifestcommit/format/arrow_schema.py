@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ..errors import SchemaMismatchError, UnsupportedTypeError
 from .fields import (
+    DAY_US,
     INTERVALS,
     MAX_PRECISION,
     MOMENTS,
@@ -70,7 +71,7 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     **dict.fromkeys(INTERVALS, pa.duration("us")),
 }
 
-# Arrow types whose values a column's type holds unchanged. `conform` must take each.
+# Arrow types whose values a column's type holds unchanged. `Conformer` must take each.
 _FROM_ARROW: dict[pa.DataType, str] = {
     pa.null(): "void",
     pa.bool_(): "boolean",
@@ -295,18 +296,7 @@ Path = tuple[str, ...]
 _WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 # from here on a float does not hold every whole number
 _MOST_EXACT = {pa.float32(): 2**24, pa.float64(): 2**53}
-_UNIT_MICROS = {"day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1}
-
-
-def conform(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
-    """Convert a batch, with user-visible names, to the form of data files; SchemaMismatchError
-    names the column that does not fit. [SC3]
-
-    Columns are matched by name and put in the table's order; missing nullable ones become null.
-    Casts are checked: nothing is rounded or truncated. A batch that matches already is not copied.
-    For many batches use a Conformer, which plans only once.
-    """
-    return Conformer(schema).conform(batch)
+_UNIT_MICROS = {"day": DAY_US, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1}
 
 
 def converted(array: pa.Array, field: Field) -> pa.Array:
@@ -316,7 +306,12 @@ def converted(array: pa.Array, field: Field) -> pa.Array:
 
 
 class Conformer:
-    """`conform` for many batches of a table: what depends on schemas alone is done once. [SC3]"""
+    """Converts batches, with user-visible names, to the form of data files; what depends on schemas
+    alone is done once. [SC3]
+
+    Columns are matched by name and put in the table's order; missing nullable ones become null.
+    Casts are checked: nothing is rounded or truncated. A batch that matches already is not copied.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self._fields = schema.fields

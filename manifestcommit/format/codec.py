@@ -12,7 +12,7 @@ import hashlib
 import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -185,13 +185,7 @@ def encode_hint(version: int, digest: str | None = None, attempt: str | None = N
     return " ".join(filter(None, (f"{version}", digest, attempt))).encode("ascii")
 
 
-def decode_hint(data: bytes) -> int | None:
-    """The hinted version; None if the hint is damaged. [LY7]"""
-    hint = read_hint(data)
-    return None if hint is None else hint.version
-
-
-def read_hint(data: bytes) -> Hint | None:
+def decode_hint(data: bytes) -> Hint | None:
     """What the hint says; None if it is damaged. Which object is the newest does not depend on it;
     what became of that one, if it is a member, does. [LY7] [MT7]"""
     match = _HINT.fullmatch(data)
@@ -213,7 +207,9 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "Use fewer or shorter keys, sources, text positions and properties.",
     )
     name = version_name(snapshot.version)
-    return _read_back(data, what, lambda: decode_snapshot(data, name=name, pending=True))
+    with _read_back(what):
+        decode_snapshot(data, name=name, pending=True)
+    return data
 
 
 def decode_snapshot(data: bytes, *, name: str, pending: bool = False) -> Snapshot:
@@ -232,7 +228,7 @@ def decode_snapshot(data: bytes, *, name: str, pending: bool = False) -> Snapsho
         _check(snapshot, name)
         check_joint(snapshot)
     except (UnsafePathError, SchemaMismatchError, ValueError) as error:
-        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+        raise damaged(name, error) from None
     return snapshot
 
 
@@ -242,7 +238,9 @@ def encode_prepared(prepared: Prepared) -> bytes:
     data = _bounded(
         encode_json(prepared, Prepared), what, "Add fewer files, or commit without preparing."
     )
-    return _read_back(data, what, lambda: decode_prepared(data, name=name))
+    with _read_back(what):
+        decode_prepared(data, name=name)
+    return data
 
 
 def encode_intent(prepared: Prepared) -> bytes | None:
@@ -256,16 +254,11 @@ def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
     """Decode an intent and return the length of its document. The checks are those of a prepared
     job, with tighter limits. [CM20] [OB4]"""
     if len(data) > MAX_INTENT_BYTES:
-        raise CorruptMetadataError(
-            damaged(name, f"it has more than {MAX_INTENT_BYTES} bytes"), object_name=name
-        )
+        raise damaged(name, f"it has more than {MAX_INTENT_BYTES} bytes")
     raw = decompress(data, name=name, limit=MAX_INTENT_RAW_BYTES)
     prepared = _prepared(raw, name, intent_name)
     if prepared.done is not None or prepared.held or prepared.change.together:
-        raise CorruptMetadataError(
-            damaged(name, "it asks for what was done before, or for several tables"),
-            object_name=name,
-        )
+        raise damaged(name, "it asks for what was done before, or for several tables")
     return prepared, len(raw)
 
 
@@ -322,7 +315,7 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
         if change.schema is not None:
             check_values(change.add, schema=change.schema, partition_by=change.partition_by or ())
     except (UnsafePathError, SchemaMismatchError, ValueError) as error:
-        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+        raise damaged(name, error) from None
     return prepared
 
 
@@ -347,9 +340,7 @@ def decode_task(
     snapshot is checked; errors name the object. [AB6] [OB4]"""
     finished: FinishedTask = decode_json(decompress(data, name=name), FinishedTask, name=name)
     if finished.task != task:
-        raise CorruptMetadataError(
-            damaged(name, f"it holds task {finished.task}"), object_name=name
-        )
+        raise damaged(name, f"it holds task {finished.task}")
     check_output(
         finished.entries,
         finished.manifests,
@@ -383,7 +374,7 @@ def check_output(
         if strangers:
             raise ValueError(f"it lists {strangers[0]!r}, which is of another job or has no digest")
     except (UnsafePathError, ValueError) as error:
-        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+        raise damaged(name, error) from None
 
 
 def encode_json(value: Any, kind: Any) -> bytes:
@@ -399,9 +390,7 @@ def decode_json(
 ) -> Any:
     """Decode a struct of the format; errors name the object and the member. [OB3] [OB4]"""
     if not _has_few_values(raw):
-        raise CorruptMetadataError(
-            damaged(name, f"it holds more than {MAX_VALUES} values"), object_name=name
-        )
+        raise damaged(name, f"it holds more than {MAX_VALUES} values")
     # The name occurs neither literally nor in an escape. Most documents have no backslash, and a
     # search for one is much faster than decoding.
     is_plain = SPELLING.encode() not in raw and (b"\\" not in raw or b"\\u00" not in raw)
@@ -421,9 +410,9 @@ def decode_json(
         try:
             return _decode_tucked(raw, kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise CorruptMetadataError(damaged(name, str(first)), object_name=name) from None
+            raise damaged(name, first) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+        raise damaged(name, error) from None
 
 
 def _has_few_values(raw: bytes) -> bool:
@@ -441,17 +430,17 @@ def compress(raw: bytes) -> bytes:
     ).compress(raw)
 
 
-def _read_back(data: bytes, what: str, read: Callable[[], object]) -> bytes:
-    """The object, once it has passed the checks of those who will read it: what a writer
-    acknowledges, every reader takes. UsageError otherwise. [OB4]"""
+@contextlib.contextmanager
+def _read_back(what: str) -> Iterator[None]:
+    """Within, an object passes the checks of those who will read it: what a writer acknowledges,
+    every reader takes. UsageError otherwise. [OB4]"""
     try:
-        read()
+        yield
     except CorruptMetadataError as error:
         raise UsageError(
             f"{what} would hold what no reader accepts; nothing was committed. It would be read "
             f"as: {error}"
         ) from None
-    return data
 
 
 def _bounded(raw: bytes, what: str, remedy: str) -> bytes:
@@ -479,16 +468,14 @@ def decompress(data: bytes, *, name: str, limit: int = MAX_RAW_BYTES) -> bytes:
     try:
         declared = zstandard.get_frame_parameters(data).content_size
         if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
-            raise CorruptMetadataError(
-                damaged(name, "its zstd frame declares no size"), object_name=name
-            )
+            raise damaged(name, "its zstd frame declares no size")
         limit = min(limit, _most_raw(data))
         if declared > limit:
             reason = f"it claims {declared} bytes, more than the {limit} that are allowed"
-            raise CorruptMetadataError(damaged(name, reason), object_name=name)
+            raise damaged(name, reason)
         return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+        raise damaged(name, error) from None
 
 
 class _Head(msgspec.Struct):
@@ -505,7 +492,7 @@ def _check_format_version(raw: bytes, name: str, formats: tuple[int, ...]) -> No
     try:
         version = msgspec.json.decode(raw, type=_Head).format_version
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+        raise damaged(name, error) from None
     if version not in formats:
         reads = " and ".join(map(str, formats))
         raise UnsupportedFormatError(
@@ -597,11 +584,13 @@ def _check_object_path(path: str) -> None:
         raise ValueError(f"{path!r} is not below {MANIFESTS}")
 
 
-def damaged(name: str, reason: str) -> str:
-    """A `CorruptMetadataError`'s message: the object, the reason cut, the remedy. [OB4]"""
-    reason = reason if len(reason) <= _REASON else f"{reason[:_REASON]}…"
-    return (
-        f"{name} is damaged or was not written by manifestcommit: {reason}. Nothing was read from "
+def damaged(name: str, reason: object) -> CorruptMetadataError:
+    """The error of a damaged object: its name, the reason cut, the remedy. [OB4]"""
+    text = str(reason)
+    text = text if len(text) <= _REASON else f"{text[:_REASON]}…"
+    return CorruptMetadataError(
+        f"{name} is damaged or was not written by manifestcommit: {text}. Nothing was read from "
         "it and nothing was changed. Restore the object from a backup or a bucket version, or read "
-        "an earlier version of the table."
+        "an earlier version of the table.",
+        object_name=name,
     )

@@ -63,12 +63,6 @@ def from_rows(rows: list[int]) -> int:
     return int.from_bytes(data, "little")
 
 
-def to_mask(bitmap: int, length: int) -> list[bool]:
-    """One bool per row, True where the bit is set."""
-    data = bitmap.to_bytes((length + 7) // 8, "little")
-    return [bool(data[row >> 3] >> (row & 7) & 1) for row in range(length)]
-
-
 # Ranges that a job, a row change or a compaction records per file; a caller may name more. [RC5]
 # [GC16]
 MAX_SOURCES = 256

@@ -86,9 +86,7 @@ _PLAIN = (str, bytes, Number, dt.date, dt.time, dt.timedelta, list, tuple, type(
 
 
 class _Short(reprlib.Repr):
-    """Texts of up to 80 characters, lists of up to 6 items; else inside a list the type."""
-
-    maxstring = maxother = 80
+    """Texts of up to 30 characters, lists of up to 6 items; else inside a list the type."""
 
     def repr1(self, x: Any, level: int) -> str:
         text = x.decode("latin-1") if isinstance(x, bytes) else x
@@ -106,6 +104,7 @@ _SHORT = _Short()
 # A partition value or a bound as JSON holds it; `format.values` converts it by the column's
 # type.
 WireValue: TypeAlias = bool | int | float | str | None
+DAY_US = 86_400_000_000  # microseconds
 WIDE = Context(prec=120)  # the default context would round a decimal of more than 28 digits
 
 
@@ -517,6 +516,18 @@ def _leaves(fields: tuple[Field, ...], parent: tuple[str, ...]) -> Iterator[Leaf
             yield Leaf(id=field.id, path=path, type=field.type, metadata=field.metadata)
         elif isinstance(field.type, StructType):
             yield from _leaves(field.type.fields, path)
+
+
+def map_field(
+    field: Field,
+    change: Callable[[tuple[str, ...], Field], Field],
+    parent: tuple[str, ...] = (),
+) -> Field:
+    """Apply the change to the field and what is nested in it, which comes first, each with its path
+    of names."""
+    path = (*parent, field.name)
+    inside = [map_field(member, change, path) for member in members(field.type)]
+    return change(path, msgspec.structs.replace(field, type=with_members(field.type, inside)))
 
 
 def map_fields(schema: Schema, change: Callable[[Field], Field]) -> Schema:

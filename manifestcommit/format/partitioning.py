@@ -188,16 +188,6 @@ def parse_static(
     return static
 
 
-def matches(
-    static: Mapping[int, WireValue], partition_by: tuple[int, ...], values: tuple[WireValue, ...]
-) -> bool:
-    """True if a partition is among those of `parse_static`; null matches only null. [PT3]"""
-    return all(
-        id not in static or static[id] == value
-        for id, value in zip(partition_by, values, strict=True)
-    )
-
-
 def value_text(value: WireValue, type: FieldType) -> str:
     """A partition value as folders and messages show it. type: as `text_type` says."""
     if value is None:

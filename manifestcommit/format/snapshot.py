@@ -9,7 +9,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -534,13 +534,6 @@ class Snapshot(Stored, frozen=True, kw_only=True):
     rank: Int64 = 0
     constraints: dict[str, Constraint] = {}
     cloned: dict[str, Origin] = {}
-
-
-def job_state(snapshot: Snapshot, job: str) -> Literal["committed", "given_up"] | None:
-    """What the snapshot itself records about a job; None: nothing is inlined. [CM1]"""
-    if job not in snapshot.recent_jobs:
-        return None
-    return "given_up" if snapshot.recent_jobs[job] is None else "committed"
 
 
 # Checks what names other tables, in snapshots and prepared jobs: it is read as hostile.

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from ..errors import UsageError
 from .fields import (
+    DAY_US,
     INTEGERS,
     MAX_FIELD_ID,
     MOMENTS,
@@ -201,7 +202,6 @@ def of_column(field: Field, function: str, width: int) -> Transform:
 
 # --- Values ---
 
-_DAY = 86_400_000_000
 _HOUR = 3_600_000_000
 _CYCLE = 146_097  # days of 400 years, after which the calendar repeats
 
@@ -249,7 +249,7 @@ def _floor(array: pa.Array, width: int) -> pa.Array:
 def _days(array: pa.Array, type: FieldType) -> pa.Array:
     if type == "date":
         return array.cast(pa.int32()).cast(pa.int64())
-    return _floor(array.cast(pa.int64()), _DAY)
+    return _floor(array.cast(pa.int64()), DAY_US)
 
 
 def _year(array: pa.Array, type: FieldType, _: int) -> pa.Array:

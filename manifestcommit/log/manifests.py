@@ -24,7 +24,7 @@ from ..format import codec, manifest_table, object_names
 from ..format.entries import Entry, FooterRef, ManifestRef, decode
 from ..format.fields import Schema
 from ..format.partitioning import PartitionPattern, dedupe
-from ..format.snapshot import RunRef, Snapshot, job_state
+from ..format.snapshot import RunRef, Snapshot
 from ..runtime.environment import Env, create, map_concurrently
 from ..runtime.footer_child import chunk_span
 from ..store import Store
@@ -162,7 +162,7 @@ class ManifestParts:
             raise self._damaged("it is missing") from None
 
     def _damaged(self, reason: str) -> CorruptMetadataError:
-        return CorruptMetadataError(codec.damaged(self._path, reason), object_name=self._path)
+        return codec.damaged(self._path, reason)
 
 
 def positions_of(metadata: Any, columns: Sequence[str] | None) -> list[int]:
@@ -264,6 +264,7 @@ _VALUE_BYTES = 8  # of a value that has no length of its own, at most
 ROW_GROUP_ENTRIES = 16_384
 # a manifest up to this size is always read whole, which takes no longer than its footer
 PART_BYTES = 1 << 20
+_NEVER_NULL = {"path", "rows", "bytes"}
 _CACHED = 64
 # bytes of cached tables; the same again for manifests that are read by parts
 _CACHED_BYTES = 512 << 20
@@ -305,13 +306,11 @@ class ManifestReader:
         key = (ref.path, ref.digest, ref.files, tuple(partition_by))
         if (known := self._known(key)) is not None:
             return known
-        table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files)
+        table = self._read(ref)
         try:
             manifest_table.check_table(table, ref, partition_by)
         except (ValueError, pa.ArrowException) as error:
-            raise CorruptMetadataError(
-                codec.damaged(ref.path, str(error)), object_name=ref.path
-            ) from None
+            raise codec.damaged(ref.path, error) from None
         return self._keep(key, table) if keep else table
 
     def parts(self, ref: ManifestRef, partition_by: Sequence[int]) -> ManifestParts | None:
@@ -345,9 +344,7 @@ class ManifestReader:
                     parts.schema, parts.metadata.num_rows, ref, partition_by
                 )
             except ValueError as error:
-                raise CorruptMetadataError(
-                    codec.damaged(ref.path, str(error)), object_name=ref.path
-                ) from None
+                raise codec.damaged(ref.path, error) from None
         with self._lock:
             self._parts[key] = parts
             self._parts.move_to_end(key)
@@ -384,7 +381,7 @@ class ManifestReader:
         # a partition value or a bound that is not of its column's type
         except (pa.ArrowException, ValueError) as error:
             name = object_names.version_name(snapshot.version)
-            raise CorruptMetadataError(codec.damaged(name, str(error)), object_name=name) from None
+            raise codec.damaged(name, error) from None
 
     def removed(self, snapshot: Snapshot) -> dict[str, int]:
         """Manifest path -> removed rows, inlined and spilled combined. [OB9]"""
@@ -397,9 +394,7 @@ class ManifestReader:
                 try:
                     united[path] = united.get(path, 0) | decode(text)
                 except ValueError as error:
-                    raise CorruptMetadataError(
-                        codec.damaged(run.path, str(error)), object_name=run.path
-                    ) from None
+                    raise codec.damaged(run.path, error) from None
         return united
 
     def run(self, ref: RunRef, kind: pa.Schema) -> pa.Table:
@@ -419,7 +414,7 @@ class ManifestReader:
             or any(table.column(f.name).null_count for f in kind if not f.nullable)
         ):
             reason = "its columns or its rows are not what the head says"
-            raise CorruptMetadataError(codec.damaged(ref.path, reason), object_name=ref.path)
+            raise codec.damaged(ref.path, reason)
         return table
 
     def lookup(
@@ -437,15 +432,15 @@ class ManifestReader:
 
     def job(
         self, snapshot: Snapshot, job: str, *, runs: bool = True
-    ) -> tuple[Literal["committed", "given_up"] | None, int | None]:
+    ) -> tuple[Literal["committed", "aborted"] | None, int | None]:
         """A job's record, inlined or (with `runs`) spilled: state and version. [CM1] [OB11]"""
-        if (state := job_state(snapshot, job)) is not None:
-            return state, snapshot.recent_jobs[job]
-        row = self.lookup(snapshot.job_runs, job, JOB_RUN) if runs else None
-        if row is None:
+        if job in snapshot.recent_jobs:
+            version: object = snapshot.recent_jobs[job]
+        elif runs and (row := self.lookup(snapshot.job_runs, job, JOB_RUN)) is not None:
+            version = row["version"]
+        else:
             return None, None
-        version = row["version"]
-        return ("given_up", None) if version is None else ("committed", int(str(version)))
+        return ("aborted", None) if version is None else ("committed", int(str(version)))
 
     def columns(
         self, ref: ManifestRef, snapshot: Snapshot, removed: int, names: Sequence[str]
@@ -458,30 +453,12 @@ class ManifestReader:
         if self._known((ref.path, ref.digest, ref.files, tuple(snapshot.partition_by))) is not None:
             return self.live(ref, snapshot, removed).select(names)
         check_removed(ref, removed)
-        table = _parse(
-            self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, list(names)
-        )
-        are_whole = not any(
-            table.column(name).null_count
-            for name in ("path", "rows", "bytes")
-            if name in table.column_names
-        )
-        if set(table.column_names) != set(names) or table.num_rows != ref.files or not are_whole:
-            raise CorruptMetadataError(
-                codec.damaged(ref.path, "its rows are not what the head says"),
-                object_name=ref.path,
-            )
+        table = self._read(ref, names)
         return aligned(manifest_table.live(table, removed), ref, snapshot).select(names)
 
     def paths(self, ref: ManifestRef) -> list[str]:
         """The paths of all rows, in order. Loads and caches nothing else. One request. [OB6]"""
-        table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, ["path"])
-        paths: list[str] = table.column(0).to_pylist() if table.column_names == ["path"] else []
-        if len(paths) != ref.files or None in paths:
-            raise CorruptMetadataError(
-                codec.damaged(ref.path, "its rows are not what the head says"),
-                object_name=ref.path,
-            )
+        paths: list[str] = self._read(ref, ["path"]).column(0).to_pylist()
         return paths
 
     def touched(
@@ -494,21 +471,12 @@ class ManifestReader:
 
         def partitions() -> Iterator[PartitionPattern]:
             for ref in refs:
-                table = _parse(
-                    self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, names
-                )
-                if set(table.column_names) != set(names) or table.num_rows != ref.files:
-                    raise CorruptMetadataError(
-                        codec.damaged(ref.path, "its rows are not what the head says"),
-                        object_name=ref.path,
-                    )
+                table = self._read(ref, names)
                 try:
                     yield from manifest_table.partitions(table, schema, partition_by)
                 # values that are not of the column's type
                 except (pa.ArrowException, UsageError) as error:
-                    raise CorruptMetadataError(
-                        codec.damaged(ref.path, str(error)), object_name=ref.path
-                    ) from None
+                    raise codec.damaged(ref.path, error) from None
 
         return dedupe(partitions())
 
@@ -528,23 +496,27 @@ class ManifestReader:
                 del self._sizes[self._cache.popitem(last=False)[0]]
         return table
 
+    def _read(self, ref: ManifestRef, names: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a manifest: every column, still unchecked, or these. One request."""
+        columns = None if names is None else list(names)
+        table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, columns)
+        if columns is not None and (
+            {*table.column_names} != {*columns}
+            or table.num_rows != ref.files
+            or any(table.column(each).null_count for each in _NEVER_NULL & {*columns})
+        ):
+            raise codec.damaged(ref.path, "its rows are not what the head says")
+        return table
+
     def _fetch(self, path: str, size_bytes: int, digest: str) -> bytes:
         if not 0 < size_bytes <= MAX_MANIFEST_BYTES:
-            raise CorruptMetadataError(
-                codec.damaged(path, f"the head says that it has {size_bytes} bytes"),
-                object_name=path,
-            )
+            raise codec.damaged(path, f"the head says that it has {size_bytes} bytes")
         try:
             data = self._store.get(path, 0, size_bytes + 1)
         except FileNotFoundError:
-            raise CorruptMetadataError(
-                codec.damaged(path, "it is missing"), object_name=path
-            ) from None
+            raise codec.damaged(path, "it is missing") from None
         if codec.digest(data) != digest:
-            raise CorruptMetadataError(
-                codec.damaged(path, "its bytes are not those that the head lists"),
-                object_name=path,
-            )
+            raise codec.damaged(path, "its bytes are not those that the head lists")
         return data
 
 
@@ -556,52 +528,30 @@ def aligned(table: pa.Table, ref: ManifestRef, snapshot: Snapshot) -> pa.Table:
             table, schema=snapshot.schema, partition_by=snapshot.partition_by
         )
     except (pa.ArrowException, ValueError) as error:  # a column that is not of the table's type
-        raise CorruptMetadataError(
-            codec.damaged(ref.path, str(error)), object_name=ref.path
-        ) from None
+        raise codec.damaged(ref.path, error) from None
     return manifest_table.with_versions(table, ref.added)
 
 
 def check_removed(ref: ManifestRef, removed: int) -> None:
     """CorruptMetadataError if more rows were removed from a manifest than it has. [OB9]"""
     if removed >> ref.files:
-        raise CorruptMetadataError(
-            codec.damaged(ref.path, "more rows were taken out of it than it has"),
-            object_name=ref.path,
-        )
-
-
-def write_manifest(
-    store: Store,
-    entries: Sequence[Entry],
-    *,
-    schema: Schema,
-    partition_by: Sequence[int],
-    job: str,
-    env: Env,
-) -> ManifestRef:
-    """Write the entries as one manifest of `job` and return its reference; entries without a
-    version inherit one. One request. [OB6] [DF2]"""
-    return put_manifest(
-        store,
-        manifest_table.to_table(entries, schema=schema, partition_by=partition_by),
-        schema=schema,
-        partition_by=partition_by,
-        job=job,
-        env=env,
-    )
+        raise codec.damaged(ref.path, "more rows were taken out of it than it has")
 
 
 def put_manifest(
     store: Store,
-    table: pa.Table,
+    entries: Sequence[Entry] | pa.Table,
     *,
     schema: Schema,
     partition_by: Sequence[int],
     job: str,
     env: Env,
 ) -> ManifestRef:
-    """Write a manifest's table and return its reference. One request. [OB6]"""
+    """Write the entries, or a manifest's table, as one manifest of `job` and return its reference;
+    entries without a version inherit one. One request. [OB6] [DF2]"""
+    table = entries
+    if not isinstance(entries, pa.Table):
+        table = manifest_table.to_table(entries, schema=schema, partition_by=partition_by)
     data, footer = manifest_bytes(table)
     path = object_names.manifest_name(job, env.randomness(16))
     create_own(store, path, data, env)
@@ -709,4 +659,4 @@ def _parse(data: bytes, path: str, rows: int, columns: list[str] | None = None) 
             manifest_table.check_kinds(table.schema)
         return table
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptMetadataError(codec.damaged(path, str(error)), object_name=path) from None
+        raise codec.damaged(path, error) from None

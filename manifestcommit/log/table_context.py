@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -54,7 +54,7 @@ from .version_chain import (
     VersionListing,
     list_above,
     misplaced,
-    open_above,
+    open_head,
     open_object,
     raise_if_expired,
     read_object,
@@ -140,8 +140,6 @@ class TableContext:
         self.env: Env = env or getattr(store, "env", None) or SystemEnv()
         self.manifests = ManifestReader(store)
         self._known: Head | None = None
-        # the intents in the listing of the last open: job -> bytes
-        self.waiting: Mapping[str, int] = {}
         # key -> runs without it; runs never change
         self.absent_keys: dict[str, set[str]] = {}
         self._has_proven = False
@@ -298,8 +296,7 @@ class TableContext:
         where the last one that this context has seen is still the latest, or, where the store
         keeps that, the last one that this process has seen. [RD1]"""
         known = self._known or (heads_of(self.store) or {}).get(self.store.url)
-        head, self.waiting = open_above(self.store, known)
-        self.known = head
+        self.known = head = open_head(self.store, known)
         return head
 
 
@@ -544,8 +541,6 @@ def _is_hidden(name: str) -> bool:
 # Looks up the record of an idempotency key or a job, in the latest version or in the runs that it
 # spilled.
 
-JobState: TypeAlias = Literal["committed", "given_up"]
-
 
 def find_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
     """The record of a key, inlined or spilled; None: never committed, invalidated or forgotten. A
@@ -585,18 +580,11 @@ def _spilled_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord |
     return newest
 
 
-def find_job(
-    ctx: TableContext, snapshot: Snapshot, job: str, *, runs: bool = True
-) -> tuple[JobState | None, int | None]:
-    """A job's record, inlined or (with `runs`) spilled: state and version. [CM1]"""
-    return ctx.manifests.job(snapshot, job, runs=runs)
-
-
 def find_job_at(
     ctx: TableContext, head: Head, job: str
-) -> tuple[Head, tuple[JobState | None, int | None]]:
+) -> tuple[Head, tuple[Literal["committed", "aborted"] | None, int | None]]:
     """A job's record at this head, or a newer one if its runs are gone. [CM1] [RD3]"""
-    return _at(ctx, head, lambda snapshot: find_job(ctx, snapshot, job))
+    return _at(ctx, head, lambda snapshot: ctx.manifests.job(snapshot, job))
 
 
 def _at(ctx: TableContext, head: Head, look: Callable[[Snapshot], _Found]) -> tuple[Head, _Found]:
@@ -753,13 +741,15 @@ class ExportLag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exporter(Protocol):
-    """Exports tables to the formats of other engines. Its calls are those of this module."""
+    """Exports tables to the formats of other engines."""
 
     def export_formats(self, ctx: TableContext, head: Head) -> object: ...
 
     def check_formats(
         self, ctx: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
-    ) -> None: ...
+    ) -> None:
+        """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot
+        express the table. snapshot: None: the table is to be created. [EX9]"""
 
     def lags(self, ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]: ...
 
@@ -767,7 +757,9 @@ class Exporter(Protocol):
 
     def unreached(
         self, ctx: TableContext, decided: Snapshot, cut_s: float
-    ) -> Iterator[tuple[ObjectInfo, str]]: ...
+    ) -> Iterator[tuple[ObjectInfo, str]]:
+        """Objects of exports that no exported version needs, and have been so since before `cut_s`,
+        each with the reason. One list request for each format where there is nothing. [EX4]"""
 
 
 def is_export(name: str) -> bool:
@@ -783,7 +775,7 @@ def export_after_commit(ctx: TableContext) -> None:
         return
     export_hook.registered()  # outside `try`: without an exporter no export is ever made
     try:
-        _exporter().export_formats(ctx, head)
+        exporter().export_formats(ctx, head)
     except Exception as error:
         LOG.warning(
             "%r: version %d is committed, and its export failed: %s. The next commit, or "
@@ -794,37 +786,22 @@ def export_after_commit(ctx: TableContext) -> None:
         )
 
 
-def check_export_formats(
-    ctx: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
-) -> None:
-    """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot express
-    the table. snapshot: None: the table is to be created. [EX9]"""
-    _exporter().check_formats(ctx, snapshot, schema, value)
-
-
 def export_lags(ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
     """Format of the property -> how far its export is behind. At most two requests for each, and
     one more where it is behind. [EX2]"""
     if EXPORT_FORMATS not in snapshot.properties:
         return {}
-    return _exporter().lags(ctx, snapshot)
+    return exporter().lags(ctx, snapshot)
 
 
 def export_before_deletion(ctx: TableContext, decided: Snapshot) -> None:
     """Export the newest version of a table with the property; StoreError, if after that an export
     still shows a version that is no longer readable: then nothing may be deleted. [EX4]"""
     if EXPORT_FORMATS in decided.properties:
-        _exporter().keep_whole(ctx, decided)
+        exporter().keep_whole(ctx, decided)
 
 
-def unreached_exports(
-    ctx: TableContext, decided: Snapshot, cut_s: float
-) -> Iterator[tuple[ObjectInfo, str]]:
-    """Objects of exports that no exported version needs, and have been so since before `cut_s`,
-    each with the reason. One list request for each format where there is nothing. [EX4]"""
-    yield from _exporter().unreached(ctx, decided, cut_s)
-
-
-def _exporter() -> Exporter:
-    exporter: Exporter = export_hook.registered()()
-    return exporter
+def exporter() -> Exporter:
+    """The registered exporter; RuntimeError without one."""
+    found: Exporter = export_hook.registered()()
+    return found

@@ -221,7 +221,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     whether that member is known to be aborted, so that it never will be [MT8]; taken: how many
     names right above it (above `top`, where there is one) jobs of a removed table have taken, so
     that the next version's is the one after these [LY15]; data: the object's bytes, if they are
-    kept; etag: what the store calls them, as the list says by which they are the newest object.
+    kept; etag: what the store calls them, waiting: job -> size in bytes of its intent, as the list
+    says by which they are the newest object [CM20].
     """
 
     snapshot: Snapshot
@@ -231,25 +232,20 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     is_void: bool = False
     taken: int = 0
     etag: str = ""
+    waiting: Mapping[str, int] = {}
 
     @property
     def version(self) -> int:
         return self.snapshot.version
 
 
-def open_head(store: Store) -> Head:
+def open_head(store: Store, known: Head | None = None) -> Head:
     """The latest version as of this call: hint; get beside list. TableNotFoundError if there is no
     version at all. [RD1]
 
-    Two more requests if the hint is out of date, one more if there is none.
+    Two more requests if the hint is out of date, one more if there is none; one list, far away
+    beside the hint, if `known`, from an earlier call, is still the latest.
     """
-    return open_above(store)[0]
-
-
-def open_above(store: Store, known: Head | None = None) -> tuple[Head, dict[str, int]]:
-    """The latest version as of this call, and the intents in its listing: job -> size in bytes.
-    Requests as for `open_head`; one list, far away beside the hint, if `known`, from an earlier
-    call, is still the latest. [RD1] [CM19]"""
     hint = None
     if known is not None and known.data and known.top is None and known.snapshot.pending is None:
         # decoded anew: callers own what they were told of it. An error counts in the whole list, as
@@ -266,36 +262,25 @@ def open_above(store: Store, known: Head | None = None) -> tuple[Head, dict[str,
             )
             last = above.versions[-1] if above.versions else own.version
             if last == own.version or hint is None or hint.version < last:
-                newest, intents = _newest_object(store, own.version, own, above)
+                newest = _newest_object(store, own.version, own, above)
                 if newest is not None:
-                    return settled_head(store, newest), intents
-    hint, glanced, head, intents = _object_by_hint(store, hint)
-    return settled_head(store, head, hint, glanced), intents
+                    return settled_head(store, newest)
+    hint = hint or _hinted(store)
+    head, glanced = _object_by_hint(store, hint)
+    return settled_head(store, head, hint, glanced)
 
 
 def newest_above(store: Store, base: int, known: Head | None = None) -> Head | None:
-    """The latest version, where a version of at least `base` is known to have existed. None: there
-    is none from `base` on. [CM5] [RD1]
+    """The latest version for certain, where a version of at least `base` is known to have existed.
+    None: there is none from `base` on. [CM5] [RD1] [MT8]
 
-    known: version `base` as fetched before. One list request if it is still the latest, otherwise
-    list, get, list.
+    known: what was fetched before, if anything. One list request if it is still the latest,
+    otherwise list, get, list; and those that `settled_head` makes.
     """
-    return resolve_head(store, base, known)[0]
-
-
-def resolve_head(
-    store: Store, start: int, head: Head | None = None
-) -> tuple[Head | None, dict[str, int]]:
-    """The latest version for certain, None: no version from `start` on; and the intents in the
-    listing: job -> size in bytes. [RD1] [CM5] [CM20] [MT8]
-
-    head: what was fetched before, if anything; requests as for `newest_above`, and those that
-    `settled_head` makes.
-    """
-    if head is not None and head.top is not None:
-        start, head = head.top.version, head.top
-    newest, intents = _newest_object(store, start, head)
-    return None if newest is None else settled_head(store, newest), intents
+    if known is not None and known.top is not None:
+        base, known = known.top.version, known.top
+    newest = _newest_object(store, base, known)
+    return None if newest is None else settled_head(store, newest)
 
 
 def settled_head(
@@ -319,7 +304,7 @@ def settled_head(
             base = got if is_known else read_object(store, pending.base)
             if base is not None and _is_beneath(base, newest):
                 return _below(base, newest, fate)
-        again, _intents = _newest_object(store, newest.version, newest)
+        again = _newest_object(store, newest.version, newest)
         if again is None:
             raise TableNotFoundError(f"the table at {store.url} was removed while it was read")
         if again.version == newest.version:
@@ -341,22 +326,18 @@ def _below(base: Head, member: Head, fate: str) -> Head:
         top=member,
         is_void=fate == "aborted",
         taken=member.taken,
+        waiting=member.waiting,
     )
 
 
 def open_object(store: Store) -> Head:
     """The newest object as of this call, perhaps a member; no home is asked. [MT6] [RD1]"""
-    return _object_by_hint(store)[2]
+    return _object_by_hint(store, _hinted(store))[0]
 
 
-def _object_by_hint(
-    store: Store, hint: Hint | None = None
-) -> tuple[Hint | None, Head | None, Head, dict[str, int]]:
-    """The hint, if it is not given; the version that it names (None: it led nowhere), the newest
-    object, and the intents in its listing."""
-    hint = hint or _hinted(store)
+def _object_by_hint(store: Store, hint: Hint | None) -> tuple[Head, Head | None]:
+    """The newest object, and the version that the hint names; None: it led nowhere."""
     glanced = head = above = None
-    intents = dict[str, int]()
     if hint is not None and hint.digest is None:
         glanced = _glance(store, hint.version)
     elif hint is not None:
@@ -369,16 +350,16 @@ def _object_by_hint(
     if hint is not None:
         # an error counts in the whole list: a hint may name what a job of a removed table has left
         with contextlib.suppress(CorruptMetadataError):
-            head, intents = _newest_object(store, hint.version, glanced, above)
+            head = _newest_object(store, hint.version, glanced, above)
     if head is None:
         glanced = None
-        head, intents = _newest_object(store, 0)
+        head = _newest_object(store, 0)
     if head is None:
         raise TableNotFoundError(
             f"there is no table at {store.url}; check the path, create the table by a first "
             "write, or `adopt` the Parquet files there"
         )
-    return hint, glanced, head, intents
+    return head, glanced
 
 
 def _is_beneath(base: Head, member: Head) -> bool:
@@ -388,9 +369,8 @@ def _is_beneath(base: Head, member: Head) -> bool:
 
 def _newest_object(
     store: Store, start: int, head: Head | None = None, above: VersionListing | None = None
-) -> tuple[Head | None, dict[str, int]]:
-    """The newest object of the table for certain, None: no version from `start` on; and the intents
-    in the listing. [RD1] [CM5]
+) -> Head | None:
+    """The newest object of the table for certain, None: no version from `start` on. [RD1] [CM5]
 
     head: an object that was fetched before, if any; above: a list from `start` on that counts as
     made after that, if there is one. The latest version is never deleted. So an
@@ -404,7 +384,7 @@ def _newest_object(
         if above is None or tried:
             above = list_above(store, start)
         if not above.versions:
-            return None, above.intents
+            return None
         strays = _strays(above, others)
         left = [version for version in above.versions if version not in strays]
         if strays and not (left and above.tables and len(strays) <= _MOST_OTHERS):
@@ -419,10 +399,10 @@ def _newest_object(
         if head is not None and left[-1] == head.version:
             etag = "" if strays else above.etag
             if head.etag in ("", etag):
-                return _beside_others(head, others, etag), above.intents
+                return _beside_others(head, others, above, etag)
             head = None  # others put another object in its place, as one who restores a table does
         if head is not None and tried > _CALM and _is_built_upon(store, head):
-            return _beside_others(head, others, ""), above.intents
+            return _beside_others(head, others, above, "")
         head = _highest_own(store, above, left, others, head)
         if head is not None:
             start = head.version
@@ -462,11 +442,13 @@ def _highest_own(
     return None
 
 
-def _beside_others(head: Head, others: Mapping[int, Head], etag: str) -> Head:
+def _beside_others(
+    head: Head, others: Mapping[int, Head], above: VersionListing, etag: str
+) -> Head:
     taken = 0
     while head.version + taken + 1 in others:
         taken += 1
-    return msgspec.structs.replace(head, taken=taken, etag=etag)
+    return msgspec.structs.replace(head, taken=taken, etag=etag, waiting=above.intents)
 
 
 def _check_unbroken(listed: list[int], head: Head) -> None:
@@ -485,7 +467,7 @@ def _check_unbroken(listed: list[int], head: Head) -> None:
             f"it says that versions are readable from {head.snapshot.expired} on, and of those "
             f"from {chain[0]} on some are missing"
         )
-        raise CorruptMetadataError(codec.damaged(name, reason), object_name=name)
+        raise codec.damaged(name, reason)
 
 
 def _is_built_upon(store: Store, head: Head) -> bool:
@@ -610,15 +592,13 @@ def raise_if_expired(store: Store, version: int) -> Iterator[None]:
 def missing_version(version: int) -> CorruptMetadataError:
     """The error for a version that must exist and does not. [OB4] [IV1]"""
     name = object_names.version_name(version)
-    return CorruptMetadataError(
-        codec.damaged(name, "it is missing although the version is not expired"), object_name=name
-    )
+    return codec.damaged(name, "it is missing although the version is not expired")
 
 
 def _hinted(store: Store) -> Hint | None:
     """What the hint says, None: it names no version. [LY7] [MT7]"""
     try:
-        hint = codec.read_hint(store.get(object_names.HINT, 0, codec.MAX_HINT_BYTES + 1))
+        hint = codec.decode_hint(store.get(object_names.HINT, 0, codec.MAX_HINT_BYTES + 1))
     except FileNotFoundError:
         return None
     return hint if hint is not None and hint.version else None

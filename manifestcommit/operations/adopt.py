@@ -61,7 +61,7 @@ from ..format.partitioning import agrees, check_partition_by, folder_values, par
 from ..format.snapshot import Constraint, KeyRecord, Snapshot, Summary
 from ..format.transforms import parse_call, spelled
 from ..format.values import to_array
-from ..log.manifests import write_manifest
+from ..log.manifests import put_manifest
 from ..log.table_context import (
     OtherFormat,
     TableContext,
@@ -765,7 +765,7 @@ class _Pending:
             if len(files) == self._gathered.files and not entries_overflow(entries, budgets):
                 return entries, ()
             references.append(
-                write_manifest(
+                put_manifest(
                     self._ctx.store,
                     entries,
                     schema=self._schema,

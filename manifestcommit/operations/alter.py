@@ -43,7 +43,7 @@ from ..format.snapshot import AUTHOR_PROPERTY, ROW_TRIES_PROPERTY, Snapshot, par
 from ..log.table_context import (
     EXPORT_FORMATS,
     TableContext,
-    check_export_formats,
+    exporter,
     gate,
     open_or_free,
 )
@@ -314,7 +314,7 @@ def _check_properties(
             )
         if name == EXPORT_FORMATS:
             if value is not None:
-                check_export_formats(ctx, snapshot, schema, value)
+                exporter().check_formats(ctx, snapshot, schema, value)
             continue
         if name == BLOOM_COLUMNS:
             _check_bloom_columns(value or "", schema)

@@ -20,7 +20,7 @@ from ..commits.commit_loop import commit, load_conflict_inputs
 from ..commits.group_commit import Committers
 from ..display import ReprMixin
 from ..errors import CorruptMetadataError, UsageError
-from ..files.writer import WritePlan, check_rows, plan_rewrite, target_file_size_of
+from ..files.writer import WritePlan, check_rows, plan_for, target_file_size_of
 from ..filter.arrow_expression import spark_order
 from ..filter.sql_expression import compile_condition
 from ..filter.sql_syntax import NotUnderstoodError
@@ -545,10 +545,11 @@ def _rewrite_batch(
     tasks = [
         Rewriting(
             table,
-            plan_rewrite(
-                ctx.store.url,
+            plan_for(
                 head.snapshot,
-                job,
+                url=ctx.store.url,
+                job=job,
+                is_new=False,
                 target_file_size=_target(head.snapshot, aim) if group.unsorted else 1 << 62,
                 sources=group.sources,
             ),

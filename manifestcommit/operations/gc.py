@@ -36,16 +36,16 @@ from ..errors import (
 )
 from ..format import codec, object_names
 from ..format.change import ConflictInputs, Retention, Rewritten
-from ..format.entries import ManifestRef, to_mask
+from ..format.entries import ManifestRef
+from ..format.manifest_table import is_live
 from ..format.snapshot import RunRef, Snapshot, is_standby
 from ..log.manifests import JOB_RUN, KEY_RUN, put_run
 from ..log.table_context import (
     EXPORT_FORMATS,
     TableContext,
     export_before_deletion,
-    find_job,
+    exporter,
     is_export,
-    unreached_exports,
 )
 from ..log.version_chain import (
     Head,
@@ -129,11 +129,7 @@ def _live_paths(ctx: TableContext, ref: ManifestRef, removed: int) -> Iterator[s
     """The manifest's paths that a readable version has not removed. One request. [OB9]"""
     paths = ctx.manifests.paths(ref)
     gone = removed & ((1 << ref.files) - 1)
-    return (
-        compress(paths, (not is_removed for is_removed in to_mask(gone, ref.files)))
-        if gone
-        else iter(paths)
-    )
+    return compress(paths, is_live(gone, ref.files).to_pylist()) if gone else iter(paths)
 
 
 def collect(ctx: TableContext, horizon: Horizon, progress: Progress) -> ReachableObjects | None:
@@ -208,7 +204,7 @@ def _check_child(parent: Head | None, child: Head, below: str | None, horizon: H
             object_names.version_name(parent.version),
         )
     if reason:
-        raise CorruptMetadataError(codec.damaged(name, reason), object_name=name)
+        raise codec.damaged(name, reason)
 
 
 def store_time(ctx: TableContext, head: Head, *, writing: bool) -> float:
@@ -478,7 +474,8 @@ def _young_prepared(ctx: TableContext, head: Head, since_s: float, *, below: int
             or birth < head.snapshot.fence
         ):
             continue
-        if _prepared_at(ctx, job, info) > since_s and find_job(ctx, head.snapshot, job)[0] is None:
+        state, _ = ctx.manifests.job(head.snapshot, job)
+        if state is None and _prepared_at(ctx, job, info) > since_s:
             births.append(_since(ctx, head, job, birth))
     return [since for since in births if head.snapshot.fence <= since < below]
 
@@ -936,7 +933,7 @@ def _other_rows(
     if exported:
         rows += [
             _plan_row(info.name, info.size_bytes, _of_export(reason))
-            for info, reason in unreached_exports(ctx, snapshot, cut_s)
+            for info, reason in exporter().unreached(ctx, snapshot, cut_s)
         ]
     return rows
 
@@ -1010,7 +1007,7 @@ def _judge(
 
 def delete_exports(ctx: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts) -> None:
     """Delete the objects of exports that no exported version needs. [EX4]"""
-    chosen = unreached_exports(ctx, decided, cut_s)
+    chosen = exporter().unreached(ctx, decided, cut_s)
     while some := list(islice(chosen, _BATCH)):
         ctx.store.delete([info.name for info, _ in some])
         for info, reason in some:

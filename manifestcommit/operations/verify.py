@@ -1025,9 +1025,8 @@ def _check_hint(store: Store, inventory: Inventory, findings: Findings) -> None:
     hinted = codec.decode_hint(data)
     if hinted is None:
         findings.add(finding("hint_is_off", object_names.HINT, "it is no version"))
-    elif hinted > max(inventory.versions, default=0) and not list_versions(store, hinted):
-        findings.add(
-            finding(
-                "hint_is_off", object_names.HINT, f"it says version {hinted}, which does not exist"
-            )
-        )
+        return
+    version = hinted.version
+    if version > max(inventory.versions, default=0) and not list_versions(store, version):
+        text = f"it says version {version}, which does not exist"
+        findings.add(finding("hint_is_off", object_names.HINT, text))

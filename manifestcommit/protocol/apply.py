@@ -34,7 +34,7 @@ from ..format.change import (
 )
 from ..format.entries import Entry, ManifestRef, encode
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids, fit, replace
-from ..format.fields import Schema, match_names, relaxed, type_text
+from ..format.fields import DAY_US, Schema, match_names, relaxed, type_text
 from ..format.partitioning import (
     Matcher,
     PartitionPattern,
@@ -529,14 +529,13 @@ def _retained(head: Snapshot, retention: Retention) -> Snapshot:
 
 
 _DATED = 64
-_DAY_US = 86_400_000_000
 
 
 def _dated(head: Snapshot) -> tuple[tuple[int, int], ...]:
     """With the latest version, where the last one is a day older; of many, every second one of the
     older half goes, so that gaps are wide where ages are great. [OB18]"""
     known = head.dated
-    if known and head.committed_at < known[-1][1] + _DAY_US:
+    if known and head.committed_at < known[-1][1] + DAY_US:
         return known
     known = (*known, (head.version, head.committed_at))
     return known if len(known) <= _DATED else (*known[: _DATED // 2 : 2], *known[_DATED // 2 :])

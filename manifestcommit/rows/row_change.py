@@ -21,7 +21,7 @@ from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measur
 from ..commits.create_version import found_outcome
 from ..commits.prepared_job import JointUnit, Pinned, TablePart
 from ..errors import DataFileMissingError, ManifestCommitError, UsageError
-from ..files.writer import DataFileWriter, WritePlan, plan_rewrite, record_batches
+from ..files.writer import DataFileWriter, WritePlan, plan_for, record_batches
 from ..format import manifest_table
 from ..format.arrow_schema import arrow_schema, from_arrow, group_numbers, marked_schemas
 from ..format.change import MergeManifests, Write, as_begun, declaration
@@ -258,7 +258,7 @@ class RowChange(JointUnit):
         """Plan how its files are written: with the columns and the partitioning of the snapshot.
         Proves the store first. [DF3] [ST12]"""
         self._ctx.prove(self.snapshot.proven)
-        return plan_rewrite(self._url, self.snapshot, self._id, sources=sources, is_new=True)
+        return plan_for(self.snapshot, url=self._url, job=self._id, sources=sources)
 
     def remove(self, entries: pa.Table) -> None:
         """Remove these files. entries: of this snapshot, by `scan.planning`. [CF7]"""

@@ -16,7 +16,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import CorruptMetadataError
 from ..files.footer_stats import group_stats, tracked_leaves
 from ..filter.predicate import ColumnBounds, Predicate, columns_of, may_match
 from ..filter.transforms import virtual_fields, with_transforms
@@ -543,9 +542,7 @@ def _aligned_part(
     try:
         manifest_table.check_rows(table)
     except (ValueError, pa.ArrowException) as error:
-        raise CorruptMetadataError(
-            codec.damaged(ref.path, str(error)), object_name=ref.path
-        ) from None
+        raise codec.damaged(ref.path, error) from None
     return aligned(table, ref, snapshot)
 
 

@@ -33,7 +33,7 @@ from ..format.codec import (
 )
 from ..format.entries import Entry, FinishedTask, ManifestRef
 from ..format.partitioning import PartitionPattern, by_content, dedupe, of_partition
-from ..log.manifests import ManifestReader, write_manifest
+from ..log.manifests import ManifestReader, put_manifest
 from ..rows.row_change import NewFiles
 from ..runtime.environment import SystemEnv
 from ..runtime.outcome import InputTotals
@@ -387,7 +387,7 @@ def collect(
 
 def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> ManifestRef:
     """The entries as one manifest of the plan's job, if they are too many to be held."""
-    return write_manifest(
+    return put_manifest(
         store,
         entries,
         schema=plan.schema,

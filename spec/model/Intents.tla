@@ -14,7 +14,7 @@ Publish(p) ==
     /\ s' = [s EXCEPT ![p].pub = TRUE]
     /\ UNCHANGED <<chain, objects, files, births, flying, lost>>
 
-\* [CM20] commits.group_commit.applies. Whether a create on top of version v may carry the intent, after what it carries before.
+\* [CM20] protocol.commit_group.applies. Whether a create on top of version v may carry the intent, after what it carries before.
 MayCarry(job, v, st, bs) ==
     LET key == PlanOf(job).key IN
     /\ On("carry undecided") => st.rec[job] = 0
@@ -26,7 +26,7 @@ RECURSIVE Carried(_, _, _, _)
 Carried(st, jobs, v, bs) ==
     IF jobs = <<>> THEN st ELSE Carried(Apply(st, jobs[1], v + 1, 1, <<0, 0>>, bs), Tail(jobs), v, bs)
 
-\* [CM20] commits.group_commit.in_order, GroupCommit.carry. What a create on top of version v may carry: the lowest births first, no job twice.
+\* [CM20] protocol.commit_group.in_order, commits.group_commit.GroupCommit.carry. What a create on top of version v may carry: the lowest births first, no job twice.
 Bundles(own, v, bs) ==
     LET one == {i \in intents \ {own} : MayCarry(i, v, Fresh(v), bs)}
         two == {<<i, k>> \in one \X (intents \ {own}) :

@@ -2,7 +2,7 @@
 (* A reader of any version that may be read, by number or by tag (section 10). isTrue: whether what it got is what won the version.  *)
 EXTENDS Collect
 
-\* [RD1] [RD4] [RD5] log.version_chain.resolve_head, log.version_chain.choose_version. The head, which a list shows, or any other version that may be read.
+\* [RD1] [RD4] [RD5] log.version_chain.newest_above, log.version_chain.choose_version. The head, which a list shows, or any other version that may be read.
 Choose(r) ==
     /\ s[r] = Idle
     /\ Plan[r].kind = "read"
@@ -18,7 +18,7 @@ Get(r) ==
                               isTrue |-> objects[s[r].v] = Stands]]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [RD1] log.version_chain.resolve_head: what was got is the head if a list that comes after shows nothing above it; otherwise the highest is got.
+\* [RD1] log.version_chain.newest_above: what was got is the head if a list that comes after shows nothing above it; otherwise the highest is got.
 \* [RD3] log.version_chain.read_version: the head again; a version that may not be read any more is not taken.
 SecondLook(r) ==
     /\ s[r].pc = "second look"

@@ -69,7 +69,7 @@ CreateTable(p) ==
        ELSE markers' = markers \ {p} /\ UNCHANGED objects
     /\ s' = [s EXCEPT ![p] = [pc |-> "done", kind |-> "made"]]
 
-\* [RD1] log.version_chain.resolve_head. A writer begins with the head: its table is that of the job from then on.
+\* [RD1] log.version_chain.newest_above. A writer begins with the head: its table is that of the job from then on.
 Open(p) ==
     /\ Plan[p] \in {Add, Look} /\ s[p].pc = "idle" /\ There # {}
     /\ LET head == objects[Highest]

@@ -19,7 +19,7 @@ from manifestcommit.format.change import Overwrite, Write
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.log.manifests import JOB_RUN, KEY_RUN
-from manifestcommit.log.table_context import TableContext, find_job, find_key
+from manifestcommit.log.table_context import TableContext, find_key
 from manifestcommit.log.version_chain import Head, open_head, read_version, walk_back
 from manifestcommit.protocol.apply import Budgets
 from manifestcommit.runtime.outcome import Outcome
@@ -116,7 +116,7 @@ def test_thousands_of_commits_later_nothing_is_lost_doubled_or_forgotten(world: 
         assert record is not None and record.version == version
     assert find_key(fresh, snapshot, "never") is None
     for job, version in [*world.jobs.items()][:: len(world.jobs) // 60]:
-        assert find_job(fresh, snapshot, job) == ("committed", version)
+        assert fresh.manifests.job(snapshot, job) == ("committed", version)
     assert {
         commit.job: each.version for each in walk_back(world.store, head) for commit in each.snapshot.commits if each.version > 1
     } == world.jobs

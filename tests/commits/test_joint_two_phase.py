@@ -15,10 +15,9 @@ from tests.commits.tables import DAY, Crash, Lake, append, sound, tables_on_disk
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import abort_attempt, commit
 from manifestcommit.commits.joint_commit import TablePart, commit_declared
-from manifestcommit.commits.joint_two_phase import check_together as together_or_refused
-from manifestcommit.commits.joint_two_phase import together_of
 from manifestcommit.commits.prepared_job import prepared_together, put_prepared, read_prepared, seal
-from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job, settle_prepared
+from manifestcommit.commits.two_phase import check_together as together_or_refused
+from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job, settle_prepared, together_of
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, TableNotFoundError, UndecidedError, UsageError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Prepared, Write

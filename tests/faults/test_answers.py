@@ -13,7 +13,6 @@ from tests.kit.tables import Hasty, all_snapshots, begin, change_of, check_table
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.errors import CorruptMetadataError, OutcomeUnknownError, StoreError, StoreUnclearError, UnsafeStoreError
 from manifestcommit.format import codec, object_names
-from manifestcommit.log.table_context import find_job
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.store import ObjectInfo
@@ -25,7 +24,8 @@ UNCLEAR = Limits().unclear_tries
 
 def hinted(store: MemoryStore) -> int | None:
     """The version that the hint names."""
-    return codec.decode_hint(store.get(object_names.HINT))
+    hint = codec.decode_hint(store.get(object_names.HINT))
+    return None if hint is None else hint.version
 
 
 class Scripted(MemoryStore):
@@ -126,9 +126,9 @@ def test_a_create_that_no_one_answers_is_unknown_and_stays_so_until_it_lands() -
     assert len(set(store.sent)) == 1
     assert len([info for info in store.list("") if info.name.endswith(".parquet")]) == 2, "nothing was deleted"
     job = caught.value.job_id
-    assert find_job(session(store), open_head(store).snapshot, job) == (None, None)
+    assert session(store).manifests.job(open_head(store).snapshot, job) == (None, None)
     assert store.create(*store.sent[0]), "it lands after all"
-    assert find_job(session(store), open_head(store).snapshot, job) == ("committed", 3)
+    assert session(store).manifests.job(open_head(store).snapshot, job) == ("committed", 3)
     again = write(store, rows([2]), key="k")
     assert again.kind == "already_committed" and again.version == 3
     assert read_ids(store) == [1, 2]

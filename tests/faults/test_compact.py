@@ -20,7 +20,7 @@ from tests.kit.tables import begin, check_table, memory, positions, read, read_i
 
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.errors import CommitConflictError, ManifestCommitError, UsageError
-from manifestcommit.files.writer import plan_rewrite
+from manifestcommit.files.writer import plan_for
 from manifestcommit.format import object_names
 from manifestcommit.format.change import StreamBatch, Write
 from manifestcommit.format.evolution import drop_column, rename_column
@@ -367,4 +367,4 @@ def test_a_table_without_columns_or_files_is_left_alone() -> None:
     assert run(store).version is None
     write(store, rows([]))
     assert run(store).version is None
-    assert plan_rewrite(store.url, open_head(store).snapshot, "j").job == "j"
+    assert plan_for(open_head(store).snapshot, url=store.url, job="j").job == "j"

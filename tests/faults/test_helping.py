@@ -34,7 +34,6 @@ from tests.kit.tables import (
 import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.group_commit import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job
 from manifestcommit.errors import (
     JobAbortedError,
@@ -50,13 +49,13 @@ from manifestcommit.format.change import Advance
 from manifestcommit.format.evolution import drop_column
 from manifestcommit.format.fields import mark_of
 from manifestcommit.job import Job
-from manifestcommit.log.table_context import find_job
 from manifestcommit.log.version_chain import MAX_INTENTS, open_head, read_object
 from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.alter import edit_schema
 from manifestcommit.operations.describe import trace
 from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
+from manifestcommit.protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import Outcome
@@ -424,7 +423,7 @@ def test_where_everything_spills_those_who_were_carried_are_found(set_budgets: S
             assert version is not None
             snapshot = read_object(store, version)
             assert snapshot is not None and all(snapshot.snapshot.recent_jobs[job] == version for job in carried(store, version))
-    assert all(find_job(session(store), open_head(store).snapshot, job)[1] == in_chain(store, job)[0] for job in jobs)
+    assert all(session(store).manifests.job(open_head(store).snapshot, job)[1] == in_chain(store, job)[0] for job in jobs)
     assert open_head(store).snapshot.job_runs and open_head(store).snapshot.key_runs
     assert mine(store) == sorted([1, 2, *range(10, 16), 31, 33, 35])
     assert verify(session(store), deep=True).is_sound

@@ -15,7 +15,6 @@ from manifestcommit.errors import JobAbortedError, JobFencedError, ManifestCommi
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Commit
 from manifestcommit.job import Job
-from manifestcommit.log.table_context import find_job
 from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version
 from manifestcommit.operations.rollback import rewind
 from manifestcommit.scan.change_feed import Feed
@@ -164,7 +163,7 @@ def test_a_version_that_came_back_beside_the_list_is_not_the_head() -> None:
     """The list showed it as the newest, and what was got after that, by its name, was another's. [RD1] [LY7] [IV8]"""
     store = table(3)
     lists_first = ListsFirst(store, on_call=came_back(store))
-    assert codec.read_hint(store.get(object_names.HINT)) == codec.Hint(version=4, digest=open_head(store).digest)
+    assert codec.decode_hint(store.get(object_names.HINT)) == codec.Hint(version=4, digest=open_head(store).digest)
     head = open_head(lists_first)
     assert head.version == 7 and "k" not in head.snapshot.keys
 
@@ -398,7 +397,7 @@ def test_a_job_that_was_given_up_commits_nothing() -> None:
     with pytest.raises(JobAbortedError):
         job.commit()
     assert read_ids(store) == [2, 3]
-    assert find_job(session(store), open_head(store).snapshot, job.id) == ("given_up", None)
+    assert session(store).manifests.job(open_head(store).snapshot, job.id) == ("aborted", None)
 
 
 def test_a_job_that_someone_else_finished_is_committed_and_sends_nothing() -> None:
@@ -495,7 +494,7 @@ def test_opening_starts_over_where_the_listed_head_is_gone() -> None:
 def test_a_job_of_another_table_is_not_taken_for_ones_own() -> None:
     store = table(3)
     foreign = object_names.job_id(1, secrets.token_hex(8), secrets.token_bytes(16))
-    assert find_job(session(store), open_head(store).snapshot, foreign) == (None, None)
+    assert session(store).manifests.job(open_head(store).snapshot, foreign) == (None, None)
 
 
 # --- versions never start anew ----------------------------------------------------------------------------------------------

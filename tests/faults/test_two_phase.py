@@ -17,7 +17,6 @@ from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
 from manifestcommit.errors import CommitConflictError, JobAbortedError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import Commit
-from manifestcommit.log.table_context import find_job
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.store import LocalStore, Store
@@ -274,7 +273,7 @@ def test_a_fence_that_rises_while_a_job_is_given_up_does_not_deny_its_commit() -
             store = clone(base)
 
             def between(call: FaultCall, number: int = number, store: Store = store, forgets: bool = forgets) -> None:
-                if call.number == number and find_job(session(store), open_head(store).snapshot, job)[0] is None:
+                if call.number == number and session(store).manifests.job(open_head(store).snapshot, job)[0] is None:
                     commit(store, job)
                     write(store, rows([5]))
                     fence(store, 5, **({"recent_jobs": {}} if forgets else {}))
@@ -313,7 +312,7 @@ def test_a_decision_that_was_spilled_into_a_run_is_found(first: str) -> None:
         write(store, rows([100 + number]))
     snapshot = open_head(store).snapshot
     assert job not in snapshot.recent_jobs and snapshot.job_runs
-    assert find_job(session(store), snapshot, job)[0] == {"commit": "committed", "abort": "given_up"}[first]
+    assert session(store).manifests.job(snapshot, job)[0] == {"commit": "committed", "abort": "aborted"}[first]
     check_decided(store, job, {told}, 77)
 
 

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kit.schemas import batch, column, counter, schemas, single_value_types, struct_of
+from tests.kit.schemas import batch, column, conform, counter, schemas, single_value_types, struct_of
 
 import manifestcommit as mc
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
-from manifestcommit.format.arrow_schema import FIELD_ID, arrow_schema, conform, footer_metadata, from_arrow
+from manifestcommit.format.arrow_schema import FIELD_ID, arrow_schema, footer_metadata, from_arrow
 from manifestcommit.format.fields import INTERVALS, MAX_LEVELS, ArrayType, Field, Schema, check_schema, walk
 from manifestcommit.format.spark_json import to_spark
 

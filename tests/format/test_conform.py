@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kit.schemas import batch, column, counter, schemas, struct_of, values
+from tests.kit.schemas import batch, column, conform, counter, schemas, struct_of, values
 
 from manifestcommit.errors import SchemaMismatchError
-from manifestcommit.format.arrow_schema import Conformer, arrow_schema, arrow_type, conform, from_arrow
+from manifestcommit.format.arrow_schema import Conformer, arrow_schema, arrow_type, from_arrow
 from manifestcommit.format.fields import ArrayType, Field, FieldType, MapType, Schema, StructType
 
 DAY_TIME = "interval day to second"

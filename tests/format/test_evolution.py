@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kit.schemas import counter, names, primitives, schemas
+from tests.kit.schemas import conform, counter, names, primitives, schemas
 
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError, UsageError
-from manifestcommit.format.arrow_schema import arrow_schema, conform
+from manifestcommit.format.arrow_schema import arrow_schema
 from manifestcommit.format.evolution import (
     SchemaConflict,
     SchemaEdit,

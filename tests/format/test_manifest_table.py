@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifestcommit.format import manifest_table, values
-from manifestcommit.format.entries import ColumnStats, Entry, ManifestRef, SourceRange, to_mask
+from manifestcommit.format.entries import ColumnStats, Entry, ManifestRef, SourceRange
 from manifestcommit.format.evolution import apply_edits, drop_column, widen_column
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.partitioning import Matcher, of_partition
@@ -99,7 +99,7 @@ def test_united_manifests_hold_the_entries_of_all(one: list[Entry], two: list[En
     two = [msgspec.structs.replace(entry, path=f"two/{entry.path}") for entry in two]
     first, second = to_table(one), to_table(two)
     removed = gone & ((1 << first.num_rows) - 1)
-    lost = {path for path, taken in zip(first.column("path").to_pylist(), to_mask(removed, first.num_rows), strict=True) if taken}
+    lost = {*first.column("path").to_pylist()} - {*manifest_table.live(first, removed).column("path").to_pylist()}
     kept = [manifest_table.with_versions(manifest_table.live(first, removed), 4), manifest_table.with_versions(second, 5)]
     united = manifest_table.unite(kept, schema=SCHEMA, partition_by=BY)
     expected = {path: e for path, e in plain(one, inherited=4).items() if path not in lost} | plain(two, inherited=5)
@@ -127,7 +127,7 @@ def test_the_rows_of_a_scope_are_those_whose_partition_is_in_it(entries: list[En
     matcher = Matcher(data.draw(st.lists(pattern, max_size=3)))
     chosen = frozenset(entry.path for entry in entries if data.draw(st.booleans()))
     found = manifest_table.rows_matching(table, schema=SCHEMA, partition_by=BY, scope=matcher, paths=chosen)
-    hit = {path for path, is_hit in zip(table.column("path").to_pylist(), to_mask(found, table.num_rows), strict=True) if is_hit}
+    hit = {*table.column("path").to_pylist()} - {*manifest_table.live(table, found).column("path").to_pylist()}
     assert hit == {e.path for e in entries if e.path in chosen or matcher.holds(of_partition(BY, e.partition))}
 
 

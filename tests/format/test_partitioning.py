@@ -17,11 +17,11 @@ from manifestcommit.format.fields import ArrayType, Field, FieldType, Schema, St
 from manifestcommit.format.partitioning import (
     MAX_COMPONENT_BYTES,
     NULL_FOLDER,
+    Matcher,
     check_partition_by,
     folder,
     folder_columns,
     is_folder,
-    matches,
     parse_static,
 )
 from manifestcommit.format.values import encode
@@ -272,4 +272,4 @@ def test_only_partition_columns_can_be_named_and_only_once() -> None:
 )
 def test_a_partition_matches_by_equal_values(static: dict[int, Any], inside: bool) -> None:
     """[PT3] Null matches null only."""
-    assert matches(static, (1, 2), ("a", None)) is inside
+    assert Matcher([static]).holds({1: "a", 2: None}) is inside

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifestcommit.format.entries import decode, encode, from_rows, to_mask
+from manifestcommit.format.entries import decode, encode, from_rows
+from manifestcommit.format.manifest_table import is_live
 
 row_sets = st.sets(st.integers(0, 300), max_size=40)
 
@@ -18,8 +19,8 @@ def test_the_rows_set_are_the_rows_read(rows: set[int], more: int) -> None:
     """[OB9]"""
     found = from_rows(sorted(rows))
     length = max(rows, default=0) + 1 + more
-    assert [row for row, gone in enumerate(to_mask(found, length)) if gone] == sorted(rows)
-    assert len(to_mask(found, length)) == length
+    live = is_live(found, length).to_pylist()
+    assert [row for row, is_there in enumerate(live) if not is_there] == sorted(rows) and len(live) == length
     assert found.bit_count() == len(rows)
     assert decode(encode(found)) == found
 
@@ -41,4 +42,4 @@ def test_what_is_no_bitmap_is_refused(text: str) -> None:
 
 def test_nothing_removed_is_the_empty_text() -> None:
     assert encode(0) == "" and decode("") == 0
-    assert to_mask(0, 0) == [] and to_mask(0, 100) == [False] * 100
+    assert is_live(0, 0).to_pylist() == [] and is_live(0, 100).to_pylist() == [True] * 100

@@ -537,8 +537,8 @@ def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:
     own = Job(mine)
     own.write(rows(2.0))
     group = GroupCommit(mine, own.id, Committers.GROUP)
-    group.saw(mine.waiting)
-    assert theirs.id in mine.waiting
+    group.saw(head.waiting)
+    assert theirs.id in head.waiting
     from manifestcommit.commits.commit_loop import load_conflict_inputs
 
     assert group.carry(head.snapshot, own._change(), load_conflict_inputs(mine, head, own._change())).commits == ()

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from manifestcommit.format.arrow_schema import Conformer
 from manifestcommit.format.fields import INTERVALS, PRIMITIVES, ArrayType, Field, FieldType, MapType, Schema, StructType, decimal_parts
 
 HOSTILE_NAMES = [
@@ -120,3 +121,8 @@ def values(type: str) -> st.SearchStrategy[Any]:
 
 
 typed_values = single_value_types.flatmap(lambda type: st.tuples(st.just(type), st.none() | values(type)))
+
+
+def conform(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """One batch in the form of data files."""
+    return Conformer(schema).conform(batch)

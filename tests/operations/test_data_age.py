@@ -120,7 +120,7 @@ def test_a_table_that_never_got_anything_has_no_age(tmp_path: Path) -> None:
 
 def test_a_group_commit_counts_for_every_job_that_it_carries(tmp_path: Path) -> None:
     """[OB17] [CM24]"""
-    from manifestcommit.commits.group_commit import CombinedCommit, carry
+    from manifestcommit.protocol.commit_group import CombinedCommit, carry
 
     mc.write(rows(1), tmp_path / "t")
     jobs = [mc.begin(tmp_path / "t") for _ in range(2)]

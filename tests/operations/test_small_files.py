@@ -21,7 +21,7 @@ from manifestcommit.format.entries import Entry, SourceRange, encode
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.manifest_table import partition_types, source_ranges
 from manifestcommit.format.snapshot import Snapshot
-from manifestcommit.log.manifests import write_manifest
+from manifestcommit.log.manifests import put_manifest
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import compaction
 from manifestcommit.operations import compaction as small_files
@@ -55,7 +55,7 @@ def table(
     store = store or open_store(f"memory://small/{next(_count)}")
     inlined, *others = manifests
     refs = [
-        msgspec.structs.replace(write_manifest(store, each, schema=SCHEMA, partition_by=by, job=JOB, env=SystemEnv()), added=at + 2)
+        msgspec.structs.replace(put_manifest(store, each, schema=SCHEMA, partition_by=by, job=JOB, env=SystemEnv()), added=at + 2)
         for at, each in enumerate(others)
         if each
     ]

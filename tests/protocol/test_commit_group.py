@@ -7,9 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from manifestcommit.commits.group_commit import (
+from manifestcommit.format import codec, object_names
+from manifestcommit.format.change import Advance, ConflictInputs, Overwrite, Rewind, StreamBatch, Write, advanced_of
+from manifestcommit.format.entries import Entry, ManifestRef
+from manifestcommit.format.evolution import SchemaEdit
+from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.snapshot import KeyRecord, Snapshot, TogetherJob
+from manifestcommit.protocol import commit_group
+from manifestcommit.protocol.apply import apply, create
+from manifestcommit.protocol.audit import check_step, check_version
+from manifestcommit.protocol.commit_group import (
     CombinedCommit,
-    applies,
     carries_others,
     carry,
     complete,
@@ -18,14 +26,6 @@ from manifestcommit.commits.group_commit import (
     is_plain,
     may_wait,
 )
-from manifestcommit.format import codec, object_names
-from manifestcommit.format.change import Advance, ConflictInputs, Overwrite, Rewind, StreamBatch, Write, advanced_of
-from manifestcommit.format.entries import Entry, ManifestRef
-from manifestcommit.format.evolution import SchemaEdit
-from manifestcommit.format.fields import Field, Schema
-from manifestcommit.format.snapshot import KeyRecord, Snapshot, TogetherJob
-from manifestcommit.protocol.apply import apply, create
-from manifestcommit.protocol.audit import check_step, check_version
 from manifestcommit.protocol.conflict import InterveningCommit, find_conflict
 
 SCHEMA = Schema(fields=(Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long")))
@@ -58,6 +58,11 @@ def change(number: int, birth: int = 7, **members: Any) -> Write:
     own = job(number, birth)
     given = {"operation": "append", "schema": SCHEMA, "partition_by": (1,), "add": (entry(own),), "touched": ({1: "a%"},), **members}
     return Write(job=own, birth=birth, **given)
+
+
+def applies(state: Snapshot, made: Write) -> bool:
+    """With the record that the state itself has of the key."""
+    return commit_group.applies(state, made, state.keys.get(made.key or ""))
 
 
 PLAIN: dict[str, dict[str, Any]] = {
@@ -173,7 +178,7 @@ def put(*changes: Write, own: Write, base: Snapshot | None = None) -> Snapshot:
         assert applies(carried.snapshot, each)
         carried = carry(carried, each, commit_id=f"{each.job}.1", now_us=9, writer="w")
     made = apply(carried.snapshot, own, ConflictInputs(), parent_digest="sha256:q", commit_id=f"{own.job}.1", now_us=9, writer="w")
-    return complete(carried, made, own)
+    return complete(carried, made, own) if carried.commits else made
 
 
 def test_one_version_holds_what_each_would_have_made_of_it() -> None:

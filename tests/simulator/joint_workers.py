@@ -17,9 +17,8 @@ from tests.simulator.version_rules import birth_of, refusing
 from tests.simulator.workers import DAYS, Split, Work, Worker, World, shared_job
 
 from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
-from manifestcommit.commits.joint_two_phase import check_together, together_of
 from manifestcommit.commits.prepared_job import prepare_jointly
-from manifestcommit.commits.two_phase import commit_prepared, give_up, settle_prepared
+from manifestcommit.commits.two_phase import check_together, commit_prepared, give_up, settle_prepared, together_of
 from manifestcommit.errors import JobAbortedError, JobFencedError, StoreError, UsageError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import TogetherJob

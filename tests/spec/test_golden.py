@@ -287,19 +287,19 @@ def test_the_golden_hint_names_the_version_and_its_digest() -> None:
     """[LY7]"""
     hint = (golden.FOLDER / "hint").read_bytes()
     digest = json.loads((golden.FOLDER / "digests.json").read_text("utf-8"))["snapshot-full.json.zst"]
-    assert codec.read_hint(hint) == codec.Hint(version=golden.VERSION, digest=digest)
-    assert codec.encode_hint(golden.VERSION, digest) == hint and codec.decode_hint(hint) == golden.VERSION
+    assert codec.decode_hint(hint) == codec.Hint(version=golden.VERSION, digest=digest)
+    assert codec.encode_hint(golden.VERSION, digest) == hint
     Draft202012Validator(json.loads((SCHEMAS / "hint.json").read_text("utf-8"))).validate(hint.decode("ascii"))
 
 
 def test_a_golden_hint_tells_of_a_joint_commit() -> None:
     """It never says that a member was aborted. [LY7] [MT7] [OB16]"""
     hint, meant = (golden.FOLDER / "hint-committed").read_bytes(), golden.joint_hint()
-    assert codec.read_hint(hint) == meant and codec.decode_hint(hint) == meant.version
+    assert codec.decode_hint(hint) == meant
     assert codec.encode_hint(meant.version, attempt=meant.attempt) == hint
     assert not hint.isdigit() and len(hint) <= codec.MAX_HINT_BYTES
     Draft202012Validator(json.loads((SCHEMAS / "hint.json").read_text("utf-8"))).validate(hint.decode("ascii"))
-    assert codec.read_hint(b"9 yes") is codec.read_hint(hint + b" no") is codec.read_hint(b"9 ") is None
+    assert codec.decode_hint(b"9 yes") is codec.decode_hint(hint + b" no") is codec.decode_hint(b"9 ") is None
 
 
 def test_the_golden_objects_of_a_joint_commit_belong_together() -> None:

@@ -1,0 +1,162 @@
+"""Group commit: which changes may be published, which of them apply, and what the combined version
+is. [CM19]-[CM24]
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeGuard
+
+import msgspec
+
+from ..format import object_names
+from ..format.change import Change, ConflictInputs, Write, advanced_of
+from ..format.snapshot import Commit, KeyRecord, Snapshot
+from .apply import apply
+from .conflict import find_conflict
+
+MAX_CARRIED = 64  # changes of others in one version, at most
+MAX_CARRIED_BYTES = 1 << 20  # bytes of their documents together, at most
+# In versions. A waiting job is carried within the next few. One with an older base version may be
+# dead, and probably conflicts with what has been committed.
+_YOUNG = 8
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that its job has published; size_bytes: length of its document."""
+
+    change: Write
+    size_bytes: int
+
+
+class CombinedCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """A latest version with other jobs' changes on top, which become one version. [CM24]"""
+
+    snapshot: Snapshot
+    commits: tuple[Commit, ...] = ()
+
+
+def is_plain(change: Change) -> TypeGuard[Write]:
+    """Whether the change is an append that can be judged by the latest version alone: it changes no
+    column, removes nothing, and adds only files of its own. [CM19]
+
+    The check lists every member that such a change may have. A member that a later release adds to
+    changes does not pass by being unknown here.
+    """
+    if not isinstance(change, Write):
+        return False
+    known = Write(
+        job=change.job,
+        birth=change.birth,
+        operation="append",
+        message=change.message,
+        metadata=change.metadata,
+        author=change.author,
+        key=change.key,
+        declared=change.declared,
+        schema=change.schema,
+        partition_by=change.partition_by,
+        add=change.add,
+        add_manifests=change.add_manifests,
+        touched=change.touched,
+        advances=change.advances,
+        checked=change.checked,
+        summary=change.summary,
+    )
+    lists = bool(change.add or change.add_manifests)
+    if change != known or (lists and (change.schema is None or change.partition_by is None)):
+        return False
+    own = all(
+        entry.job == change.job == object_names.job_of_data_file(entry.path) for entry in change.add
+    )
+    paths = [ref.path for ref in change.add_manifests]
+    return (
+        own
+        and len(set(paths)) == len(paths)
+        and all(object_names.job_of_manifest(path) == change.job for path in paths)
+    )
+
+
+def carries_others(change: Change) -> TypeGuard[Write]:
+    """Whether changes of others may come before this one in its version: it must not conflict with
+    them by itself. [CM20]"""
+    return (
+        isinstance(change, Write)
+        and change.operation == "append"
+        and change.overwrite is None
+        and not change.remove
+        and not change.reads
+        and not change.first
+        and change.audited is None
+    )
+
+
+def may_wait(snapshot: Snapshot, job: str) -> bool:
+    """Whether a job with this name can be carried on top of this snapshot: it belongs to this
+    table, its base version is neither below the fence nor after the snapshot, and the snapshot does
+    not record it as committed or aborted. [CM20] [CM22]"""
+    name = object_names.parse_job_id(job)
+    is_between = (
+        name.table_id == snapshot.table_id and snapshot.fence <= name.birth <= snapshot.version
+    )
+    return is_between and job not in snapshot.recent_jobs
+
+
+def crowds(snapshot: Snapshot, job: str) -> bool:
+    """Whether the job shows that many jobs are writing now: it may wait, and its base version is at
+    most a few versions old. [CM19]"""
+    return (
+        may_wait(snapshot, job)
+        and snapshot.version - object_names.parse_job_id(job).birth <= _YOUNG
+    )
+
+
+def in_order(jobs: Iterable[str]) -> list[str]:
+    """Sort by base version, lowest first: the job that began first has waited longest. [CM20]"""
+    return sorted(jobs, key=lambda job: (object_names.parse_job_id(job).birth, job))
+
+
+def applies(snapshot: Snapshot, change: Write, record: KeyRecord | None = None) -> bool:
+    """Whether the change of an intent can come next in this state, if its job is not recorded.
+    record: the newest one of its key there. [CM20] [KY7]
+
+    For a plain append the conflict rules need only the state: it includes every commit since the
+    base version, and what this create carries so far.
+    """
+    if not is_plain(change) or not may_wait(snapshot, change.job):
+        return False
+    if record is not None and record.digest:
+        return False
+    inputs = ConflictInputs(dropped=0 if record is None else record.version)
+    return find_conflict(snapshot, change, (), inputs) is None
+
+
+def carry(
+    carried: CombinedCommit, change: Write, *, commit_id: str, now_us: int, writer: str
+) -> CombinedCommit:
+    """Add one more change, which `applies` has passed against this state. [CM24]"""
+    head = carried.snapshot
+    made = apply(
+        head,
+        change,
+        ConflictInputs(),
+        parent_digest="",
+        commit_id=commit_id,
+        now_us=now_us,
+        writer=writer,
+    )
+    record = msgspec.structs.replace(made.commits[0], advanced=advanced_of(change))
+    # The next change becomes part of the same version, so this state keeps the number of the head.
+    return CombinedCommit(
+        snapshot=msgspec.structs.replace(made, version=head.version),
+        commits=(*carried.commits, record),
+    )
+
+
+def complete(carried: CombinedCommit, made: Snapshot, change: Write) -> Snapshot:
+    """The version `made`, in which the carrier's own change comes last, with the records of all
+    that it carries. [CM24]"""
+    own = msgspec.structs.replace(made.commits[0], advanced=advanced_of(change))
+    return msgspec.structs.replace(made, commits=(*carried.commits, own))
