@@ -79,8 +79,8 @@ def write_parts(
         for schema, reading in found:
             if reading:
                 source.reading = reading  # for errors of this process
-            job._based_on.take(arrow_marks(schema.metadata))
-            plan = job._plan_write(from_arrow(schema, job._ctx.new_field_id), **how)
+            job.based_on.take(arrow_marks(schema.metadata))
+            plan = job.plan_write(from_arrow(schema, job.ctx.new_field_id), **how)
         if not parts:
             break
         known += [schema for schema, _ in found]

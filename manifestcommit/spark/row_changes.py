@@ -394,7 +394,7 @@ class SparkMatch:
         """The source as it was written: these columns of it, or all, each value as stored."""
         return read_files(
             self._spark,
-            self._change._ctx.store.url,
+            self._change.ctx.store.url,
             [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows],
             unpadded(self._staged.plan.schema),
             columns=None if columns is None else list(columns),
