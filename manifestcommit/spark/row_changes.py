@@ -41,8 +41,8 @@ from ..scan.arrow_dataset import constants_in
 from .conditions import check_repeatable, evaluating, told_once, understand
 from .dataframe import read_snapshot
 from .scan import check_running, marks_of, quoted, read_files, read_named, spark_schema
-from .tasks import check_reachable, is_connect, mapped, raising_ours
-from .versions import frame_of, sound
+from .tasks import check_reachable, mapped, raising_ours
+from .versions import frame_of, is_connect, sound
 from .writing import write_dataframe
 
 if TYPE_CHECKING:
